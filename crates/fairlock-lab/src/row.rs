@@ -1,0 +1,89 @@
+//! One result row: what every benchmark and study writes, one JSON object a line.
+//!
+//! A row is one lock (or one kernel file) under one workload with one set of
+//! parameters, merged over its interleaved repetitions. Tables, plots and verdicts
+//! are computed from rows and from nothing else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A median over repetitions with a 95 % bootstrap interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The median over the repetitions.
+    pub median: f64,
+    /// Lower end of the 95 % bootstrap interval of the median.
+    pub low: f64,
+    /// Upper end of the 95 % bootstrap interval of the median.
+    pub high: f64,
+}
+
+/// A distribution of durations in nanoseconds, merged over threads and repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many operations were timed.
+    pub count: u64,
+    /// Arithmetic mean, ns.
+    pub mean: f64,
+    /// Median, ns.
+    pub p50: u64,
+    /// 99th percentile, ns.
+    pub p99: u64,
+    /// Largest, ns.
+    pub max: u64,
+}
+
+/// What one role (`"reader"`, `"writer"`, …) did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoleStats {
+    /// Threads with this role.
+    pub threads: u32,
+    /// Completed operations per second, all threads of the role together.
+    pub ops_per_s: Estimate,
+    /// Bytes moved per second; absent where the workload moves none.
+    pub bytes_per_s: Option<Estimate>,
+    /// Slowest thread's operations per second (median over repetitions).
+    pub thread_min: f64,
+    /// Mean over threads, operations per second.
+    pub thread_mean: f64,
+    /// Fastest thread's operations per second.
+    pub thread_max: f64,
+    /// Jain's fairness index over the role's threads: 1 is perfectly fair, 1/n is one thread takes all.
+    pub jain: Estimate,
+    /// From asking for the lock (or starting the I/O) to having it (or its end), see the workload's page.
+    pub wait: Latency,
+    /// From having the lock to having released it. Sampled where timing each would distort.
+    pub hold: Latency,
+    /// Most reader acquisitions granted while one operation of this role waited; absent where not measured.
+    pub longest_bypass: Option<u64>,
+    /// Longest wait of each repetition, ns, as an estimate over repetitions.
+    pub longest_wait: Estimate,
+}
+
+/// One result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Workload and form: `mix`, `dio-kernel`, `dio-lock`, `dio-sleep`.
+    pub workload: String,
+    /// The lock's registry name, or `kernel` where the kernel's own inode lock is measured.
+    pub lock: String,
+    /// Where it ran: `here`, later also a simulated machine's name.
+    pub machine: String,
+    /// Parameters, e.g. `threads`, `readers`, `writers`, `read_bytes`, `hold_ns`.
+    pub params: BTreeMap<String, f64>,
+    /// Interleaved repetitions merged into this row.
+    pub repetitions: u32,
+    /// Measured seconds of one repetition.
+    pub seconds: f64,
+    /// Operations per second over all roles.
+    pub total_ops_per_s: Estimate,
+    /// By role.
+    pub roles: BTreeMap<String, RoleStats>,
+    /// Voluntary context switches per second, all workers (median).
+    pub voluntary_switches_per_s: f64,
+    /// Involuntary context switches per second, all workers (median).
+    pub involuntary_switches_per_s: f64,
+    /// Lock events counted (sum over repetitions); empty for locks that count none.
+    pub events: BTreeMap<String, u64>,
+}
