@@ -1,0 +1,149 @@
+//! The seam between the locks and what they run on.
+//!
+//! Every lock is generic over a [`Platform`] with [`Os`] as the one users get. The same
+//! source therefore runs on real threads, under a model checker (the test suite
+//! implements `Platform` over Loom) and on a simulated machine. Lock code reads like
+//! plain Rust with std atomics: the traits below have std's method names and orderings.
+//!
+//! Not for: policy. A platform says how to sleep and what time it is, never who is next.
+
+mod os;
+
+use core::sync::atomic::Ordering;
+
+pub use os::{Counting, Os};
+
+use crate::events::CountEvents;
+
+/// What a lock needs from the world it runs in.
+///
+/// Implement it to run Fairlock's locks somewhere else, for instance under a checker.
+/// Users of the locks never name it.
+///
+/// # Example
+///
+/// ```
+/// use fairlock::platform::{Os, Platform};
+/// let before = Os::now();
+/// Os::relax();
+/// assert!(Os::now() >= before);
+/// ```
+pub trait Platform: Sized + Send + Sync + 'static {
+    /// Like [`core::sync::atomic::AtomicU32`].
+    type AtomicU32: AtomicInt<u32>;
+    /// Like [`core::sync::atomic::AtomicU64`].
+    type AtomicU64: AtomicInt<u64>;
+    /// Like [`core::sync::atomic::AtomicPtr`].
+    type AtomicPtr<T>: AtomicCell<*mut T>;
+    /// Like [`core::cell::Cell`]: data that only the holder of some lock touches. A checker
+    /// implements it with race detection.
+    type Cell<T: Zeroed>: PlainCell<T>;
+    /// Per-lock event counters; a zero-sized type where nothing is counted.
+    type Counters: CountEvents;
+
+    /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) on the same word or
+    /// until [`now`](Self::now) reaches `deadline`. May return early for no reason, so callers
+    /// loop. Comparing and going to sleep are one atomic step against `unpark`.
+    fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>);
+
+    /// Wakes one thread parked on `word`. Only the address is used: the word may be gone
+    /// already, which costs at most a wake-up that its receiver shrugs off.
+    fn unpark(word: *const Self::AtomicU32);
+
+    /// "Nothing changes until another CPU writes what I just read, or my budget ends": a PAUSE.
+    fn relax();
+
+    /// Gives the CPU away because another thread is in the middle of a few instructions that
+    /// this one waits for. `attempt` counts the calls for the same wait; a platform with
+    /// priorities must sleep when it grows, or a real-time caller could wait for ever.
+    fn give_way(attempt: u32);
+
+    /// Monotonic nanoseconds since an arbitrary start.
+    fn now() -> u64;
+
+    /// The CPU this thread runs on, plus one; zero where that is unknown or dear to ask.
+    fn cpu() -> u32;
+
+    /// Reports a blocking shared acquisition of `lock` by this thread, before it blocks, and
+    /// panics if the thread holds it shared already. Debug builds only; see
+    /// [`crate::rwsem`] on recursion.
+    fn check_recursion(_lock: *const ()) {}
+
+    /// This thread now holds `lock` shared. Debug builds only.
+    fn note_shared(_lock: *const ()) {}
+
+    /// This thread no longer holds `lock` shared. Debug builds only.
+    fn forget_shared(_lock: *const ()) {}
+}
+
+/// Loads, stores and exchanges with std's names and meaning.
+pub trait AtomicCell<V: Copy>: Send + Sync {
+    /// Zero or null: the state of every fresh lock, usable in statics.
+    const ZERO: Self;
+    /// As in std.
+    fn new(value: V) -> Self;
+    /// As in std.
+    fn load(&self, order: Ordering) -> V;
+    /// As in std.
+    fn store(&self, value: V, order: Ordering);
+    /// As in std.
+    fn swap(&self, value: V, order: Ordering) -> V;
+    /// As in std.
+    ///
+    /// # Errors
+    /// The value found, if it was not `current`.
+    fn compare_exchange(
+        &self,
+        current: V,
+        new: V,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<V, V>;
+    /// As in std: may fail although the value is `current`.
+    ///
+    /// # Errors
+    /// The value found.
+    fn compare_exchange_weak(
+        &self,
+        current: V,
+        new: V,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<V, V>;
+}
+
+/// [`AtomicCell`] with arithmetic.
+pub trait AtomicInt<V: Copy>: AtomicCell<V> {
+    /// As in std.
+    fn fetch_add(&self, value: V, order: Ordering) -> V;
+    /// As in std.
+    fn fetch_sub(&self, value: V, order: Ordering) -> V;
+    /// As in std.
+    fn fetch_or(&self, value: V, order: Ordering) -> V;
+    /// As in std.
+    fn fetch_and(&self, value: V, order: Ordering) -> V;
+}
+
+/// Get and set with [`core::cell::Cell`]'s names and meaning.
+pub trait PlainCell<T: Zeroed> {
+    /// Zero or null, usable in statics.
+    const ZERO: Self;
+    /// As in std.
+    fn get(&self) -> T;
+    /// As in std.
+    fn set(&self, value: T);
+}
+
+/// Values that a [`PlainCell`] can start with.
+pub trait Zeroed: Copy {
+    /// Zero or null.
+    const ZERO: Self;
+}
+
+impl Zeroed for u32 {
+    const ZERO: Self = 0;
+}
+
+impl Zeroed for *const () {
+    const ZERO: Self = core::ptr::null();
+}

@@ -1,0 +1,370 @@
+//! Real threads on Linux: std atomics, the futex, the monotonic clock.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use crate::events::{Counters, NoCounters};
+
+/// Real threads: what every lock uses unless told otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct Os;
+
+/// [`Os`] with [lock events](crate::events) counted per lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Counting;
+
+macro_rules! std_cell {
+    ([$($generic:tt)*] $atomic:ty, $value:ty, $zero:expr) => {
+        impl $($generic)* AtomicCell<$value> for $atomic {
+            const ZERO: Self = <$atomic>::new($zero);
+            #[inline(always)]
+            fn new(value: $value) -> Self {
+                <$atomic>::new(value)
+            }
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+            #[inline(always)]
+            fn store(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+            #[inline(always)]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.swap(value, order)
+            }
+            #[inline(always)]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+            #[inline(always)]
+            fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange_weak(current, new, success, failure)
+            }
+        }
+    };
+}
+
+macro_rules! std_int {
+    ($atomic:ty, $value:ty) => {
+        std_cell!([] $atomic, $value, 0);
+        impl AtomicInt<$value> for $atomic {
+            #[inline(always)]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_add(value, order)
+            }
+            #[inline(always)]
+            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_sub(value, order)
+            }
+            #[inline(always)]
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_or(value, order)
+            }
+            #[inline(always)]
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_and(value, order)
+            }
+        }
+    };
+}
+
+std_int!(AtomicU32, u32);
+std_int!(AtomicU64, u64);
+std_cell!([<T>] AtomicPtr<T>, *mut T, core::ptr::null_mut());
+
+impl<T: Zeroed> PlainCell<T> for Cell<T> {
+    const ZERO: Self = Cell::new(T::ZERO);
+    #[inline(always)]
+    fn get(&self) -> T {
+        self.get()
+    }
+    #[inline(always)]
+    fn set(&self, value: T) {
+        self.set(value);
+    }
+}
+
+macro_rules! real_threads {
+    ($platform:ty, $counters:ty) => {
+        impl Platform for $platform {
+            type AtomicU32 = AtomicU32;
+            type AtomicU64 = AtomicU64;
+            type AtomicPtr<T> = AtomicPtr<T>;
+            type Cell<T: Zeroed> = Cell<T>;
+            type Counters = $counters;
+
+            fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+                futex_wait(word, expected, deadline);
+            }
+            fn unpark(word: *const AtomicU32) {
+                futex_wake_one(word);
+            }
+            #[inline(always)]
+            fn relax() {
+                core::hint::spin_loop();
+            }
+            fn give_way(attempt: u32) {
+                give_way(attempt);
+            }
+            #[inline]
+            fn now() -> u64 {
+                monotonic_ns()
+            }
+            #[inline(always)]
+            fn cpu() -> u32 {
+                current_cpu()
+            }
+            #[cfg(debug_assertions)]
+            fn check_recursion(lock: *const ()) {
+                recursion::check(lock);
+            }
+            #[cfg(debug_assertions)]
+            fn note_shared(lock: *const ()) {
+                recursion::note(lock);
+            }
+            #[cfg(debug_assertions)]
+            fn forget_shared(lock: *const ()) {
+                recursion::forget(lock);
+            }
+        }
+    };
+}
+
+real_threads!(Os, NoCounters);
+real_threads!(Counting, Counters);
+
+/// FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC, so a wait that is repeated
+/// after a signal does not grow.
+fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+    let timeout = deadline.map(|ns| libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_nsec: (ns % 1_000_000_000) as _,
+    });
+    let timeout = timeout
+        .as_ref()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: `word` is a live, aligned u32 and `timeout` null or a live timespec. Errors
+    // (EAGAIN, EINTR, ETIMEDOUT) all mean "look again", which callers do.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            timeout,
+            core::ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        );
+    }
+}
+
+fn futex_wake_one(word: *const AtomicU32) {
+    // SAFETY: FUTEX_WAKE does not read the word; a private futex is only an address, so a word
+    // that is gone wakes nobody or somebody who looks again.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        );
+    }
+}
+
+/// A yield is enough among equals; a real-time thread that yields comes straight back, so after
+/// a few it sleeps to let the thread it waits for run, whatever its priority.
+fn give_way(attempt: u32) {
+    const YIELDS: u32 = 16;
+    const NAP_NS: libc::c_long = 50_000;
+    // SAFETY: plain system calls; the timespec lives on this stack.
+    unsafe {
+        if attempt < YIELDS {
+            libc::sched_yield();
+        } else {
+            let nap = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: NAP_NS,
+            };
+            libc::nanosleep(&nap, core::ptr::null_mut());
+        }
+    }
+}
+
+#[inline]
+fn monotonic_ns() -> u64 {
+    let mut time = core::mem::MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: CLOCK_MONOTONIC always exists on Linux, so the call fills `time`.
+    let time = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr());
+        time.assume_init()
+    };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The `cpu_id` that the kernel keeps current in this thread's rseq area, which glibc (2.35 and
+/// later) registers at `__rseq_offset` from the thread pointer; plus one. Two loads, no call.
+/// Where the C library has no such symbol its address is null and the answer is 0, unknown.
+/// An area that could not be registered holds -1 or -2, which a caller sees as 0 or `u32::MAX`:
+/// no CPU either.
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_pointer_width = "64"
+))]
+#[inline(always)]
+fn current_cpu() -> u32 {
+    let offset: *const isize;
+    // SAFETY: reads the symbol's entry in the global offset table; weak, so null if absent.
+    unsafe {
+        core::arch::asm!(
+            ".weak __rseq_offset",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            offset = out(reg) offset,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    if offset.is_null() {
+        return 0;
+    }
+    let cpu: u32;
+    // SAFETY: glibc initialised the offset before `main` and the area lives as long as the thread.
+    unsafe {
+        core::arch::asm!(
+            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+            offset = in(reg) *offset,
+            cpu = out(reg) cpu,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    cpu.wrapping_add(1)
+}
+
+/// As on x86-64, by `tpidr_el0`.
+#[cfg(all(target_os = "linux", target_arch = "aarch64"))]
+#[inline(always)]
+fn current_cpu() -> u32 {
+    let offset: *const isize;
+    // SAFETY: reads the symbol's entry in the global offset table; weak, so null if absent.
+    unsafe {
+        core::arch::asm!(
+            ".weak __rseq_offset",
+            "adrp {offset}, :got:__rseq_offset",
+            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            offset = out(reg) offset,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    if offset.is_null() {
+        return 0;
+    }
+    let cpu: u32;
+    // SAFETY: glibc initialised the offset before `main` and the area lives as long as the thread.
+    unsafe {
+        core::arch::asm!(
+            "mrs {pointer}, tpidr_el0",
+            "add {pointer}, {pointer}, {offset}",
+            "ldr {cpu:w}, [{pointer}, #4]",
+            pointer = out(reg) _,
+            offset = in(reg) *offset,
+            cpu = lateout(reg) cpu,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    cpu.wrapping_add(1)
+}
+
+#[cfg(not(all(
+    target_os = "linux",
+    any(
+        all(target_arch = "x86_64", target_pointer_width = "64"),
+        target_arch = "aarch64"
+    )
+)))]
+#[inline(always)]
+fn current_cpu() -> u32 {
+    0
+}
+
+/// Which locks this thread holds shared, to report a recursive read before it can deadlock.
+/// Debug builds only. A guard that was forgotten counts as held, which it is.
+#[cfg(debug_assertions)]
+mod recursion {
+    use std::cell::RefCell;
+
+    std::thread_local! {
+        static HELD: RefCell<Vec<*const ()>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn check(lock: *const ()) {
+        let held = HELD
+            .try_with(|held| held.borrow().contains(&lock))
+            .unwrap_or(false);
+        assert!(
+            !held,
+            "this thread holds this lock for reading already: a second blocking read deadlocks \
+             as soon as a writer waits in between. Keep the first guard, or use try_read \
+             (this check is in debug builds only)"
+        );
+    }
+
+    pub(super) fn note(lock: *const ()) {
+        let _ = HELD.try_with(|held| held.borrow_mut().push(lock));
+    }
+
+    pub(super) fn forget(lock: *const ()) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|&other| other == lock) {
+                held.swap_remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_of_a_pinned_thread_is_the_one_it_is_pinned_to() {
+        if current_cpu() == 0 {
+            return; // This C library registers no rseq area: unknown is the right answer.
+        }
+        // SAFETY: an all-zero cpu_set_t is empty; the calls get live pointers of the right size.
+        let cpu = unsafe {
+            let mut set: libc::cpu_set_t = core::mem::zeroed();
+            libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+            let cpu = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &set));
+            let cpu = cpu.expect("a thread may run somewhere");
+            let mut one: libc::cpu_set_t = core::mem::zeroed();
+            libc::CPU_SET(cpu, &mut one);
+            assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
+            cpu
+        };
+        assert_eq!(current_cpu() as usize, cpu + 1);
+    }
+
+    #[test]
+    fn park_returns_at_its_deadline_and_when_the_word_differs() {
+        let word = AtomicU32::new(1);
+        Os::park(&word, 2, None);
+        let deadline = Os::now() + 100_000;
+        while Os::now() < deadline {
+            Os::park(&word, 1, Some(deadline));
+        }
+    }
+}

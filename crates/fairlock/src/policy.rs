@@ -1,0 +1,253 @@
+//! Who may enter a contended [`RwSem`](crate::RwSem), and when: zero-sized policies.
+//!
+//! A policy is a set of associated constants, one knob for each fact about a real lock. The
+//! presets are named after what they reproduce:
+//!
+//! | policy | reproduces | who can starve |
+//! |---|---|---|
+//! | [`TimeFair`] | Fairlock's own, the default | nobody: each side is passed for at most one budget |
+//! | [`PhaseFair`] | phase-fair locks (Brandenburg and Anderson, 2010) | nobody; slow under contention |
+//! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, by stealing writers |
+//! | [`Linux5_1`] | before "wake almost all readers in the queue" (Long, 2019-05-20) | nobody for long (4 ms handoff), but slow |
+//! | [`Linux5_2`] | after that patch | nobody for long |
+//! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10 | nobody for long |
+//! | [`Linux5_11`] | rwsem of Linux 5.11 and later: readers steal | writers, 4 ms for each write |
+//! | [`NoReaderSteal`] | the same without reader stealing (Wang, 2026-05-21) | nobody for long |
+//!
+//! ```
+//! use fairlock::{PolicyRwSem, policy::Linux5_11};
+//! let lock: PolicyRwSem<_, Linux5_11> = PolicyRwSem::new(1);
+//! assert_eq!(*lock.read(), 1);
+//! ```
+//!
+//! A policy of your own is a type with the constants you want; nothing else changes:
+//!
+//! ```
+//! use fairlock::{PolicyRwSem, policy::{Competition, Discipline, Policy}};
+//! struct Patient;
+//! impl Policy for Patient {
+//!     const NAME: &'static str = "patient";
+//!     const DISCIPLINE: Discipline = Discipline::Compete(Competition {
+//!         writer_spins_on_writer: false,
+//!         ..Competition::LINUX_5_11
+//!     });
+//! }
+//! static LOCK: PolicyRwSem<u64, Patient> = PolicyRwSem::new(7);
+//! assert_eq!(*LOCK.read(), 7);
+//! ```
+
+/// A policy of [`RwSem`](crate::RwSem). Implementations are never instantiated.
+pub trait Policy: Send + Sync + 'static {
+    /// The name in reports.
+    const NAME: &'static str;
+    /// How waiters and newcomers share the lock.
+    const DISCIPLINE: Discipline;
+}
+
+/// The two families of policies.
+#[derive(Debug, Clone, Copy)]
+pub enum Discipline {
+    /// Woken writers compete for the lock with newcomers, as in Linux.
+    Compete(Competition),
+    /// Phases of readers and of writers alternate; the lock is always handed over.
+    Phases(Phases),
+}
+
+/// Knobs of the Linux family. Every field is one fact about some version of
+/// `kernel/locking/rwsem.c`.
+#[derive(Debug, Clone, Copy)]
+pub struct Competition {
+    /// A reader takes the lock past queued waiters while no writer holds it and no handoff is
+    /// pending, unless another reader holds it (1a728dff855a, in 5.11).
+    pub reader_steals: bool,
+    /// Which readers a waker lets in when a reader heads the queue.
+    pub wake: ReaderWake,
+    /// A writer takes a free lock past queued waiters (since 3.10's 4ecdf4e).
+    pub writer_steals: bool,
+    /// A writer spins on a running writer, one at a time under an MCS queue, before it queues
+    /// (4fc828e24cd9, in 3.16).
+    pub writer_spins_on_writer: bool,
+    /// Such a writer also spins while readers hold the lock, (10 + readers / 2) µs and at most
+    /// 25 µs (7d43f1ce9dd0, in 5.3).
+    pub writer_spins_on_readers: bool,
+    /// Readers spin like writers (cf69482d62d9, in 5.3; removed by 617f3ef95177, in 5.11).
+    pub reader_spins: bool,
+    /// When the head of the queue has the lock reserved for it.
+    pub handoff: Handoff,
+    /// A writer that sees a holder goes straight to the slow path, without first adding and
+    /// removing its bias on the lock word.
+    pub writer_fast_fail: bool,
+}
+
+/// Which queued readers are let in together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReaderWake {
+    /// Those before the first queued writer.
+    FrontRun,
+    /// Those anywhere in the queue, at most this many for one wake-up.
+    Batch(u32),
+}
+
+/// When the head of the queue stops competing and has the lock reserved for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handoff {
+    /// Never.
+    Never,
+    /// Once it has waited this long, in ns.
+    After(u64),
+    /// At once. Ruinous for throughput, and therefore of interest.
+    Immediate,
+}
+
+/// Knobs of the phase family.
+#[derive(Debug, Clone, Copy)]
+pub struct Phases {
+    /// Shortest time, in ns, for which a side may keep entering past waiters of the other.
+    /// Together with `longest_budget` at 0: nobody is ever passed.
+    pub shortest_budget: u64,
+    /// Longest such time, in ns.
+    pub longest_budget: u64,
+    /// Time in ns that a budget allows for each wake-up the phase began with, so that a phase
+    /// is long against what it costs.
+    pub budget_per_wakeup: u64,
+    /// Doublings of the pause in the spin before queueing; 0 queues at once. Seven are
+    /// 127 PAUSEs, 1.3 µs to 3.5 µs.
+    pub spin_rounds: u32,
+}
+
+impl Competition {
+    /// The knobs of [`Linux5_11`], to start a policy of your own from.
+    pub const LINUX_5_11: Competition = Competition {
+        reader_steals: true,
+        wake: ReaderWake::Batch(256),
+        writer_steals: true,
+        writer_spins_on_writer: true,
+        writer_spins_on_readers: true,
+        reader_spins: false,
+        handoff: Handoff::After(4_000_000),
+        writer_fast_fail: true,
+    };
+}
+
+macro_rules! policies {
+    ($($(#[$doc:meta])* $name:ident $label:literal = $discipline:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy)]
+            pub struct $name;
+
+            impl Policy for $name {
+                const NAME: &'static str = $label;
+                const DISCIPLINE: Discipline = $discipline;
+            }
+        )*
+    };
+}
+
+policies! {
+    /// Nobody is passed for longer than about the time the other side needs: the default.
+    ///
+    /// Phases of readers and of writers alternate while both wait. A running phase stays open
+    /// to newcomers of its own side until its budget ends, so short sections keep the speed of
+    /// lock stealing; a holder is admitted past a waiter only if it is expected to be out
+    /// before the budget ends. The budget is the longest of: the running estimates of both
+    /// sides' hold times, a fixed time for each wake-up that the phase began with, and
+    /// `shortest_budget`; it is at most `longest_budget`.
+    ///
+    /// # Guarantees
+    /// * A waiting reader is passed by at most one phase of writers, whose admissions end with
+    ///   its budget, and then enters together with every waiting reader.
+    /// * The writer that has waited longest is passed by at most one phase of readers.
+    /// * Writers among themselves are first come, first served.
+    /// * A budget ends at most one timer slack late (50 µs by default on Linux) when nobody
+    ///   looks at the clock, and a holder that stays in longer than it was expected to extends
+    ///   the phase by that much: no lock can throw a holder out.
+    TimeFair "timefair" = Discipline::Phases(Phases {
+        shortest_budget: 100_000,
+        longest_budget: 4_000_000,
+        budget_per_wakeup: 30_000,
+        spin_rounds: 7,
+    });
+
+    /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and
+    /// Anderson (2010).
+    ///
+    /// # Guarantees
+    /// * The writer that heads the queue is passed by each reader at most once; that is at most
+    ///   as many acquisitions as there are readers.
+    /// * A reader is passed by at most one writer.
+    /// * Writers are first come, first served.
+    PhaseFair "phase-fair" = Discipline::Phases(Phases {
+        shortest_budget: 0,
+        longest_budget: 0,
+        budget_per_wakeup: 0,
+        spin_rounds: 0,
+    });
+
+    /// The rwsem of Linux 3.10: writers steal and nobody spins.
+    ///
+    /// # Guarantees
+    /// None for readers or queued writers while newcoming writers keep stealing. Readers never
+    /// pass a waiter.
+    Linux3_10 "linux-3.10" = Discipline::Compete(Competition {
+        reader_steals: false,
+        wake: ReaderWake::FrontRun,
+        writer_steals: true,
+        writer_spins_on_writer: false,
+        writer_spins_on_readers: false,
+        reader_spins: false,
+        handoff: Handoff::Never,
+        writer_fast_fail: false,
+    });
+
+    /// The lock under "rwsem: wake almost all readers in the queue" before that patch (Waiman
+    /// Long, v8 10/19, 2019-05-20): front readers are woken up to the first writer.
+    ///
+    /// # Guarantees
+    /// The head of the queue is passed for at most 4 ms plus the holders it then finds.
+    Linux5_1 "linux-5.1" = Discipline::Compete(Competition {
+        reader_steals: false,
+        wake: ReaderWake::FrontRun,
+        writer_spins_on_readers: false,
+        ..Competition::LINUX_5_11
+    });
+
+    /// The same lock after that patch: readers anywhere in the queue are woken, at most 256.
+    ///
+    /// # Guarantees
+    /// As [`Linux5_1`]; in addition a reader waits for at most one turn of a queued writer once
+    /// any reader heads the queue.
+    Linux5_2 "linux-5.2" = Discipline::Compete(Competition {
+        reader_steals: false,
+        writer_spins_on_readers: false,
+        ..Competition::LINUX_5_11
+    });
+
+    /// The rwsem of Linux 5.3 to 5.10: readers spin too, writers spin on readers.
+    ///
+    /// # Guarantees
+    /// As [`Linux5_2`].
+    Linux5_3 "linux-5.3" = Discipline::Compete(Competition {
+        reader_steals: false,
+        reader_spins: true,
+        ..Competition::LINUX_5_11
+    });
+
+    /// The rwsem of Linux 5.11 and later: readers steal past waiters.
+    ///
+    /// # Guarantees
+    /// A writer that heads the queue is passed for at most 4 ms plus the holders it then finds.
+    /// Under a reader with long sections that back to back takes the lock, every write pays
+    /// those 4 ms (Peng Wang, 2026-05-21).
+    Linux5_11 "linux-5.11" = Discipline::Compete(Competition::LINUX_5_11);
+
+    /// [`Linux5_11`] without reader stealing: the cure proposed on 2026-05-21.
+    ///
+    /// # Guarantees
+    /// A reader never passes a waiter; a queued writer is passed by newcoming writers for at
+    /// most 4 ms.
+    NoReaderSteal "no-reader-steal" = Discipline::Compete(Competition {
+        reader_steals: false,
+        ..Competition::LINUX_5_11
+    });
+}

@@ -1,0 +1,444 @@
+//! The Linux family: a woken writer competes with newcomers for the lock.
+//!
+//! Follows `kernel/locking/rwsem.c` as of the versions its presets name, with these differences
+//! that user space needs: lock words change by compare-exchange, so a reader never adds and
+//! removes itself; the queue of spinners sleeps behind its front (`spin_queue.rs`); a spinner
+//! has a budget, as it cannot see its owner being preempted.
+//!
+//! * Readers are granted the lock by whoever wakes them. Writers are called, and try.
+//! * Only the head of the queue is called, and only it may have the lock reserved (`CLOSED`).
+//!   The reservation ends when the head takes the lock or gives up.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::RawRwSem;
+use super::queue::{CALLED, Granted, Kind, LockedQueue, Node, WAITING};
+use super::word::*;
+use crate::events::{CountEvents, Event};
+use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::policy::{Competition, Handoff, Policy, ReaderWake};
+
+/// Longest spin on a writer, ns. Linux spins for as long as the owner runs; a section that runs
+/// for longer than this is worth a sleep.
+const SPIN_ON_WRITER: u64 = 25_000;
+/// Spin on readers: this many ns and half a µs for each, at most `SPIN_ON_READERS_MOST`
+/// (`rwsem_rspin_threshold` in Linux).
+const SPIN_ON_READERS: u64 = 10_000;
+const SPIN_ON_READERS_MOST: u64 = 25_000;
+/// The clock is read every this many turns of a spin (Linux does the same).
+const TURNS_PER_CLOCK: u32 = 16;
+
+/// The word after a newcomer has entered; `None` if it has to queue.
+pub(super) fn admit(knobs: Competition, word: u64, kind: Kind) -> Option<u64> {
+    match kind {
+        Kind::Read if !admits_reader(word) => None,
+        Kind::Read if !has_waiters(word) => Some(plus_reader(word)),
+        Kind::Read => is_stealable(knobs, word).then(|| plus_reader(word)),
+        Kind::Write => {
+            let past_waiters = knobs.writer_steals && word & CLOSED == 0;
+            (is_free(word) && (!has_waiters(word) || past_waiters)).then(|| word + WRITER)
+        }
+        Kind::Upgradable => {
+            (admits_upgradable(word) && !has_waiters(word)).then(|| plus_reader(word) | UPGRADABLE)
+        }
+        Kind::Upgrade => None,
+    }
+}
+
+/// A reader may take the lock past waiters: nobody writes, nothing is reserved, and no other
+/// reader holds it (so that a stream of overlapping readers does not keep writers out).
+fn is_stealable(knobs: Competition, word: u64) -> bool {
+    knobs.reader_steals && word & (WRITERS | UPGRADING | CLOSED) == 0 && readers(word) == 0
+}
+
+impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
+    pub(super) fn compete(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
+        if kind == Kind::Write && Self::ADDS_BIAS_FIRST {
+            // The fast path's bias, added in vain. While it stood, others may have taken it for
+            // an owner and gone to sleep; from here on this thread serves them when it enters,
+            // queues or gives up.
+            self.word.fetch_sub(WRITER, Relaxed);
+        }
+        if self.enter_unqueued(knobs, kind) {
+            return true;
+        }
+        let node = Node::new(kind, P::now());
+        let queue = self.queue.lock();
+        let mut word = self.word.load(Relaxed);
+        loop {
+            // Under the queue's lock only the queue's emptiness lets a reader in, as in Linux;
+            // writers try again in `compete_as_writer`.
+            let entered = if kind == Kind::Write {
+                None
+            } else {
+                admit(knobs, word, kind)
+            };
+            let next = entered.unwrap_or(word | WAITERS);
+            match self
+                .word
+                .compare_exchange_weak(word, next, Acquire, Relaxed)
+            {
+                Ok(_) if entered.is_some() => {
+                    self.events.count(Event::RlockFast);
+                    return true;
+                }
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        queue.push(&node);
+        if kind == Kind::Write {
+            return self.compete_as_writer(knobs, queue, &node, deadline);
+        }
+        let granted = self.serve_competitors(knobs, &queue);
+        drop(queue);
+        granted.grant();
+        let acquired = self.sleep_until_granted(&node, deadline);
+        if acquired {
+            self.events.count(Event::Rlock);
+        }
+        acquired
+    }
+
+    /// Everything that Linux tries before it queues.
+    fn enter_unqueued(&self, knobs: Competition, kind: Kind) -> bool {
+        let mut word = self.word.load(Relaxed);
+        if kind != Kind::Write {
+            while let Some(entered) = admit(knobs, word, kind) {
+                match self
+                    .word
+                    .compare_exchange_weak(word, entered, Acquire, Relaxed)
+                {
+                    Ok(_) => {
+                        self.after_reader_entry(knobs, word);
+                        return true;
+                    }
+                    Err(found) => word = found,
+                }
+            }
+        }
+        let spins = match kind {
+            Kind::Write => knobs.writer_spins_on_writer,
+            Kind::Read => knobs.reader_spins,
+            _ => false,
+        };
+        if !spins {
+            return self.try_enter(kind);
+        }
+        if word & CLOSED != 0 || (has_writer(word) && !self.owner_may_run()) {
+            self.events.count(Event::OptNospin);
+            return false;
+        }
+        let entered = self.spinners.at_front(|| self.spin_on_owner(knobs, kind));
+        self.events.count(if entered {
+            Event::OptLock
+        } else {
+            Event::OptFail
+        });
+        entered
+    }
+
+    /// A reader that stole from a queue headed by readers lets them in too.
+    fn after_reader_entry(&self, knobs: Competition, before: u64) {
+        if !has_waiters(before) {
+            self.events.count(Event::RlockFast);
+            return;
+        }
+        self.events.count(Event::RlockSteal);
+        let queue = self.queue.lock();
+        let granted = match queue.head() {
+            Some(head) if head.kind == Kind::Read => self.serve_competitors(knobs, &queue),
+            _ => Granted::none(),
+        };
+        drop(queue);
+        granted.grant();
+    }
+
+    fn spin_on_owner(&self, knobs: Competition, kind: Kind) -> bool {
+        let mut give_up: Option<u64> = None;
+        let mut on_readers = false;
+        let mut turn = 0u32;
+        loop {
+            let word = self.word.load(Relaxed);
+            if word & CLOSED != 0 {
+                return false;
+            }
+            if let Some(entered) = spinner_admit(word, kind) {
+                if self
+                    .word
+                    .compare_exchange_weak(word, entered, Acquire, Relaxed)
+                    .is_ok()
+                {
+                    return true;
+                }
+                continue;
+            }
+            if has_writer(word) {
+                if !self.owner_may_run() {
+                    return false;
+                }
+                if on_readers {
+                    (on_readers, give_up) = (false, None);
+                }
+            } else {
+                if !knobs.writer_spins_on_readers {
+                    return false;
+                }
+                if !on_readers {
+                    (on_readers, give_up) = (true, None);
+                }
+            }
+            if turn.is_multiple_of(TURNS_PER_CLOCK) {
+                let now = P::now();
+                let budget = match on_readers {
+                    true => (SPIN_ON_READERS + 500 * readers(word)).min(SPIN_ON_READERS_MOST),
+                    false => SPIN_ON_WRITER,
+                };
+                if now >= *give_up.get_or_insert(now + budget) {
+                    return false;
+                }
+            }
+            turn += 1;
+            P::relax();
+        }
+    }
+
+    /// Waits in the queue; called with its lock held and the node on it.
+    fn compete_as_writer(
+        &self,
+        knobs: Competition,
+        queue: LockedQueue<'_, P>,
+        node: &Node<P>,
+        deadline: Option<u64>,
+    ) -> bool {
+        let mut queue = queue;
+        let mut just_queued = true;
+        loop {
+            if node.is_granted() || self.take_as_writer(knobs, &queue, node) {
+                self.events.count(Event::Wlock);
+                return true;
+            }
+            // A holder may have left between this writer's last look and its queueing: then
+            // nobody else would serve those that queued before it.
+            let granted = if just_queued {
+                self.serve_competitors(knobs, &queue)
+            } else {
+                Granted::none()
+            };
+            just_queued = false;
+            if node.state.load(Relaxed) == CALLED {
+                // Called, possibly just now by this very thread: a called writer that finds the
+                // lock taken is called again by the next release.
+                node.state.store(WAITING, Relaxed);
+                if is_free(self.word.load(Relaxed)) {
+                    continue;
+                }
+            }
+            drop(queue);
+            granted.grant();
+            while node.state.load(Relaxed) == WAITING {
+                if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                    if self.withdraw(node) {
+                        return false;
+                    }
+                    break;
+                }
+                self.events.count(Event::SleepWriter);
+                P::park(&node.state, WAITING, deadline);
+            }
+            if node.is_granted() {
+                // Handed over: the node is off the queue already, which must not be touched.
+                self.events.count(Event::Wlock);
+                return true;
+            }
+            queue = self.queue.lock();
+        }
+    }
+
+    /// A queued writer's attempt (`rwsem_try_write_lock` in Linux).
+    fn take_as_writer(
+        &self,
+        knobs: Competition,
+        queue: &LockedQueue<'_, P>,
+        node: &Node<P>,
+    ) -> bool {
+        let is_head = queue.head().is_some_and(|head| core::ptr::eq(head, node));
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if word & CLOSED != 0 && !is_head {
+                return false;
+            }
+            let free = is_free(word);
+            let next = if free {
+                if !is_head && !knobs.writer_steals {
+                    return false;
+                }
+                // `CLOSED` is this head's own reservation, or not set.
+                (word + WRITER) & !CLOSED
+            } else {
+                if word & CLOSED != 0 || !is_head || !is_due(knobs, P::now() - node.since) {
+                    return false;
+                }
+                word | CLOSED
+            };
+            match self
+                .word
+                .compare_exchange_weak(word, next, Acquire, Relaxed)
+            {
+                Ok(_) if free => {
+                    queue.remove(node);
+                    if queue.is_empty() {
+                        self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
+                    }
+                    return true;
+                }
+                Ok(_) => {
+                    self.events.count(Event::WlockHandoff);
+                    // The holder may have left before it could see the reservation.
+                    word = next;
+                }
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Lets in or calls the head of the queue as far as the holders permit (`rwsem_mark_wake`).
+    pub(super) fn serve_competitors(
+        &self,
+        knobs: Competition,
+        queue: &LockedQueue<'_, P>,
+    ) -> Granted<P> {
+        let Some(head) = self.upgrader_or_head(queue) else {
+            return Granted::none();
+        };
+        match head.kind {
+            Kind::Read => self.let_readers_in(knobs, queue, head),
+            Kind::Write => {
+                if knobs.handoff == Handoff::Immediate {
+                    return self.hand_to_head(knobs, queue);
+                }
+                if !is_free(self.word.load(Relaxed)) {
+                    return Granted::none();
+                }
+                self.events.count(Event::WakeWriter);
+                Granted::call(queue, head)
+            }
+            Kind::Upgradable | Kind::Upgrade => self.grant_one(queue, head),
+        }
+    }
+
+    fn upgrader_or_head<'q>(&self, queue: &'q LockedQueue<'_, P>) -> Option<&'q Node<P>> {
+        match queue.oldest_writer() {
+            Some(upgrader) if upgrader.kind == Kind::Upgrade => Some(upgrader),
+            _ => queue.head(),
+        }
+    }
+
+    fn let_readers_in(
+        &self,
+        knobs: Competition,
+        queue: &LockedQueue<'_, P>,
+        head: &Node<P>,
+    ) -> Granted<P> {
+        // One reader first: if a writer got in before, there is nothing to count.
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let next = if admits_reader(word) {
+                plus_reader(word)
+            } else if has_writer(word) && word & CLOSED == 0 && is_due(knobs, P::now() - head.since)
+            {
+                word | CLOSED
+            } else {
+                return Granted::none();
+            };
+            match self
+                .word
+                .compare_exchange_weak(word, next, Acquire, Relaxed)
+            {
+                Ok(_) if admits_reader(word) => break,
+                Ok(_) => {
+                    self.events.count(Event::RlockHandoff);
+                    word = next;
+                }
+                Err(found) => word = found,
+            }
+        }
+        let granted = match knobs.wake {
+            ReaderWake::FrontRun => queue.take_readers(u32::MAX, queue.oldest_writer()),
+            ReaderWake::Batch(most) => queue.take_readers(most.max(1), None),
+        };
+        debug_assert!(granted.len() > 0, "the head is a reader");
+        self.word
+            .fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
+        // Readers are in, so nothing is reserved any more.
+        let clear = if queue.is_empty() {
+            QUEUE_FLAGS
+        } else {
+            CLOSED
+        };
+        self.word.fetch_and(!clear, Relaxed);
+        self.events.add(Event::WakeReader, u64::from(granted.len()));
+        granted
+    }
+
+    /// Makes the head the owner, whatever it wants, if the holders permit; for fair unlock and
+    /// immediate handoff.
+    pub(super) fn hand_to_head(
+        &self,
+        knobs: Competition,
+        queue: &LockedQueue<'_, P>,
+    ) -> Granted<P> {
+        match self.upgrader_or_head(queue) {
+            None => Granted::none(),
+            Some(head) if head.kind == Kind::Read => self.let_readers_in(knobs, queue, head),
+            Some(head) => self.grant_one(queue, head),
+        }
+    }
+
+    /// Grants `node`, which wants more than to read, if the holders permit.
+    pub(super) fn grant_one(&self, queue: &LockedQueue<'_, P>, node: &Node<P>) -> Granted<P> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let next = match node.kind {
+                Kind::Write if is_free(word) => word + WRITER,
+                Kind::Upgradable if admits_upgradable(word) => plus_reader(word) | UPGRADABLE,
+                Kind::Upgrade if readers(word) == 1 => {
+                    word - READER - UPGRADABLE - UPGRADING + WRITER
+                }
+                _ => return Granted::none(),
+            };
+            // Acquire pairs with the Release of those that left; `Granted::grant` passes it on.
+            match self
+                .word
+                .compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed)
+            {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        let mut granted = Granted::none();
+        granted.take(queue, node);
+        if queue.is_empty() {
+            self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
+        }
+        self.events.count(Event::WakeWriter);
+        granted
+    }
+}
+
+/// A spinner takes what is free, past any queue: that is what Linux calls optimistic.
+fn spinner_admit(word: u64, kind: Kind) -> Option<u64> {
+    match kind {
+        Kind::Write if is_free(word) => Some(word + WRITER),
+        Kind::Read if admits_reader(word) => Some(plus_reader(word)),
+        _ => None,
+    }
+}
+
+fn is_due(knobs: Competition, waited: u64) -> bool {
+    match knobs.handoff {
+        Handoff::Never => false,
+        Handoff::After(limit) => waited > limit,
+        Handoff::Immediate => true,
+    }
+}

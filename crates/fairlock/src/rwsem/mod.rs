@@ -1,0 +1,448 @@
+//! The reader-writer semaphore of the Linux kernel in user space, with its policies, and
+//! Fairlock's own policies over the same machinery.
+//!
+//! One 64-bit word says who holds the lock and how its queue is served (`word.rs`). Uncontended
+//! acquisitions and releases are one atomic operation on that word. Everybody else waits in one
+//! queue of nodes on the waiters' stacks (`queue.rs`); waiting allocates nothing. What happens
+//! there is the policy's business, in two families:
+//!
+//! * `compete.rs`: the Linux family. A woken writer competes with newcomers for the lock.
+//! * `phases.rs`: [`TimeFair`](crate::policy::TimeFair) and
+//!   [`PhaseFair`](crate::policy::PhaseFair). The lock is handed over, and a running phase
+//!   admits newcomers within a budget.
+//!
+//! Invariants of the lock, whatever its policy
+//! 1. At most one writer holds the lock, and then no reader does.
+//! 2. `WAITERS` is set exactly while the queue is not empty, seen under the queue's lock.
+//! 3. While the lock is free and somebody waits, some thread is on its way to serve the queue:
+//!    the one that released the lock last, one that is called, or (phases) the guard with a
+//!    timer.
+//! 4. A shared count that is full is an error before it changes.
+//!
+//! # Recursion
+//! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
+//! in between: the writer waits for the first hold, the second for the writer. Debug builds
+//! panic at the second blocking acquisition with a message that says so. `try_read` is safe.
+//!
+//! # Panics while holding
+//! Guards release in their destructors, so a panic releases; there is no poisoning.
+
+mod api;
+mod compete;
+mod phases;
+mod queue;
+mod word;
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
+
+use crate::events::{CountEvents, Event, Snapshot};
+use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
+use crate::policy::{Discipline, Policy};
+use crate::spin_queue::SpinQueue;
+use phases::PhaseClock;
+use queue::{Kind, Queue};
+use word::*;
+
+/// The lock without its data: what [`RwSem`] is made of.
+///
+/// 64 bytes. Use it through [`RwSem`] or [`PolicyRwSem`].
+#[repr(C)]
+pub struct RawRwSem<Pol, P: Platform = Os> {
+    word: P::AtomicU64,
+    queue: Queue<P>,
+    spinners: SpinQueue<P>,
+    /// The CPU (plus one) that the current writer acquired the lock on; stale otherwise.
+    owner_cpu: P::AtomicU32,
+    clock: PhaseClock<P>,
+    events: P::Counters,
+    policy: PhantomData<Pol>,
+}
+
+// SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
+// (queue.rs, invariant 1); everything else is atomic.
+unsafe impl<Pol: Policy, P: Platform> Sync for RawRwSem<Pol, P> {}
+// SAFETY: a lock that can be moved is borrowed by nobody, so its queue is empty and the pointers
+// in it are null.
+unsafe impl<Pol: Policy, P: Platform> Send for RawRwSem<Pol, P> {}
+
+impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
+    /// A free lock.
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    pub const NEW: Self = RawRwSem {
+        word: P::AtomicU64::ZERO,
+        queue: Queue::NEW,
+        spinners: SpinQueue::NEW,
+        owner_cpu: P::AtomicU32::ZERO,
+        clock: PhaseClock::NEW,
+        events: P::Counters::NEW,
+        policy: PhantomData,
+    };
+
+    pub(crate) fn events(&self) -> Snapshot {
+        Snapshot::of(&self.events)
+    }
+
+    // ---- shared ----
+
+    #[inline]
+    fn read(&self, deadline: Option<u64>) -> bool {
+        self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
+    }
+
+    #[inline]
+    fn try_read_once(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        // Acquire pairs with the Release of `unlock_write`.
+        word < READER_LIMIT - 1
+            && self
+                .word
+                .compare_exchange_weak(word, word + READER, Acquire, Relaxed)
+                .is_ok()
+    }
+
+    /// # Safety
+    /// The caller holds the lock shared, and not upgradable.
+    #[inline]
+    unsafe fn unlock_read(&self) {
+        // Release pairs with the Acquire of the next writer.
+        let word = self.word.fetch_sub(READER, Release);
+        if word >= READER_LIMIT {
+            self.left(Side::Read, word - READER);
+        }
+    }
+
+    // ---- exclusive ----
+
+    #[inline]
+    fn write(&self, deadline: Option<u64>) -> bool {
+        if self.try_write_once() {
+            self.owner_cpu.store(P::cpu(), Relaxed);
+            return true;
+        }
+        self.acquire_slow(Kind::Write, deadline)
+    }
+
+    #[inline]
+    fn try_write_once(&self) -> bool {
+        if const { Self::ADDS_BIAS_FIRST } {
+            // `acquire_slow` takes the bias away again.
+            return self.word.fetch_add(WRITER, Acquire) == 0;
+        }
+        // Acquire pairs with the Release of every unlock.
+        self.word
+            .compare_exchange(0, WRITER, Acquire, Relaxed)
+            .is_ok()
+    }
+
+    const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
+        Discipline::Compete(knobs) => !knobs.writer_fast_fail,
+        Discipline::Phases(_) => false,
+    };
+
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    #[inline]
+    unsafe fn unlock_write(&self) {
+        // Release pairs with the Acquire of the next holder.
+        let word = self.word.fetch_sub(WRITER, Release);
+        if word != WRITER {
+            self.left(Side::Write, word - WRITER);
+        }
+    }
+
+    // ---- the rest, by family ----
+
+    /// Enters if the policy lets a newcomer in right now.
+    fn try_enter(&self, kind: Kind) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while let Some(entered) = self.admit(word, kind) {
+            match self
+                .word
+                .compare_exchange_weak(word, entered, Acquire, Relaxed)
+            {
+                Ok(_) => {
+                    self.note_owner(kind);
+                    return true;
+                }
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
+    /// The word after a newcomer of this kind has entered; `None` if it may not.
+    fn admit(&self, word: u64, kind: Kind) -> Option<u64> {
+        match Pol::DISCIPLINE {
+            Discipline::Compete(knobs) => compete::admit(knobs, word, kind),
+            Discipline::Phases(knobs) => self.admit_in_phase(knobs, word, kind),
+        }
+    }
+
+    #[cold]
+    fn acquire_slow(&self, kind: Kind, deadline: Option<u64>) -> bool {
+        let acquired = match Pol::DISCIPLINE {
+            Discipline::Compete(knobs) => self.compete(knobs, kind, deadline),
+            Discipline::Phases(knobs) => self.wait_for_phase(knobs, kind, deadline),
+        };
+        if acquired {
+            self.note_owner(kind);
+        }
+        acquired
+    }
+
+    /// After a release that left `word` behind, with some flag set.
+    #[cold]
+    fn left(&self, side: Side, word: u64) {
+        let upgrader_alone = word & UPGRADING != 0 && readers(word) == 1;
+        if !has_waiters(word) || !(is_free(word) || upgrader_alone) {
+            return;
+        }
+        match Pol::DISCIPLINE {
+            Discipline::Compete(_) => self.serve_locked(),
+            Discipline::Phases(knobs) => self.left_in_phase(knobs, side, word),
+        }
+    }
+
+    /// Lets in whoever may come in now, and wakes them.
+    fn serve_locked(&self) {
+        let queue = self.queue.lock();
+        let granted = self.serve(&queue);
+        drop(queue);
+        granted.grant();
+    }
+
+    fn serve(&self, queue: &queue::LockedQueue<'_, P>) -> queue::Granted<P> {
+        match Pol::DISCIPLINE {
+            Discipline::Compete(knobs) => self.serve_competitors(knobs, queue),
+            Discipline::Phases(knobs) => self.serve_phases(knobs, queue),
+        }
+    }
+
+    fn note_owner(&self, kind: Kind) {
+        if matches!(kind, Kind::Write | Kind::Upgrade) {
+            self.owner_cpu.store(P::cpu(), Relaxed);
+        }
+    }
+
+    /// False only if the writer surely does not run: it acquired the lock on the CPU that this
+    /// thread runs on now. It cannot see a writer that was preempted on another CPU, and is
+    /// wrong about one that has moved since.
+    fn owner_may_run(&self) -> bool {
+        let owner = self.owner_cpu.load(Relaxed);
+        owner == 0 || owner != P::cpu()
+    }
+
+    /// Takes a waiter that gives up off the queue, and serves those it stood in the way of.
+    /// False if the lock was granted meanwhile.
+    fn withdraw(&self, node: &queue::Node<P>) -> bool {
+        let queue = self.queue.lock();
+        if node.is_granted() {
+            return false;
+        }
+        queue.remove(node);
+        let mut clear = 0;
+        if queue.is_empty() {
+            clear |= QUEUE_FLAGS;
+        }
+        if node.guard.get() != 0 {
+            clear |= GUARDED | OPEN;
+        }
+        if node.kind == Kind::Upgrade {
+            clear |= UPGRADING;
+        }
+        if let Discipline::Compete(_) = Pol::DISCIPLINE {
+            // The lock may have been reserved for this waiter; whoever heads the queue now asks anew.
+            clear |= CLOSED;
+        }
+        self.word.fetch_and(!clear, Relaxed);
+        let granted = if queue.is_empty() {
+            queue::Granted::none()
+        } else {
+            self.serve(&queue)
+        };
+        drop(queue);
+        granted.grant();
+        self.events.count(match node.kind {
+            Kind::Read => Event::RlockFail,
+            _ => Event::WlockFail,
+        });
+        true
+    }
+
+    // ---- fair unlock, downgrade, upgrade ----
+
+    /// # Safety
+    /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
+    /// `READER | UPGRADABLE`.
+    #[inline]
+    unsafe fn unlock_fair(&self, held: u64) {
+        // Release pairs with the Acquire of the next holder.
+        if self
+            .word
+            .compare_exchange(held, 0, Release, Relaxed)
+            .is_err()
+        {
+            self.unlock_fair_slow(held);
+        }
+    }
+
+    #[cold]
+    fn unlock_fair_slow(&self, held: u64) {
+        let queue = self.queue.lock();
+        let mut word = self.word.load(Relaxed);
+        let after = loop {
+            let mut after = word - held;
+            if has_waiters(word) {
+                // Closed, nobody can enter between the release and the handing over.
+                after = (after | CLOSED) & !OPEN;
+            }
+            match self
+                .word
+                .compare_exchange_weak(word, after, Release, Relaxed)
+            {
+                Ok(_) => break after,
+                Err(found) => word = found,
+            }
+        };
+        if !has_waiters(after) {
+            return;
+        }
+        let granted = match Pol::DISCIPLINE {
+            Discipline::Compete(knobs) => self.hand_to_head(knobs, &queue),
+            Discipline::Phases(knobs) => self.serve_phases(knobs, &queue),
+        };
+        drop(queue);
+        granted.grant();
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it shared, with the right to
+    /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.
+    unsafe fn downgrade(&self, keep: u64) {
+        // Release pairs with the Acquire of readers that enter now.
+        let word = self.word.fetch_sub(WRITER - READER - keep, Release);
+        if has_waiters(word) {
+            self.admit_beside_reader();
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable.
+    #[inline]
+    unsafe fn unlock_upgradable(&self) {
+        let word = self.word.fetch_sub(READER | UPGRADABLE, Release) - (READER | UPGRADABLE);
+        if has_waiters(word) {
+            if is_free(word) {
+                self.left(Side::Read, word);
+            } else {
+                // The next upgradable reader may be able to join those that read.
+                self.serve_locked();
+            }
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable; afterwards it holds it shared.
+    unsafe fn downgrade_upgradable(&self) {
+        let word = self.word.fetch_and(!UPGRADABLE, Release);
+        if has_waiters(word) {
+            self.serve_locked();
+        }
+    }
+
+    /// Those that may read beside a reader that just stopped being more than that: all waiting
+    /// readers, as after any phase of a writer.
+    #[cold]
+    fn admit_beside_reader(&self) {
+        let queue = self.queue.lock();
+        let granted = match Pol::DISCIPLINE {
+            Discipline::Compete(knobs) => self.serve_competitors(knobs, &queue),
+            Discipline::Phases(knobs) => self.begin_read_phase(knobs, &queue),
+        };
+        drop(queue);
+        granted.grant();
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
+    unsafe fn try_upgrade(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while readers(word) == 1 {
+            // Acquire pairs with the Release of the readers that left.
+            let upgraded = word - READER - UPGRADABLE + WRITER;
+            match self
+                .word
+                .compare_exchange_weak(word, upgraded, Acquire, Relaxed)
+            {
+                Ok(_) => {
+                    self.note_owner(Kind::Upgrade);
+                    return true;
+                }
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
+    /// still upgradable.
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+        // SAFETY: passed on.
+        if unsafe { self.try_upgrade() } {
+            return true;
+        }
+        let upgraded = self.upgrade_slow(deadline);
+        if upgraded {
+            self.note_owner(Kind::Upgrade);
+        }
+        upgraded
+    }
+
+    #[cold]
+    fn upgrade_slow(&self, deadline: Option<u64>) -> bool {
+        self.events.count(Event::Upgrade);
+        let node = queue::Node::new(Kind::Upgrade, P::now());
+        let queue = self.queue.lock();
+        queue.push_upgrader(&node);
+        let word = self.word.fetch_or(WAITERS | UPGRADING, Relaxed);
+        debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
+        // The last other reader may have left just before that.
+        let granted = self.serve(&queue);
+        drop(queue);
+        granted.grant();
+        self.sleep_until_granted(&node, deadline)
+    }
+
+    /// Sleeps until granted or, returning false, until the deadline.
+    fn sleep_until_granted(&self, node: &queue::Node<P>, deadline: Option<u64>) -> bool {
+        while !node.is_granted() {
+            if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                return !self.withdraw(node);
+            }
+            self.count_sleep(node.kind);
+            P::park(&node.state, queue::WAITING, deadline);
+        }
+        true
+    }
+
+    fn count_sleep(&self, kind: Kind) {
+        self.events.count(match kind {
+            Kind::Read => Event::SleepReader,
+            _ => Event::SleepWriter,
+        });
+    }
+
+    fn is_locked(&self) -> bool {
+        !is_free(self.word.load(Relaxed))
+    }
+
+    fn is_locked_exclusive(&self) -> bool {
+        has_writer(self.word.load(Relaxed))
+    }
+}
+
+const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);

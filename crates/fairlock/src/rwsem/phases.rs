@@ -1,0 +1,594 @@
+//! `TimeFair` and `PhaseFair`: phases of readers and of writers alternate while both wait, and
+//! the lock is handed over from one to the next.
+//!
+//! ```text
+//!                 first waiter queues                 budget ends: guard, unlocker
+//!                                                     or refused newcomer
+//!   no waiters ───────────────────────► careful ─────────────────────────► closed
+//!       ▲                               │     ▲                              │
+//!       │                 short holds,  │     │ guard leaves                 │ last holder leaves:
+//!       │                 guard present ▼     │                              │ hand over
+//!       │                               open ─┴──── guard's timer ──────────►│
+//!       └──────────── nobody waits any more ◄── next phase, careful ◄────────┘
+//! ```
+//!
+//! * *careful*: a newcomer of the running side enters past the waiters if it is expected to be
+//!   out before the phase's budget ends. It reads the clock, and so does the last to leave.
+//! * *open*: newcomers of the running side enter without looking at anything but the word. Only
+//!   while hold times are short against the budget, and only while there is a *guard*.
+//! * *closed*: nobody enters. The last holder to leave hands the lock over: to all waiting
+//!   readers, or to the writer that waits longest, and within a phase of writers to the next.
+//! * The *guard* is one waiter that sleeps with the end of the phase as its deadline, so that a
+//!   phase ends even if nobody of the running side comes back. With a guard, a free lock may be
+//!   left to the running side for the moment (*lingering*) if that side is expected back
+//!   sooner than a wake-up takes.
+//!
+//! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
+//!
+//! Invariants, beside those of `rwsem`
+//! 1. `OPEN` implies `GUARDED`; `CLOSED` excludes `OPEN`.
+//! 2. `GUARDED` implies a queued node with its `guard` mark set, whose owner sleeps with a
+//!    deadline. Both change under the queue's lock.
+//! 3. A free lock with waiters stays so only while it lingers (`GUARDED` and not `CLOSED`), or
+//!    until the one who left last has the queue's lock.
+//! 4. `CLOSED`, free and the queue's lock held: the word is this thread's to write.
+//!
+//! Estimates (hold times, return times) are updated without a lock and may lose an update; they
+//! decide how long somebody waits, never who may be in.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::RawRwSem;
+use super::queue::{Granted, Kind, LockedQueue, Node, WAITING};
+use super::word::*;
+use crate::events::{CountEvents, Event};
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
+use crate::policy::{Phases, Policy};
+
+/// The clock here ticks every 64 ns: in 32 bits that is 274 s, enough to tell before from after
+/// within a phase, and small enough for the lock to fit a cache line.
+const TICK_SHIFT: u32 = 6;
+/// A side that comes back later than this is not waited for: a wake-up to running takes about
+/// as long (3.4 µs to a CPU idle for 50 µs, up to 10 µs to one idle for milliseconds).
+const WAKE_UP: u32 = ticks(5_000);
+/// Sections at most this fraction of what is left of a budget do not look at the clock.
+const OPEN_FRACTION: u32 = 16;
+
+const fn ticks(ns: u64) -> u32 {
+    (ns >> TICK_SHIFT) as u32
+}
+
+/// What a lock remembers about its phases; 20 bytes.
+pub(super) struct PhaseClock<P: Platform> {
+    /// When the running phase's budget ends.
+    ends: P::AtomicU32,
+    /// When the youngest holder was admitted, 0 if that is not known.
+    admitted: P::AtomicU32,
+    /// When the lock was last left free or handed over while somebody waited; the lowest bit is
+    /// the side that left. 0 if that was noted already.
+    left: P::AtomicU32,
+    /// Expected hold times of readers (low half) and writers, in ticks, at most 4 ms.
+    holds: P::AtomicU32,
+    /// Low half: expected return times of readers and writers, 8 bits each, in ticks, at most
+    /// 16 µs. High half: how many wake-ups the last phase of readers began with.
+    habits: P::AtomicU32,
+}
+
+impl<P: Platform> PhaseClock<P> {
+    pub(super) const NEW: Self = PhaseClock {
+        ends: P::AtomicU32::ZERO,
+        admitted: P::AtomicU32::ZERO,
+        left: P::AtomicU32::ZERO,
+        holds: P::AtomicU32::ZERO,
+        habits: P::AtomicU32::ZERO,
+    };
+
+    fn now() -> u32 {
+        ticks(P::now())
+    }
+
+    /// Ticks until the phase ends; negative when it has.
+    fn remaining(&self, now: u32) -> i32 {
+        self.ends.load(Relaxed).wrapping_sub(now) as i32
+    }
+
+    fn expected_hold(&self, side: Side) -> u32 {
+        (self.holds.load(Relaxed) >> (16 * side as u32)) & 0xffff
+    }
+
+    fn expected_return(&self, side: Side) -> u32 {
+        (self.habits.load(Relaxed) >> (8 * side as u32)) & 0xff
+    }
+
+    fn wakeups(&self) -> u32 {
+        self.habits.load(Relaxed) >> 16
+    }
+
+    fn set_wakeups(&self, wakeups: u32) {
+        let habits = self.habits.load(Relaxed);
+        self.habits
+            .store(habits & 0xffff | wakeups.min(0xffff) << 16, Relaxed);
+    }
+
+    /// Notes that the youngest holder, of `side`, has left.
+    fn note_hold(&self, side: Side, now: u32) {
+        let admitted = self.admitted.swap(0, Relaxed);
+        if admitted != 0 {
+            let sample = now.wrapping_sub(admitted);
+            let (shift, holds) = (16 * side as u32, self.holds.load(Relaxed));
+            let expected = step(holds >> shift & 0xffff, sample).min(0xffff);
+            self.holds
+                .store(holds & !(0xffff << shift) | expected << shift, Relaxed);
+        }
+    }
+
+    /// Notes that `side` is back, if it was the last to leave.
+    fn note_return(&self, side: Side, now: u32) {
+        let left = self.left.load(Relaxed);
+        if left != 0 && left & 1 == side as u32 {
+            self.left.store(0, Relaxed);
+            let sample = now.wrapping_sub(left & !1);
+            let (shift, habits) = (8 * side as u32, self.habits.load(Relaxed));
+            let expected = step(habits >> shift & 0xff, sample).min(0xff);
+            self.habits
+                .store(habits & !(0xff << shift) | expected << shift, Relaxed);
+        }
+    }
+
+    fn note_left(&self, side: Side, now: u32) {
+        self.left.store((now & !1 | side as u32).max(2), Relaxed);
+    }
+
+    fn note_admitted(&self, now: u32) {
+        self.admitted.store(now.max(1), Relaxed);
+    }
+}
+
+/// Moves an estimate to a sample by at most a factor of two, so that one preempted holder does
+/// not pass for a habit.
+fn step(estimate: u32, sample: u32) -> u32 {
+    sample.clamp(estimate / 2, estimate * 2 + 2)
+}
+
+/// What follows when the lock is handed over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Readers,
+    /// A new phase for the writer that waits longest.
+    Writer,
+    /// The same phase, for the next of its writers.
+    Turn,
+}
+
+impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
+    /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
+    /// Both sides' needs count for both, so that they get the same time.
+    fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
+        let wakeups = u64::from(wakeups.max(self.clock.wakeups()));
+        ticks(knobs.budget_per_wakeup * wakeups)
+            .max(self.clock.expected_hold(Side::Read))
+            .max(self.clock.expected_hold(Side::Write))
+            .clamp(ticks(knobs.shortest_budget), ticks(knobs.longest_budget))
+    }
+
+    /// Would be out again before the budget ends.
+    fn fits(&self, side: Side, now: u32) -> bool {
+        self.clock.remaining(now) >= self.clock.expected_hold(side) as i32
+    }
+
+    pub(super) fn admit_in_phase(&self, knobs: Phases, word: u64, kind: Kind) -> Option<u64> {
+        let (entered, side) = match kind {
+            Kind::Read if admits_reader(word) => (plus_reader(word), Side::Read),
+            Kind::Write if is_free(word) => (word + WRITER, Side::Write),
+            Kind::Upgradable if admits_upgradable(word) && !has_waiters(word) => {
+                return Some(plus_reader(word) | UPGRADABLE);
+            }
+            _ => return None,
+        };
+        if !has_waiters(word) || (word & OPEN != 0 && phase(word) == side) {
+            return Some(entered);
+        }
+        if knobs.longest_budget == 0 || word & CLOSED != 0 || phase(word) != side {
+            return None;
+        }
+        let now = PhaseClock::<P>::now();
+        if !self.fits(side, now) {
+            return None;
+        }
+        if is_free(word) {
+            self.clock.note_return(side, now);
+        }
+        let short = self.clock.expected_hold(side) * OPEN_FRACTION
+            <= self.clock.remaining(now).max(0) as u32;
+        let comes_back = self.clock.expected_return(side) < WAKE_UP;
+        if word & GUARDED != 0 && short && comes_back {
+            self.events.count(Event::PhaseOpened);
+            self.clock.admitted.store(0, Relaxed);
+            return Some(entered | OPEN);
+        }
+        self.events.count(match side {
+            Side::Read => Event::BypassRead,
+            Side::Write => Event::BypassWrite,
+        });
+        self.clock.note_admitted(now);
+        Some(entered)
+    }
+
+    pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
+        if self.spin_for_entry(knobs, kind) {
+            return true;
+        }
+        let side = if kind == Kind::Read {
+            Side::Read
+        } else {
+            Side::Write
+        };
+        let now = P::now();
+        self.clock.note_return(side, ticks(now));
+        let node = Node::new(kind, now);
+        let queue = self.queue.lock();
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let entered = self.admit_in_phase(knobs, word, kind);
+            let next =
+                entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, ticks(now), &node));
+            match self
+                .word
+                .compare_exchange_weak(word, next, Acquire, Relaxed)
+            {
+                Ok(_) if entered.is_some() => return true,
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        queue.push(&node);
+        let granted = self.serve_phases(knobs, &queue);
+        drop(queue);
+        granted.grant();
+        self.sleep_until_phase(knobs, &node, deadline)
+    }
+
+    /// The word with one more waiter of `side`; marks the node if it becomes the guard.
+    fn with_waiter(&self, knobs: Phases, word: u64, side: Side, now: u32, node: &Node<P>) -> u64 {
+        let mut next = word | WAITERS;
+        if !has_waiters(word) {
+            // The holders' time is limited from now on.
+            if has_writer(word) {
+                next |= WRITE_PHASE;
+            }
+            self.clock
+                .ends
+                .store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
+            self.clock.admitted.store(0, Relaxed);
+        }
+        if knobs.longest_budget == 0 || (phase(next) == side && !self.fits(side, now)) {
+            next = (next | CLOSED) & !OPEN;
+        }
+        // While the door is closed only the side that is being closed out needs a guard: it will
+        // wait through the next phase, the other side will be in it.
+        let wanted = next & CLOSED == 0 || phase(next) == side;
+        let guards = knobs.longest_budget != 0 && next & GUARDED == 0 && wanted;
+        node.guard.set(guards.into());
+        if guards { next | GUARDED } else { next }
+    }
+
+    /// A short spin, with growing pauses that leave the lock to whoever uses it, as long as
+    /// nobody is queued.
+    fn spin_for_entry(&self, knobs: Phases, kind: Kind) -> bool {
+        let mut round = 0;
+        loop {
+            let word = self.word.load(Relaxed);
+            if let Some(entered) = self.admit_in_phase(knobs, word, kind) {
+                if self
+                    .word
+                    .compare_exchange_weak(word, entered, Acquire, Relaxed)
+                    .is_ok()
+                {
+                    self.events.count(if round > 0 {
+                        Event::OptLock
+                    } else {
+                        Event::RlockFast
+                    });
+                    return true;
+                }
+                continue;
+            }
+            if has_waiters(word) || round >= knobs.spin_rounds {
+                if round > 0 {
+                    self.events.count(Event::OptFail);
+                }
+                return false;
+            }
+            if has_writer(word) && !self.owner_may_run() {
+                self.events.count(Event::OptNospin);
+                return false;
+            }
+            for _ in 0..1u32 << round {
+                P::relax();
+            }
+            round += 1;
+        }
+    }
+
+    fn sleep_until_phase(&self, knobs: Phases, node: &Node<P>, deadline: Option<u64>) -> bool {
+        let mut guarding = node.guard.get() != 0;
+        loop {
+            if node.is_granted() {
+                break;
+            }
+            let now = P::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                if self.withdraw(node) {
+                    return false;
+                }
+                break;
+            }
+            let mut alarm = deadline;
+            if guarding {
+                let remaining = self.clock.remaining(ticks(now));
+                if remaining <= 0 {
+                    guarding = self.close_phase(knobs, node);
+                    continue;
+                }
+                let ends = now + ((remaining as u64) << TICK_SHIFT);
+                alarm = Some(alarm.map_or(ends, |alarm| alarm.min(ends)));
+            }
+            self.count_sleep(node.kind);
+            P::park(&node.state, WAITING, alarm);
+        }
+        if knobs.longest_budget != 0 {
+            self.clock.note_admitted(PhaseClock::<P>::now());
+        }
+        self.events.count(match node.kind {
+            Kind::Read => Event::Rlock,
+            _ => Event::Wlock,
+        });
+        true
+    }
+
+    /// The guard's alarm: ends the phase if its budget has ended. True if this waiter still is
+    /// the guard.
+    fn close_phase(&self, knobs: Phases, node: &Node<P>) -> bool {
+        let queue = self.queue.lock();
+        if node.is_granted() {
+            return false;
+        }
+        if self.clock.remaining(PhaseClock::<P>::now()) > 0 {
+            return true; // The next phase has begun meanwhile.
+        }
+        // It will be let in next, unless others stand before it.
+        let word = self.word.load(Relaxed);
+        let next_side = if phase(word) == Side::Read {
+            Side::Write
+        } else {
+            Side::Read
+        };
+        let stays = match node.kind {
+            Kind::Read => next_side == Side::Write,
+            _ => !queue
+                .oldest_writer()
+                .is_some_and(|oldest| core::ptr::eq(oldest, node)),
+        };
+        if stays {
+            // The budget of the phase that follows; exact once it begins.
+            let budget = self.budget(knobs, 1);
+            self.clock
+                .ends
+                .store(PhaseClock::<P>::now().wrapping_add(budget), Relaxed);
+        } else {
+            node.guard.set(0);
+        }
+        let clear = if stays { OPEN } else { OPEN | GUARDED };
+        let mut word = self.word.load(Relaxed);
+        while let Err(found) =
+            self.word
+                .compare_exchange_weak(word, (word | CLOSED) & !clear, Acquire, Relaxed)
+        {
+            word = found;
+        }
+        self.events.count(Event::PhaseClosed);
+        let granted = self.serve_phases(knobs, &queue);
+        drop(queue);
+        granted.grant();
+        stays
+    }
+
+    /// The lock was left free with somebody waiting: leaves it to the running side for a moment,
+    /// or hands it over.
+    pub(super) fn left_in_phase(&self, knobs: Phases, side: Side, word: u64) {
+        if word & OPEN != 0 && is_free(word) {
+            return; // Lingers; the guard will close it.
+        }
+        let mut close = false;
+        if knobs.longest_budget != 0 {
+            let now = PhaseClock::<P>::now();
+            self.clock.note_hold(side, now);
+            self.clock.note_left(side, now);
+            if word & GUARDED != 0 && word & CLOSED == 0 && phase(word) == side {
+                if self.clock.expected_return(side) < WAKE_UP && self.fits(side, now) {
+                    return; // Lingers.
+                }
+                close = true;
+            }
+        }
+        let queue = self.queue.lock();
+        if close {
+            // Somebody may have entered meanwhile; then that one hands over.
+            let mut word = self.word.load(Relaxed);
+            while has_waiters(word) && is_free(word) && word & (OPEN | CLOSED) == 0 {
+                match self
+                    .word
+                    .compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed)
+                {
+                    Ok(_) => break,
+                    Err(found) => word = found,
+                }
+            }
+        }
+        let granted = self.serve_phases(knobs, &queue);
+        drop(queue);
+        granted.grant();
+    }
+
+    /// Lets in whoever may come in now.
+    pub(super) fn serve_phases(&self, knobs: Phases, queue: &LockedQueue<'_, P>) -> Granted<P> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if let Some(front) = queue.oldest_writer() {
+                let may_join = match front.kind {
+                    Kind::Upgrade => readers(word) == 1,
+                    Kind::Upgradable => !is_free(word) && admits_upgradable(word),
+                    _ => false,
+                };
+                if may_join {
+                    if front.guard.get() != 0 {
+                        self.word.fetch_and(!(OPEN | GUARDED), Relaxed);
+                    }
+                    return self.grant_one(queue, front);
+                }
+            }
+            if !has_waiters(word) {
+                return Granted::none();
+            }
+            if !is_free(word) {
+                // Only readers wait and only readers hold it: nothing to wait for.
+                let join = queue.oldest_writer().is_none() && admits_reader(word);
+                return if join {
+                    self.begin_read_phase(knobs, queue)
+                } else {
+                    Granted::none()
+                };
+            }
+            if word & GUARDED != 0 && word & CLOSED == 0 {
+                return Granted::none(); // Lingers.
+            }
+            // Acquire pairs with the Release of everybody who has left.
+            match self
+                .word
+                .compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed)
+            {
+                Ok(_) => return self.hand_over(knobs, queue, word),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Chooses the next holders. The lock is free and closed, the word this thread's.
+    fn hand_over(&self, knobs: Phases, queue: &LockedQueue<'_, P>, before: u64) -> Granted<P> {
+        let now = PhaseClock::<P>::now();
+        let readers_wait = queue.oldest_reader().is_some();
+        let next = match (queue.oldest_writer(), phase(before)) {
+            (None, _) => Next::Readers,
+            (Some(_), Side::Read) => Next::Writer,
+            (Some(_), Side::Write) if !readers_wait => Next::Writer,
+            (Some(_), Side::Write) if before & CLOSED == 0 && self.fits(Side::Write, now) => {
+                Next::Turn
+            }
+            (Some(_), Side::Write) => Next::Readers,
+        };
+        if next == Next::Readers {
+            return self.begin_read_phase(knobs, queue);
+        }
+        let writer: *const Node<P> = queue.oldest_writer().expect("chosen because there is one");
+        // SAFETY: linked, so alive, and it stays so until it is granted.
+        let writer = unsafe { &*writer };
+        if writer.kind == Kind::Upgradable {
+            // Shared as far as others are concerned: it comes in at the front of the readers.
+            return self.begin_read_phase(knobs, queue);
+        }
+        debug_assert_eq!(
+            writer.kind,
+            Kind::Write,
+            "an upgrader holds the lock, which is free"
+        );
+        let mut granted = Granted::none();
+        granted.take(queue, writer);
+        if next == Next::Writer {
+            self.clock
+                .ends
+                .store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
+        }
+        self.events.count(if next == Next::Turn {
+            Event::PhaseTurn
+        } else {
+            Event::PhaseWrite
+        });
+        self.events.count(Event::WakeWriter);
+        let flags = self.flags_after(knobs, queue, before, writer.guard.get() != 0);
+        let phase = if flags == 0 { 0 } else { WRITE_PHASE };
+        self.word.store(WRITER | flags | phase, Relaxed);
+        granted
+    }
+
+    /// `WAITERS` and what goes with it after waiters were taken off.
+    fn flags_after(
+        &self,
+        knobs: Phases,
+        queue: &LockedQueue<'_, P>,
+        before: u64,
+        took_guard: bool,
+    ) -> u64 {
+        if queue.is_empty() {
+            return 0;
+        }
+        let closed = if knobs.longest_budget == 0 { CLOSED } else { 0 };
+        WAITERS | closed | if took_guard { 0 } else { before & GUARDED }
+    }
+
+    /// Lets in every waiting reader, and an upgradable reader that heads the writers, beside any
+    /// readers that hold the lock already.
+    pub(super) fn begin_read_phase(&self, knobs: Phases, queue: &LockedQueue<'_, P>) -> Granted<P> {
+        let before = self.word.load(Relaxed);
+        if before & UPGRADING != 0 || has_writer(before) {
+            return Granted::none();
+        }
+        let mut took_guard = false;
+        let mut entering = 0;
+        let mut granted = Granted::none();
+        if let Some(front) = queue.oldest_writer()
+            && front.kind == Kind::Upgradable
+            && admits_upgradable(before)
+        {
+            took_guard |= front.guard.get() != 0;
+            entering |= UPGRADABLE;
+            let front: *const Node<P> = front;
+            // SAFETY: linked, so alive, and it stays so until it is granted.
+            granted.take(queue, unsafe { &*front });
+        }
+        // The count cannot overflow: it is checked before it would.
+        let room = (READER_LIMIT - 1 - readers(before)) as u32 - granted.len();
+        while granted.len() < room {
+            let Some(reader) = queue.oldest_reader() else {
+                break;
+            };
+            took_guard |= reader.guard.get() != 0;
+            let reader: *const Node<P> = reader;
+            // SAFETY: as above.
+            granted.take(queue, unsafe { &*reader });
+        }
+        entering += u64::from(granted.len()) * READER;
+        if knobs.longest_budget != 0 {
+            let now = PhaseClock::<P>::now();
+            self.clock.set_wakeups(granted.len());
+            self.clock
+                .ends
+                .store(now.wrapping_add(self.budget(knobs, granted.len())), Relaxed);
+        }
+        let mut word = before;
+        loop {
+            let flags = self.flags_after(knobs, queue, word, took_guard);
+            let next = ((word & !QUEUE_FLAGS) + entering) | flags;
+            // Acquire pairs with the Release of a writer that left or became a reader.
+            match self
+                .word
+                .compare_exchange_weak(word, next, Acquire, Relaxed)
+            {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        self.events.count(Event::PhaseRead);
+        self.events.add(Event::WakeReader, u64::from(granted.len()));
+        granted
+    }
+}

@@ -1,0 +1,354 @@
+//! The waiters of one lock: two FIFOs of nodes that live on the waiters' stacks, and the small
+//! lock over them.
+//!
+//! ```text
+//!   readers ──► node ⇄ node ⇄ node ─┐      each list is a ring; the pointer names the oldest,
+//!                ▲──────────────────┘      whose `prev` is the youngest
+//!   writers ──► node ⇄ node ─┐
+//!                ▲───────────┘
+//! ```
+//!
+//! Invariants
+//! 1. Links and list heads are read and written only by the holder of the queue's lock.
+//! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
+//! 3. Whoever takes a node off a list to grant it stores [`GRANTED`] into its state *after* the
+//!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
+//!    that follows uses the address alone.
+//! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
+
+use core::ptr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{AtomicCell, PlainCell, Platform};
+
+/// State of a node: its owner waits.
+pub(crate) const WAITING: u32 = 0;
+/// The lock is the owner's; the node is off the list.
+pub(crate) const GRANTED: u32 = 1;
+/// The owner should try to take the lock; the node is still on the list.
+pub(crate) const CALLED: u32 = 2;
+
+/// What a waiter wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// Shared with the right to upgrade; waits among the writers, being as exclusive to itself.
+    Upgradable,
+    /// Holds it upgradable, wants it exclusively; always the front of the writers.
+    Upgrade,
+}
+
+/// One waiter, on its own stack.
+pub(crate) struct Node<P: Platform> {
+    pub(crate) state: P::AtomicU32,
+    pub(crate) kind: Kind,
+    /// When it queued, ns.
+    pub(crate) since: u64,
+    ticket: P::Cell<u32>,
+    /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
+    pub(crate) guard: P::Cell<u32>,
+    /// Neighbours on the list. Untyped: a node type that names itself in a cell's parameter
+    /// would be infinite.
+    next: P::Cell<*const ()>,
+    prev: P::Cell<*const ()>,
+}
+
+impl<P: Platform> Node<P> {
+    pub(crate) fn new(kind: Kind, since: u64) -> Self {
+        Node {
+            state: P::AtomicU32::new(WAITING),
+            kind,
+            since,
+            ticket: P::Cell::ZERO,
+            guard: P::Cell::ZERO,
+            next: P::Cell::ZERO,
+            prev: P::Cell::ZERO,
+        }
+    }
+
+    /// Arrived before `other`. Tickets wrap; 2³¹ waiters at once do not exist.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        (self.ticket.get().wrapping_sub(other.ticket.get()) as i32) < 0
+    }
+}
+
+/// A ring of nodes; null when empty.
+struct Ring<P: Platform> {
+    oldest: P::Cell<*const ()>,
+}
+
+impl<P: Platform> Node<P> {
+    fn link(&self) -> *const () {
+        ptr::from_ref(self).cast()
+    }
+}
+
+impl<P: Platform> Ring<P> {
+    const EMPTY: Self = Ring {
+        oldest: P::Cell::ZERO,
+    };
+
+    /// The node behind a link.
+    ///
+    /// # Safety
+    /// `link` is null or leads to a node that lives for as long as the result is used.
+    unsafe fn node<'a>(link: *const ()) -> Option<&'a Node<P>> {
+        // SAFETY: the caller's.
+        unsafe { link.cast::<Node<P>>().as_ref() }
+    }
+
+    fn oldest(&self) -> Option<&Node<P>> {
+        // SAFETY: invariant 2, a linked node is alive.
+        unsafe { Self::node(self.oldest.get()) }
+    }
+
+    /// Links `node` as the youngest.
+    fn push(&self, node: &Node<P>) {
+        let Some(oldest) = self.oldest() else {
+            node.next.set(node.link());
+            node.prev.set(node.link());
+            self.oldest.set(node.link());
+            return;
+        };
+        // SAFETY: invariant 2, the youngest is linked and so alive.
+        let youngest = unsafe { Self::node(oldest.prev.get()) }.expect("a ring has no end");
+        node.next.set(oldest.link());
+        node.prev.set(youngest.link());
+        youngest.next.set(node.link());
+        oldest.prev.set(node.link());
+    }
+
+    fn remove(&self, node: &Node<P>) {
+        // SAFETY: invariant 2, both neighbours are linked and so alive.
+        let neighbours = unsafe { (Self::node(node.next.get()), Self::node(node.prev.get())) };
+        let (Some(next), Some(prev)) = neighbours else {
+            unreachable!("a linked node has both")
+        };
+        if ptr::eq(next, node) {
+            self.oldest.set(ptr::null());
+        } else {
+            prev.next.set(next.link());
+            next.prev.set(prev.link());
+            if self.oldest.get() == node.link() {
+                self.oldest.set(next.link());
+            }
+        }
+        node.next.set(ptr::null());
+        node.prev.set(ptr::null());
+    }
+}
+
+/// The two lists with their lock.
+pub(crate) struct Queue<P: Platform> {
+    /// 0 free, 1 held, 2 held and somebody may sleep for it.
+    lock: P::AtomicU32,
+    tickets: P::Cell<u32>,
+    readers: Ring<P>,
+    writers: Ring<P>,
+}
+
+impl<P: Platform> Queue<P> {
+    pub(crate) const NEW: Self = Queue {
+        lock: P::AtomicU32::ZERO,
+        tickets: P::Cell::ZERO,
+        readers: Ring::EMPTY,
+        writers: Ring::EMPTY,
+    };
+
+    /// Takes the queue's lock: spins for about the length of an operation on the queue, then
+    /// sleeps, so that a preempted holder of lower priority can run.
+    pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
+        const SPINS: u32 = 60;
+        let free = || {
+            self.lock
+                .compare_exchange_weak(0, 1, Acquire, Relaxed)
+                .is_ok()
+        };
+        if !free() {
+            let mut spins = 0;
+            // Acquire pairs with the Release in `LockedQueue::drop`.
+            while !(self.lock.load(Relaxed) == 0 && free()) {
+                if spins < SPINS {
+                    spins += 1;
+                    P::relax();
+                } else {
+                    while self.lock.swap(2, Acquire) != 0 {
+                        P::park(&self.lock, 2, None);
+                    }
+                    break;
+                }
+            }
+        }
+        LockedQueue { queue: self }
+    }
+}
+
+/// The queue with its lock held.
+pub(crate) struct LockedQueue<'a, P: Platform> {
+    queue: &'a Queue<P>,
+}
+
+impl<P: Platform> Drop for LockedQueue<'_, P> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `Queue::lock`.
+        if self.queue.lock.swap(0, Release) == 2 {
+            P::unpark(&self.queue.lock);
+        }
+    }
+}
+
+impl<P: Platform> LockedQueue<'_, P> {
+    fn ring_of(&self, kind: Kind) -> &Ring<P> {
+        if kind == Kind::Read {
+            &self.queue.readers
+        } else {
+            &self.queue.writers
+        }
+    }
+
+    /// Adds a waiter behind all others. It must stay where it is until it is off the list.
+    pub(crate) fn push(&self, node: &Node<P>) {
+        let ticket = self.queue.tickets.get();
+        self.queue.tickets.set(ticket.wrapping_add(1));
+        node.ticket.set(ticket);
+        self.ring_of(node.kind).push(node);
+    }
+
+    /// Adds an upgrader before all writers. Its ticket is as old as the oldest's, so that
+    /// invariant 4 holds.
+    pub(crate) fn push_upgrader(&self, node: &Node<P>) {
+        let ring = &self.queue.writers;
+        let ticket = ring
+            .oldest()
+            .map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get());
+        node.ticket.set(ticket);
+        ring.push(node);
+        ring.oldest.set(node.link());
+    }
+
+    /// Takes a waiter off its list, wherever it stands.
+    pub(crate) fn remove(&self, node: &Node<P>) {
+        self.ring_of(node.kind).remove(node);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.oldest_reader().is_none() && self.oldest_writer().is_none()
+    }
+
+    pub(crate) fn oldest_reader(&self) -> Option<&Node<P>> {
+        self.queue.readers.oldest()
+    }
+
+    /// The front of those that wait for more than shared access.
+    pub(crate) fn oldest_writer(&self) -> Option<&Node<P>> {
+        self.queue.writers.oldest()
+    }
+
+    /// The waiter that queued first.
+    pub(crate) fn head(&self) -> Option<&Node<P>> {
+        match (self.oldest_reader(), self.oldest_writer()) {
+            (Some(reader), Some(writer)) => Some(if reader.is_before(writer) {
+                reader
+            } else {
+                writer
+            }),
+            (reader, writer) => reader.or(writer),
+        }
+    }
+
+    /// Takes readers off the queue, oldest first, while there are fewer than `most` and, if
+    /// given, only those that queued before `before`.
+    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> Granted<P> {
+        let mut granted = Granted::none();
+        while granted.len < most {
+            let Some(reader) = self.oldest_reader() else {
+                break;
+            };
+            if before.is_some_and(|writer| !reader.is_before(writer)) {
+                break;
+            }
+            let reader: *const Node<P> = reader;
+            // SAFETY: linked, so alive (invariant 2); and it stays so until it is granted.
+            granted.take(self, unsafe { &*reader });
+        }
+        granted
+    }
+}
+
+/// Waiters taken off a queue (or called), to be told when the queue's lock is free again. Chained
+/// through their own nodes, so granting allocates nothing.
+#[must_use = "waiters that are taken off and not granted sleep for ever"]
+pub(crate) struct Granted<P: Platform> {
+    first: *const Node<P>,
+    last: *const Node<P>,
+    len: u32,
+    /// A waiter that stays on its list and shall try to take the lock.
+    called: *const P::AtomicU32,
+}
+
+impl<P: Platform> Granted<P> {
+    pub(crate) fn none() -> Self {
+        Granted {
+            first: ptr::null(),
+            last: ptr::null(),
+            len: 0,
+            called: ptr::null(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Tells `node`, which stays on its list, to try to take the lock.
+    pub(crate) fn call(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
+        // Relaxed: the owner looks at everything else under the queue's lock.
+        node.state.store(CALLED, Relaxed);
+        Granted {
+            called: &node.state,
+            ..Self::none()
+        }
+    }
+
+    /// Takes `node` off its list and remembers to grant it.
+    pub(crate) fn take(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
+        queue.remove(node);
+        if self.first.is_null() {
+            self.first = node;
+        } else {
+            // SAFETY: `last` was taken and is not granted yet, so its owner still waits; it is
+            // on no list, so only this thread touches its links.
+            unsafe { (*self.last).next.set(node.link()) };
+        }
+        self.last = node;
+        self.len += 1;
+    }
+
+    /// Tells every waiter taken that the lock is its own. Call it without the queue's lock.
+    pub(crate) fn grant(self) {
+        if !self.called.is_null() {
+            P::unpark(self.called);
+        }
+        let mut node = self.first;
+        while !node.is_null() {
+            // SAFETY: invariant 3, the node is alive until its state is stored.
+            let (state, next) = unsafe { (&raw const (*node).state, (*node).next.get()) };
+            // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
+            // visible to the waiter.
+            // SAFETY: as above; this is the last access.
+            unsafe { (*state).store(GRANTED, Release) };
+            P::unpark(state);
+            node = next.cast();
+        }
+    }
+}
+
+impl<P: Platform> Node<P> {
+    /// The lock is the owner's.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.state.load(Acquire) == GRANTED
+    }
+}
