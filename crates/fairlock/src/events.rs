@@ -64,6 +64,7 @@ events! {
     PhaseRead = "phase_read": "A phase of readers began.",
     PhaseWrite = "phase_write": "A phase of writers began.",
     PhaseTurn = "phase_turn": "The next writer of a running phase of writers got its turn.",
+    PhaseSecond = "phase_second": "A second writer was woken to compete within a phase of writers.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",
     PhaseOpened = "phase_opened": "A phase was opened to newcomers that need not look at the clock.",
     BypassRead = "bypass_read": "A reader entered past a waiter after looking at the clock.",
@@ -115,11 +116,7 @@ pub struct Counters([Shard; SHARDS]);
 impl fmt::Debug for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
-            .entries(
-                Snapshot::of(self)
-                    .iter()
-                    .map(|(event, n)| (event.name(), n)),
-            )
+            .entries(Snapshot::of(self).iter().map(|(event, n)| (event.name(), n)))
             .finish()
     }
 }

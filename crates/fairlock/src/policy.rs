@@ -99,20 +99,20 @@ pub enum Handoff {
     Immediate,
 }
 
-/// Knobs of the phase family.
+/// Knobs of the phase family. Times are in wake-up latencies (a running estimate, 3 µs on bare
+/// metal, ten times that on some virtual machines), because what a phase must outweigh is the
+/// wake-ups that it costs.
 #[derive(Debug, Clone, Copy)]
 pub struct Phases {
-    /// Shortest time, in ns, for which a side may keep entering past waiters of the other.
-    /// Together with `longest_budget` at 0: nobody is ever passed.
-    pub shortest_budget: u64,
-    /// Longest such time, in ns.
+    /// Shortest budget: for this many wake-up latencies a side may keep entering past waiters of
+    /// the other.
+    pub shortest_budget: u32,
+    /// Budget, in wake-up latencies, for each wake-up that the phase began with.
+    pub budget_per_wakeup: u32,
+    /// Longest budget in ns, whatever the above say. 0: nobody is ever passed.
     pub longest_budget: u64,
-    /// Time in ns that a budget allows for each wake-up the phase began with, so that a phase
-    /// is long against what it costs.
-    pub budget_per_wakeup: u64,
-    /// Doublings of the pause in the spin before queueing; 0 queues at once. Seven are
-    /// 127 PAUSEs, 1.3 µs to 3.5 µs.
-    pub spin_rounds: u32,
+    /// Longest spin before queueing, in eighths of a wake-up latency; 0 queues at once.
+    pub spin: u32,
 }
 
 impl Competition {
@@ -163,10 +163,10 @@ policies! {
     ///   looks at the clock, and a holder that stays in longer than it was expected to extends
     ///   the phase by that much: no lock can throw a holder out.
     TimeFair "timefair" = Discipline::Phases(Phases {
-        shortest_budget: 100_000,
+        shortest_budget: 32,
+        budget_per_wakeup: 2,
         longest_budget: 4_000_000,
-        budget_per_wakeup: 30_000,
-        spin_rounds: 7,
+        spin: 8,
     });
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and
@@ -179,9 +179,9 @@ policies! {
     /// * Writers are first come, first served.
     PhaseFair "phase-fair" = Discipline::Phases(Phases {
         shortest_budget: 0,
-        longest_budget: 0,
         budget_per_wakeup: 0,
-        spin_rounds: 0,
+        longest_budget: 0,
+        spin: 0,
     });
 
     /// The rwsem of Linux 3.10: writers steal and nobody spins.

@@ -32,22 +32,15 @@ struct Member<P: Platform> {
 }
 
 impl<P: Platform> SpinQueue<P> {
-    pub(crate) const NEW: Self = SpinQueue {
-        tail: P::AtomicPtr::ZERO,
-    };
+    pub(crate) const NEW: Self = SpinQueue { tail: P::AtomicPtr::ZERO };
 
     /// Runs `spin` as the only one to do so, after all that came before.
     pub(crate) fn at_front<R>(&self, spin: impl FnOnce() -> R) -> R {
-        let me = Member {
-            next: P::AtomicPtr::new(ptr::null_mut()),
-            state: P::AtomicU32::new(BEHIND),
-        };
+        let me =
+            Member { next: P::AtomicPtr::new(ptr::null_mut()), state: P::AtomicU32::new(BEHIND) };
         self.enter(&me);
         // Leaves on unwinding too: nothing in `spin` panics, but a checker's assertions may.
-        let _leave = Leave {
-            queue: self,
-            me: &me,
-        };
+        let _leave = Leave { queue: self, me: &me };
         spin()
     }
 
@@ -67,11 +60,7 @@ impl<P: Platform> SpinQueue<P> {
             }
             P::relax();
         }
-        if me
-            .state
-            .compare_exchange(BEHIND, ASLEEP, Acquire, Acquire)
-            .is_ok()
-        {
+        if me.state.compare_exchange(BEHIND, ASLEEP, Acquire, Acquire).is_ok() {
             // Acquire pairs with the swap in `leave`.
             while me.state.load(Acquire) != FRONT {
                 P::park(&me.state, ASLEEP, None);
@@ -84,11 +73,7 @@ impl<P: Platform> SpinQueue<P> {
         let mut next = me.next.load(Acquire);
         if next.is_null() {
             // Release pairs with the swap in `enter`.
-            if self
-                .tail
-                .compare_exchange(my_pointer, ptr::null_mut(), Release, Relaxed)
-                .is_ok()
-            {
+            if self.tail.compare_exchange(my_pointer, ptr::null_mut(), Release, Relaxed).is_ok() {
                 return;
             }
             // A successor is between its swap and its store.

@@ -61,6 +61,13 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// Monotonic nanoseconds since an arbitrary start.
     fn now() -> u64;
 
+    /// What a wake-up costs here, ns, from the call to the woken thread running: a running
+    /// estimate over all locks.
+    fn wake_latency() -> u32;
+
+    /// Reports one such time to the estimate.
+    fn note_wake_latency(ns: u32);
+
     /// The CPU this thread runs on, plus one; zero where that is unknown or dear to ask.
     fn cpu() -> u32;
 

@@ -152,8 +152,7 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLock for RawRwSem<Pol, P> {
 
     #[inline]
     fn lock_shared(&self) -> GuardNoSend {
-        self.lock_read(None)
-            .expect("without a deadline a wait ends with the lock")
+        self.lock_read(None).expect("without a deadline a wait ends with the lock")
     }
     #[inline]
     fn try_lock_shared(&self) -> Option<GuardNoSend> {
@@ -167,8 +166,7 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLock for RawRwSem<Pol, P> {
     }
     #[inline]
     fn lock_exclusive(&self) -> GuardNoSend {
-        self.lock_write(None)
-            .expect("without a deadline a wait ends with the lock")
+        self.lock_write(None).expect("without a deadline a wait ends with the lock")
     }
     #[inline]
     fn try_lock_exclusive(&self) -> Option<GuardNoSend> {
@@ -236,8 +234,7 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgrade for RawRwSem<Po
     type UpgradableGuard = GuardNoSend;
 
     fn lock_upgradable(&self) -> GuardNoSend {
-        self.lock_upgrade(None)
-            .expect("without a deadline a wait ends with the lock")
+        self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
     }
     fn try_lock_upgradable(&self) -> Option<GuardNoSend> {
         self.try_enter(Kind::Upgradable).then(|| self.new_shared())

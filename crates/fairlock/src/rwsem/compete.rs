@@ -68,16 +68,9 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         loop {
             // Under the queue's lock only the queue's emptiness lets a reader in, as in Linux;
             // writers try again in `compete_as_writer`.
-            let entered = if kind == Kind::Write {
-                None
-            } else {
-                admit(knobs, word, kind)
-            };
+            let entered = if kind == Kind::Write { None } else { admit(knobs, word, kind) };
             let next = entered.unwrap_or(word | WAITERS);
-            match self
-                .word
-                .compare_exchange_weak(word, next, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
                     self.events.count(Event::RlockFast);
                     return true;
@@ -105,10 +98,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut word = self.word.load(Relaxed);
         if kind != Kind::Write {
             while let Some(entered) = admit(knobs, word, kind) {
-                match self
-                    .word
-                    .compare_exchange_weak(word, entered, Acquire, Relaxed)
-                {
+                match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                     Ok(_) => {
                         self.after_reader_entry(knobs, word);
                         return true;
@@ -130,11 +120,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return false;
         }
         let entered = self.spinners.at_front(|| self.spin_on_owner(knobs, kind));
-        self.events.count(if entered {
-            Event::OptLock
-        } else {
-            Event::OptFail
-        });
+        self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
     }
 
@@ -164,11 +150,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 return false;
             }
             if let Some(entered) = spinner_admit(word, kind) {
-                if self
-                    .word
-                    .compare_exchange_weak(word, entered, Acquire, Relaxed)
-                    .is_ok()
-                {
+                if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
                     return true;
                 }
                 continue;
@@ -209,22 +191,24 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         knobs: Competition,
         queue: LockedQueue<'_, P>,
         node: &Node<P>,
-        deadline: Option<u64>,
+        mut deadline: Option<u64>,
     ) -> bool {
         let mut queue = queue;
         let mut just_queued = true;
         loop {
-            if node.is_granted() || self.take_as_writer(knobs, &queue, node) {
+            if !node.is_linked(&queue) {
+                // Handed over, and about to be told.
+                drop(queue);
+                return self.sleep_until_granted(node, None);
+            }
+            if self.take_as_writer(knobs, &queue, node) {
                 self.events.count(Event::Wlock);
                 return true;
             }
             // A holder may have left between this writer's last look and its queueing: then
             // nobody else would serve those that queued before it.
-            let granted = if just_queued {
-                self.serve_competitors(knobs, &queue)
-            } else {
-                Granted::none()
-            };
+            let granted =
+                if just_queued { self.serve_competitors(knobs, &queue) } else { Granted::none() };
             just_queued = false;
             if node.state.load(Relaxed) == CALLED {
                 // Called, possibly just now by this very thread: a called writer that finds the
@@ -241,15 +225,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                     if self.withdraw(node) {
                         return false;
                     }
-                    break;
+                    deadline = None;
+                    continue;
                 }
                 self.events.count(Event::SleepWriter);
                 P::park(&node.state, WAITING, deadline);
-            }
-            if node.is_granted() {
-                // Handed over: the node is off the queue already, which must not be touched.
-                self.events.count(Event::Wlock);
-                return true;
             }
             queue = self.queue.lock();
         }
@@ -281,10 +261,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 }
                 word | CLOSED
             };
-            match self
-                .word
-                .compare_exchange_weak(word, next, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if free => {
                     queue.remove(node);
                     if queue.is_empty() {
@@ -351,10 +328,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             } else {
                 return Granted::none();
             };
-            match self
-                .word
-                .compare_exchange_weak(word, next, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if admits_reader(word) => break,
                 Ok(_) => {
                     self.events.count(Event::RlockHandoff);
@@ -367,15 +341,10 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             ReaderWake::FrontRun => queue.take_readers(u32::MAX, queue.oldest_writer()),
             ReaderWake::Batch(most) => queue.take_readers(most.max(1), None),
         };
-        debug_assert!(granted.len() > 0, "the head is a reader");
-        self.word
-            .fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
+        debug_assert!(!granted.is_empty(), "the head is a reader");
+        self.word.fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
         // Readers are in, so nothing is reserved any more.
-        let clear = if queue.is_empty() {
-            QUEUE_FLAGS
-        } else {
-            CLOSED
-        };
+        let clear = if queue.is_empty() { QUEUE_FLAGS } else { CLOSED };
         self.word.fetch_and(!clear, Relaxed);
         self.events.add(Event::WakeReader, u64::from(granted.len()));
         granted
@@ -408,10 +377,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 _ => return Granted::none(),
             };
             // Acquire pairs with the Release of those that left; `Granted::grant` passes it on.
-            match self
-                .word
-                .compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed) {
                 Ok(_) => break,
                 Err(found) => word = found,
             }

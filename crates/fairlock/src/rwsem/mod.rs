@@ -97,10 +97,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let word = self.word.load(Relaxed);
         // Acquire pairs with the Release of `unlock_write`.
         word < READER_LIMIT - 1
-            && self
-                .word
-                .compare_exchange_weak(word, word + READER, Acquire, Relaxed)
-                .is_ok()
+            && self.word.compare_exchange_weak(word, word + READER, Acquire, Relaxed).is_ok()
     }
 
     /// # Safety
@@ -132,9 +129,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return self.word.fetch_add(WRITER, Acquire) == 0;
         }
         // Acquire pairs with the Release of every unlock.
-        self.word
-            .compare_exchange(0, WRITER, Acquire, Relaxed)
-            .is_ok()
+        self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
     }
 
     const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
@@ -159,10 +154,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     fn try_enter(&self, kind: Kind) -> bool {
         let mut word = self.word.load(Relaxed);
         while let Some(entered) = self.admit(word, kind) {
-            match self
-                .word
-                .compare_exchange_weak(word, entered, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                 Ok(_) => {
                     self.note_owner(kind);
                     return true;
@@ -236,10 +228,10 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     /// Takes a waiter that gives up off the queue, and serves those it stood in the way of.
-    /// False if the lock was granted meanwhile.
+    /// False if it is off already: then its state is about to say why.
     fn withdraw(&self, node: &queue::Node<P>) -> bool {
         let queue = self.queue.lock();
-        if node.is_granted() {
+        if !node.is_linked(&queue) {
             return false;
         }
         queue.remove(node);
@@ -248,7 +240,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             clear |= QUEUE_FLAGS;
         }
         if node.guard.get() != 0 {
-            clear |= GUARDED | OPEN;
+            clear |= GUARDED;
         }
         if node.kind == Kind::Upgrade {
             clear |= UPGRADING;
@@ -258,11 +250,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             clear |= CLOSED;
         }
         self.word.fetch_and(!clear, Relaxed);
-        let granted = if queue.is_empty() {
-            queue::Granted::none()
-        } else {
-            self.serve(&queue)
-        };
+        let granted = if queue.is_empty() { queue::Granted::none() } else { self.serve(&queue) };
         drop(queue);
         granted.grant();
         self.events.count(match node.kind {
@@ -280,11 +268,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     #[inline]
     unsafe fn unlock_fair(&self, held: u64) {
         // Release pairs with the Acquire of the next holder.
-        if self
-            .word
-            .compare_exchange(held, 0, Release, Relaxed)
-            .is_err()
-        {
+        if self.word.compare_exchange(held, 0, Release, Relaxed).is_err() {
             self.unlock_fair_slow(held);
         }
     }
@@ -299,10 +283,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 // Closed, nobody can enter between the release and the handing over.
                 after = (after | CLOSED) & !OPEN;
             }
-            match self
-                .word
-                .compare_exchange_weak(word, after, Release, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, after, Release, Relaxed) {
                 Ok(_) => break after,
                 Err(found) => word = found,
             }
@@ -373,10 +354,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         while readers(word) == 1 {
             // Acquire pairs with the Release of the readers that left.
             let upgraded = word - READER - UPGRADABLE + WRITER;
-            match self
-                .word
-                .compare_exchange_weak(word, upgraded, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, upgraded, Acquire, Relaxed) {
                 Ok(_) => {
                     self.note_owner(Kind::Upgrade);
                     return true;
@@ -407,7 +385,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         self.events.count(Event::Upgrade);
         let node = queue::Node::new(Kind::Upgrade, P::now());
         let queue = self.queue.lock();
-        queue.push_upgrader(&node);
+        queue.push_front(&node);
         let word = self.word.fetch_or(WAITERS | UPGRADING, Relaxed);
         debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
         // The last other reader may have left just before that.
@@ -418,10 +396,14 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     /// Sleeps until granted or, returning false, until the deadline.
-    fn sleep_until_granted(&self, node: &queue::Node<P>, deadline: Option<u64>) -> bool {
+    fn sleep_until_granted(&self, node: &queue::Node<P>, mut deadline: Option<u64>) -> bool {
         while !node.is_granted() {
             if deadline.is_some_and(|deadline| P::now() >= deadline) {
-                return !self.withdraw(node);
+                if self.withdraw(node) {
+                    return false;
+                }
+                deadline = None;
+                continue;
             }
             self.count_sleep(node.kind);
             P::park(&node.state, queue::WAITING, deadline);

@@ -6,27 +6,30 @@
 //!                                                     or refused newcomer
 //!   no waiters ───────────────────────► careful ─────────────────────────► closed
 //!       ▲                               │     ▲                              │
-//!       │                 short holds,  │     │ guard leaves                 │ last holder leaves:
-//!       │                 guard present ▼     │                              │ hand over
-//!       │                               open ─┴──── guard's timer ──────────►│
+//!       │                 short holds   │                                    │ last holder leaves:
+//!       │                               ▼                                    │ hand over
+//!       │                               open ───────────────────────────────►│
 //!       └──────────── nobody waits any more ◄── next phase, careful ◄────────┘
 //! ```
 //!
 //! * *careful*: a newcomer of the running side enters past the waiters if it is expected to be
 //!   out before the phase's budget ends. It reads the clock, and so does the last to leave.
-//! * *open*: newcomers of the running side enter without looking at anything but the word. Only
-//!   while hold times are short against the budget, and only while there is a *guard*.
+//! * *open*: hold times are short against the budget, so newcomers of the running side look at
+//!   the clock only now and then.
 //! * *closed*: nobody enters. The last holder to leave hands the lock over: to all waiting
 //!   readers, or to the writer that waits longest, and within a phase of writers to the next.
 //! * The *guard* is one waiter that sleeps with the end of the phase as its deadline, so that a
 //!   phase ends even if nobody of the running side comes back. With a guard, a free lock may be
 //!   left to the running side for the moment (*lingering*) if that side is expected back
-//!   sooner than a wake-up takes.
+//!   sooner than a wake-up takes. Without one it is handed over as soon as it is free.
+//! * Where writers spend more time between sections than in them, a phase of writers begins with
+//!   a second one awake: it is told to *retry*, that is to compete within the phase, and keeps
+//!   its place if it gets nothing.
 //!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!
 //! Invariants, beside those of `rwsem`
-//! 1. `OPEN` implies `GUARDED`; `CLOSED` excludes `OPEN`.
+//! 1. `CLOSED` excludes `OPEN`.
 //! 2. `GUARDED` implies a queued node with its `guard` mark set, whose owner sleeps with a
 //!    deadline. Both change under the queue's lock.
 //! 3. A free lock with waiters stays so only while it lingers (`GUARDED` and not `CLOSED`), or
@@ -39,7 +42,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::RawRwSem;
-use super::queue::{Granted, Kind, LockedQueue, Node, WAITING};
+use super::queue::{GRANTED, Granted, Kind, LockedQueue, Node, RETRY, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
@@ -48,11 +51,18 @@ use crate::policy::{Phases, Policy};
 /// The clock here ticks every 64 ns: in 32 bits that is 274 s, enough to tell before from after
 /// within a phase, and small enough for the lock to fit a cache line.
 const TICK_SHIFT: u32 = 6;
-/// A side that comes back later than this is not waited for: a wake-up to running takes about
-/// as long (3.4 µs to a CPU idle for 50 µs, up to 10 µs to one idle for milliseconds).
-const WAKE_UP: u32 = ticks(5_000);
-/// Sections at most this fraction of what is left of a budget do not look at the clock.
+/// Sections at most this fraction of what is left of a budget need not look at the clock.
 const OPEN_FRACTION: u32 = 16;
+/// Whoever hands the lock to the only ones that waited spins this many times as long as usual,
+/// until they must have woken. With the other side awake too, two CPUs can share a lock operation
+/// by operation, which phases of one side never do.
+const SPIN_AFTER_HANDING_OVER: u32 = 3;
+/// Turns of a spin for each look at the clock.
+const TURNS_PER_CLOCK: u32 = 16;
+/// In an open phase every this many entries look at the clock (28 ns where an uncontended lock and
+/// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
+/// phase allows are one budget.
+const ENTRIES_PER_CLOCK: u32 = 16;
 
 const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
@@ -62,7 +72,8 @@ const fn ticks(ns: u64) -> u32 {
 pub(super) struct PhaseClock<P: Platform> {
     /// When the running phase's budget ends.
     ends: P::AtomicU32,
-    /// When the youngest holder was admitted, 0 if that is not known.
+    /// When the youngest holder was admitted, 0 if that is not known. In an open phase, which
+    /// does not take that time, it counts entries.
     admitted: P::AtomicU32,
     /// When the lock was last left free or handed over while somebody waited; the lowest bit is
     /// the side that left. 0 if that was noted already.
@@ -106,8 +117,7 @@ impl<P: Platform> PhaseClock<P> {
 
     fn set_wakeups(&self, wakeups: u32) {
         let habits = self.habits.load(Relaxed);
-        self.habits
-            .store(habits & 0xffff | wakeups.min(0xffff) << 16, Relaxed);
+        self.habits.store(habits & 0xffff | wakeups.min(0xffff) << 16, Relaxed);
     }
 
     /// Notes that the youngest holder, of `side`, has left.
@@ -117,8 +127,7 @@ impl<P: Platform> PhaseClock<P> {
             let sample = now.wrapping_sub(admitted);
             let (shift, holds) = (16 * side as u32, self.holds.load(Relaxed));
             let expected = step(holds >> shift & 0xffff, sample).min(0xffff);
-            self.holds
-                .store(holds & !(0xffff << shift) | expected << shift, Relaxed);
+            self.holds.store(holds & !(0xffff << shift) | expected << shift, Relaxed);
         }
     }
 
@@ -130,8 +139,7 @@ impl<P: Platform> PhaseClock<P> {
             let sample = now.wrapping_sub(left & !1);
             let (shift, habits) = (8 * side as u32, self.habits.load(Relaxed));
             let expected = step(habits >> shift & 0xff, sample).min(0xff);
-            self.habits
-                .store(habits & !(0xff << shift) | expected << shift, Relaxed);
+            self.habits.store(habits & !(0xff << shift) | expected << shift, Relaxed);
         }
     }
 
@@ -150,6 +158,21 @@ fn step(estimate: u32, sample: u32) -> u32 {
     sample.clamp(estimate / 2, estimate * 2 + 2)
 }
 
+/// How an attempt to queue ended.
+enum Queueing {
+    Queued,
+    Entered,
+    /// Ended the phase of its own side and handed the lock to the only ones that waited.
+    HandedOver,
+}
+
+/// How a wait in the queue ended.
+enum Outcome {
+    Granted,
+    TimedOut,
+    Retry,
+}
+
 /// What follows when the lock is handed over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -164,11 +187,26 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
     /// Both sides' needs count for both, so that they get the same time.
     fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
-        let wakeups = u64::from(wakeups.max(self.clock.wakeups()));
-        ticks(knobs.budget_per_wakeup * wakeups)
-            .max(self.clock.expected_hold(Side::Read))
-            .max(self.clock.expected_hold(Side::Write))
-            .clamp(ticks(knobs.shortest_budget), ticks(knobs.longest_budget))
+        let latency = ticks(P::wake_latency().into()).max(1);
+        let wakeups = wakeups.max(self.clock.wakeups());
+        let holds = [Side::Read, Side::Write].map(|side| self.clock.expected_hold(side));
+        let budget = (latency * knobs.shortest_budget)
+            .max(latency.saturating_mul(knobs.budget_per_wakeup * wakeups))
+            .max(holds[0])
+            .max(holds[1])
+            .min(ticks(knobs.longest_budget));
+        // Long holds fill a budget only in whole numbers; the other side gets no more than that.
+        let filled = |hold: u32| match hold {
+            0 => budget,
+            hold if hold > budget => budget,
+            hold => budget - budget % hold,
+        };
+        filled(holds[0]).min(filled(holds[1]))
+    }
+
+    /// Sooner than a wake-up takes.
+    fn comes_right_back(&self, side: Side) -> bool {
+        self.clock.expected_return(side) < ticks(P::wake_latency().into()).min(0xff)
     }
 
     /// Would be out again before the budget ends.
@@ -185,10 +223,23 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             }
             _ => return None,
         };
-        if !has_waiters(word) || (word & OPEN != 0 && phase(word) == side) {
+        if !has_waiters(word) {
             return Some(entered);
         }
         if knobs.longest_budget == 0 || word & CLOSED != 0 || phase(word) != side {
+            return None;
+        }
+        if word & OPEN != 0 {
+            let entries = self.clock.admitted.load(Relaxed).wrapping_add(1);
+            self.clock.admitted.store(entries, Relaxed);
+            if !entries.is_multiple_of(ENTRIES_PER_CLOCK) {
+                return Some(entered);
+            }
+            if self.fits(side, PhaseClock::<P>::now()) {
+                return Some(entered);
+            }
+            // The next look is at the clock too, until somebody closes the phase.
+            self.clock.admitted.store(entries - 1, Relaxed);
             return None;
         }
         let now = PhaseClock::<P>::now();
@@ -200,8 +251,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         }
         let short = self.clock.expected_hold(side) * OPEN_FRACTION
             <= self.clock.remaining(now).max(0) as u32;
-        let comes_back = self.clock.expected_return(side) < WAKE_UP;
-        if word & GUARDED != 0 && short && comes_back {
+        if short && self.comes_right_back(side) {
             self.events.count(Event::PhaseOpened);
             self.clock.admitted.store(0, Relaxed);
             return Some(entered | OPEN);
@@ -215,37 +265,93 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
-        if self.spin_for_entry(knobs, kind) {
-            return true;
+        let side = if kind == Kind::Read { Side::Read } else { Side::Write };
+        if self.clock.left.load(Relaxed) & 1 == side as u32 {
+            self.clock.note_return(side, PhaseClock::<P>::now());
         }
-        let side = if kind == Kind::Read {
-            Side::Read
-        } else {
-            Side::Write
-        };
-        let now = P::now();
-        self.clock.note_return(side, ticks(now));
-        let node = Node::new(kind, now);
+        let (mut spin, mut front) = (knobs.spin, false);
+        loop {
+            if self.spin_for_entry(knobs, kind, side, spin) {
+                return true;
+            }
+            let node = Node::new(kind, P::now());
+            match self.queue_for_phase(knobs, side, &node, front) {
+                Queueing::Entered => return true,
+                Queueing::HandedOver => {
+                    spin = knobs.spin * SPIN_AFTER_HANDING_OVER;
+                    continue;
+                }
+                Queueing::Queued => {}
+            }
+            match self.sleep_until_phase(knobs, &node, deadline) {
+                Outcome::Granted => return true,
+                Outcome::TimedOut => return false,
+                Outcome::Retry => (spin, front) = (knobs.spin, true),
+            }
+        }
+    }
+
+    /// Queues, unless the lock can be entered after all. Ends this side's phase if its budget
+    /// has ended.
+    fn queue_for_phase(&self, knobs: Phases, side: Side, node: &Node<P>, front: bool) -> Queueing {
+        let (kind, now) = (node.kind, ticks(node.since));
         let queue = self.queue.lock();
+        let mut granted = Granted::none();
         let mut word = self.word.load(Relaxed);
         loop {
-            let entered = self.admit_in_phase(knobs, word, kind);
-            let next =
-                entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, ticks(now), &node));
-            match self
-                .word
-                .compare_exchange_weak(word, next, Acquire, Relaxed)
+            if has_waiters(word)
+                && word & CLOSED == 0
+                && phase(word) == side
+                && !self.fits(side, now)
+                && knobs.longest_budget != 0
             {
-                Ok(_) if entered.is_some() => return true,
+                if let Err(found) = self.close(word, OPEN) {
+                    word = found;
+                    continue;
+                }
+                granted = self.serve_phases(knobs, &queue);
+                if queue.is_empty() {
+                    drop(queue);
+                    granted.grant();
+                    return Queueing::HandedOver;
+                }
+                word = self.word.load(Relaxed);
+            }
+            let entered = self.admit_in_phase(knobs, word, kind);
+            let next = entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, now, node));
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
+                Ok(_) if entered.is_some() => {
+                    drop(queue);
+                    granted.grant();
+                    return Queueing::Entered;
+                }
                 Ok(_) => break,
                 Err(found) => word = found,
             }
         }
-        queue.push(&node);
-        let granted = self.serve_phases(knobs, &queue);
+        if front {
+            queue.push_front(node);
+        } else {
+            queue.push(node);
+        }
+        if granted.is_empty() {
+            granted = self.serve_phases(knobs, &queue);
+        }
         drop(queue);
         granted.grant();
-        self.sleep_until_phase(knobs, &node, deadline)
+        Queueing::Queued
+    }
+
+    /// Closes the running phase, and clears `also`.
+    fn close(&self, word: u64, also: u64) -> Result<u64, u64> {
+        let closed = (word | CLOSED) & !also;
+        let closed = self.word.compare_exchange_weak(word, closed, Acquire, Relaxed)?;
+        if word & OPEN != 0 {
+            // It counted entries.
+            self.clock.admitted.store(0, Relaxed);
+        }
+        self.events.count(Event::PhaseClosed);
+        Ok(closed)
     }
 
     /// The word with one more waiter of `side`; marks the node if it becomes the guard.
@@ -256,13 +362,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             if has_writer(word) {
                 next |= WRITE_PHASE;
             }
-            self.clock
-                .ends
-                .store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
+            self.clock.ends.store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
             self.clock.admitted.store(0, Relaxed);
         }
-        if knobs.longest_budget == 0 || (phase(next) == side && !self.fits(side, now)) {
-            next = (next | CLOSED) & !OPEN;
+        if knobs.longest_budget == 0 {
+            next |= CLOSED;
         }
         // While the door is closed only the side that is being closed out needs a guard: it will
         // wait through the next phase, the other side will be in it.
@@ -272,56 +376,65 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if guards { next | GUARDED } else { next }
     }
 
-    /// A short spin, with growing pauses that leave the lock to whoever uses it, as long as
-    /// nobody is queued.
-    fn spin_for_entry(&self, knobs: Phases, kind: Kind) -> bool {
-        let mut round = 0;
+    /// Spins for at most `eighths` of a wake-up latency, as long as nobody is queued or an open
+    /// phase is this side's. Looks at the lock at every turn: a longer look away would miss the
+    /// moments in which a busy lock is free.
+    fn spin_for_entry(&self, knobs: Phases, kind: Kind, side: Side, eighths: u32) -> bool {
+        let mut turn = 0;
+        let mut give_up = 0;
         loop {
             let word = self.word.load(Relaxed);
             if let Some(entered) = self.admit_in_phase(knobs, word, kind) {
-                if self
-                    .word
-                    .compare_exchange_weak(word, entered, Acquire, Relaxed)
-                    .is_ok()
-                {
-                    self.events.count(if round > 0 {
-                        Event::OptLock
-                    } else {
-                        Event::RlockFast
-                    });
+                if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                    self.events.count(if turn > 0 { Event::OptLock } else { Event::RlockFast });
                     return true;
                 }
                 continue;
             }
-            if has_waiters(word) || round >= knobs.spin_rounds {
-                if round > 0 {
-                    self.events.count(Event::OptFail);
-                }
+            if eighths == 0 || (has_waiters(word) && !self.soon_mine(word, side)) {
                 return false;
             }
             if has_writer(word) && !self.owner_may_run() {
                 self.events.count(Event::OptNospin);
                 return false;
             }
-            for _ in 0..1u32 << round {
-                P::relax();
+            if turn == 0 {
+                give_up = P::now() + u64::from(P::wake_latency() / 8 * eighths);
+            } else if turn % TURNS_PER_CLOCK == 0 && P::now() >= give_up {
+                self.events.count(Event::OptFail);
+                return false;
             }
-            round += 1;
+            turn += 1;
+            P::relax();
         }
     }
 
-    fn sleep_until_phase(&self, knobs: Phases, node: &Node<P>, deadline: Option<u64>) -> bool {
+    /// The phase is this side's and its holder is expected to be out sooner than a sleep takes.
+    fn soon_mine(&self, word: u64, side: Side) -> bool {
+        let mine = phase(word) == side && word & CLOSED == 0 && !is_free(word);
+        mine && self.clock.expected_hold(side) < ticks(P::wake_latency().into())
+    }
+
+    fn sleep_until_phase(
+        &self,
+        knobs: Phases,
+        node: &Node<P>,
+        mut deadline: Option<u64>,
+    ) -> Outcome {
         let mut guarding = node.guard.get() != 0;
         loop {
-            if node.is_granted() {
-                break;
+            match node.state.load(Acquire) {
+                GRANTED => break,
+                RETRY => return Outcome::Retry,
+                _ => {}
             }
             let now = P::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 if self.withdraw(node) {
-                    return false;
+                    return Outcome::TimedOut;
                 }
-                break;
+                (deadline, guarding) = (None, false);
+                continue;
             }
             let mut alarm = deadline;
             if guarding {
@@ -337,20 +450,28 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             P::park(&node.state, WAITING, alarm);
         }
         if knobs.longest_budget != 0 {
-            self.clock.note_admitted(PhaseClock::<P>::now());
+            let now = PhaseClock::<P>::now();
+            self.clock.note_admitted(now);
+            let told = node.told.get();
+            if told != 0 {
+                // The first of its phase: the budget runs from here, not from the wake-up.
+                let late = now.wrapping_sub(told);
+                self.clock.ends.store(self.clock.ends.load(Relaxed).wrapping_add(late), Relaxed);
+                P::note_wake_latency(now.wrapping_sub(told).min(1 << 20) << TICK_SHIFT);
+            }
         }
         self.events.count(match node.kind {
             Kind::Read => Event::Rlock,
             _ => Event::Wlock,
         });
-        true
+        Outcome::Granted
     }
 
     /// The guard's alarm: ends the phase if its budget has ended. True if this waiter still is
     /// the guard.
     fn close_phase(&self, knobs: Phases, node: &Node<P>) -> bool {
         let queue = self.queue.lock();
-        if node.is_granted() {
+        if !node.is_linked(&queue) {
             return false;
         }
         if self.clock.remaining(PhaseClock::<P>::now()) > 0 {
@@ -358,35 +479,26 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         }
         // It will be let in next, unless others stand before it.
         let word = self.word.load(Relaxed);
-        let next_side = if phase(word) == Side::Read {
-            Side::Write
-        } else {
-            Side::Read
-        };
+        let next_side = if phase(word) == Side::Read { Side::Write } else { Side::Read };
         let stays = match node.kind {
             Kind::Read => next_side == Side::Write,
-            _ => !queue
-                .oldest_writer()
-                .is_some_and(|oldest| core::ptr::eq(oldest, node)),
+            _ => !queue.oldest_writer().is_some_and(|oldest| core::ptr::eq(oldest, node)),
         };
         if stays {
             // The budget of the phase that follows; exact once it begins.
             let budget = self.budget(knobs, 1);
-            self.clock
-                .ends
-                .store(PhaseClock::<P>::now().wrapping_add(budget), Relaxed);
+            self.clock.ends.store(PhaseClock::<P>::now().wrapping_add(budget), Relaxed);
         } else {
             node.guard.set(0);
         }
         let clear = if stays { OPEN } else { OPEN | GUARDED };
         let mut word = self.word.load(Relaxed);
-        while let Err(found) =
-            self.word
-                .compare_exchange_weak(word, (word | CLOSED) & !clear, Acquire, Relaxed)
-        {
-            word = found;
+        while word & CLOSED == 0 || word & clear != 0 {
+            match self.close(word, clear) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
         }
-        self.events.count(Event::PhaseClosed);
         let granted = self.serve_phases(knobs, &queue);
         drop(queue);
         granted.grant();
@@ -396,16 +508,16 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// The lock was left free with somebody waiting: leaves it to the running side for a moment,
     /// or hands it over.
     pub(super) fn left_in_phase(&self, knobs: Phases, side: Side, word: u64) {
-        if word & OPEN != 0 && is_free(word) {
+        if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
             return; // Lingers; the guard will close it.
         }
         let mut close = false;
-        if knobs.longest_budget != 0 {
+        if knobs.longest_budget != 0 && word & OPEN == 0 {
             let now = PhaseClock::<P>::now();
             self.clock.note_hold(side, now);
             self.clock.note_left(side, now);
             if word & GUARDED != 0 && word & CLOSED == 0 && phase(word) == side {
-                if self.clock.expected_return(side) < WAKE_UP && self.fits(side, now) {
+                if self.comes_right_back(side) && self.fits(side, now) {
                     return; // Lingers.
                 }
                 close = true;
@@ -416,10 +528,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             // Somebody may have entered meanwhile; then that one hands over.
             let mut word = self.word.load(Relaxed);
             while has_waiters(word) && is_free(word) && word & (OPEN | CLOSED) == 0 {
-                match self
-                    .word
-                    .compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed)
-                {
+                match self.word.compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed) {
                     Ok(_) => break,
                     Err(found) => word = found,
                 }
@@ -427,7 +536,12 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         }
         let granted = self.serve_phases(knobs, &queue);
         drop(queue);
+        let told = !granted.is_empty();
         granted.grant();
+        if told && self.clock.left.load(Relaxed) & 1 == side as u32 {
+            // Waking others is not what keeps this side away.
+            self.clock.note_left(side, PhaseClock::<P>::now());
+        }
     }
 
     /// Lets in whoever may come in now.
@@ -442,7 +556,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 };
                 if may_join {
                     if front.guard.get() != 0 {
-                        self.word.fetch_and(!(OPEN | GUARDED), Relaxed);
+                        self.word.fetch_and(!GUARDED, Relaxed);
                     }
                     return self.grant_one(queue, front);
                 }
@@ -453,20 +567,13 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             if !is_free(word) {
                 // Only readers wait and only readers hold it: nothing to wait for.
                 let join = queue.oldest_writer().is_none() && admits_reader(word);
-                return if join {
-                    self.begin_read_phase(knobs, queue)
-                } else {
-                    Granted::none()
-                };
+                return if join { self.begin_read_phase(knobs, queue) } else { Granted::none() };
             }
             if word & GUARDED != 0 && word & CLOSED == 0 {
                 return Granted::none(); // Lingers.
             }
             // Acquire pairs with the Release of everybody who has left.
-            match self
-                .word
-                .compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed) {
                 Ok(_) => return self.hand_over(knobs, queue, word),
                 Err(found) => word = found,
             }
@@ -496,28 +603,41 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             // Shared as far as others are concerned: it comes in at the front of the readers.
             return self.begin_read_phase(knobs, queue);
         }
-        debug_assert_eq!(
-            writer.kind,
-            Kind::Write,
-            "an upgrader holds the lock, which is free"
-        );
+        debug_assert_eq!(writer.kind, Kind::Write, "an upgrader holds the lock, which is free");
         let mut granted = Granted::none();
         granted.take(queue, writer);
         if next == Next::Writer {
-            self.clock
-                .ends
-                .store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
+            self.clock.ends.store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
         }
-        self.events.count(if next == Next::Turn {
-            Event::PhaseTurn
-        } else {
-            Event::PhaseWrite
-        });
+        self.events.count(if next == Next::Turn { Event::PhaseTurn } else { Event::PhaseWrite });
         self.events.count(Event::WakeWriter);
-        let flags = self.flags_after(knobs, queue, before, writer.guard.get() != 0);
+        writer.told.set(now.max(1));
+        // It does not run yet, and the CPU it acquires the lock on is not known.
+        self.owner_cpu.store(0, Relaxed);
+        let mut took_guard = writer.guard.get() != 0;
+        if let Some(second) = queue.oldest_writer()
+            && second.kind == Kind::Write
+            && next == Next::Writer
+            && self.leaves_room_for_a_second()
+        {
+            took_guard |= second.guard.get() != 0;
+            let second: *const Node<P> = second;
+            // SAFETY: linked, so alive, and it stays so until it is told.
+            granted.retry(queue, unsafe { &*second });
+            self.events.count(Event::PhaseSecond);
+        }
+        let flags = self.flags_after(knobs, queue, before, took_guard);
         let phase = if flags == 0 { 0 } else { WRITE_PHASE };
         self.word.store(WRITER | flags | phase, Relaxed);
         granted
+    }
+
+    /// Writers that come right back spend about as much time between sections as in them, so two
+    /// that are awake keep the lock busier than one.
+    fn leaves_room_for_a_second(&self) -> bool {
+        let (hold, away) =
+            (self.clock.expected_hold(Side::Write), self.clock.expected_return(Side::Write));
+        self.comes_right_back(Side::Write) && away * 2 >= hold.max(1)
     }
 
     /// `WAITERS` and what goes with it after waiters were taken off.
@@ -570,19 +690,14 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if knobs.longest_budget != 0 {
             let now = PhaseClock::<P>::now();
             self.clock.set_wakeups(granted.len());
-            self.clock
-                .ends
-                .store(now.wrapping_add(self.budget(knobs, granted.len())), Relaxed);
+            self.clock.ends.store(now.wrapping_add(self.budget(knobs, granted.len())), Relaxed);
         }
         let mut word = before;
         loop {
             let flags = self.flags_after(knobs, queue, word, took_guard);
             let next = ((word & !QUEUE_FLAGS) + entering) | flags;
             // Acquire pairs with the Release of a writer that left or became a reader.
-            match self
-                .word
-                .compare_exchange_weak(word, next, Acquire, Relaxed)
-            {
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) => break,
                 Err(found) => word = found,
             }

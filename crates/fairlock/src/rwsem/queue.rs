@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. Links and list heads are read and written only by the holder of the queue's lock.
 //! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
-//! 3. Whoever takes a node off a list to grant it stores [`GRANTED`] into its state *after* the
+//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`RETRY`] into its state *after* the
 //!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
 //!    that follows uses the address alone.
 //! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
@@ -27,6 +27,8 @@ pub(crate) const WAITING: u32 = 0;
 pub(crate) const GRANTED: u32 = 1;
 /// The owner should try to take the lock; the node is still on the list.
 pub(crate) const CALLED: u32 = 2;
+/// The owner should start over; the node is off the list.
+pub(crate) const RETRY: u32 = 3;
 
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(crate) struct Node<P: Platform> {
     ticket: P::Cell<u32>,
     /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
     pub(crate) guard: P::Cell<u32>,
+    /// When it was taken off to be granted, in ticks of `phases`; 0 if that was not noted.
+    pub(crate) told: P::Cell<u32>,
     /// Neighbours on the list. Untyped: a node type that names itself in a cell's parameter
     /// would be infinite.
     next: P::Cell<*const ()>,
@@ -64,6 +68,7 @@ impl<P: Platform> Node<P> {
             since,
             ticket: P::Cell::ZERO,
             guard: P::Cell::ZERO,
+            told: P::Cell::ZERO,
             next: P::Cell::ZERO,
             prev: P::Cell::ZERO,
         }
@@ -87,9 +92,7 @@ impl<P: Platform> Node<P> {
 }
 
 impl<P: Platform> Ring<P> {
-    const EMPTY: Self = Ring {
-        oldest: P::Cell::ZERO,
-    };
+    const EMPTY: Self = Ring { oldest: P::Cell::ZERO };
 
     /// The node behind a link.
     ///
@@ -124,9 +127,7 @@ impl<P: Platform> Ring<P> {
     fn remove(&self, node: &Node<P>) {
         // SAFETY: invariant 2, both neighbours are linked and so alive.
         let neighbours = unsafe { (Self::node(node.next.get()), Self::node(node.prev.get())) };
-        let (Some(next), Some(prev)) = neighbours else {
-            unreachable!("a linked node has both")
-        };
+        let (Some(next), Some(prev)) = neighbours else { unreachable!("a linked node has both") };
         if ptr::eq(next, node) {
             self.oldest.set(ptr::null());
         } else {
@@ -162,11 +163,7 @@ impl<P: Platform> Queue<P> {
     /// sleeps, so that a preempted holder of lower priority can run.
     pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
         const SPINS: u32 = 60;
-        let free = || {
-            self.lock
-                .compare_exchange_weak(0, 1, Acquire, Relaxed)
-                .is_ok()
-        };
+        let free = || self.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
         if !free() {
             let mut spins = 0;
             // Acquire pairs with the Release in `LockedQueue::drop`.
@@ -202,11 +199,7 @@ impl<P: Platform> Drop for LockedQueue<'_, P> {
 
 impl<P: Platform> LockedQueue<'_, P> {
     fn ring_of(&self, kind: Kind) -> &Ring<P> {
-        if kind == Kind::Read {
-            &self.queue.readers
-        } else {
-            &self.queue.writers
-        }
+        if kind == Kind::Read { &self.queue.readers } else { &self.queue.writers }
     }
 
     /// Adds a waiter behind all others. It must stay where it is until it is off the list.
@@ -217,13 +210,11 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.ring_of(node.kind).push(node);
     }
 
-    /// Adds an upgrader before all writers. Its ticket is as old as the oldest's, so that
+    /// Adds a waiter before all others of its list. Its ticket is as old as the oldest's, so that
     /// invariant 4 holds.
-    pub(crate) fn push_upgrader(&self, node: &Node<P>) {
-        let ring = &self.queue.writers;
-        let ticket = ring
-            .oldest()
-            .map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get());
+    pub(crate) fn push_front(&self, node: &Node<P>) {
+        let ring = self.ring_of(node.kind);
+        let ticket = ring.oldest().map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get());
         node.ticket.set(ticket);
         ring.push(node);
         ring.oldest.set(node.link());
@@ -250,11 +241,9 @@ impl<P: Platform> LockedQueue<'_, P> {
     /// The waiter that queued first.
     pub(crate) fn head(&self) -> Option<&Node<P>> {
         match (self.oldest_reader(), self.oldest_writer()) {
-            (Some(reader), Some(writer)) => Some(if reader.is_before(writer) {
-                reader
-            } else {
-                writer
-            }),
+            (Some(reader), Some(writer)) => {
+                Some(if reader.is_before(writer) { reader } else { writer })
+            }
             (reader, writer) => reader.or(writer),
         }
     }
@@ -287,6 +276,8 @@ pub(crate) struct Granted<P: Platform> {
     len: u32,
     /// A waiter that stays on its list and shall try to take the lock.
     called: *const P::AtomicU32,
+    /// A waiter that was taken off its list and shall start over.
+    retrying: *const P::AtomicU32,
 }
 
 impl<P: Platform> Granted<P> {
@@ -296,7 +287,12 @@ impl<P: Platform> Granted<P> {
             last: ptr::null(),
             len: 0,
             called: ptr::null(),
+            retrying: ptr::null(),
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_null() && self.called.is_null() && self.retrying.is_null()
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -307,10 +303,14 @@ impl<P: Platform> Granted<P> {
     pub(crate) fn call(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
         // Relaxed: the owner looks at everything else under the queue's lock.
         node.state.store(CALLED, Relaxed);
-        Granted {
-            called: &node.state,
-            ..Self::none()
-        }
+        Granted { called: &node.state, ..Self::none() }
+    }
+
+    /// Takes `node` off its list and remembers to tell it to start over.
+    pub(crate) fn retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
+        debug_assert!(self.retrying.is_null(), "one at a time");
+        queue.remove(node);
+        self.retrying = &node.state;
     }
 
     /// Takes `node` off its list and remembers to grant it.
@@ -343,10 +343,21 @@ impl<P: Platform> Granted<P> {
             P::unpark(state);
             node = next.cast();
         }
+        if !self.retrying.is_null() {
+            // SAFETY: invariant 3; off every list and not told yet, so alive until the store.
+            unsafe { (*self.retrying).store(RETRY, Release) };
+            P::unpark(self.retrying);
+        }
     }
 }
 
 impl<P: Platform> Node<P> {
+    /// Still on its list: nobody has decided about it. Granting chains nodes through `next`, so
+    /// `prev` tells.
+    pub(crate) fn is_linked(&self, _queue: &LockedQueue<'_, P>) -> bool {
+        !self.prev.get().is_null()
+    }
+
     /// The lock is the owner's.
     pub(crate) fn is_granted(&self) -> bool {
         self.state.load(Acquire) == GRANTED

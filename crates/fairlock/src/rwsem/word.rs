@@ -75,11 +75,7 @@ pub(super) fn admits_upgradable(word: u64) -> bool {
 /// The side whose phase runs; see `WRITE_PHASE`.
 #[inline(always)]
 pub(super) fn phase(word: u64) -> Side {
-    if word & WRITE_PHASE != 0 {
-        Side::Write
-    } else {
-        Side::Read
-    }
+    if word & WRITE_PHASE != 0 { Side::Write } else { Side::Read }
 }
 
 /// The word with one more shared holder.
