@@ -51,10 +51,19 @@ pub enum LabError {
 /// How an invariant was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// A reader saw the data change, or half changed.
+    /// A reader met a write under way.
     TornRead {
-        /// The words it saw.
-        words: Vec<u64>,
+        /// Writes begun.
+        begun: u64,
+        /// Writes ended.
+        ended: u64,
+    },
+    /// The data changed under a reader.
+    ChangedRead {
+        /// Writes counted when its section began.
+        before: u64,
+        /// Writes counted when it ended.
+        after: u64,
     },
     /// A writer saw somebody else's update inside its own section.
     OverlappingWrites {
@@ -82,12 +91,14 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Violation::TornRead { words } => {
-                write!(
-                    f,
-                    "torn read: a reader saw the data change under it ({words:?})"
-                )
-            }
+            Violation::TornRead { begun, ended } => write!(
+                f,
+                "torn read: a reader met a write under way ({begun} begun, {ended} ended)"
+            ),
+            Violation::ChangedRead { before, after } => write!(
+                f,
+                "torn read: the data changed from write {before} to {after} under a reader"
+            ),
             Violation::OverlappingWrites { expected, found } => write!(
                 f,
                 "overlapping writes: a writer left {expected} in its section and found {found}"

@@ -153,7 +153,7 @@ impl Cell {
         }
     }
 
-    fn row(&self, repetitions: &[Repetition]) -> Option<Row> {
+    fn row(&self, machine: &str, repetitions: &[Repetition]) -> Option<Row> {
         let params = match &self.workload {
             Workload::Mix(params) => params.row_params(pause_ns()),
             Workload::Dio(params) => params.row_params(),
@@ -161,7 +161,7 @@ impl Cell {
         let label = RowLabel {
             workload: self.workload.name().to_string(),
             lock: self.lock.clone(),
-            machine: "here".to_string(),
+            machine: machine.to_string(),
             params,
             seconds: self.seconds,
         };
@@ -213,15 +213,19 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
     let world = RealWorld::new(plan.pinned);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
-    execute(plan, observer, &mut |cell, seconds, cancelled| {
-        cell.run_once(&world, seconds, cancelled)
-    })
+    execute(
+        plan,
+        world.name(),
+        observer,
+        &mut |cell, seconds, cancelled| cell.run_once(&world, seconds, cancelled),
+    )
 }
 
 type RunOnce<'a> = &'a mut dyn FnMut(&Cell, f64, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
 
 fn execute(
     plan: &Plan,
+    machine: &str,
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
 ) -> Result<Vec<Row>, LabError> {
@@ -260,7 +264,7 @@ fn execute(
             }
         }
         for (cell, repetitions) in group.iter().zip(&done) {
-            if let Some(row) = cell.row(repetitions) {
+            if let Some(row) = cell.row(machine, repetitions) {
                 observer.row(&row);
                 rows.push(row);
             }
@@ -353,7 +357,7 @@ mod tests {
             cell("std", 2),
         ];
         let mut diary = Diary::default();
-        let rows = execute(&plan(cells), &mut diary, &mut pretend).unwrap();
+        let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
         assert_eq!(
             diary.steps,
             [
@@ -372,7 +376,7 @@ mod tests {
             runs.borrow_mut().push(seconds);
             pretend(cell, seconds, cancelled)
         };
-        execute(&plan(vec![cell("std", 1)]), &mut (), &mut run_once).unwrap();
+        execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
         assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0]);
     }
 
@@ -383,7 +387,7 @@ mod tests {
             cancel_after: Some(3),
             ..Diary::default()
         };
-        let rows = execute(&plan(cells), &mut diary, &mut pretend).unwrap();
+        let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
         let counts: Vec<(&str, u32)> = rows
             .iter()
             .map(|row| (row.lock.as_str(), row.repetitions))
@@ -414,7 +418,12 @@ mod tests {
             workload,
             ..cell("std", 1)
         };
+        let untimed = Workload::Mix(MixParams {
+            time_reads_every: 0,
+            ..MixParams::default()
+        });
         let cases = [
+            (with(untimed), ["time_reads_every", "0", "1 (all)"]),
             (with(mixed(0, 50.0)), ["threads", "0", "1 to 4096"]),
             (with(mixed(2, 101.0)), ["read_percent", "101", "0 to 100"]),
             (

@@ -57,7 +57,7 @@ pub struct RoleStats {
     pub hold: Latency,
     /// The whole operation, wait and hold together; think time excluded. Sampled like `hold`.
     pub latency: Latency,
-    /// Most reader acquisitions granted while one operation of this role waited; absent where not measured.
+    /// Most reader acquisitions granted while one operation of this role waited; absent where not measured. Sampled where counting each would distort.
     pub longest_bypass: Option<u64>,
     /// Longest wait of each repetition, ns, as an estimate over repetitions.
     pub longest_wait: Estimate,

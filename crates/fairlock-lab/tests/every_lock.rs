@@ -164,6 +164,27 @@ fn a_role_that_cannot_act_has_no_stats() {
 }
 
 #[test]
+fn thinned_out_timing_still_counts_every_read() {
+    let thinned = Workload::Mix(MixParams {
+        roles: Roles::Mixed {
+            threads: 2,
+            read_percent: 99.0,
+        },
+        time_reads_every: 100,
+        ..MixParams::default()
+    });
+    for row in run_all(thinned).unwrap() {
+        let reader = &row.roles["reader"];
+        let reads = reader.ops_per_s.median * row.seconds;
+        assert!(
+            (reader.wait.count as f64) < reads / 2.0,
+            "{}: {reader:?}",
+            row.lock
+        );
+    }
+}
+
+#[test]
 fn every_lock_runs_dio_sleep() {
     for row in run_all(dio(DioForm::Sleep, Path::new("/nowhere"))).unwrap() {
         let writer = &row.roles["writer"];

@@ -7,7 +7,8 @@ use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
 
-/// Any `lock_api` 0.5 reader-writer lock, by its raw type.
+/// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an
+/// adapter of its own that overrides [`LabLock::events`].
 pub struct ApiRwLock<R: RawRwLock>(lock_api::RwLock<R, Protected>);
 
 impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
