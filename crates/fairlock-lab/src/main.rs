@@ -1,1 +1,3 @@
+//! The `fairlock` command.
+
 fn main() {}

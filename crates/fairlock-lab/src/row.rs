@@ -55,7 +55,9 @@ pub struct RoleStats {
     pub wait: Latency,
     /// From having the lock to having released it. Sampled where timing each would distort.
     pub hold: Latency,
-    /// Most reader acquisitions granted while one operation of this role waited; absent where not measured.
+    /// The whole operation, wait and hold together; think time excluded. Sampled like `hold`.
+    pub latency: Latency,
+    /// Most reader acquisitions granted while one operation of this role waited; absent where not measured. Sampled where counting each would distort.
     pub longest_bypass: Option<u64>,
     /// Longest wait of each repetition, ns, as an estimate over repetitions.
     pub longest_wait: Estimate,

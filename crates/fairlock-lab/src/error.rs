@@ -1,0 +1,167 @@
+//! What can go wrong in the lab, said so that a user knows what to change.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a plan could not run, or was stopped.
+#[derive(Debug)]
+pub enum LabError {
+    /// A parameter is out of its range.
+    Parameter {
+        /// The parameter, as it is spelled in plans: `readers`, `seconds`, ….
+        name: &'static str,
+        /// The value that was given.
+        value: String,
+        /// What would be valid.
+        valid: String,
+    },
+    /// No lock of this name is registered.
+    UnknownLock {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// A workload's invariant did not hold: the lock (or the kernel) let somebody in who had to wait.
+    Broken {
+        /// The lock's registry name.
+        lock: String,
+        /// The workload that noticed.
+        workload: &'static str,
+        /// What was seen.
+        violation: Violation,
+    },
+    /// The filesystem refuses O_DIRECT.
+    NoDirectIo {
+        /// The directory the file was to live in.
+        directory: PathBuf,
+    },
+    /// A system call failed.
+    Io {
+        /// What was being done, and to what.
+        action: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A worker thread panicked; the message is its panic's.
+    Panicked(String),
+}
+
+/// How an invariant was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// A reader met a write under way.
+    TornRead {
+        /// Writes begun.
+        begun: u64,
+        /// Writes ended.
+        ended: u64,
+    },
+    /// The data changed under a reader.
+    ChangedRead {
+        /// Writes counted when its section began.
+        before: u64,
+        /// Writes counted when it ended.
+        after: u64,
+    },
+    /// A writer saw somebody else's update inside its own section.
+    OverlappingWrites {
+        /// What the writer had left there.
+        expected: u64,
+        /// What it found.
+        found: u64,
+    },
+    /// The data counts fewer (or more) writes than were done.
+    LostUpdate {
+        /// Writes done.
+        writes: u64,
+        /// Writes the data counts.
+        counted: u64,
+    },
+    /// A block read from the file is not the one last written there.
+    StaleBlock {
+        /// The stamp the block had to carry.
+        expected: u64,
+        /// The stamp it carries.
+        found: u64,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::TornRead { begun, ended } => write!(
+                f,
+                "torn read: a reader met a write under way ({begun} begun, {ended} ended)"
+            ),
+            Violation::ChangedRead { before, after } => write!(
+                f,
+                "torn read: the data changed from write {before} to {after} under a reader"
+            ),
+            Violation::OverlappingWrites { expected, found } => write!(
+                f,
+                "overlapping writes: a writer left {expected} in its section and found {found}"
+            ),
+            Violation::LostUpdate { writes, counted } => {
+                write!(
+                    f,
+                    "lost update: {writes} writes were done, the data counts {counted}"
+                )
+            }
+            Violation::StaleBlock { expected, found } => {
+                write!(
+                    f,
+                    "stale block: read stamp {found} where {expected} was written"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::Parameter { name, value, valid } => {
+                write!(f, "`{name}` is {value}; valid: {valid}")
+            }
+            LabError::UnknownLock { name, known } => {
+                write!(f, "there is no lock `{name}`; valid: {}", known.join(", "))
+            }
+            LabError::Broken {
+                lock,
+                workload,
+                violation,
+            } => {
+                write!(f, "lock `{lock}` broke `{workload}`: {violation}")
+            }
+            LabError::NoDirectIo { directory } => write!(
+                f,
+                "the filesystem of `{}` refuses O_DIRECT, which this workload needs; \
+                 name a directory on ext4, xfs or another disk filesystem with `--dir`",
+                directory.display()
+            ),
+            LabError::Io { action, source } => write!(f, "cannot {action}: {source}"),
+            LabError::Panicked(message) => write!(f, "a worker thread panicked: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for LabError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LabError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl LabError {
+    /// An I/O error with what was being done when it happened.
+    pub(crate) fn io(action: impl Into<String>, source: io::Error) -> LabError {
+        LabError::Io {
+            action: action.into(),
+            source,
+        }
+    }
+}

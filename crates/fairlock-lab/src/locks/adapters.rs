@@ -1,0 +1,116 @@
+//! Adapters for locks that come with guards of their own.
+
+use std::sync::PoisonError;
+
+use crossbeam_utils::sync::ShardedLock;
+use lock_api::{RawMutex, RawRwLock};
+
+use super::{LabLock, Protected};
+
+/// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an
+/// adapter of its own that overrides [`LabLock::events`].
+pub struct ApiRwLock<R: RawRwLock>(lock_api::RwLock<R, Protected>);
+
+impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
+    fn new(data: Protected) -> Self {
+        ApiRwLock(lock_api::RwLock::new(data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.read())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.write())
+    }
+}
+
+/// Any `lock_api` 0.5 mutex, by its raw type; readers take it exclusively.
+pub struct ApiMutex<R: RawMutex>(lock_api::Mutex<R, Protected>);
+
+impl<R: RawMutex + Send + Sync + 'static> LabLock for ApiMutex<R> {
+    fn new(data: Protected) -> Self {
+        ApiMutex(lock_api::Mutex::new(data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.lock())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.lock())
+    }
+}
+
+/// usync's lock; it speaks an older `lock_api`.
+pub struct UsyncRwLock(usync::RwLock<Protected>);
+
+impl LabLock for UsyncRwLock {
+    fn new(data: Protected) -> Self {
+        UsyncRwLock(usync::RwLock::new(data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.read())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.write())
+    }
+}
+
+// A poisoned lock still locks; the panic that poisoned it is reported by the run.
+
+impl LabLock for std::sync::RwLock<Protected> {
+    fn new(data: Protected) -> Self {
+        std::sync::RwLock::new(data)
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&std::sync::RwLock::read(self).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&std::sync::RwLock::write(self).unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl LabLock for std::sync::Mutex<Protected> {
+    fn new(data: Protected) -> Self {
+        std::sync::Mutex::new(data)
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl LabLock for ShardedLock<Protected> {
+    fn new(data: Protected) -> Self {
+        ShardedLock::new(data)
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&ShardedLock::read(self).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&ShardedLock::write(self).unwrap_or_else(PoisonError::into_inner))
+    }
+}

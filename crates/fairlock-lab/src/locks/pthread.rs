@@ -1,0 +1,114 @@
+//! `pthread_rwlock_t`, in its two flavours.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+
+use super::{LabLock, Protected};
+
+/// glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`, an enumerator in `pthread.h`. The
+/// plain `PREFER_WRITER_NP` behaves like the default.
+const PREFER_WRITER_NONRECURSIVE: libc::c_int = 2;
+
+/// A `pthread_rwlock_t` that does not move, around the data.
+///
+/// Invariant: `raw` is initialised from `new` to `drop` and stays at its address.
+struct Pthread {
+    raw: Box<UnsafeCell<libc::pthread_rwlock_t>>,
+    data: Protected,
+}
+
+// SAFETY: a pthread rwlock may be used and destroyed from any thread; while locks are held
+// through `Held`, the borrow keeps `self` alive. `Protected` is Sync by itself.
+unsafe impl Send for Pthread {}
+// SAFETY: as above; all shared use of `raw` goes through the pthread calls.
+unsafe impl Sync for Pthread {}
+
+/// The lock is held by this thread; dropping releases it, also when a section panics.
+struct Held<'a>(&'a Pthread);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // SAFETY: initialised, and held by this thread since `Held` was made.
+        let result = unsafe { libc::pthread_rwlock_unlock(self.0.raw.get()) };
+        debug_assert_eq!(result, 0);
+    }
+}
+
+impl Pthread {
+    fn new(data: Protected, prefer_writer: bool) -> Pthread {
+        let raw = Box::new(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER));
+        let mut attributes = MaybeUninit::<libc::pthread_rwlockattr_t>::uninit();
+        // SAFETY: `attributes` is valid for writes; `init` makes it initialised for `setkind`,
+        // `rwlock_init` and `destroy`. `raw` is not shared yet.
+        unsafe {
+            let attributes = attributes.as_mut_ptr();
+            assert_eq!(libc::pthread_rwlockattr_init(attributes), 0);
+            if prefer_writer {
+                let kind = PREFER_WRITER_NONRECURSIVE;
+                assert_eq!(libc::pthread_rwlockattr_setkind_np(attributes, kind), 0);
+            }
+            assert_eq!(libc::pthread_rwlock_init(raw.get(), attributes), 0);
+            libc::pthread_rwlockattr_destroy(attributes);
+        }
+        Pthread { raw, data }
+    }
+
+    #[inline]
+    fn read(&self) -> Held<'_> {
+        // SAFETY: initialised and at a fixed address.
+        let result = unsafe { libc::pthread_rwlock_rdlock(self.raw.get()) };
+        assert_eq!(result, 0, "pthread_rwlock_rdlock");
+        Held(self)
+    }
+
+    #[inline]
+    fn write(&self) -> Held<'_> {
+        // SAFETY: initialised and at a fixed address.
+        let result = unsafe { libc::pthread_rwlock_wrlock(self.raw.get()) };
+        assert_eq!(result, 0, "pthread_rwlock_wrlock");
+        Held(self)
+    }
+}
+
+impl Drop for Pthread {
+    fn drop(&mut self) {
+        // SAFETY: initialised; `&mut self` means that no `Held` is left.
+        unsafe { libc::pthread_rwlock_destroy(self.raw.get()) };
+    }
+}
+
+macro_rules! flavour {
+    ($(#[$about:meta])* $name:ident, prefer_writer: $prefer_writer:literal) => {
+        $(#[$about])*
+        pub struct $name(Pthread);
+
+        impl LabLock for $name {
+            fn new(data: Protected) -> Self {
+                $name(Pthread::new(data, $prefer_writer))
+            }
+
+            #[inline]
+            fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+                let held = self.0.read();
+                section(&held.0.data)
+            }
+
+            #[inline]
+            fn write<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+                let held = self.0.write();
+                section(&held.0.data)
+            }
+        }
+    };
+}
+
+flavour!(
+    /// `pthread_rwlock_t` with default attributes.
+    PthreadRwLock,
+    prefer_writer: false
+);
+flavour!(
+    /// `pthread_rwlock_t` that prefers writers and forbids recursive reads.
+    PthreadPreferWriter,
+    prefer_writer: true
+);

@@ -1,0 +1,15 @@
+//! What is recorded while a workload runs, and how repetitions become a row.
+
+mod distribution;
+mod recorder;
+mod rows;
+pub mod statistics;
+
+pub use distribution::Distribution;
+pub use recorder::{Acquisitions, RoleRecorder, ThreadRecord};
+pub use rows::{Repetition, RoleRepetition, RowLabel, merge_threads, row};
+
+/// The role name of threads (or operations) that take the lock shared.
+pub const READER: &str = "reader";
+/// The role name of threads (or operations) that take the lock exclusively.
+pub const WRITER: &str = "writer";

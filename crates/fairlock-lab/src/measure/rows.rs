@@ -1,0 +1,262 @@
+//! From threads to repetitions to rows.
+
+use std::collections::BTreeMap;
+
+use super::statistics::{estimate, jain, median};
+use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
+use crate::row::{RoleStats, Row};
+use crate::world::{Run, Switches};
+
+/// One repetition of one cell.
+#[derive(Debug, Clone, Default)]
+pub struct Repetition {
+    /// Measured time, ns.
+    pub elapsed_ns: u64,
+    /// By role name.
+    pub roles: BTreeMap<&'static str, RoleRepetition>,
+    /// Of all workers together.
+    pub switches: Switches,
+    /// Lock events.
+    pub events: BTreeMap<String, u64>,
+}
+
+/// What one role did in one repetition.
+#[derive(Debug, Clone, Default)]
+pub struct RoleRepetition {
+    /// Operations per second, by thread.
+    pub thread_rates: Vec<f64>,
+    /// Bytes moved per second, all threads.
+    pub bytes_per_s: f64,
+    /// All operations, the ones under way at the end included.
+    pub executed: u64,
+    /// See [`RoleStats::wait`].
+    pub wait: Distribution,
+    /// See [`RoleStats::hold`].
+    pub hold: Distribution,
+    /// See [`RoleStats::latency`].
+    pub latency: Distribution,
+    /// See [`RoleStats::longest_bypass`].
+    pub longest_bypass: Option<u64>,
+}
+
+impl RoleRepetition {
+    fn add(&mut self, recorder: &RoleRecorder, seconds: f64) {
+        self.thread_rates.push(recorder.ops as f64 / seconds);
+        self.bytes_per_s += recorder.bytes as f64 / seconds;
+        self.executed += recorder.executed;
+        self.wait.merge(&recorder.wait);
+        self.hold.merge(&recorder.hold);
+        self.latency.merge(&recorder.latency);
+        self.longest_bypass = self.longest_bypass.max(recorder.longest_bypass);
+    }
+
+    fn ops_per_s(&self) -> f64 {
+        self.thread_rates.iter().sum()
+    }
+}
+
+/// Merges the threads of one run.
+pub fn merge_threads(run: Run<ThreadRecord>) -> Repetition {
+    let mut repetition = Repetition {
+        elapsed_ns: run.elapsed_ns,
+        ..Repetition::default()
+    };
+    for worker in run.workers {
+        let record = worker.output;
+        let active_ns = run.elapsed_ns.saturating_sub(record.excluded_ns).max(1);
+        let seconds = active_ns as f64 / 1e9;
+        for (name, recorder) in [(READER, record.reader), (WRITER, record.writer)] {
+            if let Some(recorder) = recorder {
+                repetition
+                    .roles
+                    .entry(name)
+                    .or_default()
+                    .add(&recorder, seconds);
+            }
+        }
+        repetition.switches.voluntary += worker.switches.voluntary;
+        repetition.switches.involuntary += worker.switches.involuntary;
+    }
+    repetition
+}
+
+/// What a row is called.
+#[derive(Debug, Clone)]
+pub struct RowLabel {
+    /// See [`Row::workload`].
+    pub workload: String,
+    /// See [`Row::lock`].
+    pub lock: String,
+    /// See [`Row::machine`].
+    pub machine: String,
+    /// See [`Row::params`].
+    pub params: BTreeMap<String, f64>,
+    /// See [`Row::seconds`].
+    pub seconds: f64,
+}
+
+/// Merges the repetitions of one cell. `None` without any.
+pub fn row(label: RowLabel, repetitions: &[Repetition]) -> Option<Row> {
+    let first = repetitions.first()?;
+    let roles = first.roles.keys().map(|&role| {
+        let parts: Vec<&RoleRepetition> = repetitions
+            .iter()
+            .filter_map(|repetition| repetition.roles.get(role))
+            .collect();
+        (role.to_string(), role_stats(&parts))
+    });
+    let roles = roles.collect();
+    let totals = per_repetition(repetitions, |repetition| {
+        repetition
+            .roles
+            .values()
+            .map(RoleRepetition::ops_per_s)
+            .sum()
+    });
+    let per_second = |count: u64, repetition: &Repetition| {
+        count as f64 * 1e9 / repetition.elapsed_ns.max(1) as f64
+    };
+    let voluntary = per_repetition(repetitions, |repetition| {
+        per_second(repetition.switches.voluntary, repetition)
+    });
+    let involuntary = per_repetition(repetitions, |repetition| {
+        per_second(repetition.switches.involuntary, repetition)
+    });
+    let mut events = BTreeMap::new();
+    for (event, count) in repetitions.iter().flat_map(|repetition| &repetition.events) {
+        *events.entry(event.clone()).or_insert(0) += count;
+    }
+    Some(Row {
+        workload: label.workload,
+        lock: label.lock,
+        machine: label.machine,
+        params: label.params,
+        repetitions: repetitions.len() as u32,
+        seconds: label.seconds,
+        total_ops_per_s: estimate(&totals),
+        roles,
+        voluntary_switches_per_s: median(&voluntary),
+        involuntary_switches_per_s: median(&involuntary),
+        events,
+    })
+}
+
+fn per_repetition<T>(repetitions: &[T], value: impl Fn(&T) -> f64) -> Vec<f64> {
+    repetitions.iter().map(value).collect()
+}
+
+fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
+    let (mut wait, mut hold, mut latency) = (
+        Distribution::new(),
+        Distribution::new(),
+        Distribution::new(),
+    );
+    for part in parts {
+        wait.merge(&part.wait);
+        hold.merge(&part.hold);
+        latency.merge(&part.latency);
+    }
+    let over = |value: &dyn Fn(&RoleRepetition) -> f64| per_repetition(parts, |part| value(part));
+    let thread_count = |part: &RoleRepetition| part.thread_rates.len().max(1) as f64;
+    let slowest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::min);
+    let fastest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::max);
+    let moves_bytes = parts.iter().any(|part| part.bytes_per_s > 0.0);
+    RoleStats {
+        threads: parts
+            .first()
+            .map_or(0, |part| part.thread_rates.len() as u32),
+        ops_per_s: estimate(&over(&RoleRepetition::ops_per_s)),
+        bytes_per_s: moves_bytes.then(|| estimate(&over(&|part| part.bytes_per_s))),
+        thread_min: median(&over(&|part| slowest(part).unwrap_or(0.0))),
+        thread_mean: median(&over(&|part| part.ops_per_s() / thread_count(part))),
+        thread_max: median(&over(&|part| fastest(part).unwrap_or(0.0))),
+        jain: estimate(&over(&|part| jain(&part.thread_rates))),
+        wait: wait.latency(),
+        hold: hold.latency(),
+        latency: latency.latency(),
+        longest_bypass: parts.iter().filter_map(|part| part.longest_bypass).max(),
+        longest_wait: estimate(&over(&|part| part.wait.max() as f64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Finished;
+
+    fn thread(role: &str, ops: u64, wait: u64) -> Finished<ThreadRecord> {
+        let mut recorder = RoleRecorder {
+            ops,
+            ..RoleRecorder::default()
+        };
+        recorder.wait.record(wait);
+        let mut output = ThreadRecord::default();
+        match role {
+            READER => output.reader = Some(recorder),
+            _ => output.writer = Some(recorder),
+        }
+        Finished {
+            output,
+            switches: Switches {
+                voluntary: 3,
+                involuntary: 1,
+            },
+        }
+    }
+
+    fn label() -> RowLabel {
+        RowLabel {
+            workload: "mix".into(),
+            lock: "std".into(),
+            machine: "here".into(),
+            params: BTreeMap::new(),
+            seconds: 2.0,
+        }
+    }
+
+    #[test]
+    fn a_row_keeps_the_starved_thread_visible() {
+        let repetition = || {
+            let workers = vec![
+                thread(READER, 100, 10),
+                thread(READER, 300, 20),
+                thread(WRITER, 0, 2_000_000_000),
+            ];
+            merge_threads(Run {
+                elapsed_ns: 2_000_000_000,
+                workers,
+            })
+        };
+        let row = row(label(), &[repetition(), repetition()]).unwrap();
+        assert_eq!(row.repetitions, 2);
+        assert_eq!(row.total_ops_per_s.median, 200.0);
+        assert_eq!(row.voluntary_switches_per_s, 4.5);
+        let reader = &row.roles[READER];
+        assert_eq!(
+            (reader.threads, reader.thread_min, reader.thread_max),
+            (2, 50.0, 150.0)
+        );
+        assert_eq!(reader.jain.median, 0.8);
+        let writer = &row.roles[WRITER];
+        assert_eq!(writer.ops_per_s.median, 0.0);
+        assert_eq!(writer.wait.max, 2_000_000_000);
+        assert_eq!(writer.longest_wait.median, 2e9);
+        assert_eq!(writer.bytes_per_s, None);
+    }
+
+    #[test]
+    fn excluded_time_does_not_lower_a_rate() {
+        let mut worker = thread(WRITER, 100, 1);
+        worker.output.excluded_ns = 1_000_000_000;
+        let merged = merge_threads(Run {
+            elapsed_ns: 2_000_000_000,
+            workers: vec![worker],
+        });
+        assert_eq!(merged.roles[WRITER].thread_rates, [100.0]);
+    }
+
+    #[test]
+    fn no_repetition_gives_no_row() {
+        assert_eq!(row(label(), &[]), None);
+    }
+}

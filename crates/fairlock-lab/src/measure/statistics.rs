@@ -1,0 +1,151 @@
+//! Medians, bootstrap intervals and fairness.
+
+use crate::row::Estimate;
+
+/// Resamples behind each interval; with the few repetitions a plan makes, more change nothing.
+const RESAMPLES: usize = 2000;
+/// Fixed, so that the same repetitions always give the same interval.
+const BOOTSTRAP_SEED: u64 = 0x5eed_fa17;
+
+/// The median; the mean of the middle two for an even number. 0 for none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    median_in_place(&mut sorted)
+}
+
+fn median_in_place(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+/// The median of the repetitions with its 95 % bootstrap interval (percentile method). A single
+/// repetition gives an interval of no width: there is nothing to resample.
+pub fn estimate(values: &[f64]) -> Estimate {
+    let centre = median(values);
+    if values.len() < 2 {
+        return Estimate {
+            median: centre,
+            low: centre,
+            high: centre,
+        };
+    }
+    let mut random = XorShift::new(BOOTSTRAP_SEED);
+    let mut resample = vec![0.0; values.len()];
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            for slot in &mut resample {
+                *slot = values[random.below(values.len() as u32) as usize];
+            }
+            median_in_place(&mut resample)
+        })
+        .collect();
+    medians.sort_unstable_by(f64::total_cmp);
+    let at = |quantile: f64| medians[(quantile * (RESAMPLES - 1) as f64).round() as usize];
+    Estimate {
+        median: centre,
+        low: at(0.025),
+        high: at(0.975),
+    }
+}
+
+/// Jain's fairness index (sum x)² / (n · sum x²): 1 when all are equal, 1/n when one takes all.
+/// Nobody, or nobody who did anything, is called fair: 1.
+pub fn jain(values: &[f64]) -> f64 {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    if squares == 0.0 {
+        1.0
+    } else {
+        sum * sum / (values.len() as f64 * squares)
+    }
+}
+
+/// A small pseudo-random generator (Marsaglia's xorshift64*), a nanosecond a number: for
+/// jitter and resampling.
+#[derive(Debug, Clone)]
+pub struct XorShift(u64);
+
+impl XorShift {
+    /// Any seed will do; neighbouring seeds give unrelated sequences.
+    pub fn new(seed: u64) -> XorShift {
+        // One round of splitmix64 spreads small seeds; xorshift must not start at 0.
+        let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        XorShift((state ^ (state >> 31)) | 1)
+    }
+
+    /// 32 random bits.
+    #[inline]
+    pub fn next_u32(&mut self) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// Uniform in `0..bound`; 0 for a bound of 0.
+    #[inline]
+    pub fn below(&mut self, bound: u32) -> u32 {
+        ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn jain_knows_its_extremes() {
+        assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
+        assert_eq!(jain(&[0.0, 8.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain(&[]), 1.0);
+        assert_eq!(jain(&[0.0, 0.0]), 1.0);
+    }
+
+    #[test]
+    fn the_interval_is_repeatable_and_brackets_the_median() {
+        let values = [10.0, 12.0, 11.0, 30.0, 9.0, 11.5, 10.5];
+        let first = estimate(&values);
+        assert_eq!(first, estimate(&values));
+        assert_eq!(first.median, 11.0);
+        assert!(
+            first.low < first.median && first.median < first.high,
+            "{first:?}"
+        );
+        assert!(first.low >= 9.0 && first.high <= 30.0, "{first:?}");
+    }
+
+    #[test]
+    fn one_repetition_has_no_interval() {
+        assert_eq!(
+            estimate(&[7.0]),
+            Estimate {
+                median: 7.0,
+                low: 7.0,
+                high: 7.0
+            }
+        );
+    }
+
+    #[test]
+    fn random_numbers_stay_below_their_bound_and_reach_all_of_it() {
+        let mut random = XorShift::new(0);
+        let mut seen = [false; 7];
+        (0..1000).for_each(|_| seen[random.below(7) as usize] = true);
+        assert_eq!(seen, [true; 7]);
+        assert_eq!(random.below(0), 0);
+    }
+}

@@ -1,0 +1,464 @@
+//! Runs many cells so that they can be compared: interleaved, checked, interruptible.
+//!
+//! Cells that differ only in their lock form a group. A group runs the first repetition of
+//! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
+//! meanwhile hits all of them alike.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+use crate::locks;
+use crate::measure::{Repetition, RowLabel, row};
+use crate::row::Row;
+use crate::workloads::Request;
+use crate::workloads::dio::{self, DioForm, DioParams};
+use crate::workloads::mix::{self, MixParams};
+use crate::world::{RealWorld, World, pause_ns};
+
+/// The lock name of cells that measure the kernel's own lock.
+pub const KERNEL: &str = "kernel";
+
+/// What to run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Every combination of workload and lock, in any order.
+    pub cells: Vec<Cell>,
+    /// Whether worker *i* is pinned to the *i*-th usable CPU, round robin.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+/// One workload with one lock: becomes one row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What the threads do.
+    pub workload: Workload,
+    /// The lock's registry name, or [`KERNEL`] for `dio-kernel`.
+    pub lock: String,
+    /// How often to run it.
+    pub repetitions: u32,
+    /// How long each time.
+    pub seconds: f64,
+}
+
+/// A workload with its parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Short sections, see [`mix`].
+    Mix(MixParams),
+    /// A lock held during I/O, see [`dio`].
+    Dio(DioParams),
+}
+
+impl Workload {
+    /// The name that rows carry.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::Mix(_) => mix::NAME,
+            Workload::Dio(params) => params.form.name(),
+        }
+    }
+
+    /// Names of the locks this workload can run with.
+    pub fn lock_names(&self) -> Vec<&'static str> {
+        match self {
+            Workload::Dio(DioParams {
+                form: DioForm::Kernel,
+                ..
+            }) => vec![KERNEL],
+            _ => locks::names(),
+        }
+    }
+}
+
+/// A run shorter than this measures the start of its threads.
+const SHORTEST_SECONDS: f64 = 0.001;
+const LONGEST_SECONDS: f64 = 3600.0;
+const MOST_REPETITIONS: u32 = 1000;
+/// Share of a cell's time spent on the unmeasured run before its first repetition.
+const WARM_UP_SHARE: f64 = 0.1;
+const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
+
+impl Cell {
+    /// Whether the cell can run.
+    ///
+    /// # Errors
+    /// Names the first value that is wrong, and what would be valid.
+    pub fn validate(&self) -> Result<(), LabError> {
+        if !(SHORTEST_SECONDS..=LONGEST_SECONDS).contains(&self.seconds) {
+            return Err(LabError::Parameter {
+                name: "seconds",
+                value: self.seconds.to_string(),
+                valid: format!("{SHORTEST_SECONDS} to {LONGEST_SECONDS}"),
+            });
+        }
+        if !(1..=MOST_REPETITIONS).contains(&self.repetitions) {
+            return Err(LabError::Parameter {
+                name: "repetitions",
+                value: self.repetitions.to_string(),
+                valid: format!("1 to {MOST_REPETITIONS}"),
+            });
+        }
+        match &self.workload {
+            Workload::Mix(params) => params.validate(pause_ns())?,
+            Workload::Dio(params) => params.validate()?,
+        }
+        self.check_lock()
+    }
+
+    fn check_lock(&self) -> Result<(), LabError> {
+        match &self.workload {
+            Workload::Dio(DioParams {
+                form: DioForm::Kernel,
+                ..
+            }) if self.lock == KERNEL => Ok(()),
+            Workload::Dio(DioParams {
+                form: DioForm::Kernel,
+                ..
+            }) => Err(LabError::UnknownLock {
+                name: self.lock.clone(),
+                known: vec![KERNEL],
+            }),
+            _ => locks::find(&self.lock).map(drop),
+        }
+    }
+
+    /// Cells of one group are compared with each other.
+    fn same_group(&self, other: &Cell) -> bool {
+        self.workload == other.workload
+            && self.repetitions == other.repetitions
+            && self.seconds == other.seconds
+    }
+
+    fn run_once(
+        &self,
+        world: &RealWorld,
+        seconds: f64,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Repetition, LabError> {
+        let duration_ns = (seconds * 1e9) as u64;
+        let request = Request {
+            world,
+            lock: &self.lock,
+            duration_ns,
+            cancelled,
+        };
+        match &self.workload {
+            Workload::Mix(params) => (locks::find(&self.lock)?.mix)(&request, params),
+            Workload::Dio(params) if params.form == DioForm::Kernel => {
+                dio::run_kernel(&request, params)
+            }
+            Workload::Dio(params) => (locks::find(&self.lock)?.dio)(&request, params),
+        }
+    }
+
+    fn row(&self, machine: &str, repetitions: &[Repetition]) -> Option<Row> {
+        let params = match &self.workload {
+            Workload::Mix(params) => params.row_params(pause_ns()),
+            Workload::Dio(params) => params.row_params(),
+        };
+        let label = RowLabel {
+            workload: self.workload.name().to_string(),
+            lock: self.lock.clone(),
+            machine: machine.to_string(),
+            params,
+            seconds: self.seconds,
+        };
+        row(label, repetitions)
+    }
+}
+
+/// One repetition of one cell, as an observer sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    /// Counts all steps of the plan from 0.
+    pub index: usize,
+    /// Steps in the plan.
+    pub total: usize,
+    /// What is run.
+    pub cell: &'a Cell,
+    /// Counts the cell's repetitions from 0.
+    pub repetition: u32,
+}
+
+/// Watches a plan run, and may end it. All methods are called on the thread that runs the plan.
+pub trait Observer {
+    /// A repetition is about to run.
+    fn started(&mut self, _step: &Step<'_>) {}
+    /// A repetition has ended and counts.
+    fn finished(&mut self, _step: &Step<'_>) {}
+    /// A row is complete.
+    fn row(&mut self, _row: &Row) {}
+    /// Asked between and several times a second during repetitions; true ends the plan.
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Watches nothing.
+impl Observer for () {}
+
+/// Runs the plan; answers its rows, group by group in the order of their first cells.
+///
+/// A cancelled plan answers what it has: finished groups, and of the group under way the
+/// repetitions that ended (each row says how many it holds).
+///
+/// # Errors
+/// Before anything runs: the first cell that is not valid. Later: a lock that breaks an
+/// invariant, a file that cannot be used, threads that cannot be started. Rows finished
+/// before an error were handed to [`Observer::row`].
+pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabError> {
+    plan.cells.iter().try_for_each(Cell::validate)?;
+    let world = RealWorld::new(plan.pinned);
+    // Measured now, not while the first workload's threads wait for it.
+    world.pause_ns();
+    execute(
+        plan,
+        world.name(),
+        observer,
+        &mut |cell, seconds, cancelled| cell.run_once(&world, seconds, cancelled),
+    )
+}
+
+type RunOnce<'a> = &'a mut dyn FnMut(&Cell, f64, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
+
+fn execute(
+    plan: &Plan,
+    machine: &str,
+    observer: &mut dyn Observer,
+    run_once: RunOnce<'_>,
+) -> Result<Vec<Row>, LabError> {
+    let total = plan
+        .cells
+        .iter()
+        .map(|cell| cell.repetitions as usize)
+        .sum();
+    let mut index = 0;
+    let mut rows = Vec::new();
+    for group in groups(&plan.cells) {
+        let mut done: Vec<Vec<Repetition>> = vec![Vec::new(); group.len()];
+        'group: for repetition in 0..group[0].repetitions {
+            for (cell, done) in group.iter().zip(&mut done) {
+                let step = Step {
+                    index,
+                    total,
+                    cell,
+                    repetition,
+                };
+                if observer.cancelled() {
+                    break 'group;
+                }
+                observer.started(&step);
+                if repetition == 0 {
+                    let warm_up = (cell.seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS);
+                    run_once(cell, warm_up, &|| observer.cancelled())?;
+                }
+                let measured = run_once(cell, cell.seconds, &|| observer.cancelled())?;
+                if observer.cancelled() {
+                    break 'group;
+                }
+                done.push(measured);
+                observer.finished(&step);
+                index += 1;
+            }
+        }
+        for (cell, repetitions) in group.iter().zip(&done) {
+            if let Some(row) = cell.row(machine, repetitions) {
+                observer.row(&row);
+                rows.push(row);
+            }
+        }
+        if observer.cancelled() {
+            break;
+        }
+    }
+    Ok(rows)
+}
+
+fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
+    let mut groups: Vec<Vec<&Cell>> = Vec::new();
+    for cell in cells {
+        match groups.iter_mut().find(|group| group[0].same_group(cell)) {
+            Some(group) => group.push(cell),
+            None => groups.push(vec![cell]),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::mix::Roles;
+    use std::cell::RefCell;
+
+    fn cell(lock: &str, readers: u32) -> Cell {
+        let roles = Roles::Dedicated {
+            readers,
+            writers: 1,
+        };
+        Cell {
+            workload: Workload::Mix(MixParams {
+                roles,
+                ..MixParams::default()
+            }),
+            lock: lock.to_string(),
+            repetitions: 2,
+            seconds: 1.0,
+        }
+    }
+
+    fn plan(cells: Vec<Cell>) -> Plan {
+        Plan {
+            cells,
+            pinned: false,
+        }
+    }
+
+    /// Writes down what it is told and cancels after some steps.
+    #[derive(Default)]
+    struct Diary {
+        steps: Vec<String>,
+        rows: usize,
+        cancel_after: Option<usize>,
+    }
+
+    impl Observer for Diary {
+        fn finished(&mut self, step: &Step<'_>) {
+            assert_eq!(step.index, self.steps.len());
+            self.steps
+                .push(format!("{}{}", step.cell.lock, step.repetition));
+        }
+
+        fn row(&mut self, _row: &Row) {
+            self.rows += 1;
+        }
+
+        fn cancelled(&self) -> bool {
+            self.cancel_after
+                .is_some_and(|steps| self.steps.len() >= steps)
+        }
+    }
+
+    fn pretend(_: &Cell, _: f64, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
+        Ok(Repetition {
+            elapsed_ns: 1,
+            ..Repetition::default()
+        })
+    }
+
+    #[test]
+    fn locks_of_a_group_take_turns() {
+        let cells = vec![
+            cell("std", 1),
+            cell("usync", 2),
+            cell("pthread", 1),
+            cell("std", 2),
+        ];
+        let mut diary = Diary::default();
+        let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
+        assert_eq!(
+            diary.steps,
+            [
+                "std0", "pthread0", "std1", "pthread1", "usync0", "std0", "usync1", "std1"
+            ]
+        );
+        let locks: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
+        assert_eq!(locks, ["std", "pthread", "usync", "std"]);
+        assert_eq!(diary.rows, 4);
+    }
+
+    #[test]
+    fn every_cell_is_warmed_up_once() {
+        let runs = RefCell::new(Vec::new());
+        let mut run_once = |cell: &Cell, seconds: f64, cancelled: &dyn Fn() -> bool| {
+            runs.borrow_mut().push(seconds);
+            pretend(cell, seconds, cancelled)
+        };
+        execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
+        assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_cancelled_plan_keeps_what_ended() {
+        let cells = vec![cell("std", 1), cell("usync", 1), cell("std", 2)];
+        let mut diary = Diary {
+            cancel_after: Some(3),
+            ..Diary::default()
+        };
+        let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
+        let counts: Vec<(&str, u32)> = rows
+            .iter()
+            .map(|row| (row.lock.as_str(), row.repetitions))
+            .collect();
+        assert_eq!(counts, [("std", 2), ("usync", 1)]);
+    }
+
+    #[test]
+    fn invalid_cells_say_what_is_wrong_and_what_would_be_right() {
+        let mixed = |threads, read_percent| {
+            let roles = Roles::Mixed {
+                threads,
+                read_percent,
+            };
+            Workload::Mix(MixParams {
+                roles,
+                ..MixParams::default()
+            })
+        };
+        let dio = |form, read_bytes| {
+            Workload::Dio(DioParams {
+                form,
+                read_bytes,
+                ..DioParams::default()
+            })
+        };
+        let with = |workload| Cell {
+            workload,
+            ..cell("std", 1)
+        };
+        let untimed = Workload::Mix(MixParams {
+            time_reads_every: 0,
+            ..MixParams::default()
+        });
+        let cases = [
+            (with(untimed), ["time_reads_every", "0", "1 (all)"]),
+            (with(mixed(0, 50.0)), ["threads", "0", "1 to 4096"]),
+            (with(mixed(2, 101.0)), ["read_percent", "101", "0 to 100"]),
+            (
+                with(mixed(2, f64::NAN)),
+                ["read_percent", "NaN", "0 to 100"],
+            ),
+            (
+                Cell {
+                    seconds: 0.0,
+                    ..cell("std", 1)
+                },
+                ["seconds", "0", "0.001 to 3600"],
+            ),
+            (
+                Cell {
+                    repetitions: 0,
+                    ..cell("std", 1)
+                },
+                ["repetitions", "0", "1 to 1000"],
+            ),
+            (
+                cell("no-such-lock", 1),
+                ["no-such-lock", "std", "parking_lot"],
+            ),
+            (with(dio(DioForm::Kernel, 4096)), ["std", "valid", KERNEL]),
+            (
+                with(dio(DioForm::Lock, 1000)),
+                ["read_bytes", "1000", "4096"],
+            ),
+        ];
+        for (cell, parts) in cases {
+            let error = run(&plan(vec![cell]), &mut ()).unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "`{error}` lacks `{part}`");
+            }
+        }
+    }
+}

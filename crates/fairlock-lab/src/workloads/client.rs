@@ -1,0 +1,139 @@
+//! One thread's timed and checked operations under the lock.
+
+use super::Failure;
+use crate::locks::LabLock;
+use crate::measure::{Acquisitions, RoleRecorder};
+use crate::world::World;
+
+/// From this wait on an operation is always looked at closely, sampled or not: starvation is
+/// what the lab is about, and another clock read is nothing against such a wait.
+const LONG_WAIT_NS: u64 = 50_000;
+
+/// How closely to look at one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Count it only: two clock reads take longer than the fastest locks' whole read.
+    Count,
+    /// Time the wait only.
+    Wait,
+    /// Also time the hold, and count the readers that pass a writer.
+    Whole,
+}
+
+/// A thread's access to the lock under test, with its recorders.
+pub(super) struct Client<'a, W, L> {
+    world: &'a W,
+    lock: &'a L,
+    acquisitions: &'a Acquisitions,
+    index: usize,
+    last_write_was_long: bool,
+    pub(super) reader: RoleRecorder,
+    pub(super) writer: RoleRecorder,
+}
+
+impl<'a, W: World, L: LabLock> Client<'a, W, L> {
+    pub(super) fn new(
+        world: &'a W,
+        lock: &'a L,
+        acquisitions: &'a Acquisitions,
+        index: usize,
+    ) -> Self {
+        Client {
+            world,
+            lock,
+            acquisitions,
+            index,
+            // A writer that starves from its first operation on is counted from there.
+            last_write_was_long: true,
+            reader: RoleRecorder::default(),
+            writer: RoleRecorder::default(),
+        }
+    }
+
+    /// One read around `inside`, which says how many bytes it moved.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        look: Look,
+        inside: impl FnOnce() -> Result<u64, Failure>,
+    ) -> Result<(), Failure> {
+        if look == Look::Count {
+            let bytes = self.lock.read(|data| {
+                self.acquisitions.count(self.index);
+                data.read_around(inside)
+            })??;
+            count(self.world, &mut self.reader, bytes);
+            return Ok(());
+        }
+        let asked = self.world.now();
+        let (got, result) = self.lock.read(|data| {
+            let got = self.world.now();
+            self.acquisitions.count(self.index);
+            (got, data.read_around(inside))
+        });
+        let bytes = result??;
+        record(self.world, &mut self.reader, look, asked, got, bytes);
+        Ok(())
+    }
+
+    /// One write around `inside`, which says how many bytes it moved. Writes are always timed.
+    ///
+    /// The bypass is read inside the section, before waiting readers can follow; it may count a
+    /// reader that got the lock just before this writer asked and counted itself just after.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        look: Look,
+        inside: impl FnOnce() -> Result<u64, Failure>,
+    ) -> Result<(), Failure> {
+        let count_bypass = look == Look::Whole || self.last_write_was_long;
+        let before = count_bypass.then(|| self.acquisitions.total());
+        let asked = self.world.now();
+        let (got, bypass, result) = self.lock.write(|data| {
+            let got = self.world.now();
+            let bypass = before.map(|before| self.acquisitions.total() - before);
+            (got, bypass, data.write_around(inside))
+        });
+        let bytes = result??;
+        if let Some(readers) = bypass {
+            self.writer.bypassed_by(readers);
+        }
+        self.last_write_was_long = got.saturating_sub(asked) >= LONG_WAIT_NS;
+        record(self.world, &mut self.writer, look, asked, got, bytes);
+        Ok(())
+    }
+}
+
+/// Books an operation whose lock was just released.
+#[inline]
+fn record<W: World>(
+    world: &W,
+    recorder: &mut RoleRecorder,
+    look: Look,
+    asked: u64,
+    got: u64,
+    bytes: u64,
+) {
+    // Two CPUs' time stamp counters may differ by a few ticks.
+    let wait = got.saturating_sub(asked);
+    recorder.wait.record(wait);
+    if look == Look::Whole {
+        let released = world.now();
+        recorder.hold.record(released.saturating_sub(got));
+        recorder.latency.record(released.saturating_sub(asked));
+    } else if wait >= LONG_WAIT_NS {
+        recorder
+            .latency
+            .raise_max(world.now().saturating_sub(asked));
+    }
+    count(world, recorder, bytes);
+}
+
+#[inline]
+fn count<W: World>(world: &W, recorder: &mut RoleRecorder, bytes: u64) {
+    recorder.executed += 1;
+    if world.running() {
+        recorder.ops += 1;
+        recorder.bytes += bytes;
+    }
+}

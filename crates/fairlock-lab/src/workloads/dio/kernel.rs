@@ -1,0 +1,174 @@
+//! `dio-kernel`: the kernel's own inode lock.
+
+use std::mem;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::file::{AlignedBuffer, Log};
+use super::{DioForm, DioParams};
+use crate::error::LabError;
+use crate::measure::{Acquisitions, Repetition, RoleRecorder, ThreadRecord};
+use crate::workloads::{Body, Failure, Request, run_threads};
+use crate::world::World;
+
+/// The file appended to at the moment. Tail readers follow to the next one by its generation.
+struct CurrentLog {
+    generation: AtomicU64,
+    log: Mutex<Arc<Log>>,
+}
+
+impl CurrentLog {
+    fn get(&self) -> Arc<Log> {
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn replace(&self, log: Arc<Log>) -> Arc<Log> {
+        let old = mem::replace(
+            &mut *self.log.lock().unwrap_or_else(PoisonError::into_inner),
+            log,
+        );
+        // Relaxed: only a hint to fetch the log again; the mutex orders the log itself.
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        old
+    }
+}
+
+/// Runs `dio-kernel` once on a fresh file.
+///
+/// # Errors
+/// When the file cannot be used, a reader finds a block that is not what was written, or
+/// threads cannot be started.
+pub fn run<W: World>(request: &Request<'_, W>, params: &DioParams) -> Result<Repetition, LabError> {
+    let world = request.world;
+    // Readers find a whole tail from their first read on.
+    let start_bytes = u64::from(params.read_bytes);
+    let current = CurrentLog {
+        generation: AtomicU64::new(0),
+        log: Mutex::new(Arc::new(Log::growing(&params.directory, start_bytes)?)),
+    };
+    let reads_done = Acquisitions::new(params.readers as usize);
+    let mut bodies: Vec<Body<'_>> = Vec::new();
+    for index in 0..params.readers as usize {
+        let (current, reads_done) = (&current, &reads_done);
+        let mut buffer = AlignedBuffer::new(params.read_bytes as usize);
+        bodies.push(Box::new(move || {
+            let recorder = read_tail(world, current, reads_done, index, &mut buffer)?;
+            Ok(ThreadRecord {
+                reader: Some(recorder),
+                ..ThreadRecord::default()
+            })
+        }));
+    }
+    for _ in 0..params.writers {
+        let (current, reads_done) = (&current, &reads_done);
+        let rotation = Rotation {
+            directory: &params.directory,
+            at_bytes: params.rotate_bytes,
+            start_bytes,
+            previous: None,
+            spent_ns: 0,
+        };
+        bodies.push(Box::new(move || {
+            append(world, current, reads_done, rotation)
+        }));
+    }
+    run_threads(request, DioForm::Kernel.name(), bodies)
+}
+
+fn read_tail<W: World>(
+    world: &W,
+    current: &CurrentLog,
+    reads_done: &Acquisitions,
+    index: usize,
+    buffer: &mut AlignedBuffer,
+) -> Result<RoleRecorder, Failure> {
+    let mut recorder = RoleRecorder::default();
+    let mut generation = current.generation.load(Ordering::Relaxed);
+    let mut log = current.get();
+    loop {
+        let newest = current.generation.load(Ordering::Relaxed);
+        if newest != generation {
+            generation = newest;
+            log = current.get();
+        }
+        let started = world.now();
+        let bytes = log.read_tail(buffer)?;
+        reads_done.count(index);
+        if !record(world, &mut recorder, started, bytes) {
+            return Ok(recorder);
+        }
+    }
+}
+
+fn append<W: World>(
+    world: &W,
+    current: &CurrentLog,
+    reads_done: &Acquisitions,
+    mut rotation: Rotation<'_>,
+) -> Result<ThreadRecord, Failure> {
+    let mut recorder = RoleRecorder::default();
+    let mut buffer = AlignedBuffer::new(super::BLOCK_BYTES);
+    let mut log = current.get();
+    loop {
+        if log.len() >= rotation.at_bytes {
+            log = rotation.rotate(world, current, log)?;
+        }
+        let before = reads_done.total();
+        let started = world.now();
+        let bytes = log.append(&mut buffer)?;
+        recorder.bypassed_by(reads_done.total() - before);
+        if !record(world, &mut recorder, started, bytes) {
+            break;
+        }
+    }
+    Ok(ThreadRecord {
+        writer: Some(recorder),
+        excluded_ns: rotation.spent_ns,
+        ..ThreadRecord::default()
+    })
+}
+
+/// Books one I/O; false when the run is over.
+fn record<W: World>(world: &W, recorder: &mut RoleRecorder, started: u64, bytes: u64) -> bool {
+    let latency = world.now().saturating_sub(started);
+    recorder.wait.record(latency);
+    recorder.latency.record(latency);
+    recorder.executed += 1;
+    let running = world.running();
+    if running {
+        recorder.ops += 1;
+        recorder.bytes += bytes;
+    }
+    running
+}
+
+/// Goes on in a new file when one has grown enough. The file before the old one is freed
+/// then, so that two exist at most and no reader pays for freeing one it still reads.
+struct Rotation<'a> {
+    directory: &'a Path,
+    at_bytes: u64,
+    start_bytes: u64,
+    previous: Option<Arc<Log>>,
+    spent_ns: u64,
+}
+
+impl Rotation<'_> {
+    fn rotate<W: World>(
+        &mut self,
+        world: &W,
+        current: &CurrentLog,
+        full: Arc<Log>,
+    ) -> Result<Arc<Log>, LabError> {
+        let started = world.now();
+        drop(full);
+        drop(self.previous.take());
+        let fresh = Arc::new(Log::growing(self.directory, self.start_bytes)?);
+        self.previous = Some(current.replace(fresh.clone()));
+        self.spent_ns += world.now().saturating_sub(started);
+        Ok(fresh)
+    }
+}

@@ -1,0 +1,106 @@
+//! The workloads, each written once against [`World`].
+//!
+//! Every workload checks its own invariant while it runs: a lock that lets somebody in who had
+//! to wait fails the run instead of winning it.
+
+mod client;
+pub mod dio;
+pub mod mix;
+
+use crate::error::{LabError, Violation};
+use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
+use crate::world::{Worker, World};
+
+/// One run of one workload: where, how long, and for whom.
+pub struct Request<'a, W> {
+    /// The machine.
+    pub world: &'a W,
+    /// The lock's registry name, for errors.
+    pub lock: &'a str,
+    /// How long to run, ns.
+    pub duration_ns: u64,
+    /// Asked now and then: true ends the run early.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Why a worker gave up.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Violation(Violation),
+    Error(LabError),
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Failure {
+        Failure::Violation(violation)
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+type Body<'a> = Box<dyn FnOnce() -> Result<ThreadRecord, Failure> + Send + 'a>;
+
+/// Runs the threads and merges their records. The first one that fails stops the others.
+fn run_threads<W: World>(
+    request: &Request<'_, W>,
+    workload: &'static str,
+    bodies: Vec<Body<'_>>,
+) -> Result<Repetition, LabError> {
+    let world = request.world;
+    let workers = bodies.into_iter().map(|body| {
+        Box::new(move || body().inspect_err(|_| world.stop()))
+            as Worker<'_, Result<ThreadRecord, Failure>>
+    });
+    let run = world.run(request.duration_ns, request.cancelled, workers.collect())?;
+    let run = run.transpose().map_err(|failure| match failure {
+        Failure::Violation(violation) => broken(request.lock, workload, violation),
+        Failure::Error(error) => error,
+    })?;
+    Ok(merge_threads(run))
+}
+
+fn broken(lock: &str, workload: &'static str, violation: Violation) -> LabError {
+    LabError::Broken {
+        lock: lock.to_string(),
+        workload,
+        violation,
+    }
+}
+
+/// Every write must be counted, the ones that ended after the run included.
+fn check_no_update_was_lost<W>(
+    request: &Request<'_, W>,
+    workload: &'static str,
+    repetition: &Repetition,
+    value: Result<u64, Violation>,
+) -> Result<(), LabError> {
+    let writes = repetition
+        .roles
+        .get(WRITER)
+        .map_or(0, |writer| writer.executed);
+    let lost = |counted| Violation::LostUpdate { writes, counted };
+    match value {
+        Ok(counted) if counted == writes => Ok(()),
+        Ok(counted) => Err(broken(request.lock, workload, lost(counted))),
+        Err(violation) => Err(broken(request.lock, workload, violation)),
+    }
+}
+
+/// Thread counts are bounded so that a slip of the finger is an error and not a dead machine.
+const MOST_THREADS: u32 = 4096;
+
+fn check_thread_count(name: &'static str, threads: u64) -> Result<(), LabError> {
+    if (1..=u64::from(MOST_THREADS)).contains(&threads) {
+        return Ok(());
+    }
+    let valid = format!("1 to {MOST_THREADS}");
+    Err(LabError::Parameter {
+        name,
+        value: threads.to_string(),
+        valid,
+    })
+}

@@ -1,0 +1,425 @@
+//! What a workload may do to the machine it runs on, and the machine we are on.
+//!
+//! A workload is written once against [`World`] and never touches `std::thread`, clocks or
+//! the scheduler itself, so that the same code runs on real threads ([`RealWorld`]) and on a
+//! simulated machine. Files are not part of a world: the workloads that need one are about
+//! the real kernel.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::error::LabError;
+
+/// One thread of a run: does its role's work while [`World::running`] and returns its records.
+pub type Worker<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Run<T> {
+    /// From releasing the workers to telling them to stop, ns.
+    pub elapsed_ns: u64,
+    /// In the order the workers were given.
+    pub workers: Vec<Finished<T>>,
+}
+
+impl<T, E> Run<Result<T, E>> {
+    /// The run if every worker succeeded, else the first failure.
+    pub(crate) fn transpose(self) -> Result<Run<T>, E> {
+        let workers = self.workers.into_iter().map(|worker| {
+            worker.output.map(|output| Finished {
+                output,
+                switches: worker.switches,
+            })
+        });
+        Ok(Run {
+            elapsed_ns: self.elapsed_ns,
+            workers: workers.collect::<Result<_, E>>()?,
+        })
+    }
+}
+
+/// One worker that came back.
+#[derive(Debug)]
+pub struct Finished<T> {
+    /// What the worker returned.
+    pub output: T,
+    /// Context switches while it worked.
+    pub switches: Switches,
+}
+
+/// Context switches of one thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// It went to sleep or yielded.
+    pub voluntary: u64,
+    /// It was preempted.
+    pub involuntary: u64,
+}
+
+/// A machine with threads, a clock and a scheduler. Durations are nanoseconds.
+pub trait World: Sync {
+    /// The name that rows carry as their `machine`.
+    fn name(&self) -> &str;
+
+    /// Starts all workers at the same moment, tells them to stop after `duration_ns` (or as
+    /// soon as `cancelled` says so or somebody calls [`World::stop`]) and waits for them.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or a worker panics.
+    fn run<T: Send>(
+        &self,
+        duration_ns: u64,
+        cancelled: &dyn Fn() -> bool,
+        workers: Vec<Worker<'_, T>>,
+    ) -> Result<Run<T>, LabError>;
+
+    /// False once the current run is over: workers return at the end of their operation.
+    fn running(&self) -> bool;
+
+    /// Ends the current run early.
+    fn stop(&self);
+
+    /// A monotonic clock, ns; cheap enough to time every operation.
+    fn now(&self) -> u64;
+
+    /// Keeps the CPU for this many PAUSE instructions.
+    fn compute(&self, pauses: u32);
+
+    /// Gives the CPU away for `ns`.
+    fn sleep(&self, ns: u64);
+
+    /// How long one PAUSE of [`World::compute`] takes, ns.
+    fn pause_ns(&self) -> f64;
+}
+
+/// How often a run looks whether it was cancelled.
+const CANCEL_POLL: Duration = Duration::from_millis(20);
+
+/// OS threads on this machine.
+///
+/// The clock is the time stamp counter where it is invariant (12 ns a read against 21 ns for
+/// `clock_gettime` where this was measured) and the monotonic clock elsewhere.
+pub struct RealWorld {
+    clock: quanta::Clock,
+    origin: u64,
+    pinned_to: Option<Vec<usize>>,
+    running: CachePadded<AtomicBool>,
+}
+
+impl RealWorld {
+    /// This machine; with `pinned`, worker *i* stays on the *i*-th CPU this process may use,
+    /// round robin.
+    pub fn new(pinned: bool) -> RealWorld {
+        let clock = quanta::Clock::new();
+        let origin = clock.raw();
+        RealWorld {
+            clock,
+            origin,
+            pinned_to: pinned.then(allowed_cpus),
+            running: CachePadded::new(AtomicBool::new(false)),
+        }
+    }
+
+    fn enter_worker(&self, index: usize) {
+        set_timer_slack_to_minimum();
+        if let Some(cpus) = &self.pinned_to
+            && !cpus.is_empty()
+        {
+            pin_to(cpus[index % cpus.len()]);
+        }
+    }
+}
+
+/// Holds the workers back until all of them exist, or sends them home if one could not start.
+#[derive(Default)]
+struct StartGate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    ready: usize,
+    /// `Some(true)`: go; `Some(false)`: go home.
+    verdict: Option<bool>,
+}
+
+impl StartGate {
+    /// Called by a worker: waits for the verdict.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock().expect("nobody panics at the gate");
+        state.ready += 1;
+        self.changed.notify_all();
+        loop {
+            if let Some(go) = state.verdict {
+                return go;
+            }
+            state = self.changed.wait(state).expect("nobody panics at the gate");
+        }
+    }
+
+    fn wait_until_ready(&self, workers: usize) {
+        let mut state = self.state.lock().expect("nobody panics at the gate");
+        while state.ready < workers {
+            state = self.changed.wait(state).expect("nobody panics at the gate");
+        }
+    }
+
+    fn open(&self, go: bool) {
+        self.state
+            .lock()
+            .expect("nobody panics at the gate")
+            .verdict = Some(go);
+        self.changed.notify_all();
+    }
+}
+
+impl World for RealWorld {
+    fn name(&self) -> &str {
+        "here"
+    }
+
+    fn run<T: Send>(
+        &self,
+        duration_ns: u64,
+        cancelled: &dyn Fn() -> bool,
+        workers: Vec<Worker<'_, T>>,
+    ) -> Result<Run<T>, LabError> {
+        let gate = StartGate::default();
+        let count = workers.len();
+        self.running.store(true, Ordering::Relaxed);
+        thread::scope(|scope| {
+            let mut handles = Vec::with_capacity(count);
+            for (index, worker) in workers.into_iter().enumerate() {
+                let gate = &gate;
+                let spawned = thread::Builder::new()
+                    .name(format!("worker-{index}"))
+                    .stack_size(256 * 1024)
+                    .spawn_scoped(scope, move || {
+                        self.enter_worker(index);
+                        if !gate.wait() {
+                            return None;
+                        }
+                        let before = thread_switches();
+                        let output = worker();
+                        let after = thread_switches();
+                        let switches = Switches {
+                            voluntary: after.voluntary - before.voluntary,
+                            involuntary: after.involuntary - before.involuntary,
+                        };
+                        Some(Finished { output, switches })
+                    });
+                match spawned {
+                    Ok(handle) => handles.push(handle),
+                    Err(source) => {
+                        gate.open(false);
+                        return Err(LabError::io(
+                            format!("start thread {} of {count}", index + 1),
+                            source,
+                        ));
+                    }
+                }
+            }
+            gate.wait_until_ready(count);
+
+            let started = self.now();
+            gate.open(true);
+            let deadline = started + duration_ns;
+            while self.running() && !cancelled() {
+                let left = deadline.saturating_sub(self.now());
+                if left == 0 {
+                    break;
+                }
+                thread::sleep(CANCEL_POLL.min(Duration::from_nanos(left)));
+            }
+            self.stop();
+            let elapsed_ns = (self.now() - started).max(1);
+
+            let mut workers = Vec::with_capacity(count);
+            let mut panicked = None;
+            for handle in handles {
+                match handle.join() {
+                    Ok(finished) => workers.extend(finished),
+                    Err(payload) => panicked = Some(panic_message(payload.as_ref())),
+                }
+            }
+            match panicked {
+                Some(message) => Err(LabError::Panicked(message)),
+                None => Ok(Run {
+                    elapsed_ns,
+                    workers,
+                }),
+            }
+        })
+    }
+
+    #[inline]
+    fn running(&self) -> bool {
+        // Relaxed: the flag publishes nothing, joining the threads does.
+        self.running.load(Ordering::Relaxed)
+    }
+
+    fn stop(&self) {
+        self.running.store(false, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.clock.delta_as_nanos(self.origin, self.clock.raw())
+    }
+
+    #[inline]
+    fn compute(&self, pauses: u32) {
+        for _ in 0..pauses {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn sleep(&self, ns: u64) {
+        thread::sleep(Duration::from_nanos(ns));
+    }
+
+    fn pause_ns(&self) -> f64 {
+        pause_ns()
+    }
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
+        .unwrap_or_else(|| "no message".to_string())
+}
+
+/// How long one PAUSE takes on this machine, ns; measured once per process (about 15 ms).
+///
+/// A busy neighbour can only make a PAUSE look longer, within a round its median shrugs off
+/// single preemptions and over the rounds the smallest median is the least disturbed one.
+pub fn pause_ns() -> f64 {
+    const ROUNDS: usize = 7;
+    const SAMPLES: usize = 101;
+    const PAUSES: u32 = 1000;
+    static PAUSE_NS: OnceLock<f64> = OnceLock::new();
+    *PAUSE_NS.get_or_init(|| {
+        let world = RealWorld::new(false);
+        let median_of_round = |_| {
+            let mut samples: Vec<u64> = (0..SAMPLES)
+                .map(|_| {
+                    let started = world.now();
+                    world.compute(PAUSES);
+                    world.now() - started
+                })
+                .collect();
+            samples.sort_unstable();
+            samples[SAMPLES / 2]
+        };
+        let best = (0..ROUNDS).map(median_of_round).min().unwrap_or(1);
+        best.max(1) as f64 / f64::from(PAUSES)
+    })
+}
+
+/// Without this a 20 µs sleep takes 70 µs: the kernel may round a timer up by its slack.
+fn set_timer_slack_to_minimum() {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches only the calling thread's slack.
+    // It cannot fail for a positive value.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
+fn thread_switches() -> Switches {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is a valid place for the one rusage that the call fills in.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    assert_eq!(
+        result, 0,
+        "getrusage(RUSAGE_THREAD) only fails on a bad pointer"
+    );
+    // SAFETY: zeroed above (all-zero is a valid rusage) and filled by the call.
+    let usage = unsafe { usage.assume_init() };
+    Switches {
+        voluntary: usage.ru_nvcsw as u64,
+        involuntary: usage.ru_nivcsw as u64,
+    }
+}
+
+/// The CPUs this process may run on, ascending.
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: all-zero is the empty CPU set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    // SAFETY: `set` is valid for writes of `size` bytes.
+    if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
+        return Vec::new();
+    }
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: the index is below CPU_SETSIZE, so inside the set.
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect()
+}
+
+/// Best effort: a CPU that went away leaves the thread unpinned.
+fn pin_to(cpu: usize) {
+    // SAFETY: all-zero is the empty CPU set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cpu` comes from `allowed_cpus`, so it is below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` is valid for reads of its size; 0 is the calling thread.
+    unsafe { libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn workers_start_together_and_come_back_in_order() {
+        let world = RealWorld::new(true);
+        let present = AtomicU32::new(0);
+        let workers: Vec<Worker<'_, usize>> = (0..3_usize)
+            .map(|index| {
+                let (world, present) = (&world, &present);
+                Box::new(move || {
+                    present.fetch_add(1, Ordering::Relaxed);
+                    while present.load(Ordering::Relaxed) < 3 {
+                        world.sleep(10_000);
+                    }
+                    world.stop();
+                    index
+                }) as Worker<'_, usize>
+            })
+            .collect();
+        let run = world.run(u64::MAX / 4, &|| false, workers).unwrap();
+        let outputs: Vec<usize> = run.workers.iter().map(|worker| worker.output).collect();
+        assert_eq!(outputs, [0, 1, 2]);
+        assert!(!world.running());
+    }
+
+    #[test]
+    fn cancelling_ends_a_run() {
+        let world = RealWorld::new(false);
+        let worker: Worker<'_, ()> = Box::new(|| {
+            while world.running() {
+                world.sleep(100_000);
+            }
+        });
+        world.run(u64::MAX / 4, &|| true, vec![worker]).unwrap();
+    }
+
+    #[test]
+    fn a_panicking_worker_is_an_error() {
+        let world = RealWorld::new(false);
+        let worker: Worker<'_, ()> = Box::new(|| panic!("torn"));
+        let error = world.run(1_000_000, &|| false, vec![worker]).unwrap_err();
+        assert!(error.to_string().contains("torn"), "{error}");
+    }
+
+    #[test]
+    fn a_pause_takes_time() {
+        assert!(pause_ns() > 0.0);
+    }
+}
