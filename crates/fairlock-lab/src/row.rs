@@ -55,6 +55,8 @@ pub struct RoleStats {
     pub wait: Latency,
     /// From having the lock to having released it. Sampled where timing each would distort.
     pub hold: Latency,
+    /// The whole operation: wait and hold together.
+    pub latency: Latency,
     /// Most reader acquisitions granted while one operation of this role waited; absent where not measured.
     pub longest_bypass: Option<u64>,
     /// Longest wait of each repetition, ns, as an estimate over repetitions.
