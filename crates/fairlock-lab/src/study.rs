@@ -430,7 +430,7 @@ impl Study {
                     check_lock(&cell.workload, &cell.lock)?;
                     grid::workload(&cell.workload, &cell.params, std::path::Path::new("."))
                         .map_err(|error| format!("run \"{}\": {error}", run.title))?;
-                    if cell.repetitions == 0 || !(cell.seconds > 0.0) {
+                    if cell.repetitions == 0 || cell.seconds <= 0.0 || cell.seconds.is_nan() {
                         return Err(format!("run \"{}\" measures nothing", run.title));
                     }
                 }

@@ -229,9 +229,9 @@ fn claim_card(html: &mut String, study: &Study, verdict: &Verdict) {
         .unwrap_or(&verdict.text);
     let _ = writeln!(html, "<p>{}{}</p>", badge(verdict), escape(rest));
     if verdict.cases.len() > 1 {
-        let _ = write!(
+        let _ = writeln!(
             html,
-            "<details><summary>{}, case by case</summary><table>\n",
+            "<details><summary>{}, case by case</summary><table>",
             escape(&verdict.figure)
         );
         for case in &verdict.cases {
@@ -344,14 +344,11 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
                 if index == 0 {
                     let _ = write!(
                         html,
-                        "<th rowspan=\"{span}\">{}</th><td rowspan=\"{span}\">{}</td>",
+                        "<th rowspan=\"{span}\">{}</th><td rowspan=\"{span}\">{} [{}, {}]</td>",
                         escape(&row.lock),
-                        format!(
-                            "{} [{}, {}]",
-                            format_kilo(row.total_ops_per_s.median),
-                            format_kilo(row.total_ops_per_s.low),
-                            format_kilo(row.total_ops_per_s.high)
-                        )
+                        format_kilo(row.total_ops_per_s.median),
+                        format_kilo(row.total_ops_per_s.low),
+                        format_kilo(row.total_ops_per_s.high)
                     );
                 }
                 let _ = write!(
