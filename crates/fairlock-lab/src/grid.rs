@@ -188,11 +188,23 @@ pub fn matches(row: &Row, workload: &str, lock: &str, params: &Params) -> bool {
     row.workload == workload && row.lock == lock && has_params(row, params)
 }
 
-/// Whether the row has all these parameters.
+/// Whether the row has all these parameters, as far as they make a difference to it.
 pub fn has_params(row: &Row, params: &Params) -> bool {
+    let count = |role: &str| param(row, role).unwrap_or(0.0);
     params
         .iter()
-        .all(|(name, value)| param(row, name) == Some(*value))
+        .all(|(name, value)| is_idle(name, count) || param(row, name) == Some(*value))
+}
+
+/// Whether a parameter makes no difference because no thread would use it: the size of a read
+/// where nobody reads. `count` gives the threads of a role.
+pub fn is_idle(name: &str, count: impl Fn(&str) -> f64) -> bool {
+    if name == "read_percent" {
+        return count("mixed") == 0.0;
+    }
+    let unused = |role: &str| count(role) == 0.0 && count("mixed") == 0.0;
+    (name.starts_with("read_") || name.starts_with("reader_")) && unused("readers")
+        || (name.starts_with("write_") || name.starts_with("writer_")) && unused("writers")
 }
 
 /// The threads of a row in words: `1 writer + 2 readers`.
@@ -213,7 +225,7 @@ pub fn describe_threads(params: &Params) -> String {
 }
 
 /// One parameter in words: `reads of 64 KiB`.
-fn describe_param(name: &str, value: f64) -> Option<String> {
+pub fn describe_param(name: &str, value: f64) -> Option<String> {
     Some(match name {
         "read_percent" => format!("{} % reads", units::trimmed(value)),
         "section_pauses" => format!("section {} pauses", units::trimmed(value)),
@@ -230,13 +242,11 @@ fn describe_param(name: &str, value: f64) -> Option<String> {
 
 /// Parameters in words, threads first: the title of a group of rows.
 pub fn describe(workload: &str, params: &Params) -> String {
-    let is_zero = |name: &str| params.get(name).is_none_or(|value| *value == 0.0);
+    let count = |role: &str| params.get(role).copied().unwrap_or(0.0);
     let mut parts = vec![describe_threads(params)];
     for (name, value) in params {
         // Say only what this row could depend on.
-        let idle = (name.starts_with("read") && is_zero("readers") && is_zero("mixed"))
-            || (name.starts_with("write") && is_zero("writers") && is_zero("mixed"))
-            || (name == "read_percent" && is_zero("mixed"))
+        let idle = is_idle(name, count)
             || (name.ends_with("hold_ns") && workload != "dio-sleep")
             || (name.ends_with("bytes") && workload == "dio-sleep");
         if !idle && let Some(words) = describe_param(name, *value) {
@@ -321,6 +331,21 @@ mod tests {
             &params(&[("readers", 4.0), ("writers", 2.0)])
         ));
         assert!(!matches(&row, "mix", "std", &params(&[("readers", 2.0)])));
+    }
+
+    #[test]
+    fn the_size_of_reads_makes_no_difference_where_nobody_reads() {
+        let row = |readers: f64| {
+            let list = [
+                ("readers", readers),
+                ("writers", 1.0),
+                ("read_bytes", 4096.0),
+            ];
+            crate::example::row("dio-lock", "std", &list)
+        };
+        let wanted = params(&[("read_bytes", 65536.0)]);
+        assert!(has_params(&row(0.0), &wanted));
+        assert!(!has_params(&row(1.0), &wanted));
     }
 
     #[test]

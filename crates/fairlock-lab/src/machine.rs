@@ -1,11 +1,9 @@
 //! What a reader of numbers must know about where they were measured, and whether a directory
 //! can take the I/O that is to be measured.
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
@@ -161,16 +159,6 @@ pub fn date() -> String {
         fields.tm_min,
         fields.tm_sec
     )
-}
-
-/// Free bytes in the file system that holds `dir`, or none where that cannot be told.
-pub fn free_bytes(dir: &Path) -> Option<u64> {
-    let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: an all-zero statvfs is a valid value.
-    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` is a C string and `stat` a valid place for the answer.
-    let failed = unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } != 0;
-    (!failed).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 #[cfg(test)]

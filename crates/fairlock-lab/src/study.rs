@@ -517,7 +517,7 @@ impl Study {
                 .into_iter()
                 .flat_map(|batch| batch.cells)
                 .filter(|cell| {
-                    let count = |name| cell.params.get(name).copied().unwrap_or(0.0);
+                    let count = |name: &str| cell.params.get(name).copied().unwrap_or(0.0);
                     cell.workload == selector.workload
                         && cell.lock == *lock
                         && wanted.iter().all(|(name, value)| match name.as_str() {
@@ -525,7 +525,7 @@ impl Study {
                                 count("readers") + count("writers") + count("mixed") == *value
                             }
                             "readers" | "writers" | "mixed" => count(name) == *value,
-                            _ => cell.params.get(name) == Some(value),
+                            _ => grid::is_idle(name, count) || cell.params.get(name) == Some(value),
                         })
                 })
                 .count();

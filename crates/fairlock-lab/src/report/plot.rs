@@ -32,6 +32,8 @@ const WRITER_COLOR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 const OTHER_COLOR: RGBColor = RGBColor(0x88, 0x88, 0x88);
 /// Becomes the page's text colour.
 const TEXT: RGBColor = BLACK;
+/// For words on coloured bars, in light and in dark.
+const ON_BAR: RGBColor = RGBColor(0x11, 0x11, 0x11);
 const FAINT: RGBAColor = RGBAColor(128, 128, 128, 0.3);
 
 const WIDTH: u32 = 760;
@@ -120,13 +122,35 @@ fn themed(svg: &str, title: &str) -> String {
 
 /// The distinct values of a parameter, ascending.
 fn values(rows: &[&Row], name: &str) -> Vec<f64> {
-    let mut values: Vec<f64> = rows
-        .iter()
-        .filter_map(|row| grid::param(row, name))
-        .collect();
+    let mut values: Vec<f64> = rows.iter().filter_map(|row| x_of(row, name)).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
     values
+}
+
+/// The x position of rows to which the x parameter makes no difference, left of all others.
+const ALONE: f64 = -1.0;
+
+/// A row's value of the parameter along the axis.
+fn x_of(row: &Row, name: &str) -> Option<f64> {
+    let count = |role: &str| grid::param(row, role).unwrap_or(0.0);
+    if grid::is_idle(name, count) {
+        Some(ALONE)
+    } else {
+        grid::param(row, name)
+    }
+}
+
+/// A parameter with its value, for below a group of bars: `reads of 64 KiB`, `2 readers`.
+fn group_words(name: &str, value: f64) -> String {
+    match (name, value) {
+        (_, ALONE) => "alone".to_owned(),
+        ("readers", 0.0) => "no reader".to_owned(),
+        ("readers", 1.0) => "1 reader".to_owned(),
+        ("readers" | "writers" | "threads", _) => format!("{} {name}", units::trimmed(value)),
+        _ => grid::describe_param(name, value)
+            .unwrap_or_else(|| format!("{name} = {}", value_words(name, value))),
+    }
 }
 
 /// A parameter's value in the words of its unit.
@@ -160,14 +184,9 @@ fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Serie
     let names: Vec<(String, Option<f64>)> = if plot.series.is_empty() {
         locks.iter().map(|lock| (lock.clone(), None)).collect()
     } else {
-        let name = |value: f64| match (plot.series.as_str(), value) {
-            ("readers", 0.0) => "no reader".to_owned(),
-            ("readers", 1.0) => "1 reader".to_owned(),
-            _ => format!("{} {}", value_words(&plot.series, value), plot.series),
-        };
         values(rows, &plot.series)
             .into_iter()
-            .map(|value| (name(value), Some(value)))
+            .map(|value| (group_words(&plot.series, value), Some(value)))
             .collect()
     };
     let mut colors = PALETTE.iter().cycle();
@@ -180,7 +199,7 @@ fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Serie
                 Some(value) => grid::param(row, &plot.series) == Some(value),
             })
             .filter_map(|row| {
-                let x = grid::param(row, &plot.x)?;
+                let x = x_of(row, &plot.x)?;
                 Some((xs.iter().position(|known| *known == x)?, figure(row)?))
             })
             .collect();
@@ -223,6 +242,12 @@ fn decades(series: &[Series]) -> std::ops::Range<f64> {
 
 fn text_style<'a>(color: &'a RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'a> {
     TextStyle::from(FONT.into_font())
+        .color(color)
+        .pos(Pos::new(horizontal, vertical))
+}
+
+fn small_text_style<'a>(color: &'a RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'a> {
+    TextStyle::from(("sans-serif", 11).into_font())
         .color(color)
         .pos(Pos::new(horizontal, vertical))
 }
@@ -402,9 +427,7 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
                 TEXT.stroke_width(1),
             ))?;
             let words = claim::format_figure(&plot.metric, false, figure.median);
-            let small = TextStyle::from(("sans-serif", 11).into_font())
-                .color(&TEXT)
-                .pos(Pos::new(HPos::Center, VPos::Bottom));
+            let small = small_text_style(&TEXT, HPos::Center, VPos::Bottom);
             root.draw(&Text::new(
                 words.replace("/s", ""),
                 (middle, high.min(top) - 4),
@@ -413,7 +436,7 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
             x += slot;
         }
         let middle = (start + x) / 2 - (slot - bar) / 2;
-        let words = format!("{} = {}", plot.x, value_words(&plot.x, *value));
+        let words = group_words(&plot.x, *value);
         root.draw(&Text::new(
             words,
             (middle, bottom + 8),
@@ -533,11 +556,6 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
     }
     let names: Vec<(&str, RGBColor)> = roles.iter().map(|role| (*role, role_color(role))).collect();
     legend(root, LEFT, 6, &names)?;
-    let small = |horizontal| {
-        TextStyle::from(("sans-serif", 11).into_font())
-            .color(&TEXT)
-            .pos(Pos::new(horizontal, VPos::Center))
-    };
     for (index, (lock, bars)) in locks.iter().enumerate() {
         let top = TOP + step * index as i32;
         let mut style = text_style(&TEXT, HPos::Right, VPos::Center);
@@ -572,14 +590,18 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
             if kind == PlotKind::Shares {
                 if length > 36 {
                     let middle = (x + length / 2, y + inner / 2);
-                    root.draw(&Text::new(words.clone(), middle, small(HPos::Center)))?;
+                    root.draw(&Text::new(
+                        words.clone(),
+                        middle,
+                        small_text_style(&ON_BAR, HPos::Center, VPos::Center),
+                    ))?;
                 }
                 x += length;
             } else {
                 root.draw(&Text::new(
                     words.clone(),
                     (x + length + 6, y + inner / 2),
-                    small(HPos::Left),
+                    small_text_style(&TEXT, HPos::Left, VPos::Center),
                 ))?;
                 y += inner;
             }
@@ -645,11 +667,7 @@ mod tests {
             assert!(svg.contains("<title>a &lt; b</title>"));
             assert!(svg.contains("currentColor") && !svg.contains("#000000"));
         }
-        assert!(
-            svg(&plot("bars"), &rows())
-                .unwrap()
-                .contains("threads = 64")
-        );
+        assert!(svg(&plot("bars"), &rows()).unwrap().contains("64 threads"));
     }
 
     #[test]
