@@ -101,12 +101,9 @@ pub struct Dio {
     /// Writing threads
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     writers: Vec<u32>,
-    /// Bytes of a read
+    /// Bytes of a read; writes have 4 KiB
     #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "64k", value_parser = block)]
     read_bytes: Vec<u32>,
-    /// Bytes of a write
-    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = block)]
-    write_bytes: u32,
     /// How long a sleeping reader holds the lock
     #[arg(long, value_name = "TIME", default_value = "300us", value_parser = units::parse_time_ns)]
     read_hold: u64,
@@ -151,10 +148,7 @@ fn chosen(names: &[String]) -> Result<Vec<String>, String> {
     let mut chosen: Vec<String> = Vec::new();
     for name in names {
         let more = if name == "all" {
-            locks::names()
-                .iter()
-                .map(|(name, _)| (*name).to_owned())
-                .collect()
+            locks::names().into_iter().map(str::to_owned).collect()
         } else {
             locks::find(name).map_err(|error| error.to_string())?;
             vec![name.clone()]
@@ -214,7 +208,7 @@ impl Mix {
             for &threads in &self.threads {
                 for &percent in &self.read_percent {
                     points.push(params([
-                        ("mixed", f64::from(threads)),
+                        ("threads", f64::from(threads)),
                         ("read_percent", percent),
                     ]));
                 }
@@ -264,10 +258,7 @@ impl Dio {
                             ("write_hold_ns", self.write_hold as f64),
                         ]));
                     } else {
-                        point.extend(params([
-                            ("read_bytes", f64::from(read_bytes)),
-                            ("write_bytes", f64::from(self.write_bytes)),
-                        ]));
+                        point.extend(params([("read_bytes", f64::from(read_bytes))]));
                     }
                     // Without readers the size of a read makes no difference.
                     let repeats = |known: &Params| {

@@ -13,7 +13,7 @@ use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal};
 use fairlock_lab::study::{self, Batch, Effort, Study};
-use fairlock_lab::{grid, locks, units};
+use fairlock_lab::{grid, locks, units, world};
 
 use crate::bench::{Bench, at_least_one};
 use crate::{progress, session};
@@ -270,7 +270,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
     let common = bench.common();
-    let batches = bench.batches(machine::pause_ns()).map_err(Failure::Usage)?;
+    let batches = bench.batches(world::pause_ns()).map_err(Failure::Usage)?;
     let uses_files = batches
         .iter()
         .any(|batch| grid::needs_direct_io(&batch.workload));
@@ -353,8 +353,10 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 
 fn list() {
     println!("Locks");
-    for (name, about) in locks::names() {
-        println!("  {name:<16} {about}");
+    for lock in locks::registry() {
+        if locks::names().contains(&lock.name) {
+            println!("  {:<16} {}", lock.name, lock.about);
+        }
     }
     println!("\nWorkloads");
     for (name, about) in grid::WORKLOADS {

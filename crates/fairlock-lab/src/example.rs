@@ -51,22 +51,28 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
     }
 }
 
-/// A row with the roles that `params` names (`readers`, `writers`, `mixed`).
+/// A row with the roles that `params` names: `readers` and `writers`, or `threads` of which each does both.
 pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
     let params: BTreeMap<String, f64> = params
         .iter()
         .map(|(name, value)| ((*name).to_owned(), *value))
         .collect();
     let of = |name: &str| params.get(name).copied().unwrap_or(0.0);
-    let threads = of("readers") + of("writers") + of("mixed");
+    let mixed = params.contains_key("read_percent");
+    let (readers, writers) = if mixed {
+        (of("threads"), of("threads"))
+    } else {
+        (of("readers"), of("writers"))
+    };
+    let threads = if mixed {
+        of("threads")
+    } else {
+        readers + writers
+    };
     let character = f64::from(lock.bytes().map(u32::from).sum::<u32>() % 17) + 4.0;
     let total = 4e5 * character / (1.0 + threads.max(1.0).log2());
     let mut roles = BTreeMap::new();
-    for (role_name, count) in [
-        ("reader", of("readers")),
-        ("writer", of("writers")),
-        ("mixed", of("mixed")),
-    ] {
+    for (role_name, count) in [("reader", readers), ("writer", writers)] {
         if count > 0.0 {
             let mut stats = role(count as u32, total * count / threads);
             let bytes = match role_name {

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer};
 
-use crate::plan::{DioForm, DioParams, MixParams, Workload};
+use crate::plan::Workload;
 use crate::row::Row;
 use crate::units;
+use crate::workloads::dio::{DioForm, DioParams};
+use crate::workloads::mix::{Length, MixParams, Roles};
 
 /// Parameters by name; times in ns, sizes in bytes, work in pauses.
 pub type Params = BTreeMap<String, f64>;
@@ -34,33 +36,28 @@ pub const WORKLOADS: [(&str, &str); 4] = [
 ];
 
 /// Parameters a workload takes, by name.
-const MIX_PARAMETERS: [&str; 8] = [
+const MIX_PARAMETERS: [&str; 10] = [
     "readers",
     "writers",
-    "mixed",
+    "threads",
     "read_percent",
     "section_pauses",
-    "reader_section_pauses",
-    "writer_section_pauses",
+    "read_section_pauses",
+    "write_section_pauses",
     "think_pauses",
+    "read_think_pauses",
+    "write_think_pauses",
 ];
-const DIO_PARAMETERS: [&str; 6] = [
+const DIO_PARAMETERS: [&str; 5] = [
     "readers",
     "writers",
     "read_bytes",
-    "write_bytes",
     "read_hold_ns",
     "write_hold_ns",
 ];
 
 /// Pauses inside and outside the lock where nothing else is said.
-pub const DEFAULT_PAUSES: u32 = 10;
-/// Bytes of a read or write where nothing else is said.
-pub const DEFAULT_BYTES: u32 = 4096;
-/// A reader's hold in the sleeping form: a large direct read on an NVMe drive.
-pub const DEFAULT_READ_HOLD_NS: u64 = 300_000;
-/// A writer's hold in the sleeping form: a small direct write on an NVMe drive.
-pub const DEFAULT_WRITE_HOLD_NS: u64 = 20_000;
+const DEFAULT_PAUSES: u32 = 10;
 
 /// Whether the workload does real O_DIRECT I/O, which not every file system offers.
 pub fn needs_direct_io(workload: &str) -> bool {
@@ -99,42 +96,55 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             known.join(", ")
         ));
     }
-    let count = |key: &str, otherwise: u32| -> Result<u32, String> {
+    let whole = |key: &str, otherwise: u64| -> Result<u64, String> {
         match params.get(key) {
             None => Ok(otherwise),
-            Some(&value)
-                if value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) =>
-            {
-                Ok(value as u32)
+            Some(&value) if value.fract() == 0.0 && (0.0..=1e15).contains(&value) => {
+                Ok(value as u64)
             }
             Some(value) => Err(format!("{key} = {value} is no whole number from 0 up")),
         }
     };
+    let count = |key: &str, otherwise: u32| -> Result<u32, String> {
+        let value = whole(key, otherwise.into())?;
+        u32::try_from(value).map_err(|_| format!("{key} = {value} is more than {}", u32::MAX))
+    };
     let readers = count("readers", 0)?;
     let writers = count("writers", 0)?;
-    let mixed = count("mixed", 0)?;
-    if u64::from(readers) + u64::from(writers) + u64::from(mixed) == 0 {
-        return Err(format!(
-            "{name} with zero threads; give at least one reader or writer"
-        ));
-    }
+    let no_threads = || format!("{name} with zero threads; give at least one reader or writer");
     if name == "mix" {
+        let (roles, threads) = match params.get("read_percent") {
+            Some(&read_percent) => {
+                let threads = count("threads", 0)?;
+                let roles = Roles::Mixed {
+                    threads,
+                    read_percent,
+                };
+                (roles, u64::from(threads))
+            }
+            None => (
+                Roles::Dedicated { readers, writers },
+                u64::from(readers) + u64::from(writers),
+            ),
+        };
+        if threads == 0 {
+            return Err(no_threads());
+        }
         let section = count("section_pauses", DEFAULT_PAUSES)?;
+        let think = count("think_pauses", DEFAULT_PAUSES)?;
         return Ok(Workload::Mix(MixParams {
-            readers,
-            writers,
-            mixed,
-            read_percent: params.get("read_percent").copied().unwrap_or(50.0),
-            reader_section_pauses: count("reader_section_pauses", section)?,
-            writer_section_pauses: count("writer_section_pauses", section)?,
-            think_pauses: count("think_pauses", DEFAULT_PAUSES)?,
+            roles,
+            read_section: Length::Pauses(count("read_section_pauses", section)?),
+            write_section: Length::Pauses(count("write_section_pauses", section)?),
+            read_think: Length::Pauses(count("read_think_pauses", think)?),
+            write_think: Length::Pauses(count("write_think_pauses", think)?),
+            ..MixParams::default()
         }));
     }
-    let hold = |key: &str, otherwise: u64| {
-        params
-            .get(key)
-            .map_or(otherwise, |value| value.max(0.0) as u64)
-    };
+    if readers == 0 && writers == 0 {
+        return Err(no_threads());
+    }
+    let default = DioParams::default();
     Ok(Workload::Dio(DioParams {
         form: match name {
             "dio-kernel" => DioForm::Kernel,
@@ -143,42 +153,42 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         },
         readers,
         writers,
-        read_bytes: count("read_bytes", DEFAULT_BYTES)?,
-        write_bytes: count("write_bytes", DEFAULT_BYTES)?,
-        read_hold_ns: hold("read_hold_ns", DEFAULT_READ_HOLD_NS),
-        write_hold_ns: hold("write_hold_ns", DEFAULT_WRITE_HOLD_NS),
-        dir: dir.to_owned(),
+        read_bytes: count("read_bytes", default.read_bytes)?,
+        read_hold_ns: whole("read_hold_ns", default.read_hold_ns)?,
+        write_hold_ns: whole("write_hold_ns", default.write_hold_ns)?,
+        directory: dir.to_owned(),
+        ..default
     }))
 }
 
-/// The name and the threads of what the engine runs: enough to say what is running.
-pub fn params_of(workload: &Workload) -> (&'static str, Params) {
-    let (name, counts) = match workload {
-        Workload::Mix(mix) => ("mix", [mix.readers, mix.writers, mix.mixed]),
-        Workload::Dio(dio) => {
-            let name = match dio.form {
-                DioForm::Kernel => "dio-kernel",
-                DioForm::Lock => "dio-lock",
-                DioForm::Sleep => "dio-sleep",
-            };
-            (name, [dio.readers, dio.writers, 0])
-        }
+/// The threads of what the engine runs, in words.
+pub fn describe_workload(workload: &Workload) -> String {
+    let counts = |list: &[(&str, u32)]| {
+        let named = list
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), f64::from(*count)));
+        describe_threads(&named.collect())
     };
-    let names = ["readers", "writers", "mixed"].map(str::to_owned);
-    (name, names.into_iter().zip(counts.map(f64::from)).collect())
+    match workload {
+        Workload::Mix(mix) => match mix.roles {
+            Roles::Mixed { threads, .. } => counts(&[("threads", threads)]),
+            Roles::Dedicated { readers, writers } => {
+                counts(&[("readers", readers), ("writers", writers)])
+            }
+        },
+        Workload::Dio(dio) => counts(&[("readers", dio.readers), ("writers", dio.writers)]),
+    }
 }
 
-/// A parameter of a row. `threads`, `readers`, `writers` and `mixed` follow from the roles where the
-/// row does not list them.
+/// A parameter of a row. Thread counts follow from the roles where the row does not list them.
 pub fn param(row: &Row, name: &str) -> Option<f64> {
     let threads = |role: &str| row.roles.get(role).map_or(0, |role| role.threads);
     row.params.get(name).copied().or_else(|| match name {
-        "threads" => Some(f64::from(
-            row.roles.values().map(|role| role.threads).sum::<u32>(),
-        )),
+        "threads" => Some(f64::from(threads("reader") + threads("writer"))),
+        // Threads that do both have no side of their own.
+        "readers" | "writers" if row.params.contains_key("read_percent") => None,
         "readers" => Some(f64::from(threads("reader"))),
         "writers" => Some(f64::from(threads("writer"))),
-        "mixed" => Some(f64::from(threads("mixed"))),
         _ => None,
     })
 }
@@ -190,38 +200,33 @@ pub fn matches(row: &Row, workload: &str, lock: &str, params: &Params) -> bool {
 
 /// Whether the row has all these parameters, as far as they make a difference to it.
 pub fn has_params(row: &Row, params: &Params) -> bool {
-    let count = |role: &str| param(row, role).unwrap_or(0.0);
-    params
-        .iter()
-        .all(|(name, value)| is_idle(name, count) || param(row, name) == Some(*value))
+    params.iter().all(|(name, value)| {
+        is_idle(name, |role| param(row, role)) || param(row, name) == Some(*value)
+    })
 }
 
 /// Whether a parameter makes no difference because no thread would use it: the size of a read
-/// where nobody reads. `count` gives the threads of a role.
-pub fn is_idle(name: &str, count: impl Fn(&str) -> f64) -> bool {
-    if name == "read_percent" {
-        return count("mixed") == 0.0;
-    }
-    let unused = |role: &str| count(role) == 0.0 && count("mixed") == 0.0;
-    (name.starts_with("read_") || name.starts_with("reader_")) && unused("readers")
-        || (name.starts_with("write_") || name.starts_with("writer_")) && unused("writers")
+/// where nobody reads. `count` gives the threads of a role, if it is known.
+pub fn is_idle(name: &str, count: impl Fn(&str) -> Option<f64>) -> bool {
+    name != "read_percent"
+        && (name.starts_with("read_") && count("readers") == Some(0.0)
+            || name.starts_with("write_") && count("writers") == Some(0.0))
 }
 
 /// The threads of a row in words: `1 writer + 2 readers`.
 pub fn describe_threads(params: &Params) -> String {
-    let parts: Vec<String> = [
-        ("readers", "reader"),
-        ("writers", "writer"),
-        ("mixed", "mixed thread"),
-    ]
-    .into_iter()
-    .filter_map(|(key, singular)| match params.get(key).copied() {
-        None | Some(0.0) => None,
-        Some(1.0) => Some(format!("1 {singular}")),
-        Some(count) => Some(format!("{} {singular}s", units::trimmed(count))),
-    })
-    .collect();
-    parts.join(" + ")
+    let parts: Vec<String> = [("readers", "reader"), ("writers", "writer")]
+        .into_iter()
+        .filter_map(|(key, singular)| match params.get(key).copied() {
+            None | Some(0.0) => None,
+            Some(1.0) => Some(format!("1 {singular}")),
+            Some(count) => Some(format!("{} {singular}s", units::trimmed(count))),
+        })
+        .collect();
+    match params.get("threads") {
+        Some(threads) if parts.is_empty() => format!("{} threads", units::trimmed(*threads)),
+        _ => parts.join(" + "),
+    }
 }
 
 /// One parameter in words: `reads of 64 KiB`.
@@ -229,9 +234,11 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
     Some(match name {
         "read_percent" => format!("{} % reads", units::trimmed(value)),
         "section_pauses" => format!("section {} pauses", units::trimmed(value)),
-        "reader_section_pauses" => format!("read section {} pauses", units::trimmed(value)),
-        "writer_section_pauses" => format!("write section {} pauses", units::trimmed(value)),
+        "read_section_pauses" => format!("read section {} pauses", units::trimmed(value)),
+        "write_section_pauses" => format!("write section {} pauses", units::trimmed(value)),
         "think_pauses" => format!("think {} pauses", units::trimmed(value)),
+        "read_think_pauses" => format!("think {} pauses after a read", units::trimmed(value)),
+        "write_think_pauses" => format!("think {} pauses after a write", units::trimmed(value)),
         "read_bytes" => format!("reads of {}", units::format_bytes(value)),
         "write_bytes" => format!("writes of {}", units::format_bytes(value)),
         "read_hold_ns" => format!("read hold {}", units::format_ns(value)),
@@ -242,11 +249,21 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
 
 /// Parameters in words, threads first: the title of a group of rows.
 pub fn describe(workload: &str, params: &Params) -> String {
-    let count = |role: &str| params.get(role).copied().unwrap_or(0.0);
     let mut parts = vec![describe_threads(params)];
-    for (name, value) in params {
+    let mut shown = params.clone();
+    // One word for both roles where both do the same.
+    for what in ["section", "think"] {
+        let sides = ["read", "write"].map(|side| format!("{side}_{what}_pauses"));
+        if let [Some(read), Some(write)] = sides.each_ref().map(|side| params.get(side))
+            && read == write
+        {
+            shown.insert(format!("{what}_pauses"), *read);
+            shown.retain(|name, _| !sides.contains(name));
+        }
+    }
+    for (name, value) in &shown {
         // Say only what this row could depend on.
-        let idle = is_idle(name, count)
+        let idle = is_idle(name, |role| params.get(role).copied())
             || (name.ends_with("hold_ns") && workload != "dio-sleep")
             || (name.ends_with("bytes") && workload == "dio-sleep");
         if !idle && let Some(words) = describe_param(name, *value) {
@@ -331,6 +348,20 @@ mod tests {
             &params(&[("readers", 4.0), ("writers", 2.0)])
         ));
         assert!(!matches(&row, "mix", "std", &params(&[("readers", 2.0)])));
+    }
+
+    #[test]
+    fn equal_lengths_of_both_roles_are_said_once() {
+        let words = |write: f64| {
+            let list = [
+                ("read_section_pauses", 10.0),
+                ("write_section_pauses", write),
+            ];
+            let threads = [("threads", 8.0), ("read_percent", 99.0)];
+            describe("mix", &params(&[&list[..], &threads[..]].concat()))
+        };
+        assert_eq!(words(10.0), "8 threads · 99 % reads · section 10 pauses");
+        assert!(words(20.0).contains("write section 20 pauses"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! rows and from nothing else.
 
 pub mod claim;
+pub mod error;
 pub mod example;
 pub mod grid;
 pub mod locks;
@@ -14,3 +15,5 @@ pub mod report;
 pub mod row;
 pub mod study;
 pub mod units;
+pub mod workloads;
+pub mod world;

@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,26 +51,9 @@ impl Machine {
             rustc: env!("FAIRLOCK_RUSTC").to_owned(),
             fairlock: env!("CARGO_PKG_VERSION").to_owned(),
             filesystem: dir.map(filesystem_of).unwrap_or_default(),
-            pause_ns: pause_ns(),
+            pause_ns: crate::world::pause_ns(),
         }
     }
-}
-
-/// The time of one spin-loop hint in ns: the fastest of a few batches, so that a preempted
-/// batch does not count.
-pub fn pause_ns() -> f64 {
-    const BATCH: u32 = 2000;
-    let batch = || {
-        let start = Instant::now();
-        for _ in 0..BATCH {
-            std::hint::spin_loop();
-        }
-        start.elapsed().as_nanos() as f64 / f64::from(BATCH)
-    };
-    (0..20)
-        .map(|_| batch())
-        .fold(f64::INFINITY, f64::min)
-        .max(0.1)
 }
 
 /// The type of the file system that holds `dir`, from the mount table.

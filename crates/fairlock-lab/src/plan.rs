@@ -1,44 +1,17 @@
 //! Stand-in for the engine: the same shapes, made-up numbers.
 #![allow(missing_docs)]
 
-use std::path::PathBuf;
-
+use crate::error::LabError;
 use crate::row::Row;
+use crate::workloads::dio::{DioForm, DioParams};
+use crate::workloads::mix::{MixParams, Roles};
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct MixParams {
-    pub readers: u32,
-    pub writers: u32,
-    pub mixed: u32,
-    pub read_percent: f64,
-    pub reader_section_pauses: u32,
-    pub writer_section_pauses: u32,
-    pub think_pauses: u32,
-}
+pub const KERNEL: &str = "kernel";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DioForm {
-    Kernel,
-    Lock,
-    Sleep,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct DioParams {
-    pub form: DioForm,
-    pub readers: u32,
-    pub writers: u32,
-    pub read_bytes: u32,
-    pub write_bytes: u32,
-    pub read_hold_ns: u64,
-    pub write_hold_ns: u64,
-    pub dir: PathBuf,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Workload {
-    Mix(MixParams),
-    Dio(DioParams),
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    pub cells: Vec<Cell>,
+    pub pinned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -50,24 +23,35 @@ pub struct Cell {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    pub cells: Vec<Cell>,
+pub enum Workload {
+    Mix(MixParams),
+    Dio(DioParams),
 }
 
-#[derive(Debug)]
-pub struct LabError(pub String);
-
-impl std::fmt::Display for LabError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+impl Workload {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::Mix(_) => "mix",
+            Workload::Dio(params) => params.form.name(),
+        }
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    pub index: usize,
+    pub total: usize,
+    pub cell: &'a Cell,
+    pub repetition: u32,
+}
+
 pub trait Observer {
-    fn started(&mut self, cell: &Cell, repetition: u32);
-    fn finished(&mut self, cell: &Cell, repetition: u32);
-    fn row(&mut self, row: &Row);
-    fn cancelled(&self) -> bool;
+    fn started(&mut self, _step: &Step<'_>) {}
+    fn finished(&mut self, _step: &Step<'_>) {}
+    fn row(&mut self, _row: &Row) {}
+    fn cancelled(&self) -> bool {
+        false
+    }
 }
 
 pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabError> {
@@ -77,40 +61,49 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
             if observer.cancelled() {
                 return Ok(rows);
             }
-            observer.started(cell, repetition);
+            let step = Step {
+                index: 0,
+                total: 0,
+                cell,
+                repetition,
+            };
+            observer.started(&step);
             std::thread::sleep(std::time::Duration::from_millis(1));
-            observer.finished(cell, repetition);
+            observer.finished(&step);
         }
-        let (name, params): (_, Vec<(&str, f64)>) = match &cell.workload {
-            Workload::Mix(mix) => (
-                "mix",
-                vec![
-                    ("threads", f64::from(mix.readers + mix.writers + mix.mixed)),
-                    ("readers", f64::from(mix.readers)),
-                    ("writers", f64::from(mix.writers)),
-                    ("mixed", f64::from(mix.mixed)),
+        let params: Vec<(&str, f64)> = match &cell.workload {
+            Workload::Mix(mix) => match mix.roles {
+                Roles::Dedicated { readers, writers } => vec![
+                    ("threads", f64::from(readers + writers)),
+                    ("readers", f64::from(readers)),
+                    ("writers", f64::from(writers)),
                 ],
-            ),
-            Workload::Dio(dio) => (
-                match dio.form {
-                    DioForm::Kernel => "dio-kernel",
-                    DioForm::Lock => "dio-lock",
-                    DioForm::Sleep => "dio-sleep",
-                },
-                vec![
-                    ("threads", f64::from(dio.readers + dio.writers)),
+                Roles::Mixed {
+                    threads,
+                    read_percent,
+                } => vec![
+                    ("threads", f64::from(threads)),
+                    ("read_percent", read_percent),
+                ],
+            },
+            Workload::Dio(dio) => {
+                let mut params = vec![
                     ("readers", f64::from(dio.readers)),
                     ("writers", f64::from(dio.writers)),
-                    ("read_bytes", f64::from(dio.read_bytes)),
-                    ("write_bytes", f64::from(dio.write_bytes)),
-                ],
-            ),
+                ];
+                if dio.form == DioForm::Sleep {
+                    params.push(("read_hold_ns", dio.read_hold_ns as f64));
+                    params.push(("write_hold_ns", dio.write_hold_ns as f64));
+                } else {
+                    params.push(("read_bytes", f64::from(dio.read_bytes)));
+                    params.push(("write_bytes", 4096.0));
+                }
+                params
+            }
         };
-        let row = crate::example::row(name, &cell.lock, &params);
+        let row = crate::example::row(cell.workload.name(), &cell.lock, &params);
         observer.row(&row);
         rows.push(row);
     }
     Ok(rows)
 }
-
-pub fn remove_scratch_files() {}

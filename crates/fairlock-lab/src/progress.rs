@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use fairlock_lab::grid;
-use fairlock_lab::plan::{self, Cell, Observer};
+use fairlock_lab::plan::{Observer, Step};
 use fairlock_lab::report::recording::Writer;
 use fairlock_lab::row::Row;
+use fairlock_lab::workloads::dio::remove_scratch_files;
 
 /// Set by the first Ctrl-C; read between repetitions.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
@@ -24,7 +25,7 @@ pub fn cancelled() -> bool {
 pub fn handle_interrupts() {
     let installed = ctrlc::set_handler(|| {
         if CANCELLED.swap(true, Ordering::Relaxed) {
-            plan::remove_scratch_files();
+            remove_scratch_files();
             std::process::exit(130);
         }
         eprintln!(
@@ -40,20 +41,22 @@ pub fn handle_interrupts() {
 pub struct Progress<'a> {
     bar: ProgressBar,
     writer: Option<&'a mut Writer>,
+    /// The rows so far.
+    pub rows: Vec<Row>,
     /// The first failure to write a row, if any.
     pub write_error: Option<String>,
 }
 
 impl<'a> Progress<'a> {
-    /// A bar over `estimate_s` seconds of measuring, hidden where stderr is no terminal.
-    pub fn new(estimate_s: f64, writer: Option<&'a mut Writer>) -> Self {
+    /// A bar over `measured_s` seconds of measuring, hidden where stderr is no terminal.
+    pub fn new(measured_s: f64, writer: Option<&'a mut Writer>) -> Self {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
         };
         // The length is milliseconds to measure, so that long cells count for more.
-        let bar = ProgressBar::with_draw_target(Some((estimate_s * 1e3) as u64), target);
+        let bar = ProgressBar::with_draw_target(Some((measured_s * 1e3) as u64), target);
         let style =
             ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta:>4} left  {wide_msg}")
                 .expect("the template is well-formed");
@@ -61,6 +64,7 @@ impl<'a> Progress<'a> {
         Progress {
             bar,
             writer,
+            rows: Vec::new(),
             write_error: None,
         }
     }
@@ -88,23 +92,24 @@ impl<'a> Progress<'a> {
 }
 
 impl Observer for Progress<'_> {
-    fn started(&mut self, cell: &Cell, repetition: u32) {
-        let (name, params) = grid::params_of(&cell.workload);
+    fn started(&mut self, step: &Step<'_>) {
+        let cell = step.cell;
         self.bar.set_message(format!(
-            "{name} · {} · {} · {} of {}",
+            "{} · {} · {} · {} of {}",
+            cell.workload.name(),
             cell.lock,
-            grid::describe_threads(&params),
-            repetition + 1,
+            grid::describe_workload(&cell.workload),
+            step.repetition + 1,
             cell.repetitions
         ));
     }
 
-    fn finished(&mut self, cell: &Cell, _repetition: u32) {
-        let ms = (cell.seconds + fairlock_lab::study::REPETITION_OVERHEAD_S) * 1e3;
-        self.bar.inc(ms as u64);
+    fn finished(&mut self, step: &Step<'_>) {
+        self.bar.inc((step.cell.seconds * 1e3) as u64);
     }
 
     fn row(&mut self, row: &Row) {
+        self.rows.push(row.clone());
         if let Some(writer) = self.writer.as_deref_mut() {
             let result = writer.row(row);
             self.remember(result);

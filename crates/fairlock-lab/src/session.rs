@@ -6,6 +6,7 @@ use fairlock_lab::grid;
 use fairlock_lab::plan::{self, Cell, Plan};
 use fairlock_lab::report::recording::{Recording, Skipped, Writer};
 use fairlock_lab::study::Batch;
+use fairlock_lab::workloads::dio::remove_scratch_files;
 
 use crate::progress::{self, Progress};
 
@@ -28,6 +29,7 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
     });
     Ok(Plan {
         cells: cells.collect::<Result<_, String>>()?,
+        ..Plan::default()
     })
 }
 
@@ -40,8 +42,12 @@ pub fn run(
     writer: Option<&mut Writer>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    let estimate_s = batches.iter().map(Batch::estimate_s).sum();
-    let mut progress = Progress::new(estimate_s, writer);
+    let measured_s = batches
+        .iter()
+        .flat_map(|batch| &batch.cells)
+        .map(|cell| f64::from(cell.repetitions) * cell.seconds)
+        .sum();
+    let mut progress = Progress::new(measured_s, writer);
     for batch in batches {
         if progress::cancelled() {
             break;
@@ -55,7 +61,7 @@ pub fn run(
                 .map_err(|error| (true, error)),
         };
         match result {
-            Ok(rows) => recording.rows.extend(rows),
+            Ok(_) => {}
             Err((failed, reason)) => {
                 let what = if failed { "failed" } else { "left out" };
                 progress.say(&format!(
@@ -82,9 +88,11 @@ pub fn run(
         if let Some(Err(error)) = progress.writer().map(Writer::cancelled) {
             outcome.failures.push(error.to_string());
         }
-        plan::remove_scratch_files();
+        remove_scratch_files();
     }
     progress.finish();
+    // Also the rows of batches that failed later on.
+    recording.rows.append(&mut progress.rows);
     if let Some(error) = progress.write_error.take() {
         outcome
             .failures

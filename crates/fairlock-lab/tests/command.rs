@@ -31,9 +31,9 @@ fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(
         &["bench", "mix", "--lock", "std,foo"],
         2,
-        &["\"foo\"", "timefair", "pthread-writer"],
+        &["`foo`", "timefair", "pthread-writer"],
     );
-    refuses(&["bench", "dio", "--lock", "foo"], 2, &["\"foo\"", "usync"]);
+    refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
     refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s4"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
     refuses(

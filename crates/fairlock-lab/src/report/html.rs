@@ -305,7 +305,7 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
             roles: Vec::new(),
         };
         plots.push(plot("operations per second", "total_ops_per_s"));
-        for role in ["reader", "writer", "mixed"] {
+        for role in ["reader", "writer"] {
             if rows.iter().any(|row| row.roles.contains_key(role)) {
                 plots.push(plot(
                     &format!("99th percentile of a {role}'s wait"),

@@ -133,8 +133,7 @@ const ALONE: f64 = -1.0;
 
 /// A row's value of the parameter along the axis.
 fn x_of(row: &Row, name: &str) -> Option<f64> {
-    let count = |role: &str| grid::param(row, role).unwrap_or(0.0);
-    if grid::is_idle(name, count) {
+    if grid::is_idle(name, |role| grid::param(row, role)) {
         Some(ALONE)
     } else {
         grid::param(row, name)

@@ -87,11 +87,7 @@ fn role_cells(name: &str, role: &RoleStats) -> [String; 7] {
         format!(
             "{} {name}{}",
             role.threads,
-            if role.threads == 1 || name == "mixed" {
-                ""
-            } else {
-                "s"
-            }
+            if role.threads == 1 { "" } else { "s" }
         ),
         format_kilo(role.ops_per_s.median),
         spread,
