@@ -153,6 +153,9 @@ pub fn format_ns(ns: f64) -> String {
 
 /// A rate or a count in the unit that suits it: `57.8k`, `2.91M`.
 pub fn format_count(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1000.0 {
+        return format!("{value:.0}");
+    }
     scaled(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")])
 }
 
@@ -238,6 +241,7 @@ mod tests {
         assert_eq!(format_ns(999_960.0), "1.00ms");
         assert_eq!(format_ns(0.0), "0ns");
         assert_eq!(format_count(57_800.0), "57.8k");
+        assert_eq!(format_count(24.0), "24");
         assert_eq!(format_bytes(65536.0), "64 KiB");
         assert_eq!(format_bytes_per_s(397e6), "397 MB/s");
         assert_eq!(format_number(f64::INFINITY), "∞");
