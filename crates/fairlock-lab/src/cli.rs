@@ -16,7 +16,7 @@ use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::{grid, locks, units, world};
 
 use crate::bench::{Bench, at_least_one};
-use crate::{progress, session};
+use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
 const DEFAULT_OUT: &str = "fairlock-report";
@@ -243,7 +243,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     })?;
     progress::handle_interrupts();
     let mut recording = Recording::new(header);
-    let outcome = session::run(
+    let outcome = runner::run(
         &batches,
         dir,
         trouble.as_deref(),
@@ -302,7 +302,7 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
     );
     progress::handle_interrupts();
     let mut recording = Recording::new(header);
-    let outcome = session::run(&batches, &common.dir, None, &mut recording, writer.as_mut());
+    let outcome = runner::run(&batches, &common.dir, None, &mut recording, writer.as_mut());
     print!(
         "{}{}",
         terminal::tables(&recording.rows),

@@ -3,7 +3,7 @@
 mod bench;
 mod cli;
 mod progress;
-mod session;
+mod runner;
 
 use std::process::ExitCode;
 
