@@ -104,16 +104,10 @@ impl fmt::Display for Violation {
                 "overlapping writes: a writer left {expected} in its section and found {found}"
             ),
             Violation::LostUpdate { writes, counted } => {
-                write!(
-                    f,
-                    "lost update: {writes} writes were done, the data counts {counted}"
-                )
+                write!(f, "lost update: {writes} writes were done, the data counts {counted}")
             }
             Violation::StaleBlock { expected, found } => {
-                write!(
-                    f,
-                    "stale block: read stamp {found} where {expected} was written"
-                )
+                write!(f, "stale block: read stamp {found} where {expected} was written")
             }
         }
     }
@@ -128,11 +122,7 @@ impl fmt::Display for LabError {
             LabError::UnknownLock { name, known } => {
                 write!(f, "there is no lock `{name}`; valid: {}", known.join(", "))
             }
-            LabError::Broken {
-                lock,
-                workload,
-                violation,
-            } => {
+            LabError::Broken { lock, workload, violation } => {
                 write!(f, "lock `{lock}` broke `{workload}`: {violation}")
             }
             LabError::NoDirectIo { directory } => write!(
@@ -159,9 +149,6 @@ impl std::error::Error for LabError {
 impl LabError {
     /// An I/O error with what was being done when it happened.
     pub(crate) fn io(action: impl Into<String>, source: io::Error) -> LabError {
-        LabError::Io {
-            action: action.into(),
-            source,
-        }
+        LabError::Io { action: action.into(), source }
     }
 }

@@ -1,3 +1,12 @@
 //! The `fairlock` command.
 
-fn main() {}
+mod bench;
+mod cli;
+mod progress;
+mod runner;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -63,10 +63,7 @@ impl Workload {
     /// Names of the locks this workload can run with.
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
-            Workload::Dio(DioParams {
-                form: DioForm::Kernel,
-                ..
-            }) => vec![KERNEL],
+            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) => vec![KERNEL],
             _ => locks::names(),
         }
     }
@@ -109,17 +106,10 @@ impl Cell {
 
     fn check_lock(&self) -> Result<(), LabError> {
         match &self.workload {
-            Workload::Dio(DioParams {
-                form: DioForm::Kernel,
-                ..
-            }) if self.lock == KERNEL => Ok(()),
-            Workload::Dio(DioParams {
-                form: DioForm::Kernel,
-                ..
-            }) => Err(LabError::UnknownLock {
-                name: self.lock.clone(),
-                known: vec![KERNEL],
-            }),
+            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) if self.lock == KERNEL => Ok(()),
+            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) => {
+                Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
+            }
             _ => locks::find(&self.lock).map(drop),
         }
     }
@@ -138,12 +128,7 @@ impl Cell {
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Repetition, LabError> {
         let duration_ns = (seconds * 1e9) as u64;
-        let request = Request {
-            world,
-            lock: &self.lock,
-            duration_ns,
-            cancelled,
-        };
+        let request = Request { world, lock: &self.lock, duration_ns, cancelled };
         match &self.workload {
             Workload::Mix(params) => (locks::find(&self.lock)?.mix)(&request, params),
             Workload::Dio(params) if params.form == DioForm::Kernel => {
@@ -213,12 +198,9 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
     let world = RealWorld::new(plan.pinned);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
-    execute(
-        plan,
-        world.name(),
-        observer,
-        &mut |cell, seconds, cancelled| cell.run_once(&world, seconds, cancelled),
-    )
+    execute(plan, world.name(), observer, &mut |cell, seconds, cancelled| {
+        cell.run_once(&world, seconds, cancelled)
+    })
 }
 
 type RunOnce<'a> = &'a mut dyn FnMut(&Cell, f64, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
@@ -229,23 +211,14 @@ fn execute(
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
 ) -> Result<Vec<Row>, LabError> {
-    let total = plan
-        .cells
-        .iter()
-        .map(|cell| cell.repetitions as usize)
-        .sum();
+    let total = plan.cells.iter().map(|cell| cell.repetitions as usize).sum();
     let mut index = 0;
     let mut rows = Vec::new();
     for group in groups(&plan.cells) {
         let mut done: Vec<Vec<Repetition>> = vec![Vec::new(); group.len()];
         'group: for repetition in 0..group[0].repetitions {
             for (cell, done) in group.iter().zip(&mut done) {
-                let step = Step {
-                    index,
-                    total,
-                    cell,
-                    repetition,
-                };
+                let step = Step { index, total, cell, repetition };
                 if observer.cancelled() {
                     break 'group;
                 }
@@ -294,15 +267,9 @@ mod tests {
     use std::cell::RefCell;
 
     fn cell(lock: &str, readers: u32) -> Cell {
-        let roles = Roles::Dedicated {
-            readers,
-            writers: 1,
-        };
+        let roles = Roles::Dedicated { readers, writers: 1 };
         Cell {
-            workload: Workload::Mix(MixParams {
-                roles,
-                ..MixParams::default()
-            }),
+            workload: Workload::Mix(MixParams { roles, ..MixParams::default() }),
             lock: lock.to_string(),
             repetitions: 2,
             seconds: 1.0,
@@ -310,10 +277,7 @@ mod tests {
     }
 
     fn plan(cells: Vec<Cell>) -> Plan {
-        Plan {
-            cells,
-            pinned: false,
-        }
+        Plan { cells, pinned: false }
     }
 
     /// Writes down what it is told and cancels after some steps.
@@ -327,8 +291,7 @@ mod tests {
     impl Observer for Diary {
         fn finished(&mut self, step: &Step<'_>) {
             assert_eq!(step.index, self.steps.len());
-            self.steps
-                .push(format!("{}{}", step.cell.lock, step.repetition));
+            self.steps.push(format!("{}{}", step.cell.lock, step.repetition));
         }
 
         fn row(&mut self, _row: &Row) {
@@ -336,33 +299,22 @@ mod tests {
         }
 
         fn cancelled(&self) -> bool {
-            self.cancel_after
-                .is_some_and(|steps| self.steps.len() >= steps)
+            self.cancel_after.is_some_and(|steps| self.steps.len() >= steps)
         }
     }
 
     fn pretend(_: &Cell, _: f64, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
-        Ok(Repetition {
-            elapsed_ns: 1,
-            ..Repetition::default()
-        })
+        Ok(Repetition { elapsed_ns: 1, ..Repetition::default() })
     }
 
     #[test]
     fn locks_of_a_group_take_turns() {
-        let cells = vec![
-            cell("std", 1),
-            cell("usync", 2),
-            cell("pthread", 1),
-            cell("std", 2),
-        ];
+        let cells = vec![cell("std", 1), cell("usync", 2), cell("pthread", 1), cell("std", 2)];
         let mut diary = Diary::default();
         let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
         assert_eq!(
             diary.steps,
-            [
-                "std0", "pthread0", "std1", "pthread1", "usync0", "std0", "usync1", "std1"
-            ]
+            ["std0", "pthread0", "std1", "pthread1", "usync0", "std0", "usync1", "std1"]
         );
         let locks: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
         assert_eq!(locks, ["std", "pthread", "usync", "std"]);
@@ -383,76 +335,34 @@ mod tests {
     #[test]
     fn a_cancelled_plan_keeps_what_ended() {
         let cells = vec![cell("std", 1), cell("usync", 1), cell("std", 2)];
-        let mut diary = Diary {
-            cancel_after: Some(3),
-            ..Diary::default()
-        };
+        let mut diary = Diary { cancel_after: Some(3), ..Diary::default() };
         let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
-        let counts: Vec<(&str, u32)> = rows
-            .iter()
-            .map(|row| (row.lock.as_str(), row.repetitions))
-            .collect();
+        let counts: Vec<(&str, u32)> =
+            rows.iter().map(|row| (row.lock.as_str(), row.repetitions)).collect();
         assert_eq!(counts, [("std", 2), ("usync", 1)]);
     }
 
     #[test]
     fn invalid_cells_say_what_is_wrong_and_what_would_be_right() {
         let mixed = |threads, read_percent| {
-            let roles = Roles::Mixed {
-                threads,
-                read_percent,
-            };
-            Workload::Mix(MixParams {
-                roles,
-                ..MixParams::default()
-            })
+            let roles = Roles::Mixed { threads, read_percent };
+            Workload::Mix(MixParams { roles, ..MixParams::default() })
         };
         let dio = |form, read_bytes| {
-            Workload::Dio(DioParams {
-                form,
-                read_bytes,
-                ..DioParams::default()
-            })
+            Workload::Dio(DioParams { form, read_bytes, ..DioParams::default() })
         };
-        let with = |workload| Cell {
-            workload,
-            ..cell("std", 1)
-        };
-        let untimed = Workload::Mix(MixParams {
-            time_reads_every: 0,
-            ..MixParams::default()
-        });
+        let with = |workload| Cell { workload, ..cell("std", 1) };
+        let untimed = Workload::Mix(MixParams { time_reads_every: 0, ..MixParams::default() });
         let cases = [
             (with(untimed), ["time_reads_every", "0", "1 (all)"]),
             (with(mixed(0, 50.0)), ["threads", "0", "1 to 4096"]),
             (with(mixed(2, 101.0)), ["read_percent", "101", "0 to 100"]),
-            (
-                with(mixed(2, f64::NAN)),
-                ["read_percent", "NaN", "0 to 100"],
-            ),
-            (
-                Cell {
-                    seconds: 0.0,
-                    ..cell("std", 1)
-                },
-                ["seconds", "0", "0.001 to 3600"],
-            ),
-            (
-                Cell {
-                    repetitions: 0,
-                    ..cell("std", 1)
-                },
-                ["repetitions", "0", "1 to 1000"],
-            ),
-            (
-                cell("no-such-lock", 1),
-                ["no-such-lock", "std", "parking_lot"],
-            ),
+            (with(mixed(2, f64::NAN)), ["read_percent", "NaN", "0 to 100"]),
+            (Cell { seconds: 0.0, ..cell("std", 1) }, ["seconds", "0", "0.001 to 3600"]),
+            (Cell { repetitions: 0, ..cell("std", 1) }, ["repetitions", "0", "1 to 1000"]),
+            (cell("no-such-lock", 1), ["no-such-lock", "std", "parking_lot"]),
             (with(dio(DioForm::Kernel, 4096)), ["std", "valid", KERNEL]),
-            (
-                with(dio(DioForm::Lock, 1000)),
-                ["read_bytes", "1000", "4096"],
-            ),
+            (with(dio(DioForm::Lock, 1000)), ["read_bytes", "1000", "4096"]),
         ];
         for (cell, parts) in cases {
             let error = run(&plan(vec![cell]), &mut ()).unwrap_err().to_string();

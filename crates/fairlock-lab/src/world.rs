@@ -30,15 +30,9 @@ impl<T, E> Run<Result<T, E>> {
     /// The run if every worker succeeded, else the first failure.
     pub(crate) fn transpose(self) -> Result<Run<T>, E> {
         let workers = self.workers.into_iter().map(|worker| {
-            worker.output.map(|output| Finished {
-                output,
-                switches: worker.switches,
-            })
+            worker.output.map(|output| Finished { output, switches: worker.switches })
         });
-        Ok(Run {
-            elapsed_ns: self.elapsed_ns,
-            workers: workers.collect::<Result<_, E>>()?,
-        })
+        Ok(Run { elapsed_ns: self.elapsed_ns, workers: workers.collect::<Result<_, E>>()? })
     }
 }
 
@@ -170,10 +164,7 @@ impl StartGate {
     }
 
     fn open(&self, go: bool) {
-        self.state
-            .lock()
-            .expect("nobody panics at the gate")
-            .verdict = Some(go);
+        self.state.lock().expect("nobody panics at the gate").verdict = Some(go);
         self.changed.notify_all();
     }
 }
@@ -249,10 +240,7 @@ impl World for RealWorld {
             }
             match panicked {
                 Some(message) => Err(LabError::Panicked(message)),
-                None => Ok(Run {
-                    elapsed_ns,
-                    workers,
-                }),
+                None => Ok(Run { elapsed_ns, workers }),
             }
         })
     }
@@ -334,16 +322,10 @@ fn thread_switches() -> Switches {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a valid place for the one rusage that the call fills in.
     let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    assert_eq!(
-        result, 0,
-        "getrusage(RUSAGE_THREAD) only fails on a bad pointer"
-    );
+    assert_eq!(result, 0, "getrusage(RUSAGE_THREAD) only fails on a bad pointer");
     // SAFETY: zeroed above (all-zero is a valid rusage) and filled by the call.
     let usage = unsafe { usage.assume_init() };
-    Switches {
-        voluntary: usage.ru_nvcsw as u64,
-        involuntary: usage.ru_nivcsw as u64,
-    }
+    Switches { voluntary: usage.ru_nvcsw as u64, involuntary: usage.ru_nivcsw as u64 }
 }
 
 /// The CPUs this process may run on, ascending.

@@ -12,69 +12,35 @@ use fairlock_lab::workloads::mix::{Length, MixParams, Roles};
 const SECONDS: f64 = 0.05;
 
 fn cell(workload: &Workload, lock: &str) -> Cell {
-    Cell {
-        workload: workload.clone(),
-        lock: lock.to_string(),
-        repetitions: 1,
-        seconds: SECONDS,
-    }
+    Cell { workload: workload.clone(), lock: lock.to_string(), repetitions: 1, seconds: SECONDS }
 }
 
 fn run_all(workload: Workload) -> Result<Vec<Row>, LabError> {
     let names = workload.lock_names();
     let cells = names.iter().map(|lock| cell(&workload, lock)).collect();
-    let rows = plan::run(
-        &Plan {
-            cells,
-            pinned: false,
-        },
-        &mut (),
-    )?;
-    assert_eq!(
-        rows.iter().map(|row| row.lock.as_str()).collect::<Vec<_>>(),
-        names
-    );
+    let rows = plan::run(&Plan { cells, pinned: false }, &mut ())?;
+    assert_eq!(rows.iter().map(|row| row.lock.as_str()).collect::<Vec<_>>(), names);
     Ok(rows)
 }
 
 fn assert_broken_is_caught(workload: Workload) {
-    let broken = locks::registry()
-        .iter()
-        .find(|lock| lock.kind == Kind::Broken)
-        .unwrap();
+    let broken = locks::registry().iter().find(|lock| lock.kind == Kind::Broken).unwrap();
     // The first overlap ends the run; the length only bounds a check that does not work.
-    let cells = vec![Cell {
-        seconds: 10.0,
-        ..cell(&workload, broken.name)
-    }];
-    match plan::run(
-        &Plan {
-            cells,
-            pinned: false,
-        },
-        &mut (),
-    ) {
+    let cells = vec![Cell { seconds: 10.0, ..cell(&workload, broken.name) }];
+    match plan::run(&Plan { cells, pinned: false }, &mut ()) {
         Err(LabError::Broken { lock, .. }) => assert_eq!(lock, broken.name),
         other => panic!("`{}` did not notice: {other:?}", workload.name()),
     }
 }
 
 fn mix(roles: Roles) -> Workload {
-    Workload::Mix(MixParams {
-        roles,
-        ..MixParams::default()
-    })
+    Workload::Mix(MixParams { roles, ..MixParams::default() })
 }
 
 fn dio(form: DioForm, directory: &Path) -> Workload {
     let read_bytes = 16 * 1024;
     let directory = directory.to_path_buf();
-    Workload::Dio(DioParams {
-        form,
-        read_bytes,
-        directory,
-        ..DioParams::default()
-    })
+    Workload::Dio(DioParams { form, read_bytes, directory, ..DioParams::default() })
 }
 
 /// A directory on the filesystem of the build, which is a disk more often than `/tmp` is.
@@ -94,31 +60,18 @@ fn rows_unless_refused(result: Result<Vec<Row>, LabError>) -> Option<Vec<Row>> {
 }
 
 fn assert_empty(directory: &Path) {
-    assert_eq!(
-        std::fs::read_dir(directory).unwrap().count(),
-        0,
-        "a scratch file was left"
-    );
+    assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0, "a scratch file was left");
 }
 
 #[test]
 fn every_lock_runs_mix_with_dedicated_roles() {
-    for row in run_all(mix(Roles::Dedicated {
-        readers: 2,
-        writers: 2,
-    }))
-    .unwrap()
-    {
+    for row in run_all(mix(Roles::Dedicated { readers: 2, writers: 2 })).unwrap() {
         assert_eq!(row.roles["reader"].threads, 2);
         assert_eq!(row.roles["writer"].threads, 2);
         for (name, role) in &row.roles {
             // Even a starved thread waited for its one operation.
             assert!(role.wait.count >= 2, "{} {name}: {role:?}", row.lock);
-            assert!(
-                role.latency.max >= role.wait.max,
-                "{} {name}: {role:?}",
-                row.lock
-            );
+            assert!(role.latency.max >= role.wait.max, "{} {name}: {role:?}", row.lock);
             assert!(role.hold.count > 0, "{} {name}: {role:?}", row.lock);
         }
         assert!(row.total_ops_per_s.median > 0.0);
@@ -129,12 +82,7 @@ fn every_lock_runs_mix_with_dedicated_roles() {
 
 #[test]
 fn every_lock_runs_mix_with_mixed_roles() {
-    for row in run_all(mix(Roles::Mixed {
-        threads: 4,
-        read_percent: 90.0,
-    }))
-    .unwrap()
-    {
+    for row in run_all(mix(Roles::Mixed { threads: 4, read_percent: 90.0 })).unwrap() {
         assert_eq!(row.roles["reader"].threads, 4);
         assert_eq!(row.roles["writer"].threads, 4);
         assert!(row.roles["reader"].ops_per_s.median > row.roles["writer"].ops_per_s.median);
@@ -144,43 +92,26 @@ fn every_lock_runs_mix_with_mixed_roles() {
 #[test]
 fn a_role_that_cannot_act_has_no_stats() {
     let read_only = Workload::Mix(MixParams {
-        roles: Roles::Mixed {
-            threads: 2,
-            read_percent: 100.0,
-        },
+        roles: Roles::Mixed { threads: 2, read_percent: 100.0 },
         read_section: Length::Nanoseconds(500),
         ..MixParams::default()
     });
     let cells = vec![cell(&read_only, "std")];
-    let rows = plan::run(
-        &Plan {
-            cells,
-            pinned: true,
-        },
-        &mut (),
-    )
-    .unwrap();
+    let rows = plan::run(&Plan { cells, pinned: true }, &mut ()).unwrap();
     assert_eq!(rows[0].roles.keys().collect::<Vec<_>>(), ["reader"]);
 }
 
 #[test]
 fn thinned_out_timing_still_counts_every_read() {
     let thinned = Workload::Mix(MixParams {
-        roles: Roles::Mixed {
-            threads: 2,
-            read_percent: 99.0,
-        },
+        roles: Roles::Mixed { threads: 2, read_percent: 99.0 },
         time_reads_every: 100,
         ..MixParams::default()
     });
     for row in run_all(thinned).unwrap() {
         let reader = &row.roles["reader"];
         let reads = reader.ops_per_s.median * row.seconds;
-        assert!(
-            (reader.wait.count as f64) < reads / 2.0,
-            "{}: {reader:?}",
-            row.lock
-        );
+        assert!((reader.wait.count as f64) < reads / 2.0, "{}: {reader:?}", row.lock);
     }
 }
 
@@ -224,15 +155,8 @@ fn the_kernel_form_measures_whole_operations() {
 #[test]
 fn the_kernel_form_goes_on_in_a_new_file() {
     let directory = disk();
-    let Workload::Dio(params) = dio(DioForm::Kernel, directory.path()) else {
-        unreachable!()
-    };
-    let params = DioParams {
-        rotate_bytes: 64 * 1024,
-        read_bytes: 8192,
-        readers: 2,
-        ..params
-    };
+    let Workload::Dio(params) = dio(DioForm::Kernel, directory.path()) else { unreachable!() };
+    let params = DioParams { rotate_bytes: 64 * 1024, read_bytes: 8192, readers: 2, ..params };
     let result = run_all(Workload::Dio(params));
     assert_empty(directory.path());
     for row in rows_unless_refused(result).into_iter().flatten() {
@@ -243,28 +167,13 @@ fn the_kernel_form_goes_on_in_a_new_file() {
 #[test]
 fn baselines_run_with_one_role_only() {
     let directory = disk();
-    for (form, lock) in [
-        (DioForm::Sleep, "std"),
-        (DioForm::Lock, "std"),
-        (DioForm::Kernel, KERNEL),
-    ] {
+    for (form, lock) in [(DioForm::Sleep, "std"), (DioForm::Lock, "std"), (DioForm::Kernel, KERNEL)]
+    {
         for (readers, writers) in [(0, 1), (2, 0)] {
-            let Workload::Dio(params) = dio(form, directory.path()) else {
-                unreachable!()
-            };
-            let alone = Workload::Dio(DioParams {
-                readers,
-                writers,
-                ..params
-            });
+            let Workload::Dio(params) = dio(form, directory.path()) else { unreachable!() };
+            let alone = Workload::Dio(DioParams { readers, writers, ..params });
             let cells = vec![cell(&alone, lock)];
-            let result = plan::run(
-                &Plan {
-                    cells,
-                    pinned: false,
-                },
-                &mut (),
-            );
+            let result = plan::run(&Plan { cells, pinned: false }, &mut ());
             for row in rows_unless_refused(result).into_iter().flatten() {
                 assert_eq!(row.roles.len(), 1);
             }
@@ -286,36 +195,22 @@ fn a_refusal_of_direct_io_names_the_directory_and_the_flag() {
     if let Err(error) = result {
         assert!(matches!(error, LabError::NoDirectIo { .. }), "{error}");
         let message = error.to_string();
-        assert!(
-            message.contains(&directory.path().display().to_string()),
-            "{message}"
-        );
+        assert!(message.contains(&directory.path().display().to_string()), "{message}");
         assert!(message.contains("--dir"), "{message}");
     }
 }
 
 #[test]
 fn a_missing_directory_is_named() {
-    let error = run_all(dio(DioForm::Lock, Path::new("/no/such/place")))
-        .unwrap_err()
-        .to_string();
+    let error = run_all(dio(DioForm::Lock, Path::new("/no/such/place"))).unwrap_err().to_string();
     assert!(error.contains("/no/such/place"), "{error}");
 }
 
 #[test]
 fn a_broken_lock_is_caught_by_mix() {
-    assert_broken_is_caught(mix(Roles::Dedicated {
-        readers: 1,
-        writers: 1,
-    }));
-    assert_broken_is_caught(mix(Roles::Dedicated {
-        readers: 0,
-        writers: 2,
-    }));
-    assert_broken_is_caught(mix(Roles::Mixed {
-        threads: 4,
-        read_percent: 50.0,
-    }));
+    assert_broken_is_caught(mix(Roles::Dedicated { readers: 1, writers: 1 }));
+    assert_broken_is_caught(mix(Roles::Dedicated { readers: 0, writers: 2 }));
+    assert_broken_is_caught(mix(Roles::Mixed { threads: 4, read_percent: 50.0 }));
 }
 
 #[test]

@@ -100,11 +100,7 @@ pub fn registry() -> &'static [Descriptor] {
 
 /// The names that listings and error messages show: all but the broken lock.
 pub fn names() -> Vec<&'static str> {
-    registry()
-        .iter()
-        .filter(|lock| lock.kind != Kind::Broken)
-        .map(|lock| lock.name)
-        .collect()
+    registry().iter().filter(|lock| lock.kind != Kind::Broken).map(|lock| lock.name).collect()
 }
 
 /// The lock of this name.
@@ -115,10 +111,7 @@ pub fn find(name: &str) -> Result<&'static Descriptor, LabError> {
     registry()
         .iter()
         .find(|lock| lock.name == name)
-        .ok_or_else(|| LabError::UnknownLock {
-            name: name.to_string(),
-            known: names(),
-        })
+        .ok_or_else(|| LabError::UnknownLock { name: name.to_string(), known: names() })
 }
 
 #[cfg(test)]

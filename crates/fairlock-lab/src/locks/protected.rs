@@ -39,11 +39,7 @@ impl Protected {
     pub fn value(&self) -> Result<u64, Violation> {
         let begun = self.counters.begun.load(Ordering::Relaxed);
         let ended = self.counters.ended.load(Ordering::Relaxed);
-        if begun == ended {
-            Ok(ended)
-        } else {
-            Err(Violation::TornRead { begun, ended })
-        }
+        if begun == ended { Ok(ended) } else { Err(Violation::TornRead { begun, ended }) }
     }
 
     /// A reader's section around `inside`: the value must stay what it was.
@@ -56,11 +52,7 @@ impl Protected {
         let before = self.value()?;
         let result = inside();
         let after = self.value()?;
-        if after == before {
-            Ok(result)
-        } else {
-            Err(Violation::ChangedRead { before, after })
-        }
+        if after == before { Ok(result) } else { Err(Violation::ChangedRead { before, after }) }
     }
 
     /// A writer's section around `inside`: counts one write.
@@ -102,29 +94,20 @@ mod tests {
     fn a_read_inside_a_write_is_torn() {
         let data = Protected::new();
         let inner = data.write_around(|| data.read_around(|| ())).unwrap();
-        assert!(
-            matches!(inner, Err(Violation::TornRead { .. })),
-            "{inner:?}"
-        );
+        assert!(matches!(inner, Err(Violation::TornRead { .. })), "{inner:?}");
     }
 
     #[test]
     fn a_write_inside_a_read_is_seen() {
         let data = Protected::new();
         let outer = data.read_around(|| data.write_around(|| ()).unwrap());
-        assert!(
-            matches!(outer, Err(Violation::ChangedRead { .. })),
-            "{outer:?}"
-        );
+        assert!(matches!(outer, Err(Violation::ChangedRead { .. })), "{outer:?}");
     }
 
     #[test]
     fn a_write_inside_a_write_overlaps() {
         let data = Protected::new();
         let outer = data.write_around(|| drop(data.write_around(|| ())));
-        assert!(
-            matches!(outer, Err(Violation::OverlappingWrites { .. })),
-            "{outer:?}"
-        );
+        assert!(matches!(outer, Err(Violation::OverlappingWrites { .. })), "{outer:?}");
     }
 }

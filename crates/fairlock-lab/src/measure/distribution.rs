@@ -28,11 +28,7 @@ impl Distribution {
     pub fn new() -> Distribution {
         let histogram = Histogram::new_with_bounds(1, LONGEST_BUCKET_NS, DIGITS)
             .expect("the bounds are constants that hdrhistogram accepts");
-        Distribution {
-            histogram,
-            sum: 0,
-            max: 0,
-        }
+        Distribution { histogram, sum: 0, max: 0 }
     }
 
     /// Adds one duration.
@@ -52,9 +48,7 @@ impl Distribution {
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Distribution) {
-        self.histogram
-            .add(&other.histogram)
-            .expect("all distributions have the same bounds");
+        self.histogram.add(&other.histogram).expect("all distributions have the same bounds");
         self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
@@ -76,11 +70,7 @@ impl Distribution {
         let percentile = |quantile| self.histogram.value_at_quantile(quantile).min(self.max);
         Latency {
             count,
-            mean: if count == 0 {
-                0.0
-            } else {
-                self.sum as f64 / count as f64
-            },
+            mean: if count == 0 { 0.0 } else { self.sum as f64 / count as f64 },
             p50: percentile(0.50),
             p99: percentile(0.99),
             max: self.max,
@@ -95,10 +85,7 @@ mod tests {
     #[test]
     fn empty_is_all_zero() {
         let latency = Distribution::new().latency();
-        assert_eq!(
-            (latency.count, latency.mean, latency.p50, latency.max),
-            (0, 0.0, 0, 0)
-        );
+        assert_eq!((latency.count, latency.mean, latency.p50, latency.max), (0, 0.0, 0, 0));
     }
 
     #[test]

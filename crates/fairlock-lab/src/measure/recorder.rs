@@ -50,11 +50,7 @@ pub struct Acquisitions(Vec<CachePadded<AtomicU64>>);
 impl Acquisitions {
     /// Counters for threads `0..threads`.
     pub fn new(threads: usize) -> Acquisitions {
-        Acquisitions(
-            (0..threads)
-                .map(|_| CachePadded::new(AtomicU64::new(0)))
-                .collect(),
-        )
+        Acquisitions((0..threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect())
     }
 
     /// Counts one acquisition of `thread`. Only that thread may count there.
@@ -66,9 +62,6 @@ impl Acquisitions {
 
     /// All acquisitions so far.
     pub fn total(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|counter| counter.load(Ordering::Relaxed))
-            .sum()
+        self.0.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 }

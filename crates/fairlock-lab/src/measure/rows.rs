@@ -57,21 +57,14 @@ impl RoleRepetition {
 
 /// Merges the threads of one run.
 pub fn merge_threads(run: Run<ThreadRecord>) -> Repetition {
-    let mut repetition = Repetition {
-        elapsed_ns: run.elapsed_ns,
-        ..Repetition::default()
-    };
+    let mut repetition = Repetition { elapsed_ns: run.elapsed_ns, ..Repetition::default() };
     for worker in run.workers {
         let record = worker.output;
         let active_ns = run.elapsed_ns.saturating_sub(record.excluded_ns).max(1);
         let seconds = active_ns as f64 / 1e9;
         for (name, recorder) in [(READER, record.reader), (WRITER, record.writer)] {
             if let Some(recorder) = recorder {
-                repetition
-                    .roles
-                    .entry(name)
-                    .or_default()
-                    .add(&recorder, seconds);
+                repetition.roles.entry(name).or_default().add(&recorder, seconds);
             }
         }
         repetition.switches.voluntary += worker.switches.voluntary;
@@ -99,19 +92,13 @@ pub struct RowLabel {
 pub fn row(label: RowLabel, repetitions: &[Repetition]) -> Option<Row> {
     let first = repetitions.first()?;
     let roles = first.roles.keys().map(|&role| {
-        let parts: Vec<&RoleRepetition> = repetitions
-            .iter()
-            .filter_map(|repetition| repetition.roles.get(role))
-            .collect();
+        let parts: Vec<&RoleRepetition> =
+            repetitions.iter().filter_map(|repetition| repetition.roles.get(role)).collect();
         (role.to_string(), role_stats(&parts))
     });
     let roles = roles.collect();
     let totals = per_repetition(repetitions, |repetition| {
-        repetition
-            .roles
-            .values()
-            .map(RoleRepetition::ops_per_s)
-            .sum()
+        repetition.roles.values().map(RoleRepetition::ops_per_s).sum()
     });
     let per_second = |count: u64, repetition: &Repetition| {
         count as f64 * 1e9 / repetition.elapsed_ns.max(1) as f64
@@ -146,11 +133,8 @@ fn per_repetition<T>(repetitions: &[T], value: impl Fn(&T) -> f64) -> Vec<f64> {
 }
 
 fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
-    let (mut wait, mut hold, mut latency) = (
-        Distribution::new(),
-        Distribution::new(),
-        Distribution::new(),
-    );
+    let (mut wait, mut hold, mut latency) =
+        (Distribution::new(), Distribution::new(), Distribution::new());
     for part in parts {
         wait.merge(&part.wait);
         hold.merge(&part.hold);
@@ -162,9 +146,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
     let fastest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::max);
     let moves_bytes = parts.iter().any(|part| part.bytes_per_s > 0.0);
     RoleStats {
-        threads: parts
-            .first()
-            .map_or(0, |part| part.thread_rates.len() as u32),
+        threads: parts.first().map_or(0, |part| part.thread_rates.len() as u32),
         ops_per_s: estimate(&over(&RoleRepetition::ops_per_s)),
         bytes_per_s: moves_bytes.then(|| estimate(&over(&|part| part.bytes_per_s))),
         thread_min: median(&over(&|part| slowest(part).unwrap_or(0.0))),
@@ -185,23 +167,14 @@ mod tests {
     use crate::world::Finished;
 
     fn thread(role: &str, ops: u64, wait: u64) -> Finished<ThreadRecord> {
-        let mut recorder = RoleRecorder {
-            ops,
-            ..RoleRecorder::default()
-        };
+        let mut recorder = RoleRecorder { ops, ..RoleRecorder::default() };
         recorder.wait.record(wait);
         let mut output = ThreadRecord::default();
         match role {
             READER => output.reader = Some(recorder),
             _ => output.writer = Some(recorder),
         }
-        Finished {
-            output,
-            switches: Switches {
-                voluntary: 3,
-                involuntary: 1,
-            },
-        }
+        Finished { output, switches: Switches { voluntary: 3, involuntary: 1 } }
     }
 
     fn label() -> RowLabel {
@@ -222,20 +195,14 @@ mod tests {
                 thread(READER, 300, 20),
                 thread(WRITER, 0, 2_000_000_000),
             ];
-            merge_threads(Run {
-                elapsed_ns: 2_000_000_000,
-                workers,
-            })
+            merge_threads(Run { elapsed_ns: 2_000_000_000, workers })
         };
         let row = row(label(), &[repetition(), repetition()]).unwrap();
         assert_eq!(row.repetitions, 2);
         assert_eq!(row.total_ops_per_s.median, 200.0);
         assert_eq!(row.voluntary_switches_per_s, 4.5);
         let reader = &row.roles[READER];
-        assert_eq!(
-            (reader.threads, reader.thread_min, reader.thread_max),
-            (2, 50.0, 150.0)
-        );
+        assert_eq!((reader.threads, reader.thread_min, reader.thread_max), (2, 50.0, 150.0));
         assert_eq!(reader.jain.median, 0.8);
         let writer = &row.roles[WRITER];
         assert_eq!(writer.ops_per_s.median, 0.0);
@@ -248,10 +215,7 @@ mod tests {
     fn excluded_time_does_not_lower_a_rate() {
         let mut worker = thread(WRITER, 100, 1);
         worker.output.excluded_ns = 1_000_000_000;
-        let merged = merge_threads(Run {
-            elapsed_ns: 2_000_000_000,
-            workers: vec![worker],
-        });
+        let merged = merge_threads(Run { elapsed_ns: 2_000_000_000, workers: vec![worker] });
         assert_eq!(merged.roles[WRITER].thread_rates, [100.0]);
     }
 

@@ -28,11 +28,7 @@ fn median_in_place(values: &mut [f64]) -> f64 {
 pub fn estimate(values: &[f64]) -> Estimate {
     let centre = median(values);
     if values.len() < 2 {
-        return Estimate {
-            median: centre,
-            low: centre,
-            high: centre,
-        };
+        return Estimate { median: centre, low: centre, high: centre };
     }
     let mut random = XorShift::new(BOOTSTRAP_SEED);
     let mut resample = vec![0.0; values.len()];
@@ -46,11 +42,7 @@ pub fn estimate(values: &[f64]) -> Estimate {
         .collect();
     medians.sort_unstable_by(f64::total_cmp);
     let at = |quantile: f64| medians[(quantile * (RESAMPLES - 1) as f64).round() as usize];
-    Estimate {
-        median: centre,
-        low: at(0.025),
-        high: at(0.975),
-    }
+    Estimate { median: centre, low: at(0.025), high: at(0.975) }
 }
 
 /// Jain's fairness index (sum x)² / (n · sum x²): 1 when all are equal, 1/n when one takes all.
@@ -58,11 +50,7 @@ pub fn estimate(values: &[f64]) -> Estimate {
 pub fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
-    if squares == 0.0 {
-        1.0
-    } else {
-        sum * sum / (values.len() as f64 * squares)
-    }
+    if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
 /// A small pseudo-random generator (Marsaglia's xorshift64*), a nanosecond a number: for
@@ -121,23 +109,13 @@ mod tests {
         let first = estimate(&values);
         assert_eq!(first, estimate(&values));
         assert_eq!(first.median, 11.0);
-        assert!(
-            first.low < first.median && first.median < first.high,
-            "{first:?}"
-        );
+        assert!(first.low < first.median && first.median < first.high, "{first:?}");
         assert!(first.low >= 9.0 && first.high <= 30.0, "{first:?}");
     }
 
     #[test]
     fn one_repetition_has_no_interval() {
-        assert_eq!(
-            estimate(&[7.0]),
-            Estimate {
-                median: 7.0,
-                low: 7.0,
-                high: 7.0
-            }
-        );
+        assert_eq!(estimate(&[7.0]), Estimate { median: 7.0, low: 7.0, high: 7.0 });
     }
 
     #[test]

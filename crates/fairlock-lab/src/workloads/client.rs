@@ -122,9 +122,7 @@ fn record<W: World>(
         recorder.hold.record(released.saturating_sub(got));
         recorder.latency.record(released.saturating_sub(asked));
     } else if wait >= LONG_WAIT_NS {
-        recorder
-            .latency
-            .raise_max(world.now().saturating_sub(asked));
+        recorder.latency.raise_max(world.now().saturating_sub(asked));
     }
     count(world, recorder, bytes);
 }

@@ -152,10 +152,7 @@ impl Default for MixParams {
     fn default() -> MixParams {
         let length = Length::Pauses(10);
         MixParams {
-            roles: Roles::Dedicated {
-                readers: 1,
-                writers: 1,
-            },
+            roles: Roles::Dedicated { readers: 1, writers: 1 },
             read_section: length,
             write_section: length,
             read_think: length,
@@ -198,11 +195,7 @@ impl MixParams {
             };
             if ns > LONGEST_LENGTH_NS {
                 let valid = "at most one second".to_string();
-                return Err(LabError::Parameter {
-                    name,
-                    value: length.to_string(),
-                    valid,
-                });
+                return Err(LabError::Parameter { name, value: length.to_string(), valid });
             }
         }
         Ok(())
@@ -223,10 +216,7 @@ impl MixParams {
         let mut params = BTreeMap::new();
         params.insert("threads".to_string(), self.roles.threads() as f64);
         params.insert("pause_ns".to_string(), pause_ns);
-        params.insert(
-            "time_reads_every".to_string(),
-            f64::from(self.time_reads_every),
-        );
+        params.insert("time_reads_every".to_string(), f64::from(self.time_reads_every));
         match self.roles {
             Roles::Dedicated { readers, writers } => {
                 params.insert("readers".to_string(), f64::from(readers));
@@ -274,14 +264,9 @@ fn shares(roles: Roles) -> Vec<ReadShare> {
         // Readers first, then writers: round-robin pinning then spreads both roles evenly.
         Roles::Dedicated { readers, writers } => {
             let readers = (0..readers).map(|_| ReadShare::ALWAYS);
-            readers
-                .chain((0..writers).map(|_| ReadShare::NEVER))
-                .collect()
+            readers.chain((0..writers).map(|_| ReadShare::NEVER)).collect()
         }
-        Roles::Mixed {
-            threads,
-            read_percent,
-        } => {
+        Roles::Mixed { threads, read_percent } => {
             vec![ReadShare::percent(read_percent); threads as usize]
         }
     }
@@ -328,20 +313,12 @@ struct Looks {
 impl Looks {
     #[inline]
     fn at_read(&mut self) -> Look {
-        if !self.read.is_due() {
-            Look::Count
-        } else {
-            self.at_write()
-        }
+        if !self.read.is_due() { Look::Count } else { self.at_write() }
     }
 
     #[inline]
     fn at_write(&mut self) -> Look {
-        if self.whole.is_due() {
-            Look::Whole
-        } else {
-            Look::Wait
-        }
+        if self.whole.is_due() { Look::Whole } else { Look::Wait }
     }
 }
 

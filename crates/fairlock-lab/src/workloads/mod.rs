@@ -64,11 +64,7 @@ fn run_threads<W: World>(
 }
 
 fn broken(lock: &str, workload: &'static str, violation: Violation) -> LabError {
-    LabError::Broken {
-        lock: lock.to_string(),
-        workload,
-        violation,
-    }
+    LabError::Broken { lock: lock.to_string(), workload, violation }
 }
 
 /// Every write must be counted, the ones that ended after the run included.
@@ -78,10 +74,7 @@ fn check_no_update_was_lost<W>(
     repetition: &Repetition,
     value: Result<u64, Violation>,
 ) -> Result<(), LabError> {
-    let writes = repetition
-        .roles
-        .get(WRITER)
-        .map_or(0, |writer| writer.executed);
+    let writes = repetition.roles.get(WRITER).map_or(0, |writer| writer.executed);
     let lost = |counted| Violation::LostUpdate { writes, counted };
     match value {
         Ok(counted) if counted == writes => Ok(()),
@@ -98,9 +91,5 @@ fn check_thread_count(name: &'static str, threads: u64) -> Result<(), LabError> 
         return Ok(());
     }
     let valid = format!("1 to {MOST_THREADS}");
-    Err(LabError::Parameter {
-        name,
-        value: threads.to_string(),
-        valid,
-    })
+    Err(LabError::Parameter { name, value: threads.to_string(), valid })
 }

@@ -51,11 +51,7 @@ impl AlignedBuffer {
     pub(super) fn new(len: usize) -> AlignedBuffer {
         let storage = vec![0; len + BLOCK_BYTES];
         let start = storage.as_ptr().align_offset(BLOCK_BYTES);
-        AlignedBuffer {
-            storage,
-            start,
-            len,
-        }
+        AlignedBuffer { storage, start, len }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -93,11 +89,7 @@ impl Scratch {
             .custom_flags(libc::O_DIRECT)
             .open(&path);
         match opened {
-            Ok(file) => Ok(Scratch {
-                file,
-                path,
-                directory: directory.to_path_buf(),
-            }),
+            Ok(file) => Ok(Scratch { file, path, directory: directory.to_path_buf() }),
             Err(source) => {
                 // A filesystem that refuses the flag may have created the file before it did.
                 forget(&path);
@@ -119,11 +111,7 @@ impl Scratch {
     fn whole(&self, action: &str, wanted: usize, got: io::Result<usize>) -> Result<(), LabError> {
         let got = got.and_then(|bytes| {
             let short = || io::Error::other(format!("only {bytes} of {wanted} bytes went through"));
-            if bytes == wanted {
-                Ok(())
-            } else {
-                Err(short())
-            }
+            if bytes == wanted { Ok(()) } else { Err(short()) }
         });
         got.map_err(|source| explain(&self.directory, action, source))
     }
@@ -145,9 +133,7 @@ fn forget(path: &Path) {
 /// EINVAL is how a filesystem says that it has no O_DIRECT: everything here is aligned.
 fn explain(directory: &Path, action: &str, source: io::Error) -> LabError {
     if source.raw_os_error() == Some(libc::EINVAL) {
-        LabError::NoDirectIo {
-            directory: directory.to_path_buf(),
-        }
+        LabError::NoDirectIo { directory: directory.to_path_buf() }
     } else {
         LabError::io(format!("{action} `{}`", directory.display()), source)
     }
@@ -192,16 +178,9 @@ impl Log {
             }
             scratch.write(&fill.bytes()[..filled], offset)?;
         }
-        scratch
-            .file
-            .sync_all()
-            .map_err(|source| explain(directory, "sync a file in", source))?;
+        scratch.file.sync_all().map_err(|source| explain(directory, "sync a file in", source))?;
         let next = CachePadded::new(AtomicU64::new(blocks));
-        Ok(Log {
-            scratch,
-            next,
-            wraps_at: wraps.then_some(blocks),
-        })
+        Ok(Log { scratch, next, wraps_at: wraps.then_some(blocks) })
     }
 
     fn position(&self, number: u64) -> u64 {
@@ -236,11 +215,7 @@ impl Log {
         if found == newest {
             Ok(length)
         } else {
-            Err(Violation::StaleBlock {
-                expected: newest,
-                found,
-            }
-            .into())
+            Err(Violation::StaleBlock { expected: newest, found }.into())
         }
     }
 }

@@ -20,17 +20,11 @@ struct CurrentLog {
 
 impl CurrentLog {
     fn get(&self) -> Arc<Log> {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn replace(&self, log: Arc<Log>) -> Arc<Log> {
-        let old = mem::replace(
-            &mut *self.log.lock().unwrap_or_else(PoisonError::into_inner),
-            log,
-        );
+        let old = mem::replace(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner), log);
         // Relaxed: only a hint to fetch the log again; the mutex orders the log itself.
         self.generation.fetch_add(1, Ordering::Relaxed);
         old
@@ -57,10 +51,7 @@ pub fn run<W: World>(request: &Request<'_, W>, params: &DioParams) -> Result<Rep
         let mut buffer = AlignedBuffer::new(params.read_bytes as usize);
         bodies.push(Box::new(move || {
             let recorder = read_tail(world, current, reads_done, index, &mut buffer)?;
-            Ok(ThreadRecord {
-                reader: Some(recorder),
-                ..ThreadRecord::default()
-            })
+            Ok(ThreadRecord { reader: Some(recorder), ..ThreadRecord::default() })
         }));
     }
     for _ in 0..params.writers {
@@ -72,9 +63,7 @@ pub fn run<W: World>(request: &Request<'_, W>, params: &DioParams) -> Result<Rep
             previous: None,
             spent_ns: 0,
         };
-        bodies.push(Box::new(move || {
-            append(world, current, reads_done, rotation)
-        }));
+        bodies.push(Box::new(move || append(world, current, reads_done, rotation)));
     }
     run_threads(request, DioForm::Kernel.name(), bodies)
 }

@@ -107,10 +107,7 @@ impl DioParams {
     /// # Errors
     /// [`LabError::Parameter`] names the first one that does not.
     pub fn validate(&self) -> Result<(), LabError> {
-        check_thread_count(
-            "readers + writers",
-            u64::from(self.readers) + u64::from(self.writers),
-        )?;
+        check_thread_count("readers + writers", u64::from(self.readers) + u64::from(self.writers))?;
         let wrong =
             |name, value: String, valid: String| Err(LabError::Parameter { name, value, valid });
         if self.form == DioForm::Kernel && self.writers > 1 {
@@ -118,10 +115,9 @@ impl DioParams {
             return wrong("writers", self.writers.to_string(), valid);
         }
         if self.form == DioForm::Sleep {
-            for (name, ns) in [
-                ("write_hold_ns", self.write_hold_ns),
-                ("read_hold_ns", self.read_hold_ns),
-            ] {
+            for (name, ns) in
+                [("write_hold_ns", self.write_hold_ns), ("read_hold_ns", self.read_hold_ns)]
+            {
                 if ns > LONGEST_HOLD_NS {
                     return wrong(name, ns.to_string(), format!("0 to {LONGEST_HOLD_NS}"));
                 }
@@ -134,10 +130,7 @@ impl DioParams {
             return wrong("read_bytes", self.read_bytes.to_string(), valid);
         }
         if self.form == DioForm::Kernel && self.rotate_bytes < 2 * u64::from(self.read_bytes) {
-            let valid = format!(
-                "at least twice read_bytes: {}",
-                2 * u64::from(self.read_bytes)
-            );
+            let valid = format!("at least twice read_bytes: {}", 2 * u64::from(self.read_bytes));
             return wrong("rotate_bytes", self.rotate_bytes.to_string(), valid);
         }
         Ok(())

@@ -1,0 +1,300 @@
+//! `fairlock bench`: from options to a batch of cells.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use fairlock_lab::grid::{self, Params};
+use fairlock_lab::locks;
+use fairlock_lab::study::{Batch, CellSpec};
+use fairlock_lab::units::{self, Work};
+
+/// What to bench.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Readers and writers on one lock with short sections
+    #[command(after_help = "Example:\n  \
+        fairlock bench mix --lock timefair,std,usync --threads 2,8,32 --section 10p --think 200ns\n  \
+        fairlock bench mix --lock all --threads 8 --read-percent 99 --out mix.jsonl")]
+    Mix(Mix),
+    /// Direct I/O: one file appended and tailed, or the same shape with sleeping holders
+    #[command(after_help = "Example:\n  \
+        fairlock bench dio --form kernel --readers 0,1,4 --read-bytes 4k,64k,1m\n  \
+        fairlock bench dio --form sleep --lock timefair,std --readers 1,2,4 --read-hold 300us")]
+    Dio(Dio),
+}
+
+/// Options of both workloads.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Seconds to measure in each repetition
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = units::parse_seconds)]
+    pub seconds: f64,
+    /// Interleaved repetitions of each cell
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub repetitions: u32,
+    /// Also write the rows to this file, for `fairlock report`
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub out: Option<std::path::PathBuf>,
+    /// Directory for scratch files of direct I/O
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: std::path::PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Mix {
+    /// Locks to compare, or all (see `fairlock list`)
+    #[arg(
+        long,
+        value_name = "LOCK",
+        value_delimiter = ',',
+        default_value = "timefair,std,parking_lot,usync"
+    )]
+    lock: Vec<String>,
+    /// Thread counts, half of them readers; with --read-percent every thread does both
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2,8", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Dedicated readers, instead of --threads
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["threads", "read_percent"])]
+    readers: Vec<u32>,
+    /// Dedicated writers, instead of --threads
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["threads", "read_percent"])]
+    writers: Vec<u32>,
+    /// Every thread reads this often and writes otherwise
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    read_percent: Vec<f64>,
+    /// Work inside the lock: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "WORK", default_value = "10p", value_parser = units::parse_work)]
+    section: Work,
+    /// Work between two operations: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "WORK", default_value = "10p", value_parser = units::parse_work)]
+    think: Work,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Where the lock of the direct I/O comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// The kernel's inode lock: appends beside tail reads
+    Kernel,
+    /// A lock of this program around the same I/O on preallocated blocks
+    Lock,
+    /// A lock of this program whose holders sleep instead
+    Sleep,
+}
+
+#[derive(Debug, Args)]
+pub struct Dio {
+    /// Locks to compare, or all; not for the kernel's form
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// Where the lock comes from
+    #[arg(long, value_enum, default_value = "sleep")]
+    form: Form,
+    /// Reading threads
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1,2,4")]
+    readers: Vec<u32>,
+    /// Writing threads
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    writers: Vec<u32>,
+    /// Bytes of a read; writes have 4 KiB
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "64k", value_parser = block)]
+    read_bytes: Vec<u32>,
+    /// How long a sleeping reader holds the lock
+    #[arg(long, value_name = "TIME", default_value = "300us", value_parser = units::parse_time_ns)]
+    read_hold: u64,
+    /// How long a sleeping writer holds the lock
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = units::parse_time_ns)]
+    write_hold: u64,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// A whole number from 1 up.
+pub fn at_least_one(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(number) if number >= 1 => Ok(number),
+        _ => Err(format!("\"{text}\" is no whole number of at least 1")),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+        _ => Err(format!("\"{text}\" is no percentage; give a number from 0 to 100")),
+    }
+}
+
+/// Direct I/O moves whole blocks.
+fn block(text: &str) -> Result<u32, String> {
+    let bytes = units::parse_bytes(text)?;
+    if bytes.is_multiple_of(4096) {
+        Ok(bytes)
+    } else {
+        Err(format!("\"{text}\" is no multiple of 4 KiB, which direct I/O needs (4k, 64k, 1m)"))
+    }
+}
+
+/// The chosen locks, each known to the registry.
+fn chosen(names: &[String]) -> Result<Vec<String>, String> {
+    let mut chosen: Vec<String> = Vec::new();
+    for name in names {
+        let more = if name == "all" {
+            locks::names().into_iter().map(str::to_owned).collect()
+        } else {
+            locks::find(name).map_err(|error| error.to_string())?;
+            vec![name.clone()]
+        };
+        for name in more {
+            if !chosen.contains(&name) {
+                chosen.push(name);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn params<const N: usize>(list: [(&str, f64); N]) -> Params {
+    list.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+impl Mix {
+    fn points(&self, pause_ns: f64) -> Result<Vec<Params>, String> {
+        let work = params([
+            ("section_pauses", f64::from(self.section.pauses(pause_ns))),
+            ("think_pauses", f64::from(self.think.pauses(pause_ns))),
+        ]);
+        let mut points = Vec::new();
+        if !self.readers.is_empty() || !self.writers.is_empty() {
+            let or_none = |list: &[u32]| {
+                if list.is_empty() { vec![0] } else { list.to_vec() }
+            };
+            for &readers in &or_none(&self.readers) {
+                for &writers in &or_none(&self.writers) {
+                    points.push(params([
+                        ("readers", f64::from(readers)),
+                        ("writers", f64::from(writers)),
+                    ]));
+                }
+            }
+        } else if self.read_percent.is_empty() {
+            for &threads in &self.threads {
+                if threads < 2 {
+                    return Err(format!(
+                        "--threads {threads} cannot be half readers, half writers; give at least 2, \
+                         or --read-percent, or --readers and --writers"
+                    ));
+                }
+                points.push(params([
+                    ("readers", f64::from(threads - threads / 2)),
+                    ("writers", f64::from(threads / 2)),
+                ]));
+            }
+        } else {
+            for &threads in &self.threads {
+                for &percent in &self.read_percent {
+                    points
+                        .push(params([("threads", f64::from(threads)), ("read_percent", percent)]));
+                }
+            }
+        }
+        for point in &mut points {
+            point.extend(work.clone());
+        }
+        Ok(points)
+    }
+}
+
+impl Dio {
+    fn workload(&self) -> &'static str {
+        match self.form {
+            Form::Kernel => "dio-kernel",
+            Form::Lock => "dio-lock",
+            Form::Sleep => "dio-sleep",
+        }
+    }
+
+    fn locks(&self) -> Result<Vec<String>, String> {
+        match (self.form, self.lock.as_slice()) {
+            (Form::Kernel, []) => Ok(vec!["kernel".to_owned()]),
+            (Form::Kernel, [only]) if only == "kernel" => Ok(vec!["kernel".to_owned()]),
+            (Form::Kernel, [first, ..]) => Err(format!(
+                "--form kernel measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
+                 choose --form lock or --form sleep"
+            )),
+            (_, []) => chosen(&["timefair", "std", "parking_lot", "usync"].map(str::to_owned)),
+            (_, names) => chosen(names),
+        }
+    }
+
+    fn points(&self) -> Vec<Params> {
+        let mut points = Vec::new();
+        for &writers in &self.writers {
+            for &readers in &self.readers {
+                for &read_bytes in &self.read_bytes {
+                    let mut point =
+                        params([("readers", f64::from(readers)), ("writers", f64::from(writers))]);
+                    if self.form == Form::Sleep {
+                        point.extend(params([
+                            ("read_hold_ns", self.read_hold as f64),
+                            ("write_hold_ns", self.write_hold as f64),
+                        ]));
+                    } else {
+                        point.extend(params([("read_bytes", f64::from(read_bytes))]));
+                    }
+                    // Without readers the size of a read makes no difference.
+                    let repeats = |known: &Params| {
+                        readers == 0
+                            && known.get("readers") == Some(&0.0)
+                            && known.get("writers") == point.get("writers")
+                    };
+                    if !points.contains(&point) && !points.iter().any(repeats) {
+                        points.push(point);
+                    }
+                }
+            }
+        }
+        points
+    }
+}
+
+impl Bench {
+    /// The options that both workloads have.
+    pub fn common(&self) -> &Common {
+        match self {
+            Bench::Mix(mix) => &mix.common,
+            Bench::Dio(dio) => &dio.common,
+        }
+    }
+
+    /// One batch per grid point, so that the locks are compared interleaved and finished points
+    /// survive Ctrl-C.
+    ///
+    /// # Errors
+    /// A bad choice, in one line with the valid ones.
+    pub fn batches(&self, pause_ns: f64) -> Result<Vec<Batch>, String> {
+        let (workload, locks, points) = match self {
+            Bench::Mix(mix) => ("mix", chosen(&mix.lock)?, mix.points(pause_ns)?),
+            Bench::Dio(dio) => (dio.workload(), dio.locks()?, dio.points()),
+        };
+        let common = self.common();
+        points
+            .into_iter()
+            .map(|params| {
+                // The point must be one that the engine takes.
+                grid::workload(workload, &params, &common.dir)?;
+                let cell = |lock: &String| CellSpec {
+                    workload: workload.to_owned(),
+                    lock: lock.clone(),
+                    params: params.clone(),
+                    repetitions: common.repetitions,
+                    seconds: common.seconds,
+                };
+                Ok(Batch {
+                    title: grid::describe(workload, &params),
+                    workload: workload.to_owned(),
+                    cells: locks.iter().map(cell).collect(),
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,790 @@
+//! Claims and their verdicts.
+//!
+//! A claim says what a source published, or what Fairlock promises, as a figure computed from
+//! rows and an expectation of that figure. The verdict follows from the rows alone, and from
+//! their intervals: where the interval of the figure contains the threshold, the verdict is
+//! "inconclusive", whichever side the median is on.
+
+use serde::Deserialize;
+
+use crate::grid::{self, Params};
+use crate::row::{Estimate, Row};
+use crate::units;
+
+/// One name or several.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Names {
+    /// A single name.
+    One(String),
+    /// A list of names.
+    Many(Vec<String>),
+}
+
+impl Names {
+    /// The names as a list.
+    pub fn list(&self) -> &[String] {
+        match self {
+            Names::One(name) => std::slice::from_ref(name),
+            Names::Many(names) => names,
+        }
+    }
+}
+
+/// How several figures become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Take {
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+/// Chooses one figure from the rows.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Selector {
+    /// The workload; empty where a table or claim gives it.
+    #[serde(default)]
+    pub workload: String,
+    /// One lock, or several with `over_locks`.
+    #[serde(default = "no_names")]
+    pub lock: Names,
+    /// Parameters that the row must have, beside those of the case; these win.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+    /// Path into the row: `total_ops_per_s`, `roles.writer.wait.p99`, `roles.*.jain`, `params.readers`.
+    #[serde(default)]
+    pub metric: String,
+    /// Which of several locks' figures counts.
+    #[serde(default)]
+    pub over_locks: Option<Take>,
+    /// Which of several roles' figures counts, for `roles.*`.
+    #[serde(default)]
+    pub over_roles: Option<Take>,
+}
+
+fn no_names() -> Names {
+    Names::Many(Vec::new())
+}
+
+/// What the figure is expected to be.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expect {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+    /// Within this factor of the case's published value.
+    WithinFactor(f64),
+    /// One of several published behaviours: the figure decides which.
+    Decide(Vec<Outcome>),
+}
+
+/// One of the behaviours that a claim decides between.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// The figure is at least this.
+    pub at_least: Option<f64>,
+    /// The figure is at most this.
+    pub at_most: Option<f64>,
+    /// What it then looks like.
+    pub looks: String,
+}
+
+/// One grid point at which a claim is tested.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What to call it, e.g. `8 threads`.
+    pub name: String,
+    /// The published value of the figure here.
+    pub source: Option<f64>,
+    /// Parameters of the rows.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+}
+
+/// Whose statement a claim tests; only the wording of the verdict depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The source's: it is reproduced or not.
+    Source,
+    /// Fairlock's: it holds or not.
+    Fairlock,
+}
+
+/// A statement and how to test it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Short unique name within the study.
+    pub id: String,
+    /// Whose statement it is.
+    pub origin: Origin,
+    /// The statement.
+    pub text: String,
+    /// What was published, in words.
+    #[serde(default)]
+    pub published: String,
+    /// What the figure is, in words: `write rate, mixed / alone`.
+    pub figure: String,
+    /// The figure, or its numerator.
+    pub numerator: Selector,
+    /// Its denominator, where it is a ratio.
+    pub denominator: Option<Selector>,
+    /// What it should be.
+    pub expect: Expect,
+    /// Where to test it.
+    pub cases: Vec<Case>,
+    /// What it means if so.
+    #[serde(default)]
+    pub met: String,
+    /// What it means if not.
+    #[serde(default)]
+    pub unmet: String,
+}
+
+/// How a claim or one of its cases came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// As expected, and so is the whole interval.
+    Met,
+    /// Not as expected, and neither is any of the interval.
+    NotMet,
+    /// The interval contains the threshold.
+    Inconclusive,
+    /// The rows it needs are missing.
+    NotMeasured,
+}
+
+impl Status {
+    /// The words that start a verdict.
+    pub fn words(self, origin: Origin) -> &'static str {
+        match (self, origin) {
+            (Status::Met, Origin::Source) => "reproduced here",
+            (Status::Met, Origin::Fairlock) => "holds here",
+            (Status::NotMet, Origin::Source) => "not reproduced here",
+            (Status::NotMet, Origin::Fairlock) => "does not hold here",
+            (Status::Inconclusive, _) => "inconclusive here",
+            (Status::NotMeasured, _) => "not measured here",
+        }
+    }
+}
+
+/// One case of a verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseVerdict {
+    /// The case's name.
+    pub name: String,
+    /// How it came out.
+    pub status: Status,
+    /// The figure, if there was one.
+    pub value: Option<Estimate>,
+    /// The published value, if any.
+    pub source: Option<f64>,
+    /// The figure with its expectation, or why there is none.
+    pub text: String,
+}
+
+/// What the rows say about a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The claim's name.
+    pub id: String,
+    /// The claim's statement.
+    pub claim: String,
+    /// What was published.
+    pub published: String,
+    /// What the figure is.
+    pub figure: String,
+    /// How it came out over all cases.
+    pub status: Status,
+    /// One or two words for it.
+    pub words: String,
+    /// The whole sentence.
+    pub text: String,
+    /// Case by case.
+    pub cases: Vec<CaseVerdict>,
+}
+
+/// Rows, and why others are missing.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence<'a> {
+    /// The rows.
+    pub rows: &'a [Row],
+    /// Workloads that could not run, with the reason.
+    pub skipped: &'a [(String, String)],
+    /// Whether the run was stopped early.
+    pub cancelled: bool,
+    /// Whether it was a `--quick` run, which leaves grid points out.
+    pub quick: bool,
+}
+
+impl Evidence<'_> {
+    fn why_missing(&self, workload: &str, lock: &str, params: &Params) -> String {
+        if let Some((_, reason)) = self.skipped.iter().find(|(name, _)| name == workload) {
+            return format!("{workload} could not run: {reason}");
+        }
+        let place = grid::describe(workload, params);
+        let place = if place.is_empty() { String::new() } else { format!(" with {place}") };
+        if self.cancelled {
+            format!("the run was stopped before {lock} under {workload}{place}")
+        } else if self.quick {
+            format!("--quick leaves out {lock} under {workload}{place}")
+        } else {
+            format!("there is no row for {lock} under {workload}{place}")
+        }
+    }
+}
+
+fn exactly(value: f64) -> Estimate {
+    Estimate { median: value, low: value, high: value }
+}
+
+/// The figures at `metric` in a row: one, or one per role for `roles.*`.
+fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
+    let absent = |what: &str| format!("the row of {} has no {what}", row.lock);
+    let mut parts = metric.split('.');
+    let first = parts.next().unwrap_or_default();
+    match first {
+        "total_ops_per_s" => Ok(vec![row.total_ops_per_s]),
+        "voluntary_switches_per_s" => Ok(vec![exactly(row.voluntary_switches_per_s)]),
+        "involuntary_switches_per_s" => Ok(vec![exactly(row.involuntary_switches_per_s)]),
+        "params" => {
+            let name = metric.strip_prefix("params.").unwrap_or_default();
+            Ok(vec![exactly(grid::param(row, name).ok_or_else(|| absent(metric))?)])
+        }
+        "events" => {
+            let name = metric.strip_prefix("events.").unwrap_or_default();
+            let count = row.events.get(name).ok_or_else(|| absent(metric))?;
+            Ok(vec![exactly(*count as f64)])
+        }
+        "roles" => {
+            let role = parts.next().unwrap_or_default();
+            let rest: Vec<&str> = parts.collect();
+            let chosen: Vec<_> =
+                row.roles.iter().filter(|(name, _)| role == "*" || *name == role).collect();
+            if chosen.is_empty() {
+                return Err(absent(&format!("roles.{role}")));
+            }
+            chosen
+                .into_iter()
+                .map(|(_, stats)| role_figure(stats, &rest).ok_or_else(|| absent(metric)))
+                .collect()
+        }
+        _ => Err(absent(metric)),
+    }
+}
+
+fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate> {
+    let latency = |latency: &crate::row::Latency, part: &str| {
+        Some(exactly(match part {
+            "mean" => latency.mean,
+            "p50" => latency.p50 as f64,
+            "p99" => latency.p99 as f64,
+            "max" => latency.max as f64,
+            "count" => latency.count as f64,
+            _ => return None,
+        }))
+    };
+    match path {
+        ["ops_per_s"] => Some(stats.ops_per_s),
+        ["bytes_per_s"] => stats.bytes_per_s,
+        ["thread_min"] => Some(exactly(stats.thread_min)),
+        ["thread_mean"] => Some(exactly(stats.thread_mean)),
+        ["thread_max"] => Some(exactly(stats.thread_max)),
+        ["jain"] => Some(stats.jain),
+        ["longest_bypass"] => stats.longest_bypass.map(|count| exactly(count as f64)),
+        ["longest_wait"] => Some(stats.longest_wait),
+        ["wait", part] => latency(&stats.wait, part),
+        ["hold", part] => latency(&stats.hold, part),
+        ["latency", part] => latency(&stats.latency, part),
+        _ => None,
+    }
+}
+
+/// Whether a path could lead to a figure in some row.
+pub fn is_metric(metric: &str) -> bool {
+    let mut row = crate::example::row("mix", "std", &[("readers", 1.0), ("writers", 1.0)]);
+    for stats in row.roles.values_mut() {
+        stats.bytes_per_s = Some(exactly(1.0));
+    }
+    metric.starts_with("params.") || metric.starts_with("events.") || figures(&row, metric).is_ok()
+}
+
+fn combine(figures: &[Estimate], take: Option<Take>, what: &str) -> Result<Estimate, String> {
+    let fold = |pick: fn(f64, f64) -> f64| {
+        figures.iter().copied().reduce(|a, b| Estimate {
+            median: pick(a.median, b.median),
+            low: pick(a.low, b.low),
+            high: pick(a.high, b.high),
+        })
+    };
+    match take {
+        _ if figures.len() == 1 => Ok(figures[0]),
+        Some(Take::Min) => fold(f64::min).ok_or_else(|| format!("no {what}")),
+        Some(Take::Max) => fold(f64::max).ok_or_else(|| format!("no {what}")),
+        None => Err(format!("{} {what}s, and nothing says which counts", figures.len())),
+    }
+}
+
+/// The figure a selector chooses at a grid point.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn select(
+    evidence: &Evidence<'_>,
+    selector: &Selector,
+    at: &Params,
+) -> Result<Estimate, String> {
+    let mut params = at.clone();
+    params.extend(selector.params.clone());
+    let mut by_lock = Vec::new();
+    for lock in selector.lock.list() {
+        let mut rows = evidence
+            .rows
+            .iter()
+            .filter(|row| grid::matches(row, &selector.workload, lock, &params));
+        let Some(row) = rows.next() else {
+            return Err(evidence.why_missing(&selector.workload, lock, &params));
+        };
+        if rows.next().is_some() {
+            return Err(format!(
+                "several rows fit {lock} under {} with {}",
+                selector.workload,
+                grid::describe(&selector.workload, &params)
+            ));
+        }
+        by_lock.push(combine(&figures(row, &selector.metric)?, selector.over_roles, "role")?);
+    }
+    combine(&by_lock, selector.over_locks, "lock")
+}
+
+/// A quotient whose interval covers every pair of values from both intervals.
+fn ratio(numerator: Estimate, denominator: Estimate) -> Result<Estimate, String> {
+    if numerator.median == 0.0 && denominator.median == 0.0 {
+        return Err("both figures of the ratio are 0".to_owned());
+    }
+    let divide = |a: f64, b: f64| match (a, b) {
+        (0.0, _) => 0.0,
+        (_, 0.0) => f64::INFINITY,
+        _ => a / b,
+    };
+    Ok(Estimate {
+        median: divide(numerator.median, denominator.median),
+        low: divide(numerator.low, denominator.high),
+        high: divide(numerator.high, denominator.low),
+    })
+}
+
+/// The figure `numerator / denominator` at a grid point, or the numerator alone.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn measure(
+    evidence: &Evidence<'_>,
+    numerator: &Selector,
+    denominator: Option<&Selector>,
+    at: &Params,
+) -> Result<Estimate, String> {
+    let figure = select(evidence, numerator, at)?;
+    match denominator {
+        None => Ok(figure),
+        Some(denominator) => ratio(figure, select(evidence, denominator, at)?),
+    }
+}
+
+/// How a figure with this metric is written; `ratio` figures have no unit.
+pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
+    let last = metric.rsplit('.').next().unwrap_or_default();
+    let is_time = last == "longest_wait"
+        || (["wait.", "hold.", "latency."].iter().any(|kind| metric.contains(kind))
+            && last != "count");
+    if ratio {
+        units::format_number(value)
+    } else if is_time {
+        units::format_ns(value)
+    } else if last == "bytes_per_s" {
+        units::format_bytes_per_s(value)
+    } else if last.ends_with("_per_s") || last.starts_with("thread_") {
+        format!("{}/s", units::format_count(value))
+    } else {
+        units::format_number(value)
+    }
+}
+
+/// Compares an interval with the range `[least, most]`.
+fn judge(value: Estimate, least: f64, most: f64) -> Status {
+    if value.low >= least && value.high <= most {
+        Status::Met
+    } else if value.high < least || value.low > most {
+        Status::NotMet
+    } else {
+        Status::Inconclusive
+    }
+}
+
+impl Claim {
+    fn format(&self, value: f64) -> String {
+        format_figure(&self.numerator.metric, self.denominator.is_some(), value)
+    }
+
+    /// A limit as its author wrote it, where it has no unit.
+    fn threshold(&self, value: f64) -> String {
+        if self.denominator.is_some() { units::trimmed(value) } else { self.format(value) }
+    }
+
+    fn format_interval(&self, value: Estimate) -> String {
+        format!(
+            "{} [{}, {}]",
+            self.format(value.median),
+            self.format(value.low),
+            self.format(value.high)
+        )
+    }
+
+    fn case(&self, case: &Case, evidence: &Evidence<'_>) -> CaseVerdict {
+        let measured = measure(evidence, &self.numerator, self.denominator.as_ref(), &case.params);
+        let (status, value, text) = match measured {
+            Err(reason) => (Status::NotMeasured, None, reason),
+            Ok(value) => {
+                let (status, expected) = match &self.expect {
+                    Expect::AtLeast(least) => (
+                        judge(value, *least, f64::INFINITY),
+                        format!("expected ≥ {}", self.threshold(*least)),
+                    ),
+                    Expect::AtMost(most) => (
+                        judge(value, f64::NEG_INFINITY, *most),
+                        format!("expected ≤ {}", self.threshold(*most)),
+                    ),
+                    Expect::WithinFactor(factor) => {
+                        let source = case.source.unwrap_or(f64::NAN);
+                        let (least, most) = (source / factor, source * factor);
+                        (
+                            judge(value, least, most),
+                            format!(
+                                "expected {} to {} (source {})",
+                                self.format(least),
+                                self.format(most),
+                                self.format(source)
+                            ),
+                        )
+                    }
+                    Expect::Decide(outcomes) => {
+                        let statuses = outcomes.iter().map(|outcome| {
+                            let status = judge(
+                                value,
+                                outcome.at_least.unwrap_or(f64::NEG_INFINITY),
+                                outcome.at_most.unwrap_or(f64::INFINITY),
+                            );
+                            (status, outcome)
+                        });
+                        let statuses: Vec<_> = statuses.collect();
+                        if let Some((_, met)) = statuses.iter().find(|(s, _)| *s == Status::Met) {
+                            (Status::Met, format!("looks like {}", met.looks))
+                        } else if statuses.iter().all(|(s, _)| *s == Status::NotMet) {
+                            (Status::NotMet, "looks like none of the published ones".to_owned())
+                        } else {
+                            (
+                                Status::Inconclusive,
+                                "the interval reaches into two answers".to_owned(),
+                            )
+                        }
+                    }
+                };
+                let text = format!("{}, {expected}", self.format_interval(value));
+                (status, Some(value), text)
+            }
+        };
+        CaseVerdict { name: case.name.clone(), status, value, source: case.source, text }
+    }
+
+    /// What the rows say.
+    pub fn verdict(&self, evidence: &Evidence<'_>) -> Verdict {
+        let cases: Vec<CaseVerdict> =
+            self.cases.iter().map(|case| self.case(case, evidence)).collect();
+        let any = |status| cases.iter().any(|case| case.status == status);
+        // One miss is a miss; a case without rows says nothing about the others.
+        let status = [Status::NotMet, Status::Inconclusive, Status::Met]
+            .into_iter()
+            .find(|status| any(*status))
+            .unwrap_or(Status::NotMeasured);
+        let decides = matches!(self.expect, Expect::Decide(_));
+        let words = match (decides, status) {
+            (true, Status::Met) => "decided here",
+            (true, Status::NotMet) => "looks like neither here",
+            _ => status.words(self.origin),
+        }
+        .to_owned();
+        let text = self.sentence(status, &words, &cases);
+        Verdict {
+            id: self.id.clone(),
+            claim: self.text.clone(),
+            published: self.published.clone(),
+            figure: self.figure.clone(),
+            status,
+            words,
+            text,
+            cases,
+        }
+    }
+
+    fn sentence(&self, status: Status, words: &str, cases: &[CaseVerdict]) -> String {
+        let list = |status: Status| -> String {
+            let mut parts: Vec<String> = Vec::new();
+            let mut last_text = "";
+            for case in cases.iter().filter(|case| case.status == status) {
+                // Several cases are often missing for one reason: say it once.
+                if case.value.is_none() && case.text == last_text {
+                    continue;
+                }
+                last_text = &case.text;
+                let alone = cases.len() == 1
+                    || (status == Status::NotMeasured && case.text.contains("could not run"));
+                parts.push(if alone {
+                    case.text.clone()
+                } else {
+                    format!("{}: {}", case.name, case.text)
+                });
+            }
+            parts.join("; ")
+        };
+        let figure = &self.figure;
+        let mut text = match status {
+            Status::Met => format!("{words}: {figure} is {}.", list(Status::Met)),
+            Status::NotMet => format!("{words}, because {figure} is {}.", list(Status::NotMet)),
+            Status::Inconclusive => {
+                format!("{words}: {figure} is {}.", list(Status::Inconclusive))
+            }
+            Status::NotMeasured => {
+                return format!("{words}, because {}.", list(Status::NotMeasured));
+            }
+        };
+        let meaning = match status {
+            Status::Met => self.met.as_str(),
+            Status::NotMet => self.unmet.as_str(),
+            _ => "",
+        };
+        if !meaning.is_empty() {
+            text.push_str(&format!(" {meaning}"));
+        }
+        if status != Status::Met && cases.iter().any(|case| case.status == Status::Met) {
+            text.push_str(&format!(" As expected: {}.", list(Status::Met)));
+        }
+        if status == Status::NotMet && cases.iter().any(|case| case.status == Status::Inconclusive)
+        {
+            text.push_str(&format!(" Inconclusive: {}.", list(Status::Inconclusive)));
+        }
+        if cases.iter().any(|case| case.status == Status::NotMeasured) {
+            let missing: Vec<&str> = cases
+                .iter()
+                .filter(|case| case.status == Status::NotMeasured)
+                .map(|case| case.name.as_str())
+                .collect();
+            text.push_str(&format!(" Not measured: {}.", missing.join(", ")));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    fn claim(expect: &str) -> Claim {
+        toml::from_str(&format!(
+            r#"
+            id = "steal"
+            origin = "source"
+            text = "stealing starves the writer"
+            figure = "write rate, after / before"
+            numerator = {{ workload = "mix", lock = "no-reader-steal", metric = "roles.writer.ops_per_s" }}
+            denominator = {{ workload = "mix", lock = "linux-5.11", metric = "roles.writer.ops_per_s" }}
+            expect = {expect}
+            cases = [{{ name = "R = 1", source = 30, params = {{ readers = 1 }} }}]
+            met = "The steal is the cause."
+            unmet = "The steal is not the cause."
+            "#
+        ))
+        .unwrap()
+    }
+
+    fn row(lock: &str, writes: f64, readers: f64) -> Row {
+        let mut row = example::row("mix", lock, &[("readers", readers), ("writers", 1.0)]);
+        row.roles.insert("writer".to_owned(), example::role(1, writes));
+        row
+    }
+
+    fn verdict(expect: &str, rows: &[Row]) -> Verdict {
+        claim(expect).verdict(&Evidence { rows, ..Evidence::default() })
+    }
+
+    #[test]
+    fn the_verdict_changes_when_the_rows_change() {
+        let before = row("linux-5.11", 100.0, 1.0);
+        for (writes, status, words) in [
+            (3000.0, Status::Met, "reproduced here: "),
+            (200.0, Status::NotMet, "not reproduced here, because "),
+            // ±3 % each: 10.1 [9.5, 10.7] contains the threshold.
+            (1010.0, Status::Inconclusive, "inconclusive here: "),
+        ] {
+            let rows = [before.clone(), row("no-reader-steal", writes, 1.0)];
+            let verdict = verdict("{ at_least = 10 }", &rows);
+            assert_eq!(verdict.status, status, "{}", verdict.text);
+            assert!(verdict.text.starts_with(words), "{}", verdict.text);
+            assert!(verdict.text.contains("expected ≥ 10"), "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn a_miss_names_the_ratio_its_interval_and_its_meaning() {
+        let rows = [row("linux-5.11", 100.0, 1.0), row("no-reader-steal", 200.0, 1.0)];
+        let verdict = verdict("{ at_least = 10 }", &rows);
+        assert_eq!(
+            verdict.text,
+            "not reproduced here, because write rate, after / before is 2.00 [1.88, 2.12], \
+             expected ≥ 10. The steal is not the cause."
+        );
+    }
+
+    #[test]
+    fn at_most_and_within_factor_judge_the_whole_interval() {
+        let rows = [row("linux-5.11", 100.0, 1.0), row("no-reader-steal", 3000.0, 1.0)];
+        assert_eq!(verdict("{ at_most = 40 }", &rows).status, Status::Met);
+        assert_eq!(verdict("{ at_most = 20 }", &rows).status, Status::NotMet);
+        assert_eq!(verdict("{ at_most = 30 }", &rows).status, Status::Inconclusive);
+        assert_eq!(verdict("{ within_factor = 2 }", &rows).status, Status::Met);
+        assert_eq!(verdict("{ within_factor = 1.001 }", &rows).status, Status::Inconclusive);
+        let far = [row("linux-5.11", 100.0, 1.0), row("no-reader-steal", 100.0, 1.0)];
+        assert_eq!(verdict("{ within_factor = 2 }", &far).status, Status::NotMet);
+    }
+
+    #[test]
+    fn a_decision_names_what_the_figure_looks_like() {
+        let expect = "{ decide = [{ at_most = 3, looks = \"before\" }, { at_least = 6, looks = \"after\" }] }";
+        for (writes, words, looks) in [
+            (100.0, "decided here", "looks like before"),
+            (1000.0, "decided here", "looks like after"),
+            (450.0, "looks like neither here", "none"),
+            (300.0, "inconclusive here", "two answers"),
+        ] {
+            let rows = [row("linux-5.11", 100.0, 1.0), row("no-reader-steal", writes, 1.0)];
+            let verdict = verdict(expect, &rows);
+            assert_eq!(verdict.words, words);
+            assert!(verdict.text.contains(looks), "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn missing_rows_are_explained_by_what_happened() {
+        let claim = claim("{ at_least = 10 }");
+        let mut evidence = Evidence::default();
+        let text = |evidence: &Evidence<'_>| claim.verdict(evidence).text;
+        assert_eq!(
+            text(&evidence),
+            "not measured here, because there is no row for no-reader-steal under mix with 1 reader."
+        );
+        evidence.quick = true;
+        assert!(text(&evidence).contains("--quick leaves out no-reader-steal"));
+        evidence.cancelled = true;
+        assert!(text(&evidence).contains("was stopped before no-reader-steal"));
+        let skipped = [("mix".to_owned(), "no O_DIRECT".to_owned())];
+        evidence.skipped = &skipped;
+        assert_eq!(text(&evidence), "not measured here, because mix could not run: no O_DIRECT.");
+    }
+
+    #[test]
+    fn a_missed_case_decides_over_met_and_missing_ones() {
+        let mut claim = claim("{ at_least = 10 }");
+        for readers in [2.0, 4.0] {
+            let mut case = claim.cases[0].clone();
+            case.name = format!("R = {readers}");
+            case.params.insert("readers".to_owned(), readers);
+            claim.cases.push(case);
+        }
+        let rows = [
+            row("linux-5.11", 100.0, 1.0),
+            row("no-reader-steal", 3000.0, 1.0),
+            row("linux-5.11", 100.0, 2.0),
+            row("no-reader-steal", 100.0, 2.0),
+        ];
+        let verdict = claim.verdict(&Evidence { rows: &rows, ..Evidence::default() });
+        assert_eq!(verdict.status, Status::NotMet);
+        assert!(verdict.text.contains("R = 2: 1.00"), "{}", verdict.text);
+        assert!(verdict.text.contains("As expected: R = 1: 30.0"), "{}", verdict.text);
+        assert!(verdict.text.ends_with("Not measured: R = 4."), "{}", verdict.text);
+    }
+
+    fn pick(text: &str, rows: &[Row]) -> Result<Estimate, String> {
+        let selector: Selector = toml::from_str(text).unwrap();
+        select(&Evidence { rows, ..Evidence::default() }, &selector, &Params::new())
+    }
+
+    #[test]
+    fn selectors_take_the_worst_role_and_the_best_lock() {
+        let mut a = row("usync", 300.0, 1.0);
+        let mut b = row("std-mutex", 500.0, 1.0);
+        for (row, reader, writer) in [(&mut a, 7.0, 5.0), (&mut b, 2.0, 3.0)] {
+            row.roles.get_mut("reader").unwrap().longest_wait = example::estimate(reader);
+            row.roles.get_mut("writer").unwrap().longest_wait = example::estimate(writer);
+        }
+        let rows = [a, b];
+        let both = r#"workload = "mix"
+            lock = ["usync", "std-mutex"]
+            metric = "roles.*.longest_wait"
+            over_roles = "max"
+            over_locks = "min""#;
+        assert_eq!(pick(both, &rows).unwrap().median, 3.0);
+        let unclear = r#"workload = "mix"
+            lock = "usync"
+            metric = "roles.*.longest_wait""#;
+        assert!(pick(unclear, &rows).unwrap_err().contains("nothing says which"));
+    }
+
+    #[test]
+    fn paths_reach_params_percentiles_and_optional_figures() {
+        let mut rows = [row("std", 500.0, 3.0)];
+        let at = |metric: &str, rows: &[Row]| {
+            pick(&format!("workload = \"mix\"\nlock = \"std\"\nmetric = \"{metric}\""), rows)
+                .map(|figure| figure.median)
+        };
+        assert_eq!(at("params.readers", &rows), Ok(3.0));
+        assert_eq!(at("roles.writer.hold.p50", &rows), Ok(400.0));
+        assert_eq!(at("roles.writer.longest_bypass", &rows), Ok(3.0));
+        rows[0].roles.get_mut("writer").unwrap().longest_bypass = None;
+        let error = at("roles.writer.longest_bypass", &rows).unwrap_err();
+        assert!(error.contains("no roles.writer.longest_bypass"), "{error}");
+        assert!(at("roles.writer.hold.p51", &rows).is_err());
+        assert!(at("roles.driver.ops_per_s", &rows).is_err());
+    }
+
+    #[test]
+    fn several_fitting_rows_are_no_answer() {
+        let rows = [row("std", 500.0, 1.0), row("std", 500.0, 2.0)];
+        let error = pick("workload = \"mix\"\nlock = \"std\"\nmetric = \"total_ops_per_s\"", &rows)
+            .unwrap_err();
+        assert!(error.contains("several rows"), "{error}");
+    }
+
+    #[test]
+    fn a_ratio_to_zero_is_infinite_and_of_zeros_is_none() {
+        let zero = exactly(0.0);
+        assert_eq!(ratio(exactly(5.0), zero).unwrap().low, f64::INFINITY);
+        assert!(ratio(zero, zero).is_err());
+        assert_eq!(ratio(zero, exactly(5.0)).unwrap().high, 0.0);
+    }
+
+    #[test]
+    fn figures_are_written_in_the_unit_of_their_metric() {
+        assert_eq!(format_figure("roles.writer.bytes_per_s", false, 397e6), "397 MB/s");
+        assert_eq!(format_figure("roles.writer.latency.mean", false, 23e3), "23.0µs");
+        assert_eq!(format_figure("roles.writer.ops_per_s", false, 57_800.0), "57.8k/s");
+        assert_eq!(format_figure("roles.writer.ops_per_s", true, 0.5), "0.50");
+    }
+}

@@ -1,0 +1,312 @@
+//! The commands: what they take, what they print, how they fail.
+//!
+//! Exit codes: 0 done (whatever the verdicts), 1 a run or a file failed, 2 wrong usage, 130
+//! stopped by Ctrl-C.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use fairlock_lab::machine::{self, Machine};
+use fairlock_lab::report::recording::{Header, Recording, Writer};
+use fairlock_lab::report::{self, terminal};
+use fairlock_lab::study::{self, Batch, Effort, Study};
+use fairlock_lab::{grid, locks, units, world};
+
+use crate::bench::{Bench, at_least_one};
+use crate::{progress, runner};
+
+/// Where studies leave their report where nothing else is said.
+const DEFAULT_OUT: &str = "fairlock-report";
+
+/// Shows what a lock policy does to a workload, on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "fairlock", version, after_help = "Example:\n  fairlock study --quick")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run studies: published numbers beside yours, with a verdict on every claim
+    #[command(after_help = "Example:\n  \
+        fairlock study                      every study, about 5 minutes\n  \
+        fairlock study s0 --dir /mnt/nvme   the files on a drive of your choice\n  \
+        fairlock study --quick              every study, under a minute")]
+    Study(StudyArgs),
+    /// Compare locks on one workload with parameters of your choice
+    #[command(
+        subcommand,
+        after_help = "Example:\n  fairlock bench mix --lock timefair,std --threads 2,8,32"
+    )]
+    Bench(Bench),
+    /// Turn recorded rows into a page again
+    #[command(
+        after_help = "Example:\n  fairlock report fairlock-report/rows.jsonl --out page.html"
+    )]
+    Report(ReportArgs),
+    /// List the locks, workloads and studies
+    #[command(after_help = "Example:\n  fairlock list")]
+    List,
+}
+
+#[derive(Debug, Args)]
+struct StudyArgs {
+    /// Studies to run; all of them if none is named (see `fairlock list`)
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Fewer locks and points, shorter repetitions: under a minute for all studies
+    #[arg(long)]
+    quick: bool,
+    /// Directory for scratch files of direct I/O; the report's directory if not given
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Directory for the report and its rows
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
+    out: PathBuf,
+    /// Repetitions of every cell, instead of the study's
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    repetitions: Option<u32>,
+    /// Seconds of every repetition, instead of the study's
+    #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
+    seconds: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// Rows that `fairlock study` or `fairlock bench --out` wrote
+    #[arg(value_name = "FILE.jsonl")]
+    file: PathBuf,
+    /// The page; beside the rows if not given
+    #[arg(long, value_name = "FILE.html")]
+    out: Option<PathBuf>,
+}
+
+/// Why a command ended without success; the message is one line.
+enum Failure {
+    Usage(String),
+    Run(String),
+    Cancelled,
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match cli.command {
+        Command::Study(args) => run_studies(&args),
+        Command::Bench(bench) => run_bench(&bench),
+        Command::Report(args) => write_report(&args),
+        Command::List => {
+            list();
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Run(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Cancelled) => ExitCode::from(130),
+    }
+}
+
+/// Prints help as it is, and an error as one line with the valid choices.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_text = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if is_text {
+        // Nothing is left to do if the terminal is gone.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    eprintln!("{}", said.collect::<Vec<_>>().join(" "));
+    ExitCode::from(2)
+}
+
+/// The reason that direct I/O cannot run in `dir`, if it cannot.
+fn direct_io_trouble(batches: &[Batch], dir: &Path) -> Option<String> {
+    if !batches.iter().any(|batch| grid::needs_direct_io(&batch.workload)) {
+        return None;
+    }
+    let reason = machine::probe_direct_io(dir).err()?;
+    let filesystem = machine::filesystem_of(dir);
+    Some(format!(
+        "{} ({}) does not take O_DIRECT writes: {reason}; choose a directory on ext4 or xfs with --dir",
+        dir.display(),
+        if filesystem.is_empty() { "unknown file system" } else { &filesystem }
+    ))
+}
+
+fn check_writable(option: &str, dir: &Path) -> Result<(), Failure> {
+    machine::probe_writable(dir).map_err(|reason| {
+        Failure::Usage(format!(
+            "cannot write in {} ({reason}); choose a writable directory with {option}",
+            dir.display()
+        ))
+    })
+}
+
+fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
+    let all = study::names();
+    let names: Vec<&str> =
+        if args.names.is_empty() { all } else { args.names.iter().map(String::as_str).collect() };
+    let mut studies: Vec<Study> = Vec::new();
+    for name in names {
+        let found = study::find(name).map_err(|error| Failure::Usage(error.to_string()))?;
+        if !studies.iter().any(|study| study.name == found.name) {
+            studies.push(found);
+        }
+    }
+    let effort = Effort { quick: args.quick, repetitions: args.repetitions, seconds: args.seconds };
+    let batches: Vec<Batch> = studies.iter().flat_map(|study| study.batches(effort)).collect();
+
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot create {} ({error}); choose a writable directory with --out",
+            args.out.display()
+        ))
+    })?;
+    check_writable("--out", &args.out)?;
+    let dir = args.dir.as_deref().unwrap_or(&args.out);
+    check_writable("--dir", dir)?;
+    let trouble = direct_io_trouble(&batches, dir);
+    if let (Some(trouble), Some(_)) = (&trouble, &args.dir) {
+        return Err(Failure::Usage(trouble.clone()));
+    }
+
+    let rows_path = args.out.join("rows.jsonl");
+    let page_path = args.out.join("report.html");
+    let cells: usize = batches.iter().map(|batch| batch.cells.len()).sum();
+    let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
+    eprintln!(
+        "{}: {cells} cells, about {}; scratch files in {}, results in {}",
+        studies.iter().map(|study| study.name.as_str()).collect::<Vec<_>>().join(", "),
+        units::format_minutes(estimate_s),
+        dir.display(),
+        args.out.display()
+    );
+
+    let header = Header::now(
+        studies.iter().map(|study| study.name.clone()).collect(),
+        args.quick,
+        Machine::here(Some(dir)),
+    );
+    eprintln!("{}", terminal::machine(&header));
+    let mut writer = Writer::create(&rows_path, &header).map_err(|error| {
+        Failure::Usage(format!("cannot write {}: {error}", rows_path.display()))
+    })?;
+    progress::handle_interrupts();
+    let mut recording = Recording::new(header);
+    let outcome = runner::run(&batches, dir, trouble.as_deref(), &mut recording, Some(&mut writer));
+
+    print!("{}", terminal::tables(&recording.rows));
+    for study in &studies {
+        print!("{}", terminal::study(study, &report::verdicts(study, &recording)));
+    }
+    print!("\n{}", terminal::missing(&recording));
+    write_page(&page_path, &recording)?;
+    println!("page: {}\nrows: {}", page_path.display(), rows_path.display());
+    conclude(&recording, &outcome.failures)
+}
+
+fn run_bench(bench: &Bench) -> Result<(), Failure> {
+    let common = bench.common();
+    let batches = bench.batches(world::pause_ns()).map_err(Failure::Usage)?;
+    let uses_files = batches.iter().any(|batch| grid::needs_direct_io(&batch.workload));
+    if uses_files {
+        check_writable("--dir", &common.dir)?;
+        if let Some(trouble) = direct_io_trouble(&batches, &common.dir) {
+            return Err(Failure::Usage(trouble));
+        }
+    }
+    let header =
+        Header::now(Vec::new(), false, Machine::here(uses_files.then_some(common.dir.as_path())));
+    let mut writer = match &common.out {
+        None => None,
+        Some(path) => Some(Writer::create(path, &header).map_err(|error| {
+            Failure::Usage(format!(
+                "cannot write {} ({error}); choose a file in a writable directory with --out",
+                path.display()
+            ))
+        })?),
+    };
+    let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
+    eprintln!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s));
+    progress::handle_interrupts();
+    let mut recording = Recording::new(header);
+    let outcome = runner::run(&batches, &common.dir, None, &mut recording, writer.as_mut());
+    print!("{}{}", terminal::tables(&recording.rows), terminal::missing(&recording));
+    if let Some(path) = &common.out {
+        println!("rows: {0}; for a page: fairlock report {0}", path.display());
+    }
+    conclude(&recording, &outcome.failures)
+}
+
+fn conclude(recording: &Recording, failures: &[String]) -> Result<(), Failure> {
+    if recording.cancelled {
+        return Err(Failure::Cancelled);
+    }
+    match failures {
+        [] => Ok(()),
+        failures => Err(Failure::Run(failures.join("; "))),
+    }
+}
+
+fn write_page(path: &Path, recording: &Recording) -> Result<(), Failure> {
+    std::fs::write(path, report::page(recording)).map_err(|error| {
+        Failure::Run(format!(
+            "cannot write {} ({error}); choose a writable place with --out",
+            path.display()
+        ))
+    })
+}
+
+fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    let recording = Recording::read(&args.file).map_err(Failure::Run)?;
+    for name in &recording.header.studies {
+        let study = study::find(name).map_err(|error| Failure::Run(error.to_string()))?;
+        print!("{}", terminal::study(&study, &report::verdicts(&study, &recording)));
+    }
+    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    write_page(&out, &recording)?;
+    println!("\n{} rows, page: {}", recording.rows.len(), out.display());
+    Ok(())
+}
+
+fn list() {
+    println!("Locks");
+    for lock in locks::registry() {
+        if locks::names().contains(&lock.name) {
+            println!("  {:<16} {}", lock.name, lock.about);
+        }
+    }
+    println!("\nWorkloads");
+    for (name, about) in grid::WORKLOADS {
+        println!("  {name:<16} {about}");
+    }
+    println!("\nStudies");
+    for name in study::names() {
+        match study::find(name) {
+            Ok(study) => println!("  {name:<16} {}", study.title),
+            Err(error) => println!("  {name:<16} {error}"),
+        }
+    }
+}

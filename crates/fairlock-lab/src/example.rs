@@ -1,0 +1,79 @@
+//! Made-up rows: what documentation and tests render when nothing is to be measured.
+//!
+//! The numbers are a smooth function of the lock's name and the parameters, so a page made of
+//! them looks like a page, and nothing more.
+
+use std::collections::BTreeMap;
+
+use crate::row::{Estimate, Latency, RoleStats, Row};
+
+/// An estimate with an interval of ±3 %.
+pub fn estimate(median: f64) -> Estimate {
+    Estimate { median, low: median * 0.97, high: median * 1.03 }
+}
+
+/// A distribution around `p50` ns.
+pub fn latency(p50: u64) -> Latency {
+    Latency { count: 10_000, mean: p50 as f64 * 1.2, p50, p99: p50 * 8, max: p50 * 60 }
+}
+
+/// What `threads` threads of one role did at `ops_per_s` altogether.
+pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
+    let each = ops_per_s / f64::from(threads.max(1));
+    let wait = (2e8 / each.max(1.0)) as u64;
+    RoleStats {
+        threads,
+        ops_per_s: estimate(ops_per_s),
+        bytes_per_s: None,
+        thread_min: each * 0.9,
+        thread_mean: each,
+        thread_max: each * 1.1,
+        jain: Estimate { median: 0.98, low: 0.97, high: 0.99 },
+        wait: latency(wait),
+        hold: latency(400),
+        latency: latency(wait + 400),
+        longest_bypass: Some(3),
+        longest_wait: estimate(wait as f64 * 60.0),
+    }
+}
+
+/// A row with the roles that `params` names: `readers` and `writers`, or `threads` of which each does both.
+pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
+    let params: BTreeMap<String, f64> =
+        params.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let of = |name: &str| params.get(name).copied().unwrap_or(0.0);
+    let mixed = params.contains_key("read_percent");
+    let (readers, writers) =
+        if mixed { (of("threads"), of("threads")) } else { (of("readers"), of("writers")) };
+    let threads = if mixed { of("threads") } else { readers + writers };
+    let character = f64::from(lock.bytes().map(u32::from).sum::<u32>() % 17) + 4.0;
+    let total = 4e5 * character / (1.0 + threads.max(1.0).log2());
+    let mut roles = BTreeMap::new();
+    for (role_name, count) in [("reader", readers), ("writer", writers)] {
+        if count > 0.0 {
+            let mut stats = role(count as u32, total * count / threads);
+            let bytes = match role_name {
+                "reader" => params.get("read_bytes"),
+                _ => params.get("write_bytes"),
+            };
+            if workload.starts_with("dio") && workload != "dio-sleep" {
+                stats.bytes_per_s =
+                    bytes.map(|bytes| estimate(stats.ops_per_s.median * bytes / 100.0));
+            }
+            roles.insert(role_name.to_owned(), stats);
+        }
+    }
+    Row {
+        workload: workload.to_owned(),
+        lock: lock.to_owned(),
+        machine: "here".to_owned(),
+        params,
+        repetitions: 3,
+        seconds: 0.3,
+        total_ops_per_s: estimate(total),
+        roles,
+        voluntary_switches_per_s: total / 20.0,
+        involuntary_switches_per_s: total / 900.0,
+        events: BTreeMap::new(),
+    }
+}

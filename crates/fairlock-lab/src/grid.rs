@@ -1,0 +1,353 @@
+//! Workloads and their parameters by name: the vocabulary that study files, the command
+//! line and rows share, and its translation into what the engine runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::plan::Workload;
+use crate::row::Row;
+use crate::units;
+use crate::workloads::dio::{DioForm, DioParams};
+use crate::workloads::mix::{Length, MixParams, Roles};
+
+/// Parameters by name; times in ns, sizes in bytes, work in pauses.
+pub type Params = BTreeMap<String, f64>;
+
+/// Every workload with one line about it.
+pub const WORKLOADS: [(&str, &str); 4] = [
+    (
+        "mix",
+        "readers and writers (or threads that do both) on one lock, short sections, short thinking",
+    ),
+    (
+        "dio-kernel",
+        "O_DIRECT appends beside O_DIRECT tail reads of one file, under the kernel's own inode lock",
+    ),
+    ("dio-lock", "the same I/O as overwrites of a preallocated file, under a lock of yours"),
+    ("dio-sleep", "the same shape without a device: holders sleep for the length of an I/O"),
+];
+
+/// Parameters a workload takes, by name.
+const MIX_PARAMETERS: [&str; 10] = [
+    "readers",
+    "writers",
+    "threads",
+    "read_percent",
+    "section_pauses",
+    "read_section_pauses",
+    "write_section_pauses",
+    "think_pauses",
+    "read_think_pauses",
+    "write_think_pauses",
+];
+const DIO_PARAMETERS: [&str; 5] =
+    ["readers", "writers", "read_bytes", "read_hold_ns", "write_hold_ns"];
+
+/// Pauses inside and outside the lock where nothing else is said.
+const DEFAULT_PAUSES: u32 = 10;
+
+/// Whether the workload does real O_DIRECT I/O, which not every file system offers.
+pub fn needs_direct_io(workload: &str) -> bool {
+    matches!(workload, "dio-kernel" | "dio-lock")
+}
+
+/// Whether `name` is a workload.
+pub fn is_workload(name: &str) -> bool {
+    WORKLOADS.iter().any(|(known, _)| *known == name)
+}
+
+/// The names of all workloads, for messages.
+pub fn workload_names() -> String {
+    WORKLOADS.map(|(name, _)| name).join(", ")
+}
+
+/// What the engine runs for a workload's name and parameters.
+///
+/// # Errors
+/// An unknown workload or parameter, and a grid point without threads, with the valid choices.
+pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, String> {
+    if !is_workload(name) {
+        return Err(format!(
+            "unknown workload \"{name}\"; the workloads are: {}",
+            workload_names()
+        ));
+    }
+    let known: &[&str] = if name == "mix" { &MIX_PARAMETERS } else { &DIO_PARAMETERS };
+    if let Some(unknown) = params.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(format!(
+            "unknown parameter \"{unknown}\" of {name}; the parameters are: {}",
+            known.join(", ")
+        ));
+    }
+    let whole = |key: &str, otherwise: u64| -> Result<u64, String> {
+        match params.get(key) {
+            None => Ok(otherwise),
+            Some(&value) if value.fract() == 0.0 && (0.0..=1e15).contains(&value) => {
+                Ok(value as u64)
+            }
+            Some(value) => Err(format!("{key} = {value} is no whole number from 0 up")),
+        }
+    };
+    let count = |key: &str, otherwise: u32| -> Result<u32, String> {
+        let value = whole(key, otherwise.into())?;
+        u32::try_from(value).map_err(|_| format!("{key} = {value} is more than {}", u32::MAX))
+    };
+    let readers = count("readers", 0)?;
+    let writers = count("writers", 0)?;
+    let no_threads = || format!("{name} with zero threads; give at least one reader or writer");
+    if name == "mix" {
+        let (roles, threads) = match params.get("read_percent") {
+            Some(&read_percent) => {
+                let threads = count("threads", 0)?;
+                let roles = Roles::Mixed { threads, read_percent };
+                (roles, u64::from(threads))
+            }
+            None => {
+                (Roles::Dedicated { readers, writers }, u64::from(readers) + u64::from(writers))
+            }
+        };
+        if threads == 0 {
+            return Err(no_threads());
+        }
+        let section = count("section_pauses", DEFAULT_PAUSES)?;
+        let think = count("think_pauses", DEFAULT_PAUSES)?;
+        return Ok(Workload::Mix(MixParams {
+            roles,
+            read_section: Length::Pauses(count("read_section_pauses", section)?),
+            write_section: Length::Pauses(count("write_section_pauses", section)?),
+            read_think: Length::Pauses(count("read_think_pauses", think)?),
+            write_think: Length::Pauses(count("write_think_pauses", think)?),
+            ..MixParams::default()
+        }));
+    }
+    if readers == 0 && writers == 0 {
+        return Err(no_threads());
+    }
+    let default = DioParams::default();
+    Ok(Workload::Dio(DioParams {
+        form: match name {
+            "dio-kernel" => DioForm::Kernel,
+            "dio-lock" => DioForm::Lock,
+            _ => DioForm::Sleep,
+        },
+        readers,
+        writers,
+        read_bytes: count("read_bytes", default.read_bytes)?,
+        read_hold_ns: whole("read_hold_ns", default.read_hold_ns)?,
+        write_hold_ns: whole("write_hold_ns", default.write_hold_ns)?,
+        directory: dir.to_owned(),
+        ..default
+    }))
+}
+
+/// The threads of what the engine runs, in words.
+pub fn describe_workload(workload: &Workload) -> String {
+    let counts = |list: &[(&str, u32)]| {
+        let named = list.iter().map(|(name, count)| ((*name).to_owned(), f64::from(*count)));
+        describe_threads(&named.collect())
+    };
+    match workload {
+        Workload::Mix(mix) => match mix.roles {
+            Roles::Mixed { threads, .. } => counts(&[("threads", threads)]),
+            Roles::Dedicated { readers, writers } => {
+                counts(&[("readers", readers), ("writers", writers)])
+            }
+        },
+        Workload::Dio(dio) => counts(&[("readers", dio.readers), ("writers", dio.writers)]),
+    }
+}
+
+/// A parameter of a row. Thread counts follow from the roles where the row does not list them.
+pub fn param(row: &Row, name: &str) -> Option<f64> {
+    let threads = |role: &str| row.roles.get(role).map_or(0, |role| role.threads);
+    row.params.get(name).copied().or_else(|| match name {
+        "threads" => Some(f64::from(threads("reader") + threads("writer"))),
+        // Threads that do both have no side of their own.
+        "readers" | "writers" if row.params.contains_key("read_percent") => None,
+        "readers" => Some(f64::from(threads("reader"))),
+        "writers" => Some(f64::from(threads("writer"))),
+        _ => None,
+    })
+}
+
+/// Whether the row is of this workload and lock and has all these parameters.
+pub fn matches(row: &Row, workload: &str, lock: &str, params: &Params) -> bool {
+    row.workload == workload && row.lock == lock && has_params(row, params)
+}
+
+/// Whether the row has all these parameters, as far as they make a difference to it.
+pub fn has_params(row: &Row, params: &Params) -> bool {
+    params.iter().all(|(name, value)| {
+        is_idle(name, |role| param(row, role)) || param(row, name) == Some(*value)
+    })
+}
+
+/// Whether a parameter makes no difference because no thread would use it: the size of a read
+/// where nobody reads. `count` gives the threads of a role, if it is known.
+pub fn is_idle(name: &str, count: impl Fn(&str) -> Option<f64>) -> bool {
+    name != "read_percent"
+        && (name.starts_with("read_") && count("readers") == Some(0.0)
+            || name.starts_with("write_") && count("writers") == Some(0.0))
+}
+
+/// The threads of a row in words: `1 writer + 2 readers`.
+pub fn describe_threads(params: &Params) -> String {
+    let parts: Vec<String> = [("readers", "reader"), ("writers", "writer")]
+        .into_iter()
+        .filter_map(|(key, singular)| match params.get(key).copied() {
+            None | Some(0.0) => None,
+            Some(1.0) => Some(format!("1 {singular}")),
+            Some(count) => Some(format!("{} {singular}s", units::trimmed(count))),
+        })
+        .collect();
+    match params.get("threads") {
+        Some(threads) if parts.is_empty() => format!("{} threads", units::trimmed(*threads)),
+        _ => parts.join(" + "),
+    }
+}
+
+/// One parameter in words: `reads of 64 KiB`.
+pub fn describe_param(name: &str, value: f64) -> Option<String> {
+    Some(match name {
+        "read_percent" => format!("{} % reads", units::trimmed(value)),
+        "section_pauses" => format!("section {} pauses", units::trimmed(value)),
+        "read_section_pauses" => format!("read section {} pauses", units::trimmed(value)),
+        "write_section_pauses" => format!("write section {} pauses", units::trimmed(value)),
+        "think_pauses" => format!("think {} pauses", units::trimmed(value)),
+        "read_think_pauses" => format!("think {} pauses after a read", units::trimmed(value)),
+        "write_think_pauses" => format!("think {} pauses after a write", units::trimmed(value)),
+        "read_bytes" => format!("reads of {}", units::format_bytes(value)),
+        "write_bytes" => format!("writes of {}", units::format_bytes(value)),
+        "read_hold_ns" => format!("read hold {}", units::format_ns(value)),
+        "write_hold_ns" => format!("write hold {}", units::format_ns(value)),
+        _ => return None,
+    })
+}
+
+/// Parameters in words, threads first: the title of a group of rows.
+pub fn describe(workload: &str, params: &Params) -> String {
+    let mut parts = vec![describe_threads(params)];
+    let mut shown = params.clone();
+    // One word for both roles where both do the same.
+    for what in ["section", "think"] {
+        let sides = ["read", "write"].map(|side| format!("{side}_{what}_pauses"));
+        if let [Some(read), Some(write)] = sides.each_ref().map(|side| params.get(side))
+            && read == write
+        {
+            shown.insert(format!("{what}_pauses"), *read);
+            shown.retain(|name, _| !sides.contains(name));
+        }
+    }
+    for (name, value) in &shown {
+        // Say only what this row could depend on.
+        let idle = is_idle(name, |role| params.get(role).copied())
+            || (name.ends_with("hold_ns") && workload != "dio-sleep")
+            || (name.ends_with("bytes") && workload == "dio-sleep");
+        if !idle && let Some(words) = describe_param(name, *value) {
+            parts.push(words);
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
+}
+
+/// A number, or text with a unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantity(
+    /// In the parameter's own unit.
+    pub f64,
+);
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(f64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Number(number) => Ok(Quantity(number)),
+            Written::Text(text) => {
+                units::parse_quantity(&text).map(Quantity).map_err(serde::de::Error::custom)
+            }
+        }
+    }
+}
+
+/// Reads a table of parameters whose values may carry units.
+pub(crate) fn params_with_units<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Params, D::Error> {
+    let written = BTreeMap::<String, Quantity>::deserialize(deserializer)?;
+    Ok(written.into_iter().map(|(name, Quantity(value))| (name, value)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(list: &[(&str, f64)]) -> Params {
+        list.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect()
+    }
+
+    #[test]
+    fn an_unknown_workload_or_parameter_is_refused_with_the_valid_ones() {
+        let dir = Path::new(".");
+        let error = workload("mux", &Params::new(), dir).unwrap_err();
+        assert!(error.contains("\"mux\"") && error.contains("dio-sleep"), "{error}");
+        let error = workload("mix", &params(&[("reader", 1.0)]), dir).unwrap_err();
+        assert!(error.contains("\"reader\"") && error.contains("think_pauses"), "{error}");
+        let error = workload("mix", &Params::new(), dir).unwrap_err();
+        assert!(error.contains("zero threads"), "{error}");
+        let error = workload("mix", &params(&[("readers", 1.5)]), dir).unwrap_err();
+        assert!(error.contains("readers = 1.5"), "{error}");
+    }
+
+    #[test]
+    fn thread_counts_follow_from_the_roles_where_a_row_lists_none() {
+        let mut row = crate::example::row("mix", "std", &[("readers", 4.0), ("writers", 2.0)]);
+        row.params.clear();
+        assert_eq!(param(&row, "threads"), Some(6.0));
+        assert!(matches(&row, "mix", "std", &params(&[("readers", 4.0), ("writers", 2.0)])));
+        assert!(!matches(&row, "mix", "std", &params(&[("readers", 2.0)])));
+    }
+
+    #[test]
+    fn equal_lengths_of_both_roles_are_said_once() {
+        let words = |write: f64| {
+            let list = [("read_section_pauses", 10.0), ("write_section_pauses", write)];
+            let threads = [("threads", 8.0), ("read_percent", 99.0)];
+            describe("mix", &params(&[&list[..], &threads[..]].concat()))
+        };
+        assert_eq!(words(10.0), "8 threads · 99 % reads · section 10 pauses");
+        assert!(words(20.0).contains("write section 20 pauses"));
+    }
+
+    #[test]
+    fn the_size_of_reads_makes_no_difference_where_nobody_reads() {
+        let row = |readers: f64| {
+            let list = [("readers", readers), ("writers", 1.0), ("read_bytes", 4096.0)];
+            crate::example::row("dio-lock", "std", &list)
+        };
+        let wanted = params(&[("read_bytes", 65536.0)]);
+        assert!(has_params(&row(0.0), &wanted));
+        assert!(!has_params(&row(1.0), &wanted));
+    }
+
+    #[test]
+    fn a_group_is_described_by_what_it_depends_on() {
+        let words = describe(
+            "dio-kernel",
+            &params(&[
+                ("readers", 0.0),
+                ("writers", 1.0),
+                ("read_bytes", 65536.0),
+                ("write_bytes", 4096.0),
+            ]),
+        );
+        assert_eq!(words, "1 writer · writes of 4 KiB");
+    }
+}

@@ -1,0 +1,176 @@
+//! What a reader of numbers must know about where they were measured, and whether a directory
+//! can take the I/O that is to be measured.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine a recording was made on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model name of the first CPU.
+    pub cpu: String,
+    /// CPUs this process may run on.
+    pub cpus: u32,
+    /// Operating system and kernel release.
+    pub kernel: String,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The compiler that built the lab.
+    pub rustc: String,
+    /// Fairlock's version.
+    pub fairlock: String,
+    /// File system of the directory with the scratch files; empty where no file is used.
+    pub filesystem: String,
+    /// One spin-loop hint, ns.
+    pub pause_ns: f64,
+}
+
+impl Machine {
+    /// Describes this machine; `dir` is where the scratch files go.
+    pub fn here(dir: Option<&Path>) -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, key: &str| -> Option<String> {
+            let line = text.lines().find(|line| line.starts_with(key))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let cpu = field(&read("/proc/cpuinfo"), "model name")
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+            .unwrap_or(0);
+        Machine {
+            cpu,
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            memory_bytes: memory_kib * 1024,
+            rustc: env!("FAIRLOCK_RUSTC").to_owned(),
+            fairlock: env!("CARGO_PKG_VERSION").to_owned(),
+            filesystem: dir.map(filesystem_of).unwrap_or_default(),
+            pause_ns: crate::world::pause_ns(),
+        }
+    }
+}
+
+/// The type of the file system that holds `dir`, from the mount table.
+pub fn filesystem_of(dir: &Path) -> String {
+    let Ok(dir) = dir.canonicalize() else {
+        return String::new();
+    };
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (_, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            dir.starts_with(point).then_some((point.len(), kind))
+        })
+        // The deepest mount point wins; of two on one point the later one covers the earlier.
+        .max_by_key(|(depth, _)| *depth)
+        .map(|(_, kind)| kind.to_owned())
+        .unwrap_or_default()
+}
+
+/// A file that is removed when this goes out of scope.
+struct Scratch<'a>(&'a Path);
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.0);
+    }
+}
+
+/// Whether files can be created in `dir`.
+///
+/// # Errors
+/// The reason in words.
+pub fn probe_writable(dir: &Path) -> Result<(), String> {
+    let path = dir.join(format!(".fairlock-probe-{}", std::process::id()));
+    let _scratch = Scratch(&path);
+    fs::write(&path, b"").map_err(|error| error.to_string())
+}
+
+/// Whether an O_DIRECT write works in `dir`.
+///
+/// # Errors
+/// The reason in words.
+pub fn probe_direct_io(dir: &Path) -> Result<(), String> {
+    const BLOCK: usize = 4096;
+    #[repr(align(4096))]
+    struct Aligned([u8; BLOCK]);
+
+    let path = dir.join(format!(".fairlock-probe-direct-{}", std::process::id()));
+    let _scratch = Scratch(&path);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)
+        .map_err(|error| error.to_string())?;
+    let block = Box::new(Aligned([0; BLOCK]));
+    // SAFETY: the pointer and the length describe `block`, which lives across the call, and the
+    // descriptor is that of the open file.
+    let written = unsafe { libc::pwrite(file.as_raw_fd(), block.0.as_ptr().cast(), BLOCK, 0) };
+    match written {
+        written if written == BLOCK as isize => Ok(()),
+        written if written < 0 => Err(io::Error::last_os_error().to_string()),
+        written => Err(format!("only {written} of {BLOCK} bytes were written")),
+    }
+}
+
+/// The date and time in UTC as `2026-11-05 12:34:56 UTC`.
+pub fn date() -> String {
+    let mut seconds: libc::time_t = 0;
+    // SAFETY: `time` writes one time_t to a valid pointer.
+    unsafe { libc::time(&raw mut seconds) };
+    // SAFETY: an all-zero tm is a valid value (its pointer field may be null).
+    let mut fields: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call.
+    unsafe { libc::gmtime_r(&raw const seconds, &raw mut fields) };
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC",
+        fields.tm_year + 1900,
+        fields.tm_mon + 1,
+        fields.tm_mday,
+        fields.tm_hour,
+        fields.tm_min,
+        fields.tm_sec
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_kernel_a_cpu_and_a_pause() {
+        let machine = Machine::here(Some(Path::new(".")));
+        assert!(machine.cpus >= 1);
+        assert!(machine.kernel.len() > "Linux ".len());
+        assert!(machine.pause_ns > 0.0);
+        assert!(!machine.filesystem.is_empty());
+        assert!(machine.rustc.starts_with("rustc"));
+    }
+
+    #[test]
+    fn probes_leave_nothing_behind_and_name_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        probe_writable(dir.path()).unwrap();
+        let _either_way = probe_direct_io(dir.path());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let missing = dir.path().join("missing");
+        assert!(probe_writable(&missing).unwrap_err().contains("No such file"));
+        assert!(probe_direct_io(&missing).unwrap_err().contains("No such file"));
+    }
+
+    #[test]
+    fn the_date_reads_like_a_date() {
+        let date = date();
+        assert!(date.starts_with("20") && date.ends_with(" UTC") && date.len() == 23, "{date}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Follows a run: a bar on the terminal, rows into the file, and Ctrl-C.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use fairlock_lab::grid;
+use fairlock_lab::plan::{Observer, Step};
+use fairlock_lab::report::recording::Writer;
+use fairlock_lab::row::Row;
+use fairlock_lab::workloads::dio::remove_scratch_files;
+
+/// Set by the first Ctrl-C; read between repetitions.
+static CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Ctrl-C was pressed.
+pub fn cancelled() -> bool {
+    // Relaxed: nothing else is published with the flag.
+    CANCELLED.load(Ordering::Relaxed)
+}
+
+/// Installs the Ctrl-C handler: the first press stops the run after the current repetition, the
+/// second ends the program at once.
+pub fn handle_interrupts() {
+    let installed = ctrlc::set_handler(|| {
+        if CANCELLED.swap(true, Ordering::Relaxed) {
+            remove_scratch_files();
+            std::process::exit(130);
+        }
+        eprintln!(
+            "\nstopping after this repetition; finished rows are kept (again to stop at once)"
+        );
+    });
+    if let Err(error) = installed {
+        eprintln!("warning: Ctrl-C will lose the report: {error}");
+    }
+}
+
+/// Watches a run of known length.
+pub struct Progress<'a> {
+    bar: ProgressBar,
+    writer: Option<&'a mut Writer>,
+    /// The rows so far.
+    pub rows: Vec<Row>,
+    /// The first failure to write a row, if any.
+    pub write_error: Option<String>,
+}
+
+impl<'a> Progress<'a> {
+    /// A bar over `measured_s` seconds of measuring, hidden where stderr is no terminal.
+    pub fn new(measured_s: f64, writer: Option<&'a mut Writer>) -> Self {
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        // The length is milliseconds to measure, so that long cells count for more.
+        let bar = ProgressBar::with_draw_target(Some((measured_s * 1e3) as u64), target);
+        let style =
+            ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta:>4} left  {wide_msg}")
+                .expect("the template is well-formed");
+        bar.set_style(style);
+        Progress { bar, writer, rows: Vec::new(), write_error: None }
+    }
+
+    /// Says something above the bar.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    /// The file that rows go to.
+    pub fn writer(&mut self) -> Option<&mut Writer> {
+        self.writer.as_deref_mut()
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn remember(&mut self, result: std::io::Result<()>) {
+        if let Err(error) = result {
+            self.write_error.get_or_insert_with(|| error.to_string());
+        }
+    }
+}
+
+impl Observer for Progress<'_> {
+    fn started(&mut self, step: &Step<'_>) {
+        let cell = step.cell;
+        self.bar.set_message(format!(
+            "{} · {} · {} · {} of {}",
+            cell.workload.name(),
+            cell.lock,
+            grid::describe_workload(&cell.workload),
+            step.repetition + 1,
+            cell.repetitions
+        ));
+    }
+
+    fn finished(&mut self, step: &Step<'_>) {
+        self.bar.inc((step.cell.seconds * 1e3) as u64);
+    }
+
+    fn row(&mut self, row: &Row) {
+        self.rows.push(row.clone());
+        if let Some(writer) = self.writer.as_deref_mut() {
+            let result = writer.row(row);
+            self.remember(result);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        cancelled()
+    }
+}

@@ -1,0 +1,430 @@
+//! The page: one HTML file without anything to load, readable in light and in dark.
+
+use std::fmt::Write as _;
+
+use super::recording::Recording;
+use super::terminal::{groups, percentiles, sign};
+use super::{plot, terminal, verdicts};
+use crate::claim::{self, Evidence, Names, Status, Verdict};
+use crate::grid;
+use crate::row::Row;
+use crate::study::{self, Plot, PlotKind, Study};
+use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Text for a place between tags or in a quoted attribute.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn status_class(status: Status) -> &'static str {
+    match status {
+        Status::Met => "met",
+        Status::NotMet => "unmet",
+        Status::Inconclusive => "unclear",
+        Status::NotMeasured => "missing",
+    }
+}
+
+/// The whole page.
+pub fn page(recording: &Recording) -> String {
+    let studies: Vec<Study> =
+        recording.header.studies.iter().filter_map(|name| study::find(name).ok()).collect();
+    let judged: Vec<(&Study, Vec<Verdict>)> =
+        studies.iter().map(|study| (study, verdicts(study, recording))).collect();
+    let mut html = String::new();
+    let title = if studies.is_empty() { "Fairlock bench" } else { "Fairlock studies" };
+    let _ = write!(
+        html,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><h1>{title}</h1>\n<p class=\"machine\">{} · {}</p>\n",
+        escape(&recording.header.date),
+        escape(&terminal::machine(&recording.header))
+    );
+    for line in terminal::missing(recording).lines() {
+        let _ = writeln!(html, "<p class=\"note\">{}</p>", escape(line));
+    }
+    if recording.header.quick {
+        html.push_str("<p class=\"note\">A quick run: fewer locks and points, shorter repetitions, wider intervals.</p>\n");
+    }
+    html.push_str("</header>\n<main>\n");
+    if !judged.is_empty() {
+        summary(&mut html, &judged);
+    }
+    for (study, verdicts) in &judged {
+        study_section(&mut html, study, verdicts, recording);
+    }
+    let rest: Vec<Row> = recording
+        .rows
+        .iter()
+        .filter(|row| !studies.iter().any(|study| study.uses(&row.workload)))
+        .cloned()
+        .collect();
+    if !rest.is_empty() {
+        html.push_str("<section>\n<h2>Results</h2>\n<div class=\"plots\">\n");
+        for plot in default_plots(&rest) {
+            figure(&mut html, &plot, &rest);
+        }
+        html.push_str("</div>\n");
+        result_tables(&mut html, &rest, true);
+        html.push_str("</section>\n");
+    }
+    html.push_str("</main>\n<footer>Intervals are 95 % bootstrap intervals of the median over interleaved \
+         repetitions. Published numbers come from other machines: compare shapes and ratios.</footer>\n</body>\n</html>\n");
+    html
+}
+
+fn summary(html: &mut String, judged: &[(&Study, Vec<Verdict>)]) {
+    html.push_str("<section class=\"summary\">\n<h2>Verdicts</h2>\n<table>\n");
+    for (study, verdicts) in judged {
+        let _ = writeln!(
+            html,
+            "<tr class=\"study\"><th colspan=\"2\"><a href=\"#{0}\">{1}</a></th></tr>",
+            escape(&study.name),
+            escape(&format!("{} · {}", study.name.to_uppercase(), study.title))
+        );
+        for verdict in verdicts {
+            let _ = writeln!(
+                html,
+                "<tr><td class=\"words\">{}</td><td><a href=\"#{}-{}\">{}</a></td></tr>",
+                badge(verdict),
+                escape(&study.name),
+                escape(&verdict.id),
+                escape(&verdict.claim)
+            );
+        }
+    }
+    html.push_str("</table>\n</section>\n");
+}
+
+fn badge(verdict: &Verdict) -> String {
+    format!(
+        "<span class=\"badge {}\">{} {}</span>",
+        status_class(verdict.status),
+        sign(verdict.status),
+        escape(&verdict.words)
+    )
+}
+
+fn study_section(html: &mut String, study: &Study, verdicts: &[Verdict], recording: &Recording) {
+    let _ = write!(
+        html,
+        "<section id=\"{}\">\n<h2>{} · {}</h2>\n<p class=\"question\">{}</p>\n<p>{}</p>\n",
+        escape(&study.name),
+        escape(&study.name.to_uppercase()),
+        escape(&study.title),
+        escape(&study.question),
+        escape(&study.method)
+    );
+    let _ = write!(
+        html,
+        "<h3>Published and here</h3>\n<p class=\"source\">{}. {}.</p>\n",
+        escape(&study.source.citation),
+        escape(&study.source.machine)
+    );
+    for table in &study.source.tables {
+        source_table(html, table, recording);
+    }
+    html.push_str("<h3>Claims</h3>\n<div class=\"claims\">\n");
+    for verdict in verdicts {
+        claim_card(html, study, verdict);
+    }
+    html.push_str("</div>\n<h3>Plots</h3>\n<div class=\"plots\">\n");
+    let rows: Vec<Row> =
+        recording.rows.iter().filter(|row| study.uses(&row.workload)).cloned().collect();
+    for plot in &study.plots {
+        figure(html, plot, &rows);
+    }
+    html.push_str("</div>\n<h3>All results</h3>\n");
+    result_tables(html, &rows, false);
+    html.push_str("</section>\n");
+}
+
+fn source_table(html: &mut String, table: &study::Table, recording: &Recording) {
+    let evidence = Evidence { rows: &recording.rows, ..Evidence::default() };
+    let _ = write!(
+        html,
+        "<div class=\"wide\"><table class=\"source\">\n<caption>{}</caption>\n<tr><th></th>",
+        escape(&table.title)
+    );
+    for column in &table.columns {
+        let _ = write!(html, "<th>{}</th>", escape(column));
+    }
+    for column in &table.here {
+        let _ = write!(html, "<th class=\"here\">here, {}</th>", escape(&column.title));
+    }
+    html.push_str("</tr>\n");
+    for row in &table.rows {
+        let _ = write!(html, "<tr><th>{}</th>", escape(&row.name));
+        for cell in &row.source {
+            let _ = write!(html, "<td>{}</td>", escape(cell));
+        }
+        for column in &table.here {
+            let (numerator, denominator) = Study::here_selectors(column, row);
+            let measured = claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params);
+            let cell = measured.map_or("–".to_owned(), |figure| {
+                let words =
+                    |value| claim::format_figure(&numerator.metric, denominator.is_some(), value);
+                format!(
+                    "<span title=\"{} to {}\">{}</span>",
+                    words(figure.low),
+                    words(figure.high),
+                    words(figure.median)
+                )
+            });
+            let _ = write!(html, "<td class=\"here\">{cell}</td>");
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</table></div>\n");
+}
+
+fn claim_card(html: &mut String, study: &Study, verdict: &Verdict) {
+    let _ = write!(
+        html,
+        "<article class=\"{}\" id=\"{}-{}\">\n<h4>{}</h4>\n",
+        status_class(verdict.status),
+        escape(&study.name),
+        escape(&verdict.id),
+        escape(&verdict.claim)
+    );
+    if !verdict.published.is_empty() {
+        let _ =
+            writeln!(html, "<p class=\"published\">Published: {}.</p>", escape(&verdict.published));
+    }
+    let rest = verdict.text.strip_prefix(&verdict.words).unwrap_or(&verdict.text);
+    let _ = writeln!(html, "<p>{}{}</p>", badge(verdict), escape(rest));
+    if verdict.cases.len() > 1 {
+        let _ = writeln!(
+            html,
+            "<details><summary>{}, case by case</summary><table>",
+            escape(&verdict.figure)
+        );
+        for case in &verdict.cases {
+            let _ = writeln!(
+                html,
+                "<tr><td class=\"{}\">{}</td><th>{}</th><td class=\"text\">{}</td></tr>",
+                status_class(case.status),
+                sign(case.status),
+                escape(&case.name),
+                escape(&case.text)
+            );
+        }
+        html.push_str("</table></details>\n");
+    }
+    html.push_str("</article>\n");
+}
+
+fn figure(html: &mut String, plot: &Plot, rows: &[Row]) {
+    if let Some(svg) = plot::svg(plot, rows) {
+        let _ = writeln!(
+            html,
+            "<figure><figcaption>{}</figcaption>\n{svg}</figure>",
+            escape(&plot.title)
+        );
+    }
+}
+
+/// Plots for rows that belong to no study: over threads where there are several counts, and the
+/// roles' shares.
+fn default_plots(rows: &[Row]) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    for (workload, _) in grid::WORKLOADS {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
+        let Some(first) = rows.first() else { continue };
+        let mut locks: Vec<String> = Vec::new();
+        for row in &rows {
+            if !locks.contains(&row.lock) {
+                locks.push(row.lock.clone());
+            }
+        }
+        // The parameter that varies most is the axis.
+        let varied = ["threads", "readers", "read_bytes"].into_iter().max_by_key(|name| {
+            let mut values: Vec<u64> =
+                rows.iter().filter_map(|row| grid::param(row, name)).map(f64::to_bits).collect();
+            values.sort_unstable();
+            values.dedup();
+            values.len()
+        });
+        let x = varied.unwrap_or("threads").to_owned();
+        let several = rows.iter().any(|row| grid::param(row, &x) != grid::param(first, &x));
+        let plot = |title: &str, metric: &str| Plot {
+            title: format!("{workload}: {title}"),
+            kind: if several { PlotKind::Lines } else { PlotKind::Bars },
+            workload: workload.to_owned(),
+            params: grid::Params::new(),
+            locks: Names::Many(locks.clone()),
+            x: x.clone(),
+            series: String::new(),
+            metric: metric.to_owned(),
+            roles: Vec::new(),
+        };
+        plots.push(plot("operations per second", "total_ops_per_s"));
+        for role in ["reader", "writer"] {
+            if rows.iter().any(|row| row.roles.contains_key(role)) {
+                plots.push(plot(
+                    &format!("99th percentile of a {role}'s wait"),
+                    &format!("roles.{role}.wait.p99"),
+                ));
+            }
+        }
+        for (title, group) in groups(rows.iter().copied()) {
+            if group.iter().any(|row| row.roles.len() > 1) {
+                let mut shares = plot("", "");
+                shares.title = format!("{title}: who gets the operations");
+                shares.kind = PlotKind::Shares;
+                shares.params.clone_from(&group[0].params);
+                plots.push(shares);
+            }
+        }
+    }
+    plots
+}
+
+fn result_tables(html: &mut String, rows: &[Row], open: bool) {
+    for (title, rows) in groups(rows) {
+        let _ = write!(
+            html,
+            "<details{}><summary>{}</summary>\n<div class=\"wide\"><table class=\"results\">\n\
+             <tr><th>lock</th><th>total kops/s [95 %]</th><th>role</th><th>kops/s</th>\
+             <th>per thread min / mean / max</th><th>Jain</th><th>wait p50/p99/max</th>\
+             <th>longest wait</th><th>hold p50</th><th>bypass</th><th>switches/s</th><th>MB/s</th></tr>\n",
+            if open { " open" } else { "" },
+            escape(&title)
+        );
+        for row in rows {
+            for (index, (name, role)) in row.roles.iter().enumerate() {
+                let span = row.roles.len();
+                html.push_str("<tr>");
+                if index == 0 {
+                    let _ = write!(
+                        html,
+                        "<th rowspan=\"{span}\">{}</th><td rowspan=\"{span}\">{} [{}, {}]</td>",
+                        escape(&row.lock),
+                        format_kilo(row.total_ops_per_s.median),
+                        format_kilo(row.total_ops_per_s.low),
+                        format_kilo(row.total_ops_per_s.high)
+                    );
+                }
+                let _ = write!(
+                    html,
+                    "<td class=\"text\">{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+                    role.threads,
+                    escape(name),
+                    format_kilo(role.ops_per_s.median),
+                    [role.thread_min, role.thread_mean, role.thread_max]
+                        .map(format_kilo)
+                        .join(" / "),
+                    format_number(role.jain.median),
+                    percentiles(&role.wait),
+                    format_ns(role.longest_wait.median),
+                    if role.hold.count == 0 {
+                        "–".to_owned()
+                    } else {
+                        format_ns(role.hold.p50 as f64)
+                    },
+                    role.longest_bypass
+                        .map_or("–".to_owned(), |count| format_count(count as f64)),
+                );
+                if index == 0 {
+                    let _ = write!(
+                        html,
+                        "<td rowspan=\"{span}\">{} + {}</td>",
+                        format_count(row.voluntary_switches_per_s),
+                        format_count(row.involuntary_switches_per_s)
+                    );
+                }
+                let bytes = role.bytes_per_s.map_or("–".to_owned(), |bytes| {
+                    format_bytes_per_s(bytes.median).replace(" MB/s", "")
+                });
+                let _ = writeln!(html, "<td>{bytes}</td></tr>");
+            }
+        }
+        html.push_str("</table></div></details>\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+    use crate::machine::Machine;
+    use crate::report::recording::{Header, Skipped};
+    use crate::study::Effort;
+
+    fn recorded(studies: &[&str]) -> Recording {
+        let names = studies.iter().map(|name| (*name).to_owned()).collect();
+        let mut recording = Recording::new(Header::now(names, false, Machine::here(None)));
+        for name in studies {
+            for batch in study::find(name).unwrap().batches(Effort::default()) {
+                for cell in batch.cells {
+                    let params: Vec<(&str, f64)> =
+                        cell.params.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+                    recording.rows.push(example::row(&cell.workload, &cell.lock, &params));
+                }
+            }
+        }
+        recording
+    }
+
+    #[test]
+    fn a_study_page_has_its_question_source_verdicts_and_plots_and_loads_nothing() {
+        let recording = recorded(&["s0", "s4"]);
+        let html = page(&recording);
+        for name in ["s0", "s4"] {
+            let study = study::find(name).unwrap();
+            assert!(html.contains(&escape(&study.question)));
+            assert!(html.contains(&escape(&study.source.citation)));
+            for verdict in verdicts(&study, &recording) {
+                assert_ne!(verdict.status, Status::NotMeasured, "{}", verdict.text);
+                let rest = verdict.text.strip_prefix(&verdict.words).unwrap();
+                assert!(html.contains(&escape(rest)), "{}", verdict.text);
+            }
+            for plot in &study.plots {
+                assert!(html.contains(&format!("<figcaption>{}", escape(&plot.title))));
+            }
+        }
+        for published in ["397 MB/s", "880 µs", "1641", "5.1"] {
+            assert!(html.contains(published), "{published}");
+        }
+        assert!(html.matches("<svg").count() >= 14);
+        for outside in ["<script", "src=", "@import", "url(", "<link"] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn the_page_says_why_rows_are_missing() {
+        let mut recording = recorded(&["s4"]);
+        recording.header.studies = vec!["s0".to_owned()];
+        recording.rows.clear();
+        recording.cancelled = true;
+        recording.skipped.push(Skipped {
+            workload: "dio-kernel".to_owned(),
+            reason: "no O_DIRECT here".to_owned(),
+        });
+        let html = page(&recording);
+        assert!(html.contains("not measured here"));
+        assert!(html.contains("dio-kernel could not run: no O_DIRECT here"));
+        assert!(html.contains("stopped early"));
+    }
+
+    #[test]
+    fn a_bench_page_plots_its_rows() {
+        let mut recording = recorded(&[]);
+        for readers in [1.0, 2.0] {
+            recording.rows.push(example::row(
+                "mix",
+                "std",
+                &[("readers", readers), ("writers", 1.0)],
+            ));
+        }
+        let html = page(&recording);
+        assert!(html.matches("<svg").count() >= 3);
+        assert!(html.contains("1 reader + 1 writer"));
+    }
+}

@@ -1,0 +1,28 @@
+//! Presents rows: JSON Lines to keep, tables for a terminal, a page to read.
+
+mod html;
+mod plot;
+pub mod recording;
+pub mod terminal;
+
+pub use html::page;
+
+use crate::claim::{Evidence, Verdict};
+use crate::study::Study;
+use recording::Recording;
+
+/// The verdict on every claim of a study.
+pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {
+    let skipped: Vec<(String, String)> = recording
+        .skipped
+        .iter()
+        .map(|skipped| (skipped.workload.clone(), skipped.reason.clone()))
+        .collect();
+    let evidence = Evidence {
+        rows: &recording.rows,
+        skipped: &skipped,
+        cancelled: recording.cancelled,
+        quick: recording.header.quick,
+    };
+    study.claims.iter().map(|claim| claim.verdict(&evidence)).collect()
+}

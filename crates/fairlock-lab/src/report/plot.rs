@@ -1,0 +1,633 @@
+//! Plots as SVG text to stand inside a page. The page's own text colour shows through.
+
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::claim::{self, Evidence, Selector};
+use crate::grid;
+use crate::row::{Estimate, Row};
+use crate::study::{Plot, PlotKind, expand_locks};
+use crate::units;
+
+/// The lock that stands out in every plot.
+const FLAGSHIP: &str = "timefair";
+const FLAGSHIP_COLOR: RGBColor = RGBColor(0x1f, 0x78, 0xd1);
+
+/// Distinguishable with any colour vision (after Okabe and Ito, and Tol), and on light and dark
+/// grounds; the flagship's blue is not among them.
+const PALETTE: [RGBColor; 8] = [
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x88, 0x88, 0x88),
+    RGBColor(0x99, 0x99, 0x33),
+    RGBColor(0xaa, 0x44, 0x66),
+];
+const READER_COLOR: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
+const WRITER_COLOR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+const OTHER_COLOR: RGBColor = RGBColor(0x88, 0x88, 0x88);
+/// Becomes the page's text colour.
+const TEXT: RGBColor = BLACK;
+/// For words on coloured bars, in light and in dark.
+const ON_BAR: RGBColor = RGBColor(0x11, 0x11, 0x11);
+const FAINT: RGBAColor = RGBAColor(128, 128, 128, 0.3);
+
+const WIDTH: u32 = 760;
+const HEIGHT: u32 = 380;
+/// Room for the names at the ends of lines.
+const LABEL_WIDTH: u32 = 130;
+/// Least distance of two names, in pixels.
+const LABEL_STEP: i32 = 14;
+const FONT: (&str, i32) = ("sans-serif", 13);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// A line or a kind of bar: its name and its figures by position on the x axis.
+struct Series {
+    name: String,
+    color: RGBColor,
+    points: Vec<(usize, Estimate)>,
+}
+
+/// The plot as an SVG element, or nothing where no row fits it.
+pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
+    let locks = expand_locks(&plot.locks);
+    let all_rows = rows;
+    let rows: Vec<&Row> = rows
+        .iter()
+        .filter(|row| {
+            row.workload == plot.workload
+                && locks.contains(&row.lock)
+                && grid::has_params(row, &plot.params)
+        })
+        .collect();
+    let mut text = String::new();
+    let drawn = match plot.kind {
+        PlotKind::Lines | PlotKind::Bars => {
+            let shown: Vec<&Row> = rows
+                .into_iter()
+                .filter(|row| plot.roles.iter().all(|role| row.roles.contains_key(role)))
+                .collect();
+            let xs = values(&shown, &plot.x);
+            let series = series(plot, &shown, &xs, &locks);
+            if series.is_empty() {
+                return None;
+            }
+            let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+            if plot.kind == PlotKind::Lines {
+                lines(&root, plot, &xs, &series)
+            } else {
+                bars(&root, plot, &xs, &series)
+            }
+        }
+        PlotKind::Shares | PlotKind::Alone => {
+            let bars = if plot.kind == PlotKind::Shares {
+                shares(&rows)
+            } else {
+                of_alone(&rows, all_rows)
+            };
+            if bars.is_empty() {
+                return None;
+            }
+            let per_lock = if plot.kind == PlotKind::Shares { 24 } else { 38 };
+            let height = 70 + per_lock * bars.len() as u32;
+            let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+            role_bars(&root, plot.kind, &bars, per_lock as i32)
+        }
+    };
+    drawn.ok()?;
+    Some(themed(&text, &plot.title))
+}
+
+/// Makes the drawing fit the page: scalable, named for screen readers, in the page's text colour.
+fn themed(svg: &str, title: &str) -> String {
+    let svg = svg.replace("#000000", "currentColor");
+    let Some(end) = svg.find('>') else { return svg };
+    format!(
+        "{} role=\"img\">\n<title>{}</title>{}",
+        &svg[..end],
+        super::html::escape(title),
+        &svg[end + 1..]
+    )
+}
+
+/// The distinct values of a parameter, ascending.
+fn values(rows: &[&Row], name: &str) -> Vec<f64> {
+    let mut values: Vec<f64> = rows.iter().filter_map(|row| x_of(row, name)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values
+}
+
+/// The x position of rows to which the x parameter makes no difference, left of all others.
+const ALONE: f64 = -1.0;
+
+/// A row's value of the parameter along the axis.
+fn x_of(row: &Row, name: &str) -> Option<f64> {
+    if grid::is_idle(name, |role| grid::param(row, role)) {
+        Some(ALONE)
+    } else {
+        grid::param(row, name)
+    }
+}
+
+/// A parameter with its value, for below a group of bars: `reads of 64 KiB`, `2 readers`.
+fn group_words(name: &str, value: f64) -> String {
+    match (name, value) {
+        (_, ALONE) => "alone".to_owned(),
+        ("readers", 0.0) => "no reader".to_owned(),
+        ("readers", 1.0) => "1 reader".to_owned(),
+        ("readers" | "writers" | "threads", _) => format!("{} {name}", units::trimmed(value)),
+        _ => grid::describe_param(name, value)
+            .unwrap_or_else(|| format!("{name} = {}", value_words(name, value))),
+    }
+}
+
+/// A parameter's value in the words of its unit.
+fn value_words(name: &str, value: f64) -> String {
+    if name.ends_with("_bytes") {
+        units::format_bytes(value)
+    } else if name.ends_with("_ns") {
+        units::format_ns(value)
+    } else {
+        units::trimmed(value)
+    }
+}
+
+fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Series> {
+    let figure = |row: &Row| -> Option<Estimate> {
+        let selector = Selector {
+            workload: row.workload.clone(),
+            lock: claim::Names::One(row.lock.clone()),
+            params: row.params.clone(),
+            metric: plot.metric.clone(),
+            over_locks: None,
+            over_roles: None,
+        };
+        let evidence = Evidence { rows: std::slice::from_ref(row), ..Evidence::default() };
+        claim::select(&evidence, &selector, &grid::Params::new()).ok()
+    };
+    // (name, value of the series parameter) in the order of the legend.
+    let names: Vec<(String, Option<f64>)> = if plot.series.is_empty() {
+        locks.iter().map(|lock| (lock.clone(), None)).collect()
+    } else {
+        values(rows, &plot.series)
+            .into_iter()
+            .map(|value| (group_words(&plot.series, value), Some(value)))
+            .collect()
+    };
+    let mut colors = PALETTE.iter().cycle();
+    let mut all = Vec::new();
+    for (name, value) in names {
+        let mut points: Vec<(usize, Estimate)> = rows
+            .iter()
+            .filter(|row| match value {
+                None => row.lock == name,
+                Some(value) => grid::param(row, &plot.series) == Some(value),
+            })
+            .filter_map(|row| {
+                let x = x_of(row, &plot.x)?;
+                Some((xs.iter().position(|known| *known == x)?, figure(row)?))
+            })
+            .collect();
+        if points.is_empty() {
+            continue;
+        }
+        points.sort_by_key(|(x, _)| *x);
+        let color = if name == FLAGSHIP {
+            FLAGSHIP_COLOR
+        } else {
+            *colors.next().expect("a cycle does not end")
+        };
+        all.push(Series { name, color, points });
+    }
+    all
+}
+
+/// The range of a logarithmic axis: whole decades around everything above zero.
+fn decades(series: &[Series]) -> std::ops::Range<f64> {
+    let positive = || {
+        series
+            .iter()
+            .flat_map(|series| &series.points)
+            .map(|(_, figure)| figure.median)
+            .filter(|value| *value > 0.0 && value.is_finite())
+    };
+    let low = positive().fold(f64::INFINITY, f64::min);
+    let high = positive().fold(0.0, f64::max);
+    if high == 0.0 {
+        return 0.1..10.0;
+    }
+    // A lock that all but stops must not flatten the others: six decades are enough.
+    let low = low.max(high / 1e6);
+    10f64.powf((low * 0.8).log10().floor())..(high * 1.3)
+}
+
+fn text_style<'a>(color: &'a RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'a> {
+    TextStyle::from(FONT.into_font()).color(color).pos(Pos::new(horizontal, vertical))
+}
+
+fn small_text_style<'a>(color: &'a RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'a> {
+    TextStyle::from(("sans-serif", 11).into_font()).color(color).pos(Pos::new(horizontal, vertical))
+}
+
+fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
+    let range = decades(series);
+    let last = xs.len().saturating_sub(1) as f64;
+    let mut chart = ChartBuilder::on(root)
+        .margin_top(12)
+        .margin_right(LABEL_WIDTH)
+        .x_label_area_size(42)
+        .y_label_area_size(72)
+        .build_cartesian_2d(-0.15..last + 0.1, range.clone().log_scale())?;
+    let label = |x: &f64| {
+        let index = x.round();
+        if (x - index).abs() < 1e-6 && index >= 0.0 {
+            xs.get(index as usize).map(|value| value_words(&plot.x, *value)).unwrap_or_default()
+        } else {
+            String::new()
+        }
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .axis_style(FAINT)
+        .x_labels(0)
+        .y_label_formatter(&|value| claim::format_figure(&plot.metric, false, *value))
+        .y_labels(8)
+        .label_style(text_style(&TEXT, HPos::Center, VPos::Center))
+        .draw()?;
+    let clamp = |value: f64| value.clamp(range.start, range.end);
+    for (index, _) in xs.iter().enumerate() {
+        let (x, y) = chart.backend_coord(&(index as f64, range.start));
+        root.draw(&Text::new(
+            label(&(index as f64)),
+            (x, y + 8),
+            text_style(&TEXT, HPos::Center, VPos::Top),
+        ))?;
+    }
+    let (middle, bottom) = chart.backend_coord(&(last / 2.0, range.start));
+    root.draw(&Text::new(
+        plot.x.clone(),
+        (middle, bottom + 26),
+        text_style(&TEXT, HPos::Center, VPos::Top),
+    ))?;
+
+    // The flagship last, on top of the others.
+    let mut ordered: Vec<&Series> = series.iter().collect();
+    ordered.sort_by_key(|series| series.name == FLAGSHIP);
+    for series in &ordered {
+        let flagship = series.name == FLAGSHIP;
+        let width = if flagship { 4 } else { 2 };
+        let style = series.color.stroke_width(width);
+        let points = series.points.iter().map(|(x, figure)| (*x as f64, clamp(figure.median)));
+        chart.draw_series(LineSeries::new(points.clone(), style))?;
+        let size = if flagship { 5 } else { 3 };
+        chart.draw_series(points.map(|point| Circle::new(point, size, series.color.filled())))?;
+        chart.draw_series(series.points.iter().map(|(x, figure)| {
+            let x = *x as f64;
+            PathElement::new(
+                vec![(x, clamp(figure.low)), (x, clamp(figure.high))],
+                series.color.stroke_width(1),
+            )
+        }))?;
+    }
+
+    // Each name at the end of its line, moved apart where they would overlap.
+    let mut labels: Vec<(i32, i32, &Series)> = ordered
+        .iter()
+        .filter_map(|series| {
+            let (x, figure) = series.points.last()?;
+            let (x, y) = chart.backend_coord(&(*x as f64, clamp(figure.median)));
+            Some((x, y, *series))
+        })
+        .collect();
+    labels.sort_by_key(|(_, y, _)| *y);
+    let mut heights: Vec<i32> = labels.iter().map(|(_, y, _)| *y).collect();
+    spread(&mut heights, 12, bottom);
+    let right = (WIDTH - LABEL_WIDTH) as i32 + 16;
+    for ((x, y, series), height) in labels.iter().zip(heights) {
+        root.draw(&PathElement::new(
+            vec![(x + 6, *y), (right - 4, height)],
+            series.color.mix(0.5).stroke_width(1),
+        ))?;
+        let mut style = text_style(&series.color, HPos::Left, VPos::Center);
+        if series.name == FLAGSHIP {
+            style = TextStyle::from(FONT.into_font().style(FontStyle::Bold))
+                .color(&series.color)
+                .pos(Pos::new(HPos::Left, VPos::Center));
+        }
+        root.draw(&Text::new(series.name.clone(), (right, height), style))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Moves sorted heights at least a step apart within the given bounds.
+fn spread(heights: &mut [i32], top: i32, bottom: i32) {
+    let mut next = top;
+    for height in heights.iter_mut() {
+        *height = (*height).max(next);
+        next = *height + LABEL_STEP;
+    }
+    let mut next = bottom;
+    for height in heights.iter_mut().rev() {
+        *height = (*height).min(next);
+        next = *height - LABEL_STEP;
+    }
+}
+
+fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
+    const LEFT: i32 = 16;
+    const TOP: i32 = 52;
+    let bottom = HEIGHT as i32 - 48;
+    let width = WIDTH as i32 - 2 * LEFT;
+    let medians =
+        || series.iter().flat_map(|series| &series.points).map(|(_, figure)| figure.median);
+    let high = medians().fold(0.0, f64::max);
+    let low = medians().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+    let logarithmic = high / low > 30.0;
+    let range = decades(series);
+    let height_of = |value: f64| -> i32 {
+        let part = if high <= 0.0 || value <= 0.0 {
+            0.0
+        } else if logarithmic {
+            (value / range.start).ln() / (range.end / range.start).ln()
+        } else {
+            value / high
+        };
+        (part.clamp(0.0, 1.0) * f64::from(bottom - TOP - 20)) as i32
+    };
+
+    // Groups hold only their own bars: "no reader" stands alone, not beside empty places.
+    let mut x = LEFT;
+    let group_bars: Vec<Vec<(&Series, Estimate)>> = (0..xs.len())
+        .map(|index| {
+            series
+                .iter()
+                .filter_map(|series| {
+                    let (_, figure) = series.points.iter().find(|(x, _)| *x == index)?;
+                    Some((series, *figure))
+                })
+                .collect()
+        })
+        .collect();
+    let slots: usize = group_bars.iter().map(|bars| bars.len() + 1).sum();
+    let slot = width / slots.max(1) as i32;
+    let bar = (slot - 4).clamp(6, 56);
+    for (bars, value) in group_bars.iter().zip(xs) {
+        let start = x;
+        for (series, figure) in bars {
+            let top = bottom - height_of(figure.median);
+            root.draw(&Rectangle::new([(x, top), (x + bar, bottom)], series.color.filled()))?;
+            let (low, high) = (bottom - height_of(figure.low), bottom - height_of(figure.high));
+            let middle = x + bar / 2;
+            root.draw(&PathElement::new(
+                vec![(middle, low), (middle, high)],
+                TEXT.stroke_width(1),
+            ))?;
+            let words = claim::format_figure(&plot.metric, false, figure.median);
+            let small = small_text_style(&TEXT, HPos::Center, VPos::Bottom);
+            root.draw(&Text::new(words.replace("/s", ""), (middle, high.min(top) - 4), small))?;
+            x += slot;
+        }
+        let middle = (start + x) / 2 - (slot - bar) / 2;
+        let words = group_words(&plot.x, *value);
+        root.draw(&Text::new(
+            words,
+            (middle, bottom + 8),
+            text_style(&TEXT, HPos::Center, VPos::Top),
+        ))?;
+        x += slot;
+    }
+    root.draw(&PathElement::new(
+        vec![(LEFT, bottom), (LEFT + width, bottom)],
+        FAINT.stroke_width(1),
+    ))?;
+    if logarithmic {
+        let note = "logarithmic heights";
+        let position = (WIDTH as i32 - LEFT, bottom + 28);
+        root.draw(&Text::new(note, position, text_style(&TEXT, HPos::Right, VPos::Top)))?;
+    }
+    let names: Vec<(&str, RGBColor)> =
+        series.iter().map(|series| (series.name.as_str(), series.color)).collect();
+    legend(root, LEFT, 6, &names)?;
+    root.present()?;
+    Ok(())
+}
+
+/// Coloured squares with names, wrapped to the drawing's width.
+fn legend(root: &Area<'_>, left: i32, top: i32, names: &[(&str, RGBColor)]) -> Drawn {
+    let (mut x, mut y) = (left, top);
+    for (name, color) in names {
+        let width = 26 + 8 * name.chars().count() as i32;
+        if x + width > WIDTH as i32 {
+            (x, y) = (left, y + 17);
+        }
+        root.draw(&Rectangle::new([(x, y), (x + 11, y + 11)], color.filled()))?;
+        root.draw(&Text::new(
+            (*name).to_owned(),
+            (x + 16, y + 6),
+            text_style(&TEXT, HPos::Left, VPos::Center),
+        ))?;
+        x += width;
+    }
+    Ok(())
+}
+
+/// A lock's bars: the role, its length between 0 and 1, and what to write beside it.
+type RoleBars = (String, Vec<(String, f64, String)>);
+
+fn role_color(role: &str) -> RGBColor {
+    match role {
+        "reader" => READER_COLOR,
+        "writer" => WRITER_COLOR,
+        _ => OTHER_COLOR,
+    }
+}
+
+/// Each role's part of all operations, by lock.
+fn shares(rows: &[&Row]) -> Vec<RoleBars> {
+    rows.iter()
+        .filter_map(|row| {
+            let total: f64 = row.roles.values().map(|role| role.ops_per_s.median).sum();
+            (total > 0.0 && row.roles.len() > 1).then(|| {
+                let bars = row.roles.iter().map(|(name, role)| {
+                    let share = role.ops_per_s.median / total;
+                    (name.clone(), share, format!("{:.0} %", share * 100.0))
+                });
+                (row.lock.clone(), bars.collect())
+            })
+        })
+        .collect()
+}
+
+/// Each role's rate over its rate with the other role absent, by lock.
+fn of_alone(rows: &[&Row], all_rows: &[Row]) -> Vec<RoleBars> {
+    let mut locks = Vec::new();
+    for row in rows.iter().filter(|row| row.roles.len() > 1) {
+        let mut bars = Vec::new();
+        for (name, role) in &row.roles {
+            let alone = all_rows.iter().find(|other| {
+                other.workload == row.workload
+                    && other.lock == row.lock
+                    && other.roles.len() == 1
+                    && other.roles.get(name).is_some_and(|other| other.threads == role.threads)
+            });
+            if let Some(alone) = alone.and_then(|row| row.roles.get(name))
+                && alone.ops_per_s.median > 0.0
+            {
+                let part = role.ops_per_s.median / alone.ops_per_s.median;
+                bars.push((name.clone(), part, units::format_number(part)));
+            }
+        }
+        if !bars.is_empty() {
+            locks.push((row.lock.clone(), bars));
+        }
+    }
+    locks
+}
+
+fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> Drawn {
+    const LEFT: i32 = 140;
+    const TOP: i32 = 34;
+    let right = WIDTH as i32 - 70;
+    let width = f64::from(right - LEFT);
+    let mut roles: Vec<&str> = Vec::new();
+    for (_, bars) in locks {
+        for (role, _, _) in bars {
+            if !roles.contains(&role.as_str()) {
+                roles.push(role);
+            }
+        }
+    }
+    let names: Vec<(&str, RGBColor)> = roles.iter().map(|role| (*role, role_color(role))).collect();
+    legend(root, LEFT, 6, &names)?;
+    for (index, (lock, bars)) in locks.iter().enumerate() {
+        let top = TOP + step * index as i32;
+        let mut style = text_style(&TEXT, HPos::Right, VPos::Center);
+        if lock == FLAGSHIP {
+            style = TextStyle::from(FONT.into_font().style(FontStyle::Bold))
+                .color(&FLAGSHIP_COLOR)
+                .pos(Pos::new(HPos::Right, VPos::Center));
+        }
+        let inner = if kind == PlotKind::Shares { step - 6 } else { (step - 8) / 2 };
+        let height = if kind == PlotKind::Shares { inner } else { 2 * inner };
+        root.draw(&Text::new(lock.clone(), (LEFT - 10, top + height / 2), style))?;
+        let (mut x, mut y) = (LEFT, top);
+        for (role, part, words) in bars {
+            let length = (part.clamp(0.0, 1.0) * width) as i32;
+            let color = role_color(role);
+            root.draw(&Rectangle::new([(x, y), (x + length, y + inner)], color.filled()))?;
+            if kind == PlotKind::Shares {
+                if length > 36 {
+                    let middle = (x + length / 2, y + inner / 2);
+                    root.draw(&Text::new(
+                        words.clone(),
+                        middle,
+                        small_text_style(&ON_BAR, HPos::Center, VPos::Center),
+                    ))?;
+                }
+                x += length;
+            } else {
+                root.draw(&Text::new(
+                    words.clone(),
+                    (x + length + 6, y + inner / 2),
+                    small_text_style(&TEXT, HPos::Left, VPos::Center),
+                ))?;
+                y += inner;
+            }
+        }
+    }
+    let bottom = TOP + step * locks.len() as i32;
+    let half = LEFT + (width / 2.0) as i32;
+    root.draw(&DashedPathElement::new(vec![(half, TOP - 4), (half, bottom)], 4, 4, TEXT.mix(0.6)))?;
+    root.draw(&Text::new("½", (half, bottom + 4), text_style(&TEXT, HPos::Center, VPos::Top)))?;
+    root.present()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+    use crate::study;
+
+    fn rows() -> Vec<Row> {
+        let mut rows = Vec::new();
+        for lock in ["timefair", "std", "usync"] {
+            for (readers, writers) in [(1.0, 1.0), (4.0, 4.0), (32.0, 32.0), (4.0, 0.0), (0.0, 4.0)]
+            {
+                rows.push(example::row("mix", lock, &[("readers", readers), ("writers", writers)]));
+            }
+        }
+        rows
+    }
+
+    fn plot(kind: &str) -> Plot {
+        toml::from_str(&format!(
+            "title = \"a < b\"\nkind = \"{kind}\"\nworkload = \"mix\"\nx = \"threads\"\n\
+             metric = \"total_ops_per_s\"\nroles = [\"reader\", \"writer\"]"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn every_kind_of_plot_names_its_locks_and_takes_the_pages_colour() {
+        for kind in ["lines", "shares", "alone"] {
+            let svg = svg(&plot(kind), &rows()).unwrap();
+            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{kind}");
+            for lock in ["timefair", "std", "usync"] {
+                assert!(svg.contains(lock), "{kind} lacks {lock}");
+            }
+            assert!(svg.contains("<title>a &lt; b</title>"));
+            assert!(svg.contains("currentColor") && !svg.contains("#000000"));
+        }
+        assert!(svg(&plot("bars"), &rows()).unwrap().contains("64 threads"));
+    }
+
+    #[test]
+    fn rates_of_zero_and_single_points_are_drawn() {
+        let mut rows = rows();
+        for row in &mut rows {
+            row.total_ops_per_s = example::estimate(0.0);
+        }
+        assert!(svg(&plot("lines"), &rows).is_some());
+        assert!(svg(&plot("bars"), &rows).is_some());
+        assert!(svg(&plot("lines"), &rows[..1]).is_some());
+        assert!(svg(&plot("lines"), &[]).is_none());
+    }
+
+    #[test]
+    fn every_plot_of_every_study_draws_the_rows_of_its_grid() {
+        for name in study::names() {
+            let study = study::find(name).unwrap();
+            let mut rows = Vec::new();
+            for batch in study.batches(study::Effort::default()) {
+                for cell in batch.cells {
+                    let params: Vec<(&str, f64)> =
+                        cell.params.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+                    rows.push(example::row(&cell.workload, &cell.lock, &params));
+                }
+            }
+            for plot in &study.plots {
+                assert!(svg(plot, &rows).is_some(), "{}", plot.title);
+            }
+        }
+    }
+
+    #[test]
+    fn names_at_the_ends_of_lines_do_not_overlap() {
+        let mut heights = [100, 101, 102, 390, 391];
+        spread(&mut heights, 10, 380);
+        assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_STEP), "{heights:?}");
+        assert!(heights[4] <= 380);
+    }
+}

@@ -1,0 +1,251 @@
+//! A recording: one JSON object a line, written as results appear, so that an interrupted run
+//! keeps what it finished.
+//!
+//! The first line is `{"header": …}`. Every result is a bare [`Row`]. Two more kinds of line say
+//! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::row::Row;
+
+/// The version of the format; readers refuse others.
+const FORMAT: u32 = 1;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of the format.
+    pub format: u32,
+    /// When the run started.
+    pub date: String,
+    /// The studies that ran; empty for a bench.
+    pub studies: Vec<String>,
+    /// Whether it was a `--quick` run.
+    pub quick: bool,
+    /// The machine it ran on.
+    pub machine: Machine,
+}
+
+impl Header {
+    /// A header for a run that starts now.
+    pub fn now(studies: Vec<String>, quick: bool, machine: Machine) -> Header {
+        Header { format: FORMAT, date: crate::machine::date(), studies, quick, machine }
+    }
+}
+
+/// A workload that could not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The workload.
+    pub workload: String,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Everything a run left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// The first line.
+    pub header: Header,
+    /// The results in the order they were finished.
+    pub rows: Vec<Row>,
+    /// What could not run.
+    pub skipped: Vec<Skipped>,
+    /// Whether the run was stopped early.
+    pub cancelled: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Note {
+    Header(Header),
+    Skipped(Skipped),
+    Cancelled(bool),
+}
+
+impl Recording {
+    /// A recording without results yet.
+    pub fn new(header: Header) -> Recording {
+        Recording { header, rows: Vec::new(), skipped: Vec::new(), cancelled: false }
+    }
+
+    /// Reads a file that [`Writer`] wrote. A last line cut short by a crash is ignored.
+    ///
+    /// # Errors
+    /// The file, the line and what is wrong with it.
+    pub fn read(path: &Path) -> Result<Recording, String> {
+        let name = path.display();
+        let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        let lines: Vec<String> = BufReader::new(file)
+            .lines()
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("cannot read {name}: {error}"))?;
+        let mut recording: Option<Recording> = None;
+        let last = lines.len();
+        for (number, line) in (1..).zip(&lines) {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let Some(recording) = &mut recording else {
+                recording = match serde_json::from_str(line) {
+                    Ok(Note::Header(header)) if header.format == FORMAT => {
+                        Some(Recording::new(header))
+                    }
+                    Ok(Note::Header(header)) => {
+                        return Err(format!(
+                            "{name} has format {}; this version reads format {FORMAT}",
+                            header.format
+                        ));
+                    }
+                    _ => {
+                        return Err(format!(
+                            "{name}, line {number}: no header; give a file that `fairlock study` or \
+                             `fairlock bench --out` wrote"
+                        ));
+                    }
+                };
+                continue;
+            };
+            if let Ok(note) = serde_json::from_str(line) {
+                match note {
+                    Note::Skipped(skipped) => recording.skipped.push(skipped),
+                    Note::Cancelled(cancelled) => recording.cancelled = cancelled,
+                    Note::Header(_) => {
+                        return Err(format!("{name}, line {number}: a second header"));
+                    }
+                }
+                continue;
+            }
+            match serde_json::from_str::<Row>(line) {
+                Ok(row) => recording.rows.push(row),
+                Err(error) if number == last && error.is_eof() => {}
+                Err(error) => return Err(format!("{name}, line {number}: {error}")),
+            }
+        }
+        recording.ok_or_else(|| format!("{name} is empty"))
+    }
+}
+
+/// Writes a recording line by line; every line reaches the file before the next result is measured.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+}
+
+impl Writer {
+    /// Creates the file and writes the header.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn create(path: &Path, header: &Header) -> io::Result<Writer> {
+        let mut writer = Writer { file: File::create(path)? };
+        writer.line(&Note::Header(header.clone()))?;
+        Ok(writer)
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(value)?;
+        line.push(b'\n');
+        self.file.write_all(&line)
+    }
+
+    /// Writes a result.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn row(&mut self, row: &Row) -> io::Result<()> {
+        self.line(row)
+    }
+
+    /// Notes that a workload could not run.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn skipped(&mut self, skipped: &Skipped) -> io::Result<()> {
+        self.line(&Note::Skipped(skipped.clone()))
+    }
+
+    /// Notes that the run was stopped early.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn cancelled(&mut self) -> io::Result<()> {
+        self.line(&Note::Cancelled(true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    fn recording() -> Recording {
+        let mut recording =
+            Recording::new(Header::now(vec!["s4".to_owned()], true, Machine::here(None)));
+        recording.rows.push(example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]));
+        recording
+            .skipped
+            .push(Skipped { workload: "dio-kernel".to_owned(), reason: "no O_DIRECT".to_owned() });
+        recording.cancelled = true;
+        recording
+    }
+
+    fn write(path: &Path, recording: &Recording) {
+        let mut writer = Writer::create(path, &recording.header).unwrap();
+        for row in &recording.rows {
+            writer.row(row).unwrap();
+        }
+        for skipped in &recording.skipped {
+            writer.skipped(skipped).unwrap();
+        }
+        writer.cancelled().unwrap();
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let recording = recording();
+        write(&path, &recording);
+        assert_eq!(Recording::read(&path).unwrap(), recording);
+    }
+
+    #[test]
+    fn a_last_line_cut_short_loses_only_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let recording = recording();
+        write(&path, &recording);
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        let row = serde_json::to_string(&recording.rows[0]).unwrap();
+        text.push_str(&row[..row.len() / 2]);
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(Recording::read(&path).unwrap().rows.len(), 1);
+        text.push_str("\n{}\n");
+        std::fs::write(&path, &text).unwrap();
+        let error = Recording::read(&path).unwrap_err();
+        assert!(error.contains("line 5"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_recording_is_refused_with_what_would_be_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        std::fs::write(&path, "hello\n").unwrap();
+        let error = Recording::read(&path).unwrap_err();
+        assert!(
+            error.contains("rows.jsonl, line 1") && error.contains("fairlock study"),
+            "{error}"
+        );
+        std::fs::write(&path, "").unwrap();
+        assert!(Recording::read(&path).unwrap_err().contains("empty"));
+        assert!(
+            Recording::read(dir.path().join("none").as_path()).unwrap_err().contains("cannot read")
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! Tables for a terminal of 120 columns.
+
+use comfy_table::{
+    Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
+    presets,
+};
+
+use super::recording::{Header, Recording};
+use crate::claim::{Status, Verdict};
+use crate::grid::{self, Params};
+use crate::row::{Estimate, Latency, RoleStats, Row};
+use crate::study::Study;
+use crate::units::{
+    format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
+};
+
+/// The columns of a results table, and whether they hold numbers.
+const COLUMNS: [(&str, bool); 11] = [
+    ("lock", false),
+    ("total\nkops/s", true),
+    ("role", false),
+    ("kops/s", true),
+    ("per thread\nmin/mean/max", true),
+    ("Jain", true),
+    ("wait\np50/p99/max", true),
+    ("hold\np50", true),
+    ("longest\nbypass", true),
+    ("switches\nper s", true),
+    ("MB/s", true),
+];
+
+/// A rule below the headings and nothing between the columns but their padding.
+const STYLE: TableStyle = presets::NOTHING
+    .header_lines(ContentLineStyle::none())
+    .content_lines(ContentLineStyle::none())
+    .header_separator(LineStyle::none().fill('─'));
+
+/// Rows with one workload and one set of parameters, in the order they came.
+pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String, Vec<&'a Row>)> {
+    let mut groups: Vec<(String, &Params, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let found = groups
+            .iter_mut()
+            .find(|(workload, params, _)| *workload == row.workload && **params == row.params);
+        match found {
+            Some((_, _, rows)) => rows.push(row),
+            None => groups.push((row.workload.clone(), &row.params, vec![row])),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(workload, params, rows)| {
+            let words = grid::describe(&workload, params);
+            (format!("{workload} · {words}"), rows)
+        })
+        .collect()
+}
+
+/// An interval in thousands: `[2890, 2940]`.
+fn kilo_interval(estimate: Estimate) -> String {
+    format!("[{}, {}]", format_kilo(estimate.low), format_kilo(estimate.high))
+}
+
+/// Three percentiles: `1.20µs/35.0µs/144ms`.
+pub(super) fn percentiles(latency: &Latency) -> String {
+    if latency.count == 0 {
+        return "–".to_owned();
+    }
+    [latency.p50, latency.p99, latency.max].map(|ns| format_ns(ns as f64)).join("/")
+}
+
+fn role_cells(name: &str, role: &RoleStats) -> [String; 7] {
+    let spread = if role.threads == 1 {
+        format_kilo(role.thread_mean)
+    } else {
+        [role.thread_min, role.thread_mean, role.thread_max].map(format_kilo).join("/")
+    };
+    [
+        format!("{} {name}{}", role.threads, if role.threads == 1 { "" } else { "s" }),
+        format_kilo(role.ops_per_s.median),
+        spread,
+        if role.threads == 1 { "–".to_owned() } else { format_number(role.jain.median) },
+        percentiles(&role.wait),
+        if role.hold.count == 0 { "–".to_owned() } else { format_ns(role.hold.p50 as f64) },
+        role.longest_bypass.map_or("–".to_owned(), |bypass| format_count(bypass as f64)),
+    ]
+}
+
+/// The table of one group of rows.
+fn group_table(rows: &[&Row]) -> Table {
+    let moves_bytes =
+        rows.iter().flat_map(|row| row.roles.values()).any(|role| role.bytes_per_s.is_some());
+    let columns = if moves_bytes { COLUMNS.len() } else { COLUMNS.len() - 1 };
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(COLUMNS[..columns].iter().map(|(title, _)| *title));
+    for row in rows {
+        for (index, (name, role)) in row.roles.iter().enumerate() {
+            let first = index == 0;
+            let of_row = |text: String| if first { text } else { String::new() };
+            // The interval stands below the total: beside the second role, or on a line of its own.
+            let total = match (index, row.roles.len()) {
+                (0, 1) => format!(
+                    "{}\n{}",
+                    format_kilo(row.total_ops_per_s.median),
+                    kilo_interval(row.total_ops_per_s)
+                ),
+                (0, _) => format_kilo(row.total_ops_per_s.median),
+                (1, _) => kilo_interval(row.total_ops_per_s),
+                _ => String::new(),
+            };
+            let mut cells = vec![of_row(row.lock.clone()), total];
+            cells.extend(role_cells(name, role));
+            cells.push(of_row(format!(
+                "{}+{}",
+                format_count(row.voluntary_switches_per_s),
+                format_count(row.involuntary_switches_per_s)
+            )));
+            if moves_bytes {
+                cells.push(role.bytes_per_s.map_or("–".to_owned(), |bytes| {
+                    format_bytes_per_s(bytes.median).trim_end_matches(" MB/s").to_owned()
+                }));
+            }
+            table.add_row(cells.into_iter().zip(COLUMNS).map(|(text, (_, number))| {
+                Cell::new(text).set_alignment(if number {
+                    CellAlignment::Right
+                } else {
+                    CellAlignment::Left
+                })
+            }));
+        }
+    }
+    let last = columns - 1;
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index == last { 0 } else { 2 }));
+    }
+    table
+}
+
+/// A table for each group of rows, under a line that says what they share.
+pub fn tables(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for (title, rows) in groups(rows) {
+        text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
+    }
+    if !text.is_empty() {
+        text.push_str(
+            "\nhold: median. bypass: most reader acquisitions granted while one operation waited. \
+             switches: voluntary + involuntary.\n",
+        );
+    }
+    text
+}
+
+/// The machine in one line.
+pub fn machine(header: &Header) -> String {
+    let machine = &header.machine;
+    let mut text = format!(
+        "{} · {} CPUs · {} · {} memory · pause {} · {} · fairlock {}",
+        machine.cpu,
+        machine.cpus,
+        machine.kernel,
+        format_bytes(machine.memory_bytes as f64),
+        format_ns(machine.pause_ns),
+        machine.rustc,
+        machine.fairlock,
+    );
+    if !machine.filesystem.is_empty() {
+        text.push_str(&format!(" · files on {}", machine.filesystem));
+    }
+    text
+}
+
+/// The sign of a verdict in a list.
+pub(super) fn sign(status: Status) -> &'static str {
+    match status {
+        Status::Met => "✓",
+        Status::NotMet => "✗",
+        Status::Inconclusive => "?",
+        Status::NotMeasured => "–",
+    }
+}
+
+/// Breaks text into lines of at most `width` characters, indented from the second on.
+fn wrapped(text: &str, indent: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("starts with a line");
+        if line.chars().count() + word.chars().count() + 1 > width && !line.trim().is_empty() {
+            lines.push(format!("{indent}{word}"));
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+/// A study's question and the verdict on each of its claims.
+pub fn study(study: &Study, verdicts: &[Verdict]) -> String {
+    let mut text = format!("\n{} · {}\n", study.name.to_uppercase(), study.title);
+    text.push_str(&wrapped(&study.question, "", 118));
+    text.push('\n');
+    for verdict in verdicts {
+        text.push_str(&format!(
+            "\n{}\n{}\n",
+            wrapped(&format!("{} {}", sign(verdict.status), verdict.claim), "  ", 118),
+            wrapped(&format!("    {}", verdict.text), "    ", 118).replacen("", "    ", 1),
+        ));
+    }
+    text
+}
+
+/// What is missing from a recording, if anything.
+pub fn missing(recording: &Recording) -> String {
+    let mut text = String::new();
+    for skipped in &recording.skipped {
+        text.push_str(&format!("{} did not run: {}\n", skipped.workload, skipped.reason));
+    }
+    if recording.cancelled {
+        text.push_str("stopped early; the finished rows are kept\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn tables_fit_120_columns_with_the_longest_lock_name_and_extreme_values() {
+        let mut rows = Vec::new();
+        for lock in ["no-reader-steal", "timefair", "std"] {
+            let mut row = example::row("mix", lock, &[("readers", 32.0), ("writers", 32.0)]);
+            for role in row.roles.values_mut() {
+                (role.thread_min, role.thread_mean, role.thread_max) =
+                    (123_456.0, 234_567.0, 345_678.0);
+                role.wait = Latency {
+                    count: 1,
+                    mean: 1.0,
+                    p50: 123_456,
+                    p99: 12_345_678,
+                    max: 123_456_789,
+                };
+                role.longest_bypass = Some(123_456);
+            }
+            rows.push(row);
+        }
+        let text = tables(&rows);
+        assert!(text.contains("32 readers + 32 writers"), "{text}");
+        assert!(text.contains("123µs/12.3ms/123ms"), "{text}");
+        for line in text.lines() {
+            assert!(line.trim_end().chars().count() <= 120, "{} in: {line}", line.chars().count());
+        }
+    }
+
+    #[test]
+    fn rows_are_grouped_by_what_they_share() {
+        let rows = [
+            example::row("mix", "std", &[("readers", 1.0), ("writers", 1.0)]),
+            example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]),
+            example::row("mix", "usync", &[("readers", 1.0), ("writers", 1.0)]),
+        ];
+        let groups = groups(&rows);
+        assert_eq!(groups.len(), 2);
+        assert_eq!(groups[0].1.len(), 2);
+    }
+
+    #[test]
+    fn long_verdicts_are_wrapped() {
+        let text = wrapped(&"word ".repeat(60), "    ", 40);
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+    }
+}

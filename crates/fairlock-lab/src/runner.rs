@@ -1,0 +1,91 @@
+//! Runs batches one after the other into a recording, whatever happens to some of them.
+
+use std::path::Path;
+
+use fairlock_lab::grid;
+use fairlock_lab::plan::{self, Cell, Plan};
+use fairlock_lab::report::recording::{Recording, Skipped, Writer};
+use fairlock_lab::study::Batch;
+use fairlock_lab::workloads::dio::remove_scratch_files;
+
+use crate::progress::{self, Progress};
+
+/// What a run came to, beside its recording.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Batches that failed or rows that could not be written, in words.
+    pub failures: Vec<String>,
+}
+
+/// The engine's cells for a batch.
+fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
+    let cells = batch.cells.iter().map(|cell| {
+        Ok(Cell {
+            workload: grid::workload(&cell.workload, &cell.params, dir)?,
+            lock: cell.lock.clone(),
+            repetitions: cell.repetitions,
+            seconds: cell.seconds,
+        })
+    });
+    Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
+}
+
+/// Runs the batches; `no_direct_io` is why workloads with real I/O cannot run, if they cannot.
+pub fn run(
+    batches: &[Batch],
+    dir: &Path,
+    no_direct_io: Option<&str>,
+    recording: &mut Recording,
+    writer: Option<&mut Writer>,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let measured_s = batches
+        .iter()
+        .flat_map(|batch| &batch.cells)
+        .map(|cell| f64::from(cell.repetitions) * cell.seconds)
+        .sum();
+    let mut progress = Progress::new(measured_s, writer);
+    for batch in batches {
+        if progress::cancelled() {
+            break;
+        }
+        let result = match no_direct_io {
+            Some(reason) if grid::needs_direct_io(&batch.workload) => {
+                Err((false, reason.to_owned()))
+            }
+            _ => plan_of(batch, dir)
+                .and_then(|plan| plan::run(&plan, &mut progress).map_err(|error| error.to_string()))
+                .map_err(|error| (true, error)),
+        };
+        match result {
+            Ok(_) => {}
+            Err((failed, reason)) => {
+                let what = if failed { "failed" } else { "left out" };
+                progress.say(&format!("{} ({}) {what}: {reason}", batch.title, batch.workload));
+                if failed {
+                    outcome.failures.push(format!("{}: {reason}", batch.title));
+                }
+                let skipped = Skipped { workload: batch.workload.clone(), reason };
+                let written = progress.writer().map(|writer| writer.skipped(&skipped));
+                if let Some(Err(error)) = written {
+                    outcome.failures.push(error.to_string());
+                }
+                recording.skipped.push(skipped);
+            }
+        }
+    }
+    if progress::cancelled() {
+        recording.cancelled = true;
+        if let Some(Err(error)) = progress.writer().map(Writer::cancelled) {
+            outcome.failures.push(error.to_string());
+        }
+        remove_scratch_files();
+    }
+    progress.finish();
+    // Also the rows of batches that failed later on.
+    recording.rows.append(&mut progress.rows);
+    if let Some(error) = progress.write_error.take() {
+        outcome.failures.push(format!("results could not be written: {error}"));
+    }
+    outcome
+}

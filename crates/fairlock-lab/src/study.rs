@@ -1,0 +1,601 @@
+//! Studies: one question each, as a file that says what to run, what was published and what
+//! to conclude. The files are built into the program.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::claim::{self, Claim, Expect, Names, Selector};
+use crate::grid::{self, Params, Quantity};
+use crate::locks;
+
+/// The study files, in the order they run.
+const FILES: [(&str, &str); 2] = [
+    ("s0", include_str!("../../../studies/s0.toml")),
+    ("s4", include_str!("../../../studies/s4.toml")),
+];
+
+/// What one repetition costs beside its measured time: starting and joining threads.
+const REPETITION_OVERHEAD_S: f64 = 0.03;
+/// What a cell costs before its first repetition, as a share of one.
+const WARM_UP_SHARE: f64 = 0.1;
+
+/// A study file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// The name on the command line, which is the file's.
+    #[serde(default)]
+    pub name: String,
+    /// What it is about, in a few words.
+    pub title: String,
+    /// The question it answers.
+    pub question: String,
+    /// How it answers it.
+    pub method: String,
+    /// What was published.
+    pub source: Source,
+    /// What to run.
+    #[serde(rename = "run")]
+    pub runs: Vec<Run>,
+    /// What to draw.
+    #[serde(default, rename = "plot")]
+    pub plots: Vec<Plot>,
+    /// What to conclude.
+    #[serde(rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// What was published, by whom, and the numbers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// The message or commit.
+    pub citation: String,
+    /// The machine of the numbers.
+    pub machine: String,
+    /// The numbers.
+    #[serde(default, rename = "table")]
+    pub tables: Vec<Table>,
+}
+
+/// Published numbers with the same figures measured here beside them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// The published columns.
+    pub columns: Vec<String>,
+    /// The columns measured here.
+    pub here: Vec<HereColumn>,
+    /// The rows.
+    pub rows: Vec<TableRow>,
+}
+
+/// A column measured here; what it leaves open, the table's rows fill in.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HereColumn {
+    /// The heading.
+    pub title: String,
+    /// The figure, or its numerator.
+    pub numerator: Selector,
+    /// Its denominator, where it is a ratio.
+    pub denominator: Option<Selector>,
+}
+
+/// A row of a table of published numbers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableRow {
+    /// The heading.
+    pub name: String,
+    /// The published cells, verbatim.
+    pub source: Vec<String>,
+    /// Parameters of the rows measured here.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+    /// The metric, where the columns leave it open.
+    #[serde(default)]
+    pub metric: String,
+}
+
+/// A grid that runs as one batch. The locks of a point are interleaved.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// What it measures.
+    pub title: String,
+    /// The workload.
+    pub workload: String,
+    /// The locks, or `all`.
+    pub locks: Names,
+    /// Parameters of every point.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+    /// The points; a list as a value means one point for each entry.
+    pub points: Vec<Point>,
+    /// Repetitions of each cell.
+    pub repetitions: u32,
+    /// Measured seconds of one repetition.
+    pub seconds: f64,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Quick,
+}
+
+/// One or several grid points.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Point {
+    /// Locks, where not all of the run's take part.
+    pub locks: Option<Names>,
+    /// Parameters, each a value or a list of values.
+    #[serde(flatten)]
+    pub params: BTreeMap<String, Values>,
+}
+
+/// A value or a list of values.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Values {
+    /// One value.
+    One(Quantity),
+    /// One point each.
+    Many(Vec<Quantity>),
+}
+
+/// What `--quick` changes in a run.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Leave the whole run out.
+    #[serde(default)]
+    pub skip: bool,
+    /// Fewer locks.
+    pub locks: Option<Names>,
+    /// Fewer points.
+    pub points: Option<Vec<Point>>,
+    /// Fewer repetitions.
+    pub repetitions: Option<u32>,
+    /// Shorter repetitions.
+    pub seconds: Option<f64>,
+}
+
+/// How a plot draws its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlotKind {
+    /// A line per lock over a parameter.
+    Lines,
+    /// A group of bars per value of a parameter, a bar per lock or second parameter.
+    Bars,
+    /// A stacked bar per lock: each role's share of all operations.
+    Shares,
+    /// Two bars per lock: each role's rate over its rate with the other role absent.
+    Alone,
+}
+
+/// A plot.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// How.
+    pub kind: PlotKind,
+    /// The rows' workload.
+    pub workload: String,
+    /// The rows' parameters, as far as they are fixed.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+    /// The locks, or `all`.
+    #[serde(default = "all_locks")]
+    pub locks: Names,
+    /// The parameter along the axis.
+    #[serde(default)]
+    pub x: String,
+    /// The parameter that tells bars of a group apart; empty for the lock.
+    #[serde(default)]
+    pub series: String,
+    /// The figure; for roles `roles.writer.…`.
+    #[serde(default)]
+    pub metric: String,
+    /// Leave rows out whose roles lack one of these, e.g. rows without writers.
+    #[serde(default)]
+    pub roles: Vec<String>,
+}
+
+fn all_locks() -> Names {
+    Names::One("all".to_owned())
+}
+
+/// One thing to run: a lock under a workload at a grid point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellSpec {
+    /// The workload.
+    pub workload: String,
+    /// The lock.
+    pub lock: String,
+    /// The point.
+    pub params: Params,
+    /// Repetitions.
+    pub repetitions: u32,
+    /// Measured seconds of one repetition.
+    pub seconds: f64,
+}
+
+impl CellSpec {
+    /// About how long all its repetitions take, in seconds.
+    fn estimate_s(&self) -> f64 {
+        let once = self.seconds + REPETITION_OVERHEAD_S;
+        f64::from(self.repetitions) * once + WARM_UP_SHARE * self.seconds + REPETITION_OVERHEAD_S
+    }
+}
+
+/// Cells that belong together; the locks of one grid point run interleaved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// What it measures.
+    pub title: String,
+    /// The workload of all cells.
+    pub workload: String,
+    /// The cells.
+    pub cells: Vec<CellSpec>,
+}
+
+impl Batch {
+    /// About how long it takes, in seconds.
+    pub fn estimate_s(&self) -> f64 {
+        self.cells.iter().map(CellSpec::estimate_s).sum()
+    }
+}
+
+/// How a run departs from its study file.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Effort {
+    /// Take the quick variant.
+    pub quick: bool,
+    /// Repetitions of every cell.
+    pub repetitions: Option<u32>,
+    /// Seconds of every repetition.
+    pub seconds: Option<f64>,
+}
+
+/// A mistake in a study file or a wrong study name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StudyError(
+    /// What is wrong, in one line.
+    pub String,
+);
+
+impl fmt::Display for StudyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StudyError {}
+
+/// The names of all studies.
+pub fn names() -> Vec<&'static str> {
+    FILES.iter().map(|(name, _)| *name).collect()
+}
+
+/// The study called `name`.
+///
+/// # Errors
+/// An unknown name, with the valid ones; a mistake in the file.
+pub fn find(name: &str) -> Result<Study, StudyError> {
+    let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
+        return Err(StudyError(format!(
+            "unknown study \"{name}\"; the studies are: {}",
+            names().join(", ")
+        )));
+    };
+    Study::parse(name, text)
+}
+
+/// The names with `all` replaced by every lock of the registry.
+pub fn expand_locks(locks: &Names) -> Vec<String> {
+    if locks.list() == ["all"] {
+        locks::names().into_iter().map(str::to_owned).collect()
+    } else {
+        locks.list().to_vec()
+    }
+}
+
+/// Every combination of the values of a point.
+fn combinations(fixed: &Params, point: &Point) -> Vec<Params> {
+    let mut all = vec![fixed.clone()];
+    for (name, values) in &point.params {
+        let values: &[Quantity] = match values {
+            Values::One(value) => std::slice::from_ref(value),
+            Values::Many(values) => values,
+        };
+        all = all
+            .into_iter()
+            .flat_map(|params| {
+                values.iter().map(move |Quantity(value)| {
+                    let mut params = params.clone();
+                    params.insert(name.clone(), *value);
+                    params
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+impl Run {
+    /// The cells to run, interleaved.
+    pub fn batch(&self, effort: Effort) -> Option<Batch> {
+        if effort.quick && self.quick.skip {
+            return None;
+        }
+        let chosen = effort.quick.then_some(&self.quick);
+        let locks = chosen.and_then(|quick| quick.locks.as_ref()).unwrap_or(&self.locks);
+        let points = chosen.and_then(|quick| quick.points.as_ref()).unwrap_or(&self.points);
+        let repetitions = chosen.and_then(|quick| quick.repetitions);
+        let seconds = chosen.and_then(|quick| quick.seconds);
+        let mut cells = Vec::new();
+        for point in points {
+            for params in combinations(&self.params, point) {
+                for lock in expand_locks(point.locks.as_ref().unwrap_or(locks)) {
+                    cells.push(CellSpec {
+                        workload: self.workload.clone(),
+                        lock,
+                        params: params.clone(),
+                        repetitions: effort.repetitions.or(repetitions).unwrap_or(self.repetitions),
+                        seconds: effort.seconds.or(seconds).unwrap_or(self.seconds),
+                    });
+                }
+            }
+        }
+        Some(Batch { title: self.title.clone(), workload: self.workload.clone(), cells })
+    }
+}
+
+impl Study {
+    /// Reads and checks a study file.
+    ///
+    /// # Errors
+    /// What is wrong in the file.
+    pub fn parse(name: &str, text: &str) -> Result<Study, StudyError> {
+        let mut study: Study = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            StudyError(format!("study {name}, line {line}: {}", error.message()))
+        })?;
+        study.name = name.to_owned();
+        study.check().map_err(|error| StudyError(format!("study {name}: {error}")))?;
+        Ok(study)
+    }
+
+    /// The batches to run.
+    pub fn batches(&self, effort: Effort) -> Vec<Batch> {
+        self.runs.iter().filter_map(|run| run.batch(effort)).collect()
+    }
+
+    /// Whether a row with this workload belongs to the study.
+    pub fn uses(&self, workload: &str) -> bool {
+        self.runs.iter().any(|run| run.workload == workload)
+    }
+
+    /// The column's selectors with what a row of the table adds.
+    pub fn here_selectors(column: &HereColumn, row: &TableRow) -> (Selector, Option<Selector>) {
+        let filled = |selector: &Selector| {
+            let mut selector = selector.clone();
+            if selector.metric.is_empty() {
+                selector.metric.clone_from(&row.metric);
+            }
+            selector
+        };
+        (filled(&column.numerator), column.denominator.as_ref().map(filled))
+    }
+
+    /// Every name, parameter and metric must exist: a typing error in a study file must not
+    /// become "not measured".
+    fn check(&self) -> Result<(), String> {
+        for run in &self.runs {
+            for quick in [false, true] {
+                let effort = Effort { quick, ..Effort::default() };
+                let Some(batch) = run.batch(effort) else {
+                    continue;
+                };
+                if batch.cells.is_empty() {
+                    return Err(format!("run \"{}\" has no cells", run.title));
+                }
+                for cell in &batch.cells {
+                    check_lock(&cell.workload, &cell.lock)?;
+                    grid::workload(&cell.workload, &cell.params, std::path::Path::new("."))
+                        .map_err(|error| format!("run \"{}\": {error}", run.title))?;
+                    if cell.repetitions == 0 || cell.seconds <= 0.0 || cell.seconds.is_nan() {
+                        return Err(format!("run \"{}\" measures nothing", run.title));
+                    }
+                }
+            }
+        }
+        for claim in &self.claims {
+            let named = |error| format!("claim \"{}\": {error}", claim.id);
+            if claim.cases.is_empty() {
+                return Err(named("no cases".to_owned()));
+            }
+            for selector in
+                [Some(&claim.numerator), claim.denominator.as_ref()].into_iter().flatten()
+            {
+                for case in &claim.cases {
+                    self.check_selector(selector, &case.params).map_err(named)?;
+                }
+            }
+            if matches!(claim.expect, Expect::WithinFactor(_))
+                && claim.cases.iter().any(|case| case.source.is_none())
+            {
+                return Err(named("within_factor needs a source value in every case".to_owned()));
+            }
+        }
+        for table in &self.source.tables {
+            for row in &table.rows {
+                if row.source.len() != table.columns.len() {
+                    return Err(format!(
+                        "table \"{}\", row \"{}\": {} cells for {} columns",
+                        table.title,
+                        row.name,
+                        row.source.len(),
+                        table.columns.len()
+                    ));
+                }
+                for column in &table.here {
+                    let (numerator, denominator) = Study::here_selectors(column, row);
+                    for selector in [Some(&numerator), denominator.as_ref()].into_iter().flatten() {
+                        self.check_selector(selector, &row.params)
+                            .map_err(|error| format!("table \"{}\": {error}", table.title))?;
+                    }
+                }
+            }
+        }
+        for plot in &self.plots {
+            let named = |error| format!("plot \"{}\": {error}", plot.title);
+            if !self.uses(&plot.workload) {
+                return Err(named(format!("no run has the workload \"{}\"", plot.workload)));
+            }
+            for lock in expand_locks(&plot.locks) {
+                check_lock(&plot.workload, &lock).map_err(named)?;
+            }
+            if matches!(plot.kind, PlotKind::Lines | PlotKind::Bars)
+                && !claim::is_metric(&plot.metric)
+            {
+                return Err(named(format!("unknown metric \"{}\"", plot.metric)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A selector must choose something that the full run measures.
+    fn check_selector(&self, selector: &Selector, at: &Params) -> Result<(), String> {
+        if !claim::is_metric(&selector.metric) {
+            return Err(format!("unknown metric \"{}\"", selector.metric));
+        }
+        if selector.lock.list().is_empty() {
+            return Err("a selector without a lock".to_owned());
+        }
+        let mut wanted = at.clone();
+        wanted.extend(selector.params.clone());
+        for lock in selector.lock.list() {
+            check_lock(&selector.workload, lock)?;
+            let fitting = self
+                .batches(Effort::default())
+                .into_iter()
+                .flat_map(|batch| batch.cells)
+                .filter(|cell| {
+                    let count = |name: &str| cell.params.get(name).copied().unwrap_or(0.0);
+                    cell.workload == selector.workload
+                        && cell.lock == *lock
+                        && wanted.iter().all(|(name, value)| {
+                            grid::is_idle(name, |role| Some(count(role)))
+                                || match name.as_str() {
+                                    "threads" => count("readers") + count("writers") == *value,
+                                    "readers" | "writers" => count(name) == *value,
+                                    _ => cell.params.get(name) == Some(value),
+                                }
+                        })
+                })
+                .count();
+            if fitting != 1 {
+                return Err(format!(
+                    "{fitting} cells fit {lock} under {} with {}",
+                    selector.workload,
+                    grid::describe(&selector.workload, &wanted)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_lock(workload: &str, lock: &str) -> Result<(), String> {
+    if workload == "dio-kernel" {
+        return if lock == "kernel" {
+            Ok(())
+        } else {
+            Err(format!("dio-kernel measures the lock \"kernel\", not \"{lock}\""))
+        };
+    }
+    locks::find(lock).map(|_| ()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_study_file_is_sound() {
+        for name in names() {
+            let study = find(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(study.name, name);
+            assert!(!study.claims.is_empty() && !study.plots.is_empty());
+        }
+    }
+
+    #[test]
+    fn all_studies_fit_their_time() {
+        let total = |quick| -> f64 {
+            let effort = Effort { quick, ..Effort::default() };
+            names()
+                .into_iter()
+                .flat_map(|name| find(name).unwrap().batches(effort))
+                .map(|batch| batch.estimate_s())
+                .sum()
+        };
+        assert!(total(false) < 350.0, "full: {}", total(false));
+        assert!(total(true) < 55.0, "quick: {}", total(true));
+    }
+
+    #[test]
+    fn an_unknown_study_is_refused_with_the_valid_ones() {
+        assert_eq!(
+            find("s9").unwrap_err().to_string(),
+            "unknown study \"s9\"; the studies are: s0, s4"
+        );
+    }
+
+    fn broken(from: &str, to: &str) -> String {
+        let text = FILES[1].1;
+        assert!(text.contains(from), "{from}");
+        Study::parse("s4", &text.replace(from, to)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn mistakes_in_a_study_file_are_named() {
+        assert!(broken("\"usync\"", "\"usink\"").contains("no lock `usink`"));
+        assert!(broken("total_ops_per_s", "total_ops").contains("unknown metric \"total_ops\""));
+        assert!(broken("think_pauses", "thinking").contains("unknown parameter \"thinking\""));
+        assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
+        assert!(broken("question =", "questions =").contains("line"));
+    }
+
+    #[test]
+    fn lists_in_a_point_become_every_combination() {
+        let run: Run = toml::from_str(
+            r#"
+            title = "grid"
+            workload = "dio-sleep"
+            locks = ["std", "usync"]
+            params = { writers = 1, read_hold_ns = "300us" }
+            points = [{ readers = [1, 2], read_bytes = ["4k", "64k"] }, { readers = 0, locks = "std" }]
+            repetitions = 3
+            seconds = 0.5
+            quick = { repetitions = 1 }
+            "#,
+        )
+        .unwrap();
+        let batch = run.batch(Effort::default()).unwrap();
+        assert_eq!(batch.cells.len(), 2 * 2 * 2 + 1);
+        assert!(batch.cells.iter().all(|cell| cell.params["read_hold_ns"] == 300_000.0));
+        assert!((batch.estimate_s() - 9.0 * (3.0 * 0.53 + 0.08)).abs() < 1e-9);
+        let effort = Effort { quick: true, repetitions: None, seconds: Some(0.1) };
+        let quick = run.batch(effort).unwrap();
+        assert_eq!(quick.cells[0].repetitions, 1);
+        assert_eq!(quick.cells[0].seconds, 0.1);
+    }
+}

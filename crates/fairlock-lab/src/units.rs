@@ -1,0 +1,254 @@
+//! Quantities with units, as people type them and as tables print them.
+
+/// Work done between two clock-free points: counted in pause instructions or in time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// This many spin-loop hints.
+    Pauses(u32),
+    /// About this many nanoseconds; becomes pauses with [`Work::pauses`].
+    Nanoseconds(f64),
+}
+
+impl Work {
+    /// The number of pauses this is on a machine whose pause takes `pause_ns`.
+    pub fn pauses(self, pause_ns: f64) -> u32 {
+        match self {
+            Work::Pauses(pauses) => pauses,
+            Work::Nanoseconds(ns) => (ns / pause_ns).round() as u32,
+        }
+    }
+}
+
+/// Splits `text` into a non-negative number and its unit.
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    Some((number, text[end..].trim()))
+}
+
+fn nanoseconds(number: f64, unit: &str) -> Option<f64> {
+    let scale = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    Some(number * scale)
+}
+
+/// Reads `10p` (pauses) or a time such as `200ns`.
+///
+/// ```
+/// use fairlock_lab::units::{Work, parse_work};
+/// assert_eq!(parse_work("10p"), Ok(Work::Pauses(10)));
+/// assert_eq!(parse_work("1.5us"), Ok(Work::Nanoseconds(1500.0)));
+/// assert!(parse_work("10x").is_err());
+/// ```
+pub fn parse_work(text: &str) -> Result<Work, String> {
+    let work = match number_and_unit(text) {
+        Some((number, "p")) if number.fract() == 0.0 && number <= f64::from(u32::MAX) => {
+            Some(Work::Pauses(number as u32))
+        }
+        Some((number, unit)) => nanoseconds(number, unit).map(Work::Nanoseconds),
+        None => None,
+    };
+    work.ok_or_else(|| {
+        format!("\"{text}\" is no amount of work; give pauses (10p) or a time (200ns, 5us, 1ms)")
+    })
+}
+
+/// Reads a time with its unit, in nanoseconds: `300us`, `4ms`.
+pub fn parse_time_ns(text: &str) -> Result<u64, String> {
+    number_and_unit(text)
+        .and_then(|(number, unit)| nanoseconds(number, unit))
+        .map(|ns| ns.round() as u64)
+        .ok_or_else(|| {
+            format!("\"{text}\" is no time; give a number and one of ns, us, ms, s (300us)")
+        })
+}
+
+/// Reads a size in bytes: `4096`, `4k`, `1m` (binary multiples).
+pub fn parse_bytes(text: &str) -> Result<u32, String> {
+    let scaled = number_and_unit(text).and_then(|(number, unit)| {
+        let scale = match unit {
+            "" | "b" | "B" => 1.0,
+            "k" | "K" | "KiB" => 1024.0,
+            "m" | "M" | "MiB" => 1024.0 * 1024.0,
+            _ => return None,
+        };
+        let bytes = number * scale;
+        (bytes.fract() == 0.0 && bytes >= 1.0 && bytes <= f64::from(u32::MAX))
+            .then_some(bytes as u32)
+    });
+    scaled.ok_or_else(|| {
+        format!("\"{text}\" is no size; give bytes, or a number with k or m (4k, 64k, 1m)")
+    })
+}
+
+/// Reads a positive number of seconds: `0.5`, `2`.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('s').parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err(format!(
+            "\"{text}\" is no measuring time; give seconds above 0 and at most 3600 (0.5)"
+        )),
+    }
+}
+
+/// Reads a plain number, a size, a time (in ns) or pauses: the values that study files use.
+pub fn parse_quantity(text: &str) -> Result<f64, String> {
+    if let Ok(number) = text.trim().parse::<f64>() {
+        return Ok(number);
+    }
+    if let Ok(bytes) = parse_bytes(text) {
+        return Ok(f64::from(bytes));
+    }
+    match parse_work(text) {
+        Ok(Work::Pauses(pauses)) => Ok(f64::from(pauses)),
+        Ok(Work::Nanoseconds(ns)) => Ok(ns),
+        Err(_) => Err(format!(
+            "\"{text}\" is no quantity; give a number, a size (64k), a time (300us) or pauses (10p)"
+        )),
+    }
+}
+
+/// Three significant digits, without an exponent.
+pub fn format_number(value: f64) -> String {
+    if !value.is_finite() {
+        return if value > 0.0 { "∞" } else { "–" }.to_owned();
+    }
+    let magnitude = value.abs();
+    match magnitude {
+        0.0 => "0".to_owned(),
+        m if m >= 99.95 => format!("{value:.0}"),
+        m if m >= 9.995 => format!("{value:.1}"),
+        m if m >= 0.095 => format!("{value:.2}"),
+        m if m >= 0.0005 => {
+            format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+        _ => format!("{value:.1e}"),
+    }
+}
+
+fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
+    // 999.6 of a unit is 1.00 of the next: compare what will be printed, not the value.
+    let (scale, unit) = steps
+        .iter()
+        .find(|(scale, _)| value.abs() >= scale * 0.9995)
+        .or(steps.last())
+        .copied()
+        .unwrap_or((1.0, ""));
+    format!("{}{unit}", format_number(value / scale))
+}
+
+/// A time in the unit that suits it: `890ns`, `12.3µs`, `1.20ms`.
+pub fn format_ns(ns: f64) -> String {
+    scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
+}
+
+/// A rate or a count in the unit that suits it: `57.8k`, `2.91M`.
+pub fn format_count(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1000.0 {
+        return format!("{value:.0}");
+    }
+    scaled(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")])
+}
+
+/// Bytes per second in decimal megabytes, the unit storage people use.
+pub fn format_bytes_per_s(value: f64) -> String {
+    format!("{} MB/s", format_number(value / 1e6))
+}
+
+/// A size in binary units: `64 KiB`.
+pub fn format_bytes(bytes: f64) -> String {
+    if bytes >= 1_048_576.0 {
+        format!("{} MiB", trimmed(bytes / 1_048_576.0))
+    } else if bytes >= 1024.0 {
+        format!("{} KiB", trimmed(bytes / 1024.0))
+    } else {
+        format!("{} B", trimmed(bytes))
+    }
+}
+
+/// Thousands of operations per second, without the unit (it stands in the header).
+pub fn format_kilo(ops_per_s: f64) -> String {
+    format_number(ops_per_s / 1e3)
+}
+
+/// A whole number without a fraction, anything else with three digits.
+pub fn trimmed(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        format!("{value:.0}")
+    } else {
+        format_number(value)
+    }
+}
+
+/// Minutes and seconds: `4 min 50 s`, `7 s`.
+pub fn format_minutes(seconds: f64) -> String {
+    let seconds = seconds.ceil().max(1.0) as u64;
+    match (seconds / 60, seconds % 60) {
+        (0, rest) => format!("{rest} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, rest) => format!("{minutes} min {rest} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_times_and_pauses_are_read_with_their_units() {
+        assert_eq!(parse_bytes("64k"), Ok(65536));
+        assert_eq!(parse_bytes("1m"), Ok(1 << 20));
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_time_ns("300us"), Ok(300_000));
+        assert_eq!(parse_time_ns("4 ms"), Ok(4_000_000));
+        assert_eq!(parse_quantity("64k"), Ok(65536.0));
+        assert_eq!(parse_quantity("300us"), Ok(300_000.0));
+        assert_eq!(parse_quantity("10p"), Ok(10.0));
+        assert_eq!(parse_seconds("0.5"), Ok(0.5));
+    }
+
+    #[test]
+    fn a_bad_unit_is_named_together_with_the_valid_ones() {
+        for (error, value, choice) in [
+            (parse_bytes("64q").unwrap_err(), "64q", "64k"),
+            (parse_bytes("0").unwrap_err(), "0", "4k"),
+            (parse_time_ns("300").unwrap_err(), "300", "us"),
+            (parse_work("10x").unwrap_err(), "10x", "10p"),
+            (parse_work("").unwrap_err(), "", "10p"),
+            (parse_work("1.5p").unwrap_err(), "1.5p", "10p"),
+            (parse_seconds("0").unwrap_err(), "0", "above 0"),
+            (parse_seconds("nan").unwrap_err(), "nan", "above 0"),
+            (parse_seconds("-1").unwrap_err(), "-1", "above 0"),
+        ] {
+            assert!(error.contains(&format!("\"{value}\"")), "{error}");
+            assert!(error.contains(choice), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_are_scaled_to_the_unit_a_reader_expects() {
+        assert_eq!(format_ns(890.0), "890ns");
+        assert_eq!(format_ns(12_340.0), "12.3µs");
+        assert_eq!(format_ns(999_960.0), "1.00ms");
+        assert_eq!(format_ns(0.0), "0ns");
+        assert_eq!(format_count(57_800.0), "57.8k");
+        assert_eq!(format_count(24.0), "24");
+        assert_eq!(format_bytes(65536.0), "64 KiB");
+        assert_eq!(format_bytes_per_s(397e6), "397 MB/s");
+        assert_eq!(format_number(f64::INFINITY), "∞");
+        assert_eq!(format_number(0.0123), "0.0123");
+        assert_eq!(format_minutes(290.0), "4 min 50 s");
+    }
+
+    #[test]
+    fn work_given_as_time_becomes_pauses() {
+        assert_eq!(Work::Nanoseconds(200.0).pauses(20.0), 10);
+        assert_eq!(Work::Pauses(7).pauses(20.0), 7);
+    }
+}

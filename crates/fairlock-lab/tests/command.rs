@@ -1,0 +1,157 @@
+//! The command from outside: what it refuses and how, its help, and a page from rows.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use fairlock_lab::example;
+use fairlock_lab::machine::Machine;
+use fairlock_lab::report::recording::{Header, Writer};
+
+fn fairlock(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("fairlock").expect("the command is built");
+    command.args(args);
+    command
+}
+
+/// Runs, expects the exit code and one line on stderr, which must contain all of `words`.
+fn refuses(args: &[&str], code: i32, words: &[&str]) {
+    let output = fairlock(args).output().expect("the command starts");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    assert!(said.starts_with("error: "), "{args:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{args:?} lacks {word}: {said}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_the_valid_ones() {
+    refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
+    refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
+    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s4"]);
+    refuses(&["bench", "mux"], 2, &["mux", "mix"]);
+    refuses(&["bench", "dio", "--form", "cloud"], 2, &["cloud", "kernel, lock, sleep"]);
+    refuses(&["studdy"], 2, &["studdy", "study"]);
+    refuses(&["bench", "dio", "--form", "kernel", "--lock", "std"], 2, &["\"std\"", "--form lock"]);
+}
+
+#[test]
+fn impossible_thread_counts_are_refused() {
+    refuses(&["bench", "mix", "--threads", "0"], 2, &["--threads", "\"0\"", "at least 1"]);
+    refuses(&["bench", "mix", "--threads", "1"], 2, &["--threads 1", "--read-percent"]);
+    refuses(
+        &["bench", "mix", "--readers", "0", "--writers", "0"],
+        2,
+        &["zero threads", "at least one"],
+    );
+    refuses(&["bench", "dio", "--readers", "0", "--writers", "0"], 2, &["zero threads"]);
+    refuses(&["study", "--repetitions", "0"], 2, &["--repetitions", "at least 1"]);
+}
+
+#[test]
+fn bad_quantities_are_refused_with_the_valid_units() {
+    refuses(&["bench", "mix", "--section", "10x"], 2, &["\"10x\"", "10p", "200ns"]);
+    refuses(&["bench", "mix", "--think", "5"], 2, &["\"5\"", "10p"]);
+    refuses(&["bench", "mix", "--seconds", "0"], 2, &["\"0\"", "above 0"]);
+    refuses(&["bench", "mix", "--read-percent", "101"], 2, &["\"101\"", "0 to 100"]);
+    refuses(&["bench", "dio", "--read-bytes", "64q"], 2, &["\"64q\"", "64k"]);
+    refuses(&["bench", "dio", "--read-bytes", "1000"], 2, &["\"1000\"", "4 KiB"]);
+    refuses(&["bench", "dio", "--read-hold", "300"], 2, &["\"300\"", "us"]);
+}
+
+#[test]
+fn unusable_directories_are_refused_with_the_option_to_change() {
+    // /proc takes no files and no directories, whoever asks.
+    refuses(&["study", "--out", "/proc/none"], 2, &["/proc/none", "--out"]);
+    refuses(&["study", "--out", "/proc"], 2, &["/proc", "--out"]);
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    refuses(&["study", "s0", "--out", out, "--dir", "/proc"], 2, &["/proc", "--dir"]);
+    refuses(&["bench", "mix", "--out", "/proc/rows.jsonl"], 2, &["/proc/rows.jsonl", "--out"]);
+    refuses(&["bench", "dio", "--form", "kernel", "--dir", "/proc"], 2, &["/proc", "--dir"]);
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for args in [
+        &["--help"][..],
+        &["study", "--help"],
+        &["bench", "--help"],
+        &["bench", "mix", "--help"],
+        &["bench", "dio", "--help"],
+        &["report", "--help"],
+        &["list", "--help"],
+    ] {
+        let output = fairlock(args).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{args:?}");
+        assert!(text.contains("Example:\n  fairlock "), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn list_names_locks_workloads_and_studies() {
+    let output = fairlock(&["list"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for name in ["timefair", "pthread-writer", "dio-kernel", "s0", "s4"] {
+        assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
+    }
+}
+
+#[test]
+fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let header = Header::now(vec!["s4".to_owned()], false, Machine::here(None));
+    let mut writer = Writer::create(&rows, &header).unwrap();
+    for lock in ["timefair", "linux-5.1", "linux-5.2", "usync"] {
+        writer.row(&example::row("mix", lock, &[("readers", 4.0), ("writers", 4.0)])).unwrap();
+    }
+    let output = fairlock(&["report", rows.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("4 rows") && said.contains("rows.html"), "{said}");
+    let page = fs::read_to_string(dir.path().join("rows.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("</html>"));
+    // 8 threads are recorded, the peer std-mutex is not.
+    assert!(page.contains("Published: 1.02, 1.45"));
+    assert!(page.contains("not measured here"));
+}
+
+#[test]
+fn report_refuses_a_file_without_rows_and_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    refuses(&["report", &at("none.jsonl")], 1, &["none.jsonl", "No such file"]);
+    fs::write(at("text.jsonl"), "hello\n").unwrap();
+    refuses(&["report", &at("text.jsonl")], 1, &["text.jsonl, line 1", "fairlock study"]);
+}
+
+#[test]
+fn bench_prints_a_table_and_keeps_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("mix.jsonl");
+    let output = fairlock(&[
+        "bench",
+        "mix",
+        "--lock",
+        "std,timefair",
+        "--threads",
+        "2",
+        "--seconds",
+        "0.02",
+        "--repetitions",
+        "1",
+        "--out",
+        rows.to_str().unwrap(),
+    ])
+    .output()
+    .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 reader + 1 writer"), "{said}");
+    assert_eq!(fs::read_to_string(&rows).unwrap().lines().count(), 3);
+    assert!(Path::new(&rows).exists());
+}
