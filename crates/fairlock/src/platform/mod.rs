@@ -58,6 +58,10 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// priorities must sleep when it grows, or a real-time caller could wait for ever.
     fn give_way(attempt: u32);
 
+    /// Counts this thread's calls: for what should happen at every so many-th time only, without
+    /// writing to a shared line.
+    fn turn() -> u32;
+
     /// Monotonic nanoseconds since an arbitrary start.
     fn now() -> u64;
 

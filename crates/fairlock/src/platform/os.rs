@@ -121,6 +121,10 @@ macro_rules! real_threads {
                 give_way(attempt);
             }
             #[inline]
+            fn turn() -> u32 {
+                next_turn()
+            }
+            #[inline]
             fn now() -> u64 {
                 monotonic_ns()
             }
@@ -217,6 +221,17 @@ fn give_way(attempt: u32) {
             libc::nanosleep(&nap, core::ptr::null_mut());
         }
     }
+}
+
+#[inline]
+fn next_turn() -> u32 {
+    std::thread_local! {
+        static TURN: Cell<u32> = const { Cell::new(0) };
+    }
+    TURN.with(|turn| {
+        turn.set(turn.get().wrapping_add(1));
+        turn.get()
+    })
 }
 
 #[inline]

@@ -408,6 +408,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             self.count_sleep(node.kind);
             P::park(&node.state, queue::WAITING, deadline);
         }
+        node.tell_heirs();
         true
     }
 

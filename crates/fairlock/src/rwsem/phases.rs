@@ -22,9 +22,10 @@
 //!   phase ends even if nobody of the running side comes back. With a guard, a free lock may be
 //!   left to the running side for the moment (*lingering*) if that side is expected back
 //!   sooner than a wake-up takes. Without one it is handed over as soon as it is free.
-//! * Where writers spend more time between sections than in them, a phase of writers begins with
-//!   a second one awake: it is told to *retry*, that is to compete within the phase, and keeps
-//!   its place if it gets nothing.
+//! * Where writers spend about as much time between sections as in them, a phase of writers begins
+//!   with a second one awake: it is told to *retry*, that is to compete within the phase, and
+//!   keeps its place if it gets nothing. Among writers alone a phase never closes for that long:
+//!   each budget one of them sleeps and the one that has waited longest joins those awake.
 //!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!
@@ -54,9 +55,12 @@ const TICK_SHIFT: u32 = 6;
 /// Sections at most this fraction of what is left of a budget need not look at the clock.
 const OPEN_FRACTION: u32 = 16;
 /// Whoever hands the lock to the only ones that waited spins this many times as long as usual,
-/// until they must have woken. With the other side awake too, two CPUs can share a lock operation
-/// by operation, which phases of one side never do.
-const SPIN_AFTER_HANDING_OVER: u32 = 3;
+/// until they must have woken; so does a writer within a phase of writers. With the other side
+/// awake too, two CPUs can share a lock operation by operation, which phases of one side never do.
+const SPIN_FOR_A_WAKE_UP: u32 = 3;
+/// How often a writer naps, to leave its CPU to the holder that was running there, before it
+/// queues.
+const NAPS: u32 = 2;
 /// Turns of a spin for each look at the clock.
 const TURNS_PER_CLOCK: u32 = 16;
 /// In an open phase every this many entries look at the clock (28 ns where an uncontended lock and
@@ -72,16 +76,16 @@ const fn ticks(ns: u64) -> u32 {
 pub(super) struct PhaseClock<P: Platform> {
     /// When the running phase's budget ends.
     ends: P::AtomicU32,
-    /// When the youngest holder was admitted, 0 if that is not known. In an open phase, which
-    /// does not take that time, it counts entries.
+    /// When the youngest holder was admitted, 0 if that is not known.
     admitted: P::AtomicU32,
     /// When the lock was last left free or handed over while somebody waited; the lowest bit is
     /// the side that left. 0 if that was noted already.
     left: P::AtomicU32,
-    /// Expected hold times of readers (low half) and writers, in ticks, at most 4 ms.
+    /// Expected hold times of readers (low half) and writers, in ticks, at most 4 ms; 0 if nothing
+    /// is known.
     holds: P::AtomicU32,
     /// Low half: expected return times of readers and writers, 8 bits each, in ticks, at most
-    /// 16 µs. High half: how many wake-ups the last phase of readers began with.
+    /// 16 µs. High half: the budget of the running phase, in ticks.
     habits: P::AtomicU32,
 }
 
@@ -111,24 +115,30 @@ impl<P: Platform> PhaseClock<P> {
         (self.habits.load(Relaxed) >> (8 * side as u32)) & 0xff
     }
 
-    fn wakeups(&self) -> u32 {
+    fn last_budget(&self) -> u32 {
         self.habits.load(Relaxed) >> 16
     }
 
-    fn set_wakeups(&self, wakeups: u32) {
+    /// Starts a phase: its budget begins now.
+    fn begin(&self, now: u32, budget: u32, correction: i32) {
         let habits = self.habits.load(Relaxed);
-        self.habits.store(habits & 0xffff | wakeups.min(0xffff) << 16, Relaxed);
+        self.habits.store(habits & 0xffff | budget.min(0xffff) << 16, Relaxed);
+        self.ends.store(now.wrapping_add(budget).wrapping_add_signed(correction), Relaxed);
     }
 
-    /// Notes that the youngest holder, of `side`, has left.
-    fn note_hold(&self, side: Side, now: u32) {
-        let admitted = self.admitted.swap(0, Relaxed);
-        if admitted != 0 {
-            let sample = now.wrapping_sub(admitted);
-            let (shift, holds) = (16 * side as u32, self.holds.load(Relaxed));
-            let expected = step(holds >> shift & 0xffff, sample).min(0xffff);
-            self.holds.store(holds & !(0xffff << shift) | expected << shift, Relaxed);
-        }
+    /// Notes that the last holder, of `side`, has left. If it is not known when the youngest was
+    /// admitted, it was before the phase closed, so that an estimate can at least turn out to be
+    /// too low.
+    fn note_hold(&self, side: Side, now: u32, closed: bool) {
+        let expected = self.expected_hold(side);
+        let sample = match self.admitted.swap(0, Relaxed) {
+            0 if closed => (self.remaining(now).saturating_neg().max(0) as u32).max(expected),
+            0 => return,
+            admitted => now.wrapping_sub(admitted),
+        };
+        let (shift, holds) = (16 * side as u32, self.holds.load(Relaxed));
+        let expected = step(expected, sample).clamp(1, 0xffff);
+        self.holds.store(holds & !(0xffff << shift) | expected << shift, Relaxed);
     }
 
     /// Notes that `side` is back, if it was the last to leave.
@@ -185,15 +195,17 @@ enum Next {
 
 impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
-    /// Both sides' needs count for both, so that they get the same time.
     fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
         let latency = ticks(P::wake_latency().into()).max(1);
-        let wakeups = wakeups.max(self.clock.wakeups());
         let holds = [Side::Read, Side::Write].map(|side| self.clock.expected_hold(side));
+        let last = self.clock.last_budget();
         let budget = (latency * knobs.shortest_budget)
             .max(latency.saturating_mul(knobs.budget_per_wakeup * wakeups))
             .max(holds[0])
             .max(holds[1])
+            // What the other side needed, so that both get the same; fading, lest the largest
+            // need of all times stays.
+            .max(last - last / 8)
             .min(ticks(knobs.longest_budget));
         // Long holds fill a budget only in whole numbers; the other side gets no more than that.
         let filled = |hold: u32| match hold {
@@ -204,14 +216,26 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         filled(holds[0]).min(filled(holds[1]))
     }
 
+    /// Begins a phase that follows another. If that one has taken more or less time than its
+    /// budget, this one gets about as much more or less.
+    fn begin_phase(&self, knobs: Phases, now: u32, wakeups: u32) {
+        let budget = self.budget(knobs, wakeups);
+        let over = self.clock.remaining(now).saturating_neg();
+        // A quarter of it, as towards its end a phase of readers is used by ever fewer of them.
+        let correction = (over / 4).clamp(-(budget as i32 / 4), budget as i32);
+        self.clock.begin(now, budget, correction);
+    }
+
     /// Sooner than a wake-up takes.
     fn comes_right_back(&self, side: Side) -> bool {
         self.clock.expected_return(side) < ticks(P::wake_latency().into()).min(0xff)
     }
 
-    /// Would be out again before the budget ends.
+    /// Would be out again before the budget ends, as far as the estimate is good: to an eighth, so
+    /// that a budget of two holds has room for two that begin a little late.
     fn fits(&self, side: Side, now: u32) -> bool {
-        self.clock.remaining(now) >= self.clock.expected_hold(side) as i32
+        let hold = self.clock.expected_hold(side);
+        self.clock.remaining(now) >= (hold - hold / 8) as i32
     }
 
     pub(super) fn admit_in_phase(&self, knobs: Phases, word: u64, kind: Kind) -> Option<u64> {
@@ -230,17 +254,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return None;
         }
         if word & OPEN != 0 {
-            let entries = self.clock.admitted.load(Relaxed).wrapping_add(1);
-            self.clock.admitted.store(entries, Relaxed);
-            if !entries.is_multiple_of(ENTRIES_PER_CLOCK) {
-                return Some(entered);
-            }
-            if self.fits(side, PhaseClock::<P>::now()) {
-                return Some(entered);
-            }
-            // The next look is at the clock too, until somebody closes the phase.
-            self.clock.admitted.store(entries - 1, Relaxed);
-            return None;
+            let looks = P::turn().is_multiple_of(ENTRIES_PER_CLOCK);
+            return (!looks || self.fits(side, PhaseClock::<P>::now())).then_some(entered);
         }
         let now = PhaseClock::<P>::now();
         if !self.fits(side, now) {
@@ -249,9 +264,9 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if is_free(word) {
             self.clock.note_return(side, now);
         }
-        let short = self.clock.expected_hold(side) * OPEN_FRACTION
-            <= self.clock.remaining(now).max(0) as u32;
-        if short && self.comes_right_back(side) {
+        let hold = self.clock.expected_hold(side);
+        let short = hold * OPEN_FRACTION <= self.clock.remaining(now).max(0) as u32;
+        if hold != 0 && short && self.comes_right_back(side) {
             self.events.count(Event::PhaseOpened);
             self.clock.admitted.store(0, Relaxed);
             return Some(entered | OPEN);
@@ -266,7 +281,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
-        if self.clock.left.load(Relaxed) & 1 == side as u32 {
+        let left = self.clock.left.load(Relaxed);
+        if left != 0 && left & 1 == side as u32 {
             self.clock.note_return(side, PhaseClock::<P>::now());
         }
         let (mut spin, mut front) = (knobs.spin, false);
@@ -278,7 +294,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             match self.queue_for_phase(knobs, side, &node, front) {
                 Queueing::Entered => return true,
                 Queueing::HandedOver => {
-                    spin = knobs.spin * SPIN_AFTER_HANDING_OVER;
+                    spin = knobs.spin * SPIN_FOR_A_WAKE_UP;
                     continue;
                 }
                 Queueing::Queued => {}
@@ -297,6 +313,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let (kind, now) = (node.kind, ticks(node.since));
         let queue = self.queue.lock();
         let mut granted = Granted::none();
+        let mut turn_over = false;
         let mut word = self.word.load(Relaxed);
         loop {
             if has_waiters(word)
@@ -305,19 +322,23 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 && !self.fits(side, now)
                 && knobs.longest_budget != 0
             {
-                if let Err(found) = self.close(word, OPEN) {
+                if self.passes_turn_on(&queue, side, front) {
+                    granted = self.begin_turn(knobs, &queue, now);
+                    turn_over = true;
+                } else if let Err(found) = self.close(word, OPEN) {
                     word = found;
                     continue;
-                }
-                granted = self.serve_phases(knobs, &queue);
-                if queue.is_empty() {
-                    drop(queue);
-                    granted.grant();
-                    return Queueing::HandedOver;
+                } else {
+                    granted = self.serve_phases(knobs, &queue);
+                    if queue.is_empty() {
+                        drop(queue);
+                        granted.grant();
+                        return Queueing::HandedOver;
+                    }
                 }
                 word = self.word.load(Relaxed);
             }
-            let entered = self.admit_in_phase(knobs, word, kind);
+            let entered = if turn_over { None } else { self.admit_in_phase(knobs, word, kind) };
             let next = entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, now, node));
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
@@ -330,6 +351,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             }
         }
         if front {
+            node.retried.set(1);
             queue.push_front(node);
         } else {
             queue.push(node);
@@ -342,14 +364,43 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         Queueing::Queued
     }
 
+    /// Only writers wait, and the one that waits longest can simply join those that are awake.
+    fn passes_turn_on(&self, queue: &LockedQueue<'_, P>, side: Side, front: bool) -> bool {
+        side == Side::Write
+            && !front
+            && queue.oldest_reader().is_none()
+            && self.leaves_room_for_a_second()
+            && queue
+                .oldest_writer()
+                .is_some_and(|oldest| oldest.kind == Kind::Write && oldest.retried.get() == 0)
+    }
+
+    /// Among writers alone: instead of closing the phase, wakes the one that has waited longest in
+    /// place of this one, which queues. Any second writer goes on meanwhile, so the lock is not
+    /// idle for the time of a wake-up. If the woken one gets nothing, it will be granted the lock
+    /// next time.
+    fn begin_turn(&self, knobs: Phases, queue: &LockedQueue<'_, P>, now: u32) -> Granted<P> {
+        let mut granted = Granted::none();
+        if let Some(oldest) = queue.oldest_writer() {
+            if oldest.guard.get() != 0 {
+                self.word.fetch_and(!GUARDED, Relaxed);
+            }
+            let oldest: *const Node<P> = oldest;
+            // SAFETY: linked, so alive, and it stays so until it is told.
+            granted.retry(queue, unsafe { &*oldest });
+            self.events.count(Event::PhaseTurn);
+        }
+        self.clock.begin(now, self.budget(knobs, 1), 0);
+        granted
+    }
+
     /// Closes the running phase, and clears `also`.
+    ///
+    /// # Errors
+    /// The word found, if it was not `word`.
     fn close(&self, word: u64, also: u64) -> Result<u64, u64> {
         let closed = (word | CLOSED) & !also;
         let closed = self.word.compare_exchange_weak(word, closed, Acquire, Relaxed)?;
-        if word & OPEN != 0 {
-            // It counted entries.
-            self.clock.admitted.store(0, Relaxed);
-        }
         self.events.count(Event::PhaseClosed);
         Ok(closed)
     }
@@ -362,7 +413,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             if has_writer(word) {
                 next |= WRITE_PHASE;
             }
-            self.clock.ends.store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
+            self.clock.begin(now, self.budget(knobs, 1), 0);
             self.clock.admitted.store(0, Relaxed);
         }
         if knobs.longest_budget == 0 {
@@ -380,7 +431,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// phase is this side's. Looks at the lock at every turn: a longer look away would miss the
     /// moments in which a busy lock is free.
     fn spin_for_entry(&self, knobs: Phases, kind: Kind, side: Side, eighths: u32) -> bool {
-        let mut turn = 0;
+        let (mut turn, mut naps) = (0, 0);
         let mut give_up = 0;
         loop {
             let word = self.word.load(Relaxed);
@@ -395,11 +446,20 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 return false;
             }
             if has_writer(word) && !self.owner_may_run() {
-                self.events.count(Event::OptNospin);
-                return false;
+                if !has_waiters(word) || naps == NAPS {
+                    self.events.count(Event::OptNospin);
+                    return false;
+                }
+                // Two writers of one phase on one CPU. A thread that wakes is put on an idle CPU
+                // if there is one; a thread that yields is not.
+                P::give_way(u32::MAX);
+                naps += 1;
+                continue;
             }
             if turn == 0 {
-                give_up = P::now() + u64::from(P::wake_latency() / 8 * eighths);
+                // In a phase of one's own it is worth waiting for a holder that was interrupted.
+                let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP } else { 1 };
+                give_up = P::now() + u64::from(P::wake_latency() / 8 * eighths * patience);
             } else if turn % TURNS_PER_CLOCK == 0 && P::now() >= give_up {
                 self.events.count(Event::OptFail);
                 return false;
@@ -409,10 +469,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         }
     }
 
-    /// The phase is this side's and its holder is expected to be out sooner than a sleep takes.
+    /// The phase is the writers', as this one is, and its holder is expected to be out sooner than
+    /// a sleep takes. (Readers are kept out of their own phase by nothing but its end.)
     fn soon_mine(&self, word: u64, side: Side) -> bool {
-        let mine = phase(word) == side && word & CLOSED == 0 && !is_free(word);
-        mine && self.clock.expected_hold(side) < ticks(P::wake_latency().into())
+        let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
+        mine && has_writer(word) && self.clock.expected_hold(side) < ticks(P::wake_latency().into())
     }
 
     fn sleep_until_phase(
@@ -422,6 +483,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         mut deadline: Option<u64>,
     ) -> Outcome {
         let mut guarding = node.guard.get() != 0;
+        // When the guard looks next, if not at the end of the running phase.
+        let mut next_look = 0;
         loop {
             match node.state.load(Acquire) {
                 GRANTED => break,
@@ -438,17 +501,24 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             }
             let mut alarm = deadline;
             if guarding {
-                let remaining = self.clock.remaining(ticks(now));
-                if remaining <= 0 {
+                let remaining = self.clock.remaining(ticks(now)).max(0) as u64;
+                let ends = now + (remaining << TICK_SHIFT);
+                // Those that run the phase look at the clock too; the guard is for when they do
+                // not come.
+                let grace = if remaining > 0 { u64::from(P::wake_latency()) } else { 0 };
+                let look = next_look.max(ends + grace);
+                if look <= now {
                     guarding = self.close_phase(knobs, node);
+                    // If it still is the guard it is one of the phase to come.
+                    next_look = now + (u64::from(self.budget(knobs, 1)) << TICK_SHIFT);
                     continue;
                 }
-                let ends = now + ((remaining as u64) << TICK_SHIFT);
-                alarm = Some(alarm.map_or(ends, |alarm| alarm.min(ends)));
+                alarm = Some(alarm.map_or(look, |alarm| alarm.min(look)));
             }
             self.count_sleep(node.kind);
             P::park(&node.state, WAITING, alarm);
         }
+        node.tell_heirs();
         if knobs.longest_budget != 0 {
             let now = PhaseClock::<P>::now();
             self.clock.note_admitted(now);
@@ -477,18 +547,18 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if self.clock.remaining(PhaseClock::<P>::now()) > 0 {
             return true; // The next phase has begun meanwhile.
         }
-        // It will be let in next, unless others stand before it.
+        // Does this waiter wait through the next phase too?
         let word = self.word.load(Relaxed);
-        let next_side = if phase(word) == Side::Read { Side::Write } else { Side::Read };
-        let stays = match node.kind {
-            Kind::Read => next_side == Side::Write,
-            _ => !queue.oldest_writer().is_some_and(|oldest| core::ptr::eq(oldest, node)),
+        let readers_next = match phase(word) {
+            Side::Read => queue.oldest_writer().is_none(),
+            Side::Write => queue.oldest_reader().is_some(),
         };
-        if stays {
-            // The budget of the phase that follows; exact once it begins.
-            let budget = self.budget(knobs, 1);
-            self.clock.ends.store(PhaseClock::<P>::now().wrapping_add(budget), Relaxed);
-        } else {
+        let is_first = |oldest: Option<&Node<P>>| oldest.is_some_and(|it| core::ptr::eq(it, node));
+        let stays = match node.kind {
+            Kind::Read => !readers_next,
+            _ => readers_next || !is_first(queue.oldest_writer()),
+        };
+        if !stays {
             node.guard.set(0);
         }
         let clear = if stays { OPEN } else { OPEN | GUARDED };
@@ -511,30 +581,34 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
             return; // Lingers; the guard will close it.
         }
-        let mut close = false;
+        if !is_free(word) {
+            // An upgrader has become the only reader.
+            return self.serve_locked();
+        }
         if knobs.longest_budget != 0 && word & OPEN == 0 {
             let now = PhaseClock::<P>::now();
-            self.clock.note_hold(side, now);
+            self.clock.note_hold(side, now, word & CLOSED != 0);
             self.clock.note_left(side, now);
-            if word & GUARDED != 0 && word & CLOSED == 0 && phase(word) == side {
-                if self.comes_right_back(side) && self.fits(side, now) {
-                    return; // Lingers.
-                }
-                close = true;
+            let may_linger = word & GUARDED != 0 && word & CLOSED == 0 && phase(word) == side;
+            if may_linger && self.comes_right_back(side) && self.fits(side, now) {
+                return;
             }
         }
         let queue = self.queue.lock();
-        if close {
-            // Somebody may have entered meanwhile; then that one hands over.
-            let mut word = self.word.load(Relaxed);
-            while has_waiters(word) && is_free(word) && word & (OPEN | CLOSED) == 0 {
-                match self.word.compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed) {
-                    Ok(_) => break,
-                    Err(found) => word = found,
+        let mut granted = Granted::none();
+        let mut word = self.word.load(Relaxed);
+        // Somebody may have entered or served the queue meanwhile; or opened the phase, and then
+        // the guard sees to it.
+        while has_waiters(word) && is_free(word) && word & (OPEN | GUARDED) != OPEN | GUARDED {
+            // Acquire pairs with the Release of everybody who has left.
+            match self.word.compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed) {
+                Ok(_) => {
+                    granted = self.hand_over(knobs, &queue, word);
+                    break;
                 }
+                Err(found) => word = found,
             }
         }
-        let granted = self.serve_phases(knobs, &queue);
         drop(queue);
         let told = !granted.is_empty();
         granted.grant();
@@ -607,11 +681,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut granted = Granted::none();
         granted.take(queue, writer);
         if next == Next::Writer {
-            self.clock.ends.store(now.wrapping_add(self.budget(knobs, 1)), Relaxed);
+            self.begin_phase(knobs, now, 1);
         }
         self.events.count(if next == Next::Turn { Event::PhaseTurn } else { Event::PhaseWrite });
         self.events.count(Event::WakeWriter);
-        writer.told.set(now.max(1));
+        writer.told.set(if next == Next::Writer { now.max(1) } else { 0 });
         // It does not run yet, and the CPU it acquires the lock on is not known.
         self.owner_cpu.store(0, Relaxed);
         let mut took_guard = writer.guard.get() != 0;
@@ -637,7 +711,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     fn leaves_room_for_a_second(&self) -> bool {
         let (hold, away) =
             (self.clock.expected_hold(Side::Write), self.clock.expected_return(Side::Write));
-        self.comes_right_back(Side::Write) && away * 2 >= hold.max(1)
+        self.comes_right_back(Side::Write) && away * 4 >= hold.max(1)
     }
 
     /// `WAITERS` and what goes with it after waiters were taken off.
@@ -689,8 +763,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         entering += u64::from(granted.len()) * READER;
         if knobs.longest_budget != 0 {
             let now = PhaseClock::<P>::now();
-            self.clock.set_wakeups(granted.len());
-            self.clock.ends.store(now.wrapping_add(self.budget(knobs, granted.len())), Relaxed);
+            self.begin_phase(knobs, now, granted.len());
         }
         let mut word = before;
         loop {

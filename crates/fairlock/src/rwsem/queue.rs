@@ -52,8 +52,13 @@ pub(crate) struct Node<P: Platform> {
     ticket: P::Cell<u32>,
     /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
     pub(crate) guard: P::Cell<u32>,
+    /// 1 if it was told to retry once and is back.
+    pub(crate) retried: P::Cell<u32>,
     /// When it was taken off to be granted, in ticks of `phases`; 0 if that was not noted.
     pub(crate) told: P::Cell<u32>,
+    /// Waiters behind this one that its owner tells when it is granted, and how many.
+    heirs: P::Cell<*const ()>,
+    heirs_count: P::Cell<u32>,
     /// Neighbours on the list. Untyped: a node type that names itself in a cell's parameter
     /// would be infinite.
     next: P::Cell<*const ()>,
@@ -68,7 +73,10 @@ impl<P: Platform> Node<P> {
             since,
             ticket: P::Cell::ZERO,
             guard: P::Cell::ZERO,
+            retried: P::Cell::ZERO,
             told: P::Cell::ZERO,
+            heirs: P::Cell::ZERO,
+            heirs_count: P::Cell::ZERO,
             next: P::Cell::ZERO,
             prev: P::Cell::ZERO,
         }
@@ -332,17 +340,7 @@ impl<P: Platform> Granted<P> {
         if !self.called.is_null() {
             P::unpark(self.called);
         }
-        let mut node = self.first;
-        while !node.is_null() {
-            // SAFETY: invariant 3, the node is alive until its state is stored.
-            let (state, next) = unsafe { (&raw const (*node).state, (*node).next.get()) };
-            // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
-            // visible to the waiter.
-            // SAFETY: as above; this is the last access.
-            unsafe { (*state).store(GRANTED, Release) };
-            P::unpark(state);
-            node = next.cast();
-        }
+        tell(self.first, self.len);
         if !self.retrying.is_null() {
             // SAFETY: invariant 3; off every list and not told yet, so alive until the store.
             unsafe { (*self.retrying).store(RETRY, Release) };
@@ -351,7 +349,41 @@ impl<P: Platform> Granted<P> {
     }
 }
 
+/// Grants `count` waiters chained from `first`. Each is given the waiters behind it, the larger
+/// half of those that are left, to tell in turn: many CPUs share the work, and a thread that is
+/// preempted by the first it wakes does not keep the others asleep.
+fn tell<P: Platform>(first: *const Node<P>, count: u32) {
+    let (mut node, mut left) = (first, count);
+    while left > 0 {
+        left -= 1;
+        let heirs = left.div_ceil(2);
+        left -= heirs;
+        // SAFETY: invariant 3, none of the `count` waiters is told yet, so their nodes are alive.
+        // Off every list, only this thread touches their links.
+        let (state, next) = unsafe {
+            let mut next: *const Node<P> = (*node).next.get().cast();
+            (*node).heirs.set(next.cast());
+            (*node).heirs_count.set(heirs);
+            for _ in 0..if left > 0 { heirs } else { 0 } {
+                next = (*next).next.get().cast();
+            }
+            (&raw const (*node).state, next)
+        };
+        // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
+        // visible to the waiter.
+        // SAFETY: as above; this is the last access.
+        unsafe { (*state).store(GRANTED, Release) };
+        P::unpark(state);
+        node = next;
+    }
+}
+
 impl<P: Platform> Node<P> {
+    /// Tells those that were given to this waiter. Its owner calls it as soon as it is granted.
+    pub(crate) fn tell_heirs(&self) {
+        tell::<P>(self.heirs.get().cast(), self.heirs_count.get());
+    }
+
     /// Still on its list: nobody has decided about it. Granting chains nodes through `next`, so
     /// `prev` tells.
     pub(crate) fn is_linked(&self, _queue: &LockedQueue<'_, P>) -> bool {
