@@ -153,6 +153,14 @@ impl<P: Platform> PhaseClock<P> {
         }
     }
 
+    /// Notes that the lock was free when the guard closed the phase: by chance, or because nobody
+    /// came back. In the second case it happens again and again, and nothing speaks against it.
+    fn note_absence(&self, side: Side) {
+        let (shift, habits) = (8 * side as u32, self.habits.load(Relaxed));
+        let expected = step(habits >> shift & 0xff, u32::MAX).min(0xff);
+        self.habits.store(habits & !(0xff << shift) | expected << shift, Relaxed);
+    }
+
     fn note_left(&self, side: Side, now: u32) {
         self.left.store((now & !1 | side as u32).max(2), Relaxed);
     }
@@ -442,8 +450,12 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 }
                 continue;
             }
-            if eighths == 0 || (has_waiters(word) && !self.soon_mine(word, side)) {
+            if eighths == 0 {
                 return false;
+            }
+            if has_waiters(word) && !self.soon_mine(word, side) {
+                // A phase of the other side: queues, unless nobody is there to use the lock.
+                return self.is_left_idle(side) && self.enter_idle_phase(kind);
             }
             if has_writer(word) && !self.owner_may_run() {
                 if !has_waiters(word) || naps == NAPS {
@@ -474,6 +486,48 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     fn soon_mine(&self, word: u64, side: Side) -> bool {
         let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
         mine && has_writer(word) && self.clock.expected_hold(side) < ticks(P::wake_latency().into())
+    }
+
+    /// The lock lingers for the other side and stays free for twice as long as that side is
+    /// expected to be away.
+    fn is_left_idle(&self, side: Side) -> bool {
+        let mut until = 0;
+        loop {
+            let word = self.word.load(Relaxed);
+            if !self.lingers_for_other(word, side) {
+                return false;
+            }
+            let now = P::now();
+            if until == 0 {
+                let away = self.clock.expected_return(phase(word)).max(1) << TICK_SHIFT;
+                until = now + u64::from((2 * away).min(P::wake_latency()));
+            } else if now >= until {
+                return self.fits(side, ticks(now));
+            }
+            P::relax();
+        }
+    }
+
+    fn lingers_for_other(&self, word: u64, side: Side) -> bool {
+        is_free(word) && has_waiters(word) && word & CLOSED == 0 && phase(word) != side
+    }
+
+    /// Takes the lock that lingers for the other side; the phase and its end stay as they are.
+    /// So threads that read and write by turns do not sleep for each other's phases.
+    fn enter_idle_phase(&self, kind: Kind) -> bool {
+        let word = self.word.load(Relaxed);
+        let side = if kind == Kind::Read { Side::Read } else { Side::Write };
+        let entered = match kind {
+            Kind::Read => plus_reader(word),
+            Kind::Write => word + WRITER,
+            _ => return false,
+        };
+        let enters = self.lingers_for_other(word, side)
+            && self.word.compare_exchange(word, entered, Acquire, Relaxed).is_ok();
+        if enters {
+            self.events.count(Event::PhaseIdle);
+        }
+        enters
     }
 
     fn sleep_until_phase(
@@ -569,6 +623,9 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 Err(found) => word = found,
             }
         }
+        if is_free(word) {
+            self.clock.note_absence(phase(word));
+        }
         let granted = self.serve_phases(knobs, &queue);
         drop(queue);
         granted.grant();
@@ -589,8 +646,9 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             let now = PhaseClock::<P>::now();
             self.clock.note_hold(side, now, word & CLOSED != 0);
             self.clock.note_left(side, now);
-            let may_linger = word & GUARDED != 0 && word & CLOSED == 0 && phase(word) == side;
-            if may_linger && self.comes_right_back(side) && self.fits(side, now) {
+            let running = phase(word);
+            let may_linger = word & GUARDED != 0 && word & CLOSED == 0;
+            if may_linger && self.comes_right_back(running) && self.fits(running, now) {
                 return;
             }
         }
