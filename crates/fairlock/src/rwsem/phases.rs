@@ -58,6 +58,8 @@ const OPEN_FRACTION: u32 = 16;
 /// until they must have woken; so does a writer within a phase of writers. With the other side
 /// awake too, two CPUs can share a lock operation by operation, which phases of one side never do.
 const SPIN_FOR_A_WAKE_UP: u32 = 3;
+/// A phase whose side stays away for longer than this, in ns, is not in use by it.
+const LONGEST_ABSENCE: u32 = 1_000;
 /// How often a writer naps, to leave its CPU to the holder that was running there, before it
 /// queues.
 const NAPS: u32 = 2;
