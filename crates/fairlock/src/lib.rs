@@ -10,6 +10,7 @@ pub mod platform;
 pub mod policy;
 pub mod rwsem;
 mod spin_queue;
+mod wait_queue;
 
 pub use lock_api;
 pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
