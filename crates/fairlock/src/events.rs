@@ -15,6 +15,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::mutex::RawMutex;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::rwsem::PolicyRwSem;
@@ -170,6 +171,19 @@ impl Snapshot {
 
 /// The events of a [`PolicyRwSem`] so far; all zero on a platform that does not count.
 pub fn of_rwsem<T: ?Sized, Pol: Policy, P: Platform>(lock: &PolicyRwSem<T, Pol, P>) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    unsafe { lock.raw() }.events()
+}
+
+/// The events of a [`Mutex`](crate::Mutex) so far; all zero on a platform that does not count.
+///
+/// ```
+/// use fairlock::{events, events::Event, lock_api, mutex::RawMutex, platform::Counting};
+/// let lock = lock_api::Mutex::<RawMutex<Counting>, u32>::new(0);
+/// *lock.lock() += 1;
+/// assert_eq!(events::of_mutex(&lock).get(Event::MutexSleep), 0); // nobody waited
+/// ```
+pub fn of_mutex<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) -> Snapshot {
     // SAFETY: reading the counters touches neither the lock's state nor its data.
     unsafe { lock.raw() }.events()
 }

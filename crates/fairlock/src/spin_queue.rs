@@ -31,17 +31,33 @@ struct Member<P: Platform> {
     state: P::AtomicU32,
 }
 
+impl<P: Platform> Member<P> {
+    fn new() -> Self {
+        Member { next: P::AtomicPtr::new(ptr::null_mut()), state: P::AtomicU32::new(BEHIND) }
+    }
+}
+
 impl<P: Platform> SpinQueue<P> {
     pub(crate) const NEW: Self = SpinQueue { tail: P::AtomicPtr::ZERO };
 
     /// Runs `spin` as the only one to do so, after all that came before.
     pub(crate) fn at_front<R>(&self, spin: impl FnOnce() -> R) -> R {
-        let me =
-            Member { next: P::AtomicPtr::new(ptr::null_mut()), state: P::AtomicU32::new(BEHIND) };
+        let me = Member::new();
         self.enter(&me);
         // Leaves on unwinding too: nothing in `spin` panics, but a checker's assertions may.
         let _leave = Leave { queue: self, me: &me };
         spin()
+    }
+
+    /// Runs `spin` if nobody else is in the queue, for those that must not stand in it: the wait
+    /// for the front has no deadline.
+    pub(crate) fn alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        let me = Member::new();
+        let my_pointer = ptr::from_ref(&me).cast_mut();
+        // Release publishes the node to a successor, which pairs with the AcqRel in `enter`.
+        self.tail.compare_exchange(ptr::null_mut(), my_pointer, Release, Relaxed).ok()?;
+        let _leave = Leave { queue: self, me: &me };
+        Some(spin())
     }
 
     fn enter(&self, me: &Member<P>) {

@@ -10,6 +10,7 @@
 mod os;
 
 use core::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 pub use os::{Counting, Os};
 
@@ -85,6 +86,16 @@ pub trait Platform: Sized + Send + Sync + 'static {
 
     /// This thread no longer holds `lock` shared. Debug builds only.
     fn forget_shared(_lock: *const ()) {}
+}
+
+/// A timeout as a deadline on the platform's clock; none if it lies beyond the clock's end.
+pub(crate) fn after<P: Platform>(timeout: Duration) -> Option<u64> {
+    P::now().checked_add(u64::try_from(timeout.as_nanos()).ok()?)
+}
+
+/// As [`after`], for a moment.
+pub(crate) fn until<P: Platform>(instant: Instant) -> Option<u64> {
+    after::<P>(instant.saturating_duration_since(Instant::now()))
 }
 
 /// Loads, stores and exchanges with std's names and meaning.

@@ -6,7 +6,7 @@ use lock_api::GuardNoSend;
 
 use super::word::{READER, UPGRADABLE, WRITER};
 use super::{Kind, RawRwSem};
-use crate::platform::{Os, Platform};
+use crate::platform::{Os, Platform, after, until};
 use crate::policy::{Policy, TimeFair};
 
 /// A fair reader-writer lock: [`PolicyRwSem`] with the default policy, [`TimeFair`].
@@ -70,16 +70,6 @@ pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
 /// Shared access that can become exclusive; one at a time, beside plain readers.
 pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
     lock_api::RwLockUpgradableReadGuard<'a, RawRwSem<Pol, P>, T>;
-
-/// A deadline on the platform's clock.
-fn after<P: Platform>(timeout: Duration) -> Option<u64> {
-    // A deadline beyond the clock's end is none.
-    P::now().checked_add(u64::try_from(timeout.as_nanos()).ok()?)
-}
-
-fn until<P: Platform>(instant: Instant) -> Option<u64> {
-    after::<P>(instant.saturating_duration_since(Instant::now()))
-}
 
 impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     fn id(&self) -> *const () {

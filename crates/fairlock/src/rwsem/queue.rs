@@ -1,5 +1,5 @@
-//! The waiters of one lock: two FIFOs of nodes that live on the waiters' stacks, and the small
-//! lock over them.
+//! The waiters of one lock: two rings (`wait_queue.rs`) of nodes on the waiters' stacks, under
+//! one queue lock.
 //!
 //! ```text
 //!   readers ──► node ⇄ node ⇄ node ─┐      each list is a ring; the pointer names the oldest,
@@ -20,6 +20,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
 /// State of a node: its owner waits.
 pub(crate) const WAITING: u32 = 0;
@@ -59,10 +60,13 @@ pub(crate) struct Node<P: Platform> {
     /// Waiters behind this one that its owner tells when it is granted, and how many.
     heirs: P::Cell<*const ()>,
     heirs_count: P::Cell<u32>,
-    /// Neighbours on the list. Untyped: a node type that names itself in a cell's parameter
-    /// would be infinite.
-    next: P::Cell<*const ()>,
-    prev: P::Cell<*const ()>,
+    links: Links<P>,
+}
+
+impl<P: Platform> OnRing<P> for Node<P> {
+    fn links(&self) -> &Links<P> {
+        &self.links
+    }
 }
 
 impl<P: Platform> Node<P> {
@@ -77,8 +81,7 @@ impl<P: Platform> Node<P> {
             told: P::Cell::ZERO,
             heirs: P::Cell::ZERO,
             heirs_count: P::Cell::ZERO,
-            next: P::Cell::ZERO,
-            prev: P::Cell::ZERO,
+            links: Links::NEW,
         }
     }
 
@@ -88,125 +91,35 @@ impl<P: Platform> Node<P> {
     }
 }
 
-/// A ring of nodes; null when empty.
-struct Ring<P: Platform> {
-    oldest: P::Cell<*const ()>,
-}
-
-impl<P: Platform> Node<P> {
-    fn link(&self) -> *const () {
-        ptr::from_ref(self).cast()
-    }
-}
-
-impl<P: Platform> Ring<P> {
-    const EMPTY: Self = Ring { oldest: P::Cell::ZERO };
-
-    /// The node behind a link.
-    ///
-    /// # Safety
-    /// `link` is null or leads to a node that lives for as long as the result is used.
-    unsafe fn node<'a>(link: *const ()) -> Option<&'a Node<P>> {
-        // SAFETY: the caller's.
-        unsafe { link.cast::<Node<P>>().as_ref() }
-    }
-
-    fn oldest(&self) -> Option<&Node<P>> {
-        // SAFETY: invariant 2, a linked node is alive.
-        unsafe { Self::node(self.oldest.get()) }
-    }
-
-    /// Links `node` as the youngest.
-    fn push(&self, node: &Node<P>) {
-        let Some(oldest) = self.oldest() else {
-            node.next.set(node.link());
-            node.prev.set(node.link());
-            self.oldest.set(node.link());
-            return;
-        };
-        // SAFETY: invariant 2, the youngest is linked and so alive.
-        let youngest = unsafe { Self::node(oldest.prev.get()) }.expect("a ring has no end");
-        node.next.set(oldest.link());
-        node.prev.set(youngest.link());
-        youngest.next.set(node.link());
-        oldest.prev.set(node.link());
-    }
-
-    fn remove(&self, node: &Node<P>) {
-        // SAFETY: invariant 2, both neighbours are linked and so alive.
-        let neighbours = unsafe { (Self::node(node.next.get()), Self::node(node.prev.get())) };
-        let (Some(next), Some(prev)) = neighbours else { unreachable!("a linked node has both") };
-        if ptr::eq(next, node) {
-            self.oldest.set(ptr::null());
-        } else {
-            prev.next.set(next.link());
-            next.prev.set(prev.link());
-            if self.oldest.get() == node.link() {
-                self.oldest.set(next.link());
-            }
-        }
-        node.next.set(ptr::null());
-        node.prev.set(ptr::null());
-    }
-}
-
 /// The two lists with their lock.
 pub(crate) struct Queue<P: Platform> {
-    /// 0 free, 1 held, 2 held and somebody may sleep for it.
-    lock: P::AtomicU32,
+    lock: QueueLock<P>,
     tickets: P::Cell<u32>,
-    readers: Ring<P>,
-    writers: Ring<P>,
+    readers: Ring<P, Node<P>>,
+    writers: Ring<P, Node<P>>,
 }
 
 impl<P: Platform> Queue<P> {
     pub(crate) const NEW: Self = Queue {
-        lock: P::AtomicU32::ZERO,
+        lock: QueueLock::NEW,
         tickets: P::Cell::ZERO,
         readers: Ring::EMPTY,
         writers: Ring::EMPTY,
     };
 
-    /// Takes the queue's lock: spins for about the length of an operation on the queue, then
-    /// sleeps, so that a preempted holder of lower priority can run.
     pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
-        const SPINS: u32 = 60;
-        let free = || self.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
-        if !free() {
-            let mut spins = 0;
-            // Acquire pairs with the Release in `LockedQueue::drop`.
-            while !(self.lock.load(Relaxed) == 0 && free()) {
-                if spins < SPINS {
-                    spins += 1;
-                    P::relax();
-                } else {
-                    while self.lock.swap(2, Acquire) != 0 {
-                        P::park(&self.lock, 2, None);
-                    }
-                    break;
-                }
-            }
-        }
-        LockedQueue { queue: self }
+        LockedQueue { queue: self, locked: self.lock.lock() }
     }
 }
 
 /// The queue with its lock held.
 pub(crate) struct LockedQueue<'a, P: Platform> {
     queue: &'a Queue<P>,
-}
-
-impl<P: Platform> Drop for LockedQueue<'_, P> {
-    fn drop(&mut self) {
-        // Release pairs with the Acquire in `Queue::lock`.
-        if self.queue.lock.swap(0, Release) == 2 {
-            P::unpark(&self.queue.lock);
-        }
-    }
+    locked: Locked<'a, P>,
 }
 
 impl<P: Platform> LockedQueue<'_, P> {
-    fn ring_of(&self, kind: Kind) -> &Ring<P> {
+    fn ring_of(&self, kind: Kind) -> &Ring<P, Node<P>> {
         if kind == Kind::Read { &self.queue.readers } else { &self.queue.writers }
     }
 
@@ -215,22 +128,21 @@ impl<P: Platform> LockedQueue<'_, P> {
         let ticket = self.queue.tickets.get();
         self.queue.tickets.set(ticket.wrapping_add(1));
         node.ticket.set(ticket);
-        self.ring_of(node.kind).push(node);
+        self.ring_of(node.kind).push(&self.locked, node);
     }
 
     /// Adds a waiter before all others of its list. Its ticket is as old as the oldest's, so that
     /// invariant 4 holds.
     pub(crate) fn push_front(&self, node: &Node<P>) {
         let ring = self.ring_of(node.kind);
-        let ticket = ring.oldest().map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get());
-        node.ticket.set(ticket);
-        ring.push(node);
-        ring.oldest.set(node.link());
+        let oldest = ring.oldest(&self.locked);
+        node.ticket.set(oldest.map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get()));
+        ring.push_front(&self.locked, node);
     }
 
     /// Takes a waiter off its list, wherever it stands.
     pub(crate) fn remove(&self, node: &Node<P>) {
-        self.ring_of(node.kind).remove(node);
+        self.ring_of(node.kind).remove(&self.locked, node);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -238,12 +150,12 @@ impl<P: Platform> LockedQueue<'_, P> {
     }
 
     pub(crate) fn oldest_reader(&self) -> Option<&Node<P>> {
-        self.queue.readers.oldest()
+        self.queue.readers.oldest(&self.locked)
     }
 
     /// The front of those that wait for more than shared access.
     pub(crate) fn oldest_writer(&self) -> Option<&Node<P>> {
-        self.queue.writers.oldest()
+        self.queue.writers.oldest(&self.locked)
     }
 
     /// The waiter that queued first.
@@ -329,7 +241,7 @@ impl<P: Platform> Granted<P> {
         } else {
             // SAFETY: `last` was taken and is not granted yet, so its owner still waits; it is
             // on no list, so only this thread touches its links.
-            unsafe { (*self.last).next.set(node.link()) };
+            unsafe { (*self.last).links.chain(node) };
         }
         self.last = node;
         self.len += 1;
@@ -361,11 +273,11 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32) {
         // SAFETY: invariant 3, none of the `count` waiters is told yet, so their nodes are alive.
         // Off every list, only this thread touches their links.
         let (state, next) = unsafe {
-            let mut next: *const Node<P> = (*node).next.get().cast();
+            let mut next: *const Node<P> = (*node).links.chained();
             (*node).heirs.set(next.cast());
             (*node).heirs_count.set(heirs);
             for _ in 0..if left > 0 { heirs } else { 0 } {
-                next = (*next).next.get().cast();
+                next = (*next).links.chained();
             }
             (&raw const (*node).state, next)
         };
@@ -384,10 +296,9 @@ impl<P: Platform> Node<P> {
         tell::<P>(self.heirs.get().cast(), self.heirs_count.get());
     }
 
-    /// Still on its list: nobody has decided about it. Granting chains nodes through `next`, so
-    /// `prev` tells.
-    pub(crate) fn is_linked(&self, _queue: &LockedQueue<'_, P>) -> bool {
-        !self.prev.get().is_null()
+    /// Still on its list: nobody has decided about it.
+    pub(crate) fn is_linked(&self, queue: &LockedQueue<'_, P>) -> bool {
+        self.links.is_linked(&queue.locked)
     }
 
     /// The lock is the owner's.

@@ -1,0 +1,693 @@
+//! The mutex of the Linux kernel in user space: exclusive access only, 24 bytes, adaptive.
+//!
+//! One 32-bit word says whether the lock is held, on which CPU its owner acquired it, and how
+//! its queue is served. Uncontended, locking and unlocking are one atomic operation each.
+//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at
+//!    a time (`spin_queue.rs`) and for at most 25 µs: a short section ends sooner than a sleep.
+//! 2. In vain, it queues on a node on its own stack (`wait_queue.rs`) and sleeps.
+//! 3. An unlock that leaves waiters behind calls the oldest, the head. The lock is free
+//!    meanwhile, so that it need not lie idle for as long as a wake-up takes: whoever comes
+//!    first takes it, and the called head spins and competes like any newcomer.
+//! 4. While the head is on its way no unlock calls it again.
+//! 5. A head that fails and has waited longer than 4 ms reserves the lock: the next unlock
+//!    leaves it locked and makes the head its owner. A fair unlock does so at once.
+//! 6. A waiter whose deadline passes leaves the queue from wherever it stands and passes on a
+//!    call that it received.
+//!
+//! After `kernel/locking/mutex.c` with these differences: handoff after 4 ms, as in the kernel's
+//! rwsem, instead of at the head's first failure; a budget for spinning, because user space
+//! cannot see an owner being preempted; timed waiters do not stand in the queue of spinners.
+//!
+//! Invariants
+//! 1. The thread that set `LOCKED`, or was granted the lock, is the only owner until it unlocks.
+//! 2. `WAITERS` is set exactly while the ring is not empty, seen under the queue's lock.
+//! 3. While the lock is free and somebody waits, somebody is on the way: the head
+//!    (`HEAD_AWAKE`), or the thread that unlocked last and is about to call the head.
+//! 4. `HANDOFF` is set only while the lock is held and somebody waits. So a free lock is never
+//!    reserved, and nobody but the one who unlocks has to look at reservations.
+//! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the
+//!    lock is held, nobody but the owner writes the word without the queue's lock.
+//! 6. A node leaves the ring under the queue's lock, by its own thread or with its state becoming
+//!    `GRANTED` in the same critical section. A node that is not `GRANTED` there is on the ring.
+//!    `GRANTED` is the last access to a node: its stack frame may be gone right after, and the
+//!    wake-up that follows uses the address alone.
+//!
+//! # What "the owner may be running" sees
+//! The word holds the CPU on which the owner acquired the lock. If a thread that wants the lock
+//! runs on that CPU itself, the owner does not, and spinning would only keep it from running.
+//! It does *not* see an owner that was preempted on, or sleeps on, another CPU, which is why
+//! spinning has a budget; and it is wrong about an owner that has moved to another CPU since,
+//! which costs a sleep where spinning would have done. Where the CPU is unknown, the owner may be
+//! running. An owner that was handed the lock counts as not running until it has woken up.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use lock_api::GuardNoSend;
+
+use crate::events::{CountEvents, Event, Snapshot};
+use crate::platform::{AtomicCell, AtomicInt, Os, Platform, after, until};
+use crate::spin_queue::SpinQueue;
+use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
+
+/// A mutual exclusion lock: one thread at a time has access to the data.
+///
+/// Uncontended, one atomic operation to lock and one to unlock; 24 bytes beside the data; usable
+/// in statics. Under contention it lets threads take the lock past those that sleep, which keeps
+/// it busy during wake-ups, but not for long.
+///
+/// # Guarantees
+/// * Waiting threads sleep in the order of their arrival in the queue. The oldest can be passed
+///   by others only until it has waited for 4 ms; the first time it then runs and finds the lock
+///   taken, it has it reserved, and the owner's unlock hands it over.
+/// * [`MutexGuard::unlock_fair`](lock_api::MutexGuard::unlock_fair) hands the lock to the oldest
+///   waiter right away. Threads that still spin instead of waiting (for at most 25 µs each) do
+///   not count.
+/// * A timed acquisition that fails leaves no trace. It may end late by what a spin of 25 µs and
+///   the scheduler take.
+/// * No poisoning: a panic releases the lock through its guard.
+/// * Not recursive: a thread that locks it twice waits for itself for ever.
+///
+/// # Examples
+/// ```
+/// use fairlock::Mutex;
+/// use std::time::Duration;
+///
+/// static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+///
+/// LINES.lock().push("first".into());
+/// let lines = LINES.lock();
+/// assert_eq!(lines.len(), 1);
+/// assert!(LINES.try_lock().is_none());
+/// drop(lines);
+/// assert!(LINES.try_lock_for(Duration::from_millis(1)).is_some());
+/// ```
+/// Guards that own their lock:
+/// ```
+/// use std::sync::Arc;
+/// let lock = Arc::new(fairlock::Mutex::new(1));
+/// let mut guard = lock.lock_arc();
+/// *guard += 1;
+/// ```
+/// On another [platform](crate::platform), write the type out:
+/// ```
+/// use fairlock::{lock_api, mutex::RawMutex, platform::Counting};
+/// let counted = lock_api::Mutex::<RawMutex<Counting>, u8>::new(0);
+/// assert!(!counted.is_locked());
+/// ```
+pub type Mutex<T> = lock_api::Mutex<RawMutex<Os>, T>;
+
+/// Access to a [`Mutex`]'s data; releases when dropped.
+pub type MutexGuard<'a, T, P = Os> = lock_api::MutexGuard<'a, RawMutex<P>, T>;
+
+/// Somebody holds the lock.
+const LOCKED: u32 = 1 << 0;
+/// The queue is not empty: an unlock has to look at it.
+const WAITERS: u32 = 1 << 1;
+/// The head was called and has neither taken the lock nor found it taken since.
+const HEAD_AWAKE: u32 = 1 << 2;
+/// The lock is reserved for the head: the next unlock hands it over.
+const HANDOFF: u32 = 1 << 3;
+/// The CPU (plus one) on which the owner acquired the lock; 0 if unknown or free.
+const OWNER: u32 = !0 << OWNER_SHIFT;
+const OWNER_SHIFT: u32 = 8;
+/// An `OWNER` that was granted the lock and has not run since.
+const OWNER_ASLEEP: u32 = OWNER;
+
+/// A head that has waited longer than this has the lock handed over, ns: the kernel rwsem's
+/// `RWSEM_WAIT_TIMEOUT`, one tick of a 250 Hz kernel. (The kernel's mutex hands over at the
+/// head's first failure, which makes every contended acquisition wait for a wake-up.)
+const HANDOFF_AFTER: u64 = 4_000_000;
+/// Longest spin, ns: as long as `RwSem`'s on a writer, so that the two differ in nothing but
+/// their kind. It is what a sleep costs: wake-ups have been measured at 3.4 to 32 µs, and one
+/// that spins for as long as a sleep would take never pays more than twice the better of the two
+/// (Karlin et al., 1991).
+const SPIN: u64 = 25_000;
+/// The clock is read every this many turns of a spin.
+const TURNS_PER_CLOCK: u32 = 16;
+
+fn is_free(word: u32) -> bool {
+    word & LOCKED == 0
+}
+
+/// This thread as an `OWNER`.
+#[inline(always)]
+fn this_owner<P: Platform>() -> u32 {
+    let cpu = P::cpu();
+    if cpu < OWNER_ASLEEP >> OWNER_SHIFT { cpu << OWNER_SHIFT } else { 0 }
+}
+
+/// False only if the owner surely does not run, see the module's comment.
+fn owner_may_run<P: Platform>(word: u32) -> bool {
+    match word & OWNER {
+        0 => true,
+        OWNER_ASLEEP => false,
+        owner => owner != this_owner::<P>(),
+    }
+}
+
+/// State of a node: its thread sleeps, or is about to.
+const WAITING: u32 = 0;
+/// The node is the head, and its thread should try to take the lock.
+const CALLED: u32 = 1;
+/// The lock is the thread's; the node is off the ring.
+const GRANTED: u32 = 2;
+
+/// One waiter, on its own stack.
+struct Node<P: Platform> {
+    state: P::AtomicU32,
+    /// When its thread began to wait, ns.
+    since: u64,
+    links: Links<P>,
+}
+
+impl<P: Platform> OnRing<P> for Node<P> {
+    fn links(&self) -> &Links<P> {
+        &self.links
+    }
+}
+
+impl<P: Platform> Node<P> {
+    fn new(since: u64) -> Self {
+        Node { state: P::AtomicU32::new(WAITING), since, links: Links::NEW }
+    }
+
+    /// Acquire pairs with the Release in `RawMutex::hand_to`.
+    fn is_granted(&self) -> bool {
+        self.state.load(Acquire) == GRANTED
+    }
+}
+
+/// The lock without its data: what [`Mutex`] is made of. Use it through `lock_api`.
+#[repr(C)]
+pub struct RawMutex<P: Platform = Os> {
+    word: P::AtomicU32,
+    queue_lock: QueueLock<P>,
+    spinners: SpinQueue<P>,
+    waiters: Ring<P, Node<P>>,
+    events: P::Counters,
+}
+
+const _: () = assert!(size_of::<Mutex<()>>() <= 24);
+
+// SAFETY: the plain cells inside are the ring's, touched only by the holder of the queue's lock;
+// everything else is atomic.
+unsafe impl<P: Platform> Sync for RawMutex<P> {}
+// SAFETY: a lock that can be moved is borrowed by nobody, so its queues are empty and the
+// pointers in it are null.
+unsafe impl<P: Platform> Send for RawMutex<P> {}
+
+impl<P: Platform> RawMutex<P> {
+    /// A free lock.
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    pub const NEW: Self = RawMutex {
+        word: P::AtomicU32::ZERO,
+        queue_lock: QueueLock::NEW,
+        spinners: SpinQueue::NEW,
+        waiters: Ring::EMPTY,
+        events: P::Counters::NEW,
+    };
+
+    pub(crate) fn events(&self) -> Snapshot {
+        Snapshot::of(&self.events)
+    }
+
+    /// Takes the lock if it is free and nobody waits.
+    #[inline]
+    fn take_idle(&self) -> bool {
+        // Acquire pairs with the Release of every unlock.
+        self.word.compare_exchange(0, LOCKED | this_owner::<P>(), Acquire, Relaxed).is_ok()
+    }
+
+    /// Takes the lock if it is free, past all that wait.
+    #[inline]
+    fn take_free(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while is_free(word) {
+            let taken = word | LOCKED | this_owner::<P>();
+            // Acquire pairs with the Release of every unlock.
+            match self.word.compare_exchange_weak(word, taken, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
+    /// False if the deadline passed.
+    #[cold]
+    fn lock_slow(&self, deadline: Option<u64>) -> bool {
+        if self.take_free() {
+            return true;
+        }
+        let node = Node::new(P::now());
+        self.spin_as_newcomer(deadline) || self.wait(&node, deadline)
+    }
+
+    // ---- spinning ----
+
+    fn spin_as_newcomer(&self, deadline: Option<u64>) -> bool {
+        let spin = || self.spin_on_owner(deadline, || false);
+        let word = self.word.load(Relaxed);
+        let taken = if word & HANDOFF != 0 || !owner_may_run::<P>(word) {
+            None
+        } else if deadline.is_none() {
+            Some(self.spinners.at_front(spin))
+        } else {
+            self.spinners.alone(spin)
+        };
+        self.events.count(match taken {
+            Some(true) => Event::OptLock,
+            Some(false) => Event::OptFail,
+            None => Event::OptNospin,
+        });
+        taken == Some(true)
+    }
+
+    /// Takes the lock as soon as it is free. Gives up, returning false, when that is not worth
+    /// waiting for or `done`.
+    fn spin_on_owner(&self, deadline: Option<u64>, done: impl Fn() -> bool) -> bool {
+        let mut give_up = None;
+        let mut turn = 0u32;
+        while !done() {
+            let word = self.word.load(Relaxed);
+            if is_free(word) {
+                if self.take_free() {
+                    return true;
+                }
+            } else if word & HANDOFF != 0 || !owner_may_run::<P>(word) {
+                return false;
+            }
+            if turn.is_multiple_of(TURNS_PER_CLOCK) {
+                let now = P::now();
+                let budget_ends = *give_up.get_or_insert(now + SPIN);
+                if now >= deadline.map_or(budget_ends, |deadline| deadline.min(budget_ends)) {
+                    return false;
+                }
+            }
+            turn += 1;
+            P::relax();
+        }
+        false
+    }
+
+    // ---- sleeping ----
+
+    fn wait(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
+        if self.take_or_queue(node) {
+            return true;
+        }
+        loop {
+            // Acquire pairs with the Release in `hand_to`.
+            match node.state.load(Acquire) {
+                GRANTED => {
+                    self.note_owner_awake();
+                    return true;
+                }
+                CALLED => {
+                    if self.take_as_head(node, deadline) {
+                        return true;
+                    }
+                }
+                _ if deadline.is_some_and(|deadline| P::now() >= deadline) => {
+                    if self.withdraw(node) {
+                        return false;
+                    }
+                }
+                _ => {
+                    self.events.count(Event::MutexSleep);
+                    P::park(&node.state, WAITING, deadline);
+                }
+            }
+        }
+    }
+
+    /// Takes the lock if it was freed in the meantime, else queues.
+    fn take_or_queue(&self, node: &Node<P>) -> bool {
+        let locked = self.queue_lock.lock();
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let free = is_free(word);
+            // Not free: the owner's unlock will see `WAITERS`, which keeps invariant 3.
+            let next = word | if free { LOCKED | this_owner::<P>() } else { WAITERS };
+            // Acquire pairs with the Release of every unlock.
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
+                Ok(_) if free => return true,
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        self.waiters.push(&locked, node);
+        false
+    }
+
+    /// A called head's attempt. After a failure its state is `WAITING` or `GRANTED`.
+    fn take_as_head(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
+        // A fair unlock may choose it while it spins.
+        let stolen = self.spin_on_owner(deadline, || node.is_granted());
+        let locked = self.queue_lock.lock();
+        if !stolen {
+            if node.is_granted() {
+                return false;
+            }
+            if !self.take_or_reserve(&locked, node) {
+                // Relaxed: states other than `GRANTED` change under the queue's lock.
+                node.state.store(WAITING, Relaxed);
+                return false;
+            }
+        }
+        debug_assert!(self.is_head(&locked, node), "only the head is called");
+        self.waiters.remove(&locked, node);
+        self.word.fetch_and(!(HEAD_AWAKE | self.waiters_if_none(&locked)), Relaxed);
+        true
+    }
+
+    /// Takes the lock for the head. If that fails, the head is about to sleep again: the next
+    /// unlock has to call it or, if it has waited too long, to hand the lock over.
+    fn take_or_reserve(&self, _locked: &Locked<'_, P>, head: &Node<P>) -> bool {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let free = is_free(word);
+            let next = if free {
+                word | LOCKED | this_owner::<P>()
+            } else if P::now() - head.since > HANDOFF_AFTER {
+                (word & !HEAD_AWAKE) | HANDOFF
+            } else {
+                word & !HEAD_AWAKE
+            };
+            // Acquire pairs with the Release of every unlock.
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
+                Ok(_) => return free,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Takes a waiter that gives up off the queue. False if it has been granted the lock.
+    fn withdraw(&self, node: &Node<P>) -> bool {
+        let locked = self.queue_lock.lock();
+        if node.is_granted() {
+            return false;
+        }
+        let of_head = if self.is_head(&locked, node) { HEAD_AWAKE | HANDOFF } else { 0 };
+        self.waiters.remove(&locked, node);
+        let clear = of_head | self.waiters_if_none(&locked);
+        let word = self.word.fetch_and(!clear, Relaxed);
+        // An unlock may have relied on this waiter being on its way.
+        let called = if is_free(word) { self.call_head(&locked) } else { None };
+        drop(locked);
+        self.wake(called);
+        true
+    }
+
+    fn is_head(&self, locked: &Locked<'_, P>, node: &Node<P>) -> bool {
+        self.waiters.oldest(locked).is_some_and(|head| core::ptr::eq(head, node))
+    }
+
+    /// The flag that has to go when the last waiter has gone.
+    fn waiters_if_none(&self, locked: &Locked<'_, P>) -> u32 {
+        if self.waiters.oldest(locked).is_none() { WAITERS } else { 0 }
+    }
+
+    /// The owner that was granted the lock runs now.
+    fn note_owner_awake(&self) {
+        // `OWNER` is the owner's to write, and the flags below it are not touched.
+        self.word.fetch_sub(OWNER_ASLEEP - this_owner::<P>(), Relaxed);
+    }
+
+    // ---- unlocking ----
+
+    /// Unlocks if nobody waits.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    #[inline]
+    unsafe fn release_idle(&self) -> bool {
+        let held = self.word.load(Relaxed) & (LOCKED | OWNER);
+        // Release pairs with the Acquire of the next owner.
+        self.word.compare_exchange(held, 0, Release, Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn unlock_slow(&self) {
+        let mut word = self.word.load(Relaxed);
+        while word & HANDOFF == 0 {
+            let free = word & !(LOCKED | OWNER);
+            // Release pairs with the Acquire of the next owner.
+            match self.word.compare_exchange_weak(word, free, Release, Relaxed) {
+                Ok(_) => {
+                    // Called whether or not somebody has taken the lock by now: only a head that
+                    // is awake can find out that it has waited for too long.
+                    if free & WAITERS != 0 && free & HEAD_AWAKE == 0 {
+                        let locked = self.queue_lock.lock();
+                        let called = self.call_head(&locked);
+                        drop(locked);
+                        self.wake(called);
+                    }
+                    return;
+                }
+                Err(found) => word = found,
+            }
+        }
+        self.unlock_fair_slow();
+    }
+
+    #[cold]
+    fn unlock_fair_slow(&self) {
+        let locked = self.queue_lock.lock();
+        let Some(head) = self.waiters.oldest(&locked) else {
+            // A store will do, by invariants 2 and 5.
+            // Release pairs with the Acquire of the next owner.
+            self.word.store(0, Release);
+            return;
+        };
+        let granted = self.hand_to(&locked, head);
+        drop(locked);
+        self.wake(Some(granted));
+    }
+
+    /// Makes the head the owner.
+    fn hand_to(&self, locked: &Locked<'_, P>, head: &Node<P>) -> *const P::AtomicU32 {
+        self.waiters.remove(locked, head);
+        let waiters = WAITERS & !self.waiters_if_none(locked);
+        // A store will do, by invariant 5. Relaxed: the next owner learns from its node.
+        self.word.store(LOCKED | OWNER_ASLEEP | waiters, Relaxed);
+        self.events.count(Event::MutexHandoff);
+        let state = &raw const head.state;
+        // Release pairs with the Acquire in `wait` and `Node::is_granted`.
+        head.state.store(GRANTED, Release);
+        state
+    }
+
+    /// Tells the head to try to take the lock, unless it is about to or will be handed it.
+    /// Returns whom to wake.
+    fn call_head(&self, locked: &Locked<'_, P>) -> Option<*const P::AtomicU32> {
+        let head = self.waiters.oldest(locked)?;
+        if self.word.load(Relaxed) & (HEAD_AWAKE | HANDOFF) != 0 {
+            return None;
+        }
+        self.word.fetch_or(HEAD_AWAKE, Relaxed);
+        // Relaxed: the head looks at everything else under the queue's lock.
+        head.state.store(CALLED, Relaxed);
+        Some(&raw const head.state)
+    }
+
+    /// Wakes a waiter that was told something, by its address alone: it may be gone (invariant
+    /// 6). Without the queue's lock, so that the woken thread does not run into it.
+    fn wake(&self, told: Option<*const P::AtomicU32>) {
+        if let Some(state) = told {
+            self.events.count(Event::MutexWake);
+            P::unpark(state);
+        }
+    }
+}
+
+// SAFETY: invariant 1; acquisitions are Acquire, releases Release. Guard state is inert, so
+// forgetting it is safe, and a lock that is moved or dropped while held has empty queues, since
+// waiters borrow it.
+unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
+    const INIT: Self = Self::NEW;
+    type Guard = GuardNoSend;
+
+    #[inline]
+    fn lock(&self) -> GuardNoSend {
+        if !self.take_idle() {
+            let acquired = self.lock_slow(None);
+            debug_assert!(acquired, "without a deadline a wait ends with the lock");
+        }
+        GuardNoSend::new()
+    }
+    #[inline]
+    fn try_lock(&self) -> Option<GuardNoSend> {
+        self.take_free().then(GuardNoSend::new)
+    }
+    #[inline]
+    unsafe fn unlock(&self, _guard: GuardNoSend) {
+        // SAFETY: the caller's.
+        if !unsafe { self.release_idle() } {
+            self.unlock_slow();
+        }
+    }
+    fn is_locked(&self) -> bool {
+        !is_free(self.word.load(Relaxed))
+    }
+}
+
+// SAFETY: as above; the next owner is chosen while the lock is held, and it is never free in
+// between.
+unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
+    #[inline]
+    unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
+        // SAFETY: the caller's.
+        if !unsafe { self.release_idle() } {
+            self.unlock_fair_slow();
+        }
+    }
+}
+
+// SAFETY: as for the untimed form; failing leaves nothing held and no node queued.
+unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+        (self.take_idle() || self.lock_slow(after::<P>(timeout))).then(GuardNoSend::new)
+    }
+    fn try_lock_until(&self, instant: Instant) -> Option<GuardNoSend> {
+        (self.take_idle() || self.lock_slow(until::<P>(instant))).then(GuardNoSend::new)
+    }
+}
+
+/// The protocol step by step: the nodes stand in for sleeping threads.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Raw = RawMutex<Os>;
+
+    fn unlock(lock: &Raw) {
+        // SAFETY: every test below unlocks what it holds.
+        if !unsafe { lock.release_idle() } {
+            lock.unlock_slow();
+        }
+    }
+
+    fn state(node: &Node<Os>) -> u32 {
+        node.state.load(Relaxed)
+    }
+
+    fn flags(lock: &Raw) -> u32 {
+        lock.word.load(Relaxed) & !OWNER
+    }
+
+    #[test]
+    fn uncontended_the_word_is_the_owner_and_nothing_else() {
+        let lock = Raw::NEW;
+        assert!(lock.take_idle());
+        assert_eq!(lock.word.load(Relaxed) & !OWNER, LOCKED);
+        assert!(!lock.take_idle());
+        assert!(!lock.take_free());
+        unlock(&lock);
+        assert_eq!(lock.word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_released_lock_can_be_taken_before_the_called_head_comes() {
+        let (lock, head) = (Raw::NEW, Node::new(Os::now()));
+        assert!(lock.take_idle());
+        assert!(!lock.take_or_queue(&head));
+        unlock(&lock);
+        assert_eq!((flags(&lock), state(&head)), (WAITERS | HEAD_AWAKE, CALLED));
+        assert!(lock.take_free());
+        unlock(&lock);
+        assert!(lock.take_as_head(&head, None));
+        assert_eq!(flags(&lock), LOCKED);
+        unlock(&lock);
+        assert_eq!(lock.word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_head_that_waited_too_long_is_handed_the_lock() {
+        let (lock, head) = (Raw::NEW, Node::new(0));
+        assert!(lock.take_idle());
+        assert!(!lock.take_or_queue(&head));
+        unlock(&lock);
+        assert!(lock.take_free());
+        assert!(!lock.take_as_head(&head, None));
+        assert_eq!((flags(&lock), state(&head)), (LOCKED | WAITERS | HANDOFF, WAITING));
+        unlock(&lock);
+        assert_eq!((flags(&lock), state(&head)), (LOCKED, GRANTED));
+        assert!(!lock.take_free());
+        lock.note_owner_awake();
+        assert_ne!(lock.word.load(Relaxed) & OWNER, OWNER_ASLEEP);
+        unlock(&lock);
+        assert_eq!(lock.word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_head_that_gives_up_takes_its_reservation_with_it() {
+        let (lock, head, next) = (Raw::NEW, Node::new(0), Node::new(Os::now()));
+        assert!(lock.take_idle());
+        assert!(!lock.take_or_queue(&head));
+        assert!(!lock.take_or_queue(&next));
+        assert!(!lock.take_as_head(&head, None));
+        assert_eq!(flags(&lock), LOCKED | WAITERS | HANDOFF);
+        assert!(lock.withdraw(&head));
+        assert_eq!(flags(&lock), LOCKED | WAITERS);
+        unlock(&lock);
+        assert_eq!(state(&next), CALLED);
+        assert!(lock.withdraw(&next));
+        assert_eq!(lock.word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_called_head_that_gives_up_passes_the_call_on() {
+        let (lock, head, next) = (Raw::NEW, Node::new(Os::now()), Node::new(Os::now()));
+        assert!(lock.take_idle());
+        assert!(!lock.take_or_queue(&head));
+        assert!(!lock.take_or_queue(&next));
+        unlock(&lock);
+        assert_eq!((state(&head), state(&next)), (CALLED, WAITING));
+        assert!(lock.withdraw(&head));
+        assert_eq!((flags(&lock), state(&next)), (WAITERS | HEAD_AWAKE, CALLED));
+        assert!(lock.take_as_head(&next, None));
+        unlock(&lock);
+        assert_eq!(lock.word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_waiter_in_the_middle_leaves_the_others_in_order() {
+        let (lock, nodes) = (Raw::NEW, [(); 3].map(|()| Node::new(Os::now())));
+        assert!(lock.take_idle());
+        for node in &nodes {
+            assert!(!lock.take_or_queue(node));
+        }
+        assert!(lock.withdraw(&nodes[1]));
+        for node in [&nodes[0], &nodes[2]] {
+            assert_eq!(state(node), WAITING);
+            lock.unlock_fair_slow();
+            assert_eq!(state(node), GRANTED);
+            lock.note_owner_awake();
+        }
+        lock.unlock_fair_slow();
+        assert_eq!(lock.word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_was_granted_the_lock_cannot_give_up() {
+        let (lock, head) = (Raw::NEW, Node::new(Os::now()));
+        assert!(lock.take_idle());
+        assert!(!lock.take_or_queue(&head));
+        lock.unlock_fair_slow();
+        assert!(!lock.withdraw(&head));
+        assert_eq!(state(&head), GRANTED);
+    }
+
+    #[test]
+    fn an_owner_that_has_not_woken_up_or_shares_the_cpu_is_not_spun_on() {
+        assert!(owner_may_run::<Os>(LOCKED));
+        assert!(!owner_may_run::<Os>(LOCKED | OWNER_ASLEEP));
+        let other = this_owner::<Os>() + (1 << (OWNER_SHIFT + 12));
+        assert!(owner_may_run::<Os>(LOCKED | other));
+    }
+}

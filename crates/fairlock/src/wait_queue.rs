@@ -1,0 +1,172 @@
+//! What the sleepers of every lock queue on: rings of nodes that live on the waiters' stacks, and
+//! the small lock over them. Waiting allocates nothing.
+//!
+//! ```text
+//!   oldest ──► node ⇄ node ⇄ node ─┐      the ring's pointer names the oldest node,
+//!               ▲──────────────────┘      whose `prev` is the youngest
+//! ```
+//!
+//! Not for: deciding who is next, or telling a waiter about it. Each lock has its own nodes with
+//! a state that its owner sleeps on.
+//!
+//! Invariants
+//! 1. Links and ring heads are read and written only by the holder of the queue's lock, which is
+//!    why the functions here take a [`Locked`]. A node that is on no ring belongs to whoever took
+//!    it off, until its owner is told.
+//! 2. A node is on a ring from `push` to `remove`; its owner does not return before it is off.
+
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{AtomicCell, PlainCell, Platform};
+
+/// A node's neighbours. Untyped: a node type that names itself in a cell's parameter would be
+/// infinite.
+pub(crate) struct Links<P: Platform> {
+    next: P::Cell<*const ()>,
+    prev: P::Cell<*const ()>,
+}
+
+impl<P: Platform> Links<P> {
+    pub(crate) const NEW: Self = Links { next: P::Cell::ZERO, prev: P::Cell::ZERO };
+
+    /// On a ring. Chaining uses `next`, so `prev` tells.
+    pub(crate) fn is_linked(&self, _locked: &Locked<'_, P>) -> bool {
+        !self.prev.get().is_null()
+    }
+
+    /// Makes `next` the successor of a node that was taken off its ring.
+    pub(crate) fn chain<N>(&self, next: &N) {
+        self.next.set(ptr::from_ref(next).cast());
+    }
+
+    /// The successor by [`chain`](Self::chain), null if none.
+    pub(crate) fn chained<N>(&self) -> *const N {
+        self.next.get().cast()
+    }
+}
+
+/// A node that can be on a [`Ring`].
+pub(crate) trait OnRing<P: Platform> {
+    /// Its neighbours.
+    fn links(&self) -> &Links<P>;
+}
+
+/// A FIFO of nodes from which any may leave; null when empty.
+pub(crate) struct Ring<P: Platform, N> {
+    oldest: P::Cell<*const ()>,
+    nodes: PhantomData<*const N>,
+}
+
+fn link<N>(node: &N) -> *const () {
+    ptr::from_ref(node).cast()
+}
+
+impl<P: Platform, N: OnRing<P>> Ring<P, N> {
+    pub(crate) const EMPTY: Self = Ring { oldest: P::Cell::ZERO, nodes: PhantomData };
+
+    /// The node behind a link.
+    ///
+    /// # Safety
+    /// `link` is null or leads to a node that lives for as long as the result is used.
+    unsafe fn node<'a>(link: *const ()) -> Option<&'a N> {
+        // SAFETY: the caller's.
+        unsafe { link.cast::<N>().as_ref() }
+    }
+
+    pub(crate) fn oldest<'l>(&self, _locked: &'l Locked<'_, P>) -> Option<&'l N> {
+        // SAFETY: invariant 2, a linked node is alive.
+        unsafe { Self::node(self.oldest.get()) }
+    }
+
+    /// Links `node` as the youngest. It must stay where it is until it is off the ring.
+    pub(crate) fn push(&self, locked: &Locked<'_, P>, node: &N) {
+        let links = node.links();
+        let Some(oldest) = self.oldest(locked) else {
+            links.next.set(link(node));
+            links.prev.set(link(node));
+            self.oldest.set(link(node));
+            return;
+        };
+        // SAFETY: invariant 2, the youngest is linked and so alive.
+        let youngest = unsafe { Self::node(oldest.links().prev.get()) };
+        let youngest = youngest.expect("a ring has no end");
+        links.next.set(link(oldest));
+        links.prev.set(link(youngest));
+        youngest.links().next.set(link(node));
+        oldest.links().prev.set(link(node));
+    }
+
+    /// Links `node` as the oldest.
+    pub(crate) fn push_front(&self, locked: &Locked<'_, P>, node: &N) {
+        self.push(locked, node);
+        self.oldest.set(link(node));
+    }
+
+    /// Takes `node` off, wherever it stands.
+    pub(crate) fn remove(&self, _locked: &Locked<'_, P>, node: &N) {
+        let links = node.links();
+        // SAFETY: invariant 2, both neighbours are linked and so alive.
+        let neighbours = unsafe { (Self::node(links.next.get()), Self::node(links.prev.get())) };
+        let (Some(next), Some(prev)) = neighbours else { unreachable!("a linked node has both") };
+        if ptr::eq(next, node) {
+            self.oldest.set(ptr::null());
+        } else {
+            prev.links().next.set(link(next));
+            next.links().prev.set(link(prev));
+            if self.oldest.get() == link(node) {
+                self.oldest.set(link(next));
+            }
+        }
+        links.next.set(ptr::null());
+        links.prev.set(ptr::null());
+    }
+}
+
+/// The lock over a queue, held for a few instructions at a time.
+pub(crate) struct QueueLock<P: Platform> {
+    /// 0 free, 1 held, 2 held and somebody may sleep for it.
+    state: P::AtomicU32,
+}
+
+impl<P: Platform> QueueLock<P> {
+    pub(crate) const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
+
+    /// Takes the lock: spins for about the length of an operation on the queue, then sleeps, so
+    /// that a preempted holder of lower priority can run.
+    pub(crate) fn lock(&self) -> Locked<'_, P> {
+        const SPINS: u32 = 60;
+        let free = || self.state.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
+        if !free() {
+            let mut spins = 0;
+            // Acquire pairs with the Release in `Locked::drop`.
+            while !(self.state.load(Relaxed) == 0 && free()) {
+                if spins < SPINS {
+                    spins += 1;
+                    P::relax();
+                } else {
+                    while self.state.swap(2, Acquire) != 0 {
+                        P::park(&self.state, 2, None);
+                    }
+                    break;
+                }
+            }
+        }
+        Locked { lock: self }
+    }
+}
+
+/// The queue's lock is held; released when dropped.
+pub(crate) struct Locked<'a, P: Platform> {
+    lock: &'a QueueLock<P>,
+}
+
+impl<P: Platform> Drop for Locked<'_, P> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `QueueLock::lock`.
+        if self.lock.state.swap(0, Release) == 2 {
+            P::unpark(&self.lock.state);
+        }
+    }
+}
