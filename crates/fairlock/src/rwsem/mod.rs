@@ -304,7 +304,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.
     unsafe fn downgrade(&self, keep: u64) {
         // Release pairs with the Acquire of readers that enter now.
-        let word = self.word.fetch_sub(WRITER - READER - keep, Release);
+        // One step from WRITER to what is kept; `keep` is the larger, so the difference wraps.
+        let word = self.word.fetch_add((READER | keep).wrapping_sub(WRITER), Release);
         if has_waiters(word) {
             self.admit_beside_reader();
         }
