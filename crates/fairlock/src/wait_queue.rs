@@ -124,6 +124,28 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     }
 }
 
+#[cfg(test)]
+impl<P: Platform, N: OnRing<P>> Ring<P, N> {
+    /// All nodes, oldest first, checked in both directions.
+    pub(crate) fn all(&self, locked: &Locked<'_, P>) -> Vec<*const N> {
+        let mut found = Vec::new();
+        let Some(oldest) = self.oldest(locked) else {
+            return found;
+        };
+        let mut node = oldest;
+        loop {
+            found.push(ptr::from_ref(node));
+            // SAFETY: invariant 2, a neighbour is linked and so alive.
+            let next = unsafe { Self::node(node.links().next.get()) }.expect("a ring has no end");
+            assert_eq!(next.links().prev.get(), link(node), "neighbours know each other");
+            if ptr::eq(next, oldest) {
+                return found;
+            }
+            node = next;
+        }
+    }
+}
+
 /// The lock over a queue, held for a few instructions at a time.
 pub(crate) struct QueueLock<P: Platform> {
     /// 0 free, 1 held, 2 held and somebody may sleep for it.

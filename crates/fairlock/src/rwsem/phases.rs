@@ -502,7 +502,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             let now = P::now();
             if until == 0 {
                 let away = self.clock.expected_return(phase(word)).max(1) << TICK_SHIFT;
-                until = now + u64::from((2 * away).min(P::wake_latency()));
+                until = now + u64::from((2 * away).min(LONGEST_ABSENCE));
             } else if now >= until {
                 return self.fits(side, ticks(now));
             }

@@ -131,13 +131,20 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.ring_of(node.kind).push(&self.locked, node);
     }
 
-    /// Adds a waiter before all others of its list. Its ticket is as old as the oldest's, so that
-    /// invariant 4 holds.
+    /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock
+    /// already. Its ticket is as old as the oldest's, so that invariant 4 holds.
     pub(crate) fn push_front(&self, node: &Node<P>) {
         let ring = self.ring_of(node.kind);
         let oldest = ring.oldest(&self.locked);
         node.ticket.set(oldest.map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get()));
-        ring.push_front(&self.locked, node);
+        match oldest {
+            Some(upgrader) if upgrader.kind == Kind::Upgrade => {
+                ring.remove(&self.locked, upgrader);
+                ring.push_front(&self.locked, node);
+                ring.push_front(&self.locked, upgrader);
+            }
+            _ => ring.push_front(&self.locked, node),
+        }
     }
 
     /// Takes a waiter off its list, wherever it stands.
@@ -304,5 +311,175 @@ impl<P: Platform> Node<P> {
     /// The lock is the owner's.
     pub(crate) fn is_granted(&self) -> bool {
         self.state.load(Acquire) == GRANTED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::platform::Os;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(Kind),
+        PushFront(Kind),
+        /// Takes off the waiter at this place, counted modulo those that are there.
+        Remove(usize),
+        TakeReaders(u32),
+        TakeReadersBeforeWriter(u32),
+    }
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        prop_oneof![3 => Just(Kind::Read), 2 => Just(Kind::Write), 1 => Just(Kind::Upgradable)]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => kind().prop_map(Step::Push),
+            1 => prop_oneof![Just(Kind::Write), Just(Kind::Upgrade)].prop_map(Step::PushFront),
+            2 => any::<usize>().prop_map(Step::Remove),
+            1 => (0..5u32).prop_map(Step::TakeReaders),
+            1 => (0..5u32).prop_map(Step::TakeReadersBeforeWriter),
+        ]
+    }
+
+    /// A list as it should be: names of waiters, oldest first.
+    #[derive(Default)]
+    struct Model {
+        readers: VecDeque<usize>,
+        writers: VecDeque<usize>,
+    }
+
+    /// Tells those taken, as `Granted::grant` and the owners together do, and lists them.
+    fn tell_all(granted: Granted<Os>, nodes: &[Box<Node<Os>>]) -> Vec<usize> {
+        let asleep = |node: &Node<Os>| node.state.load(Relaxed) == WAITING;
+        let before: Vec<_> = nodes.iter().map(|node| asleep(node)).collect();
+        granted.grant();
+        loop {
+            // Every owner that was told tells its heirs, once.
+            let told = nodes.iter().find(|node| node.is_granted() && node.heirs_count.get() != 0);
+            let Some(told) = told else { break };
+            told.tell_heirs();
+            told.heirs_count.set(0);
+        }
+        (0..nodes.len()).filter(|&at| before[at] && !asleep(&nodes[at])).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_queue_keeps_both_lists_in_order(
+            steps in prop::collection::vec(step(), 1..60),
+            first_ticket in prop_oneof![Just(0), Just(u32::MAX - 5)],
+        ) {
+            let queue = Queue::<Os>::NEW;
+            queue.tickets.set(first_ticket);
+            let mut nodes: Vec<Box<Node<Os>>> = Vec::new();
+            // Who queued when, as far as that decides who heads the queue.
+            let mut arrival: Vec<u64> = Vec::new();
+            let mut model = Model::default();
+            for (time, step) in (1u64..).zip(steps) {
+                let locked = queue.lock();
+                match step {
+                    Step::Push(kind) => {
+                        nodes.push(Box::new(Node::new(kind, 0)));
+                        arrival.push(time);
+                        let list = match kind {
+                            Kind::Read => &mut model.readers,
+                            _ => &mut model.writers,
+                        };
+                        list.push_back(nodes.len() - 1);
+                        locked.push(nodes.last().unwrap());
+                    }
+                    Step::PushFront(kind) => {
+                        let front = model.writers.front().copied();
+                        let upgrader = front.filter(|&front| nodes[front].kind == Kind::Upgrade);
+                        if kind == Kind::Upgrade && upgrader.is_some() {
+                            continue; // There is one at most.
+                        }
+                        nodes.push(Box::new(Node::new(kind, 0)));
+                        arrival.push(front.map_or(time, |front| arrival[front]));
+                        model.writers.insert(upgrader.is_some().into(), nodes.len() - 1);
+                        locked.push_front(nodes.last().unwrap());
+                    }
+                    Step::Remove(at) => {
+                        let there: Vec<_> =
+                            model.readers.iter().chain(&model.writers).copied().collect();
+                        if there.is_empty() {
+                            continue;
+                        }
+                        let gone = there[at % there.len()];
+                        model.readers.retain(|&other| other != gone);
+                        model.writers.retain(|&other| other != gone);
+                        prop_assert!(nodes[gone].is_linked(&locked));
+                        locked.remove(&nodes[gone]);
+                        prop_assert!(!nodes[gone].is_linked(&locked));
+                        nodes[gone].state.store(RETRY, Relaxed);
+                    }
+                    Step::TakeReaders(most) => {
+                        let granted = locked.take_readers(most, None);
+                        let len = granted.len();
+                        let mut taken = tell_all(granted, &nodes);
+                        prop_assert_eq!(len as usize, taken.len());
+                        let count = (most as usize).min(model.readers.len());
+                        taken.sort_unstable();
+                        let mut expected: Vec<_> = model.readers.drain(..count).collect();
+                        expected.sort_unstable();
+                        prop_assert_eq!(taken, expected);
+                    }
+                    Step::TakeReadersBeforeWriter(most) => {
+                        let granted = locked.take_readers(most, locked.oldest_writer());
+                        let mut taken = tell_all(granted, &nodes);
+                        let writer = model.writers.front().map_or(u64::MAX, |&at| arrival[at]);
+                        let mut expected = Vec::new();
+                        while expected.len() < most as usize
+                            && model.readers.front().is_some_and(|&at| arrival[at] < writer)
+                        {
+                            expected.extend(model.readers.pop_front());
+                        }
+                        taken.sort_unstable();
+                        expected.sort_unstable();
+                        prop_assert_eq!(taken, expected);
+                    }
+                }
+                let names = |list: &VecDeque<usize>| -> Vec<_> {
+                    list.iter().map(|&at| ptr::from_ref(&*nodes[at])).collect()
+                };
+                prop_assert_eq!(queue.readers.all(&locked.locked), names(&model.readers));
+                prop_assert_eq!(queue.writers.all(&locked.locked), names(&model.writers));
+                prop_assert_eq!(
+                    locked.is_empty(),
+                    model.readers.is_empty() && model.writers.is_empty()
+                );
+                let (reader, writer) = (model.readers.front(), model.writers.front());
+                let head = match (reader, writer) {
+                    (Some(&reader), Some(&writer)) if arrival[reader] < arrival[writer] => {
+                        Some(reader)
+                    }
+                    (reader, writer) => writer.or(reader).copied(),
+                };
+                let found = locked.head().map(ptr::from_ref);
+                prop_assert_eq!(found, head.map(|at| ptr::from_ref(&*nodes[at])));
+            }
+        }
+    }
+
+    #[test]
+    fn a_waiter_that_returns_to_the_front_stays_behind_an_upgrader() {
+        let queue = Queue::<Os>::NEW;
+        let locked = queue.lock();
+        let [upgrader, writer, back] =
+            [Kind::Upgrade, Kind::Write, Kind::Write].map(|kind| Node::<Os>::new(kind, 0));
+        locked.push(&writer);
+        locked.push_front(&upgrader);
+        locked.push_front(&back);
+        assert!(queue.writers.all(&locked.locked).into_iter().eq([
+            &raw const upgrader,
+            &back,
+            &writer
+        ]));
     }
 }
