@@ -323,19 +323,23 @@ fn current_cpu() -> u32 {
 }
 
 /// Which locks this thread holds shared, to report a recursive read before it can deadlock.
-/// Debug builds only. A guard that was forgotten counts as held, which it is.
+/// Debug builds only. A guard that was forgotten counts as held, which it is. Allocates nothing;
+/// of a thread that holds more than [`recursion::MOST`] locks shared the others are not checked.
 #[cfg(debug_assertions)]
 mod recursion {
-    use std::cell::RefCell;
+    use core::cell::Cell;
+    use core::ptr;
+
+    pub(super) const MOST: usize = 32;
 
     std::thread_local! {
-        static HELD: RefCell<Vec<*const ()>> = const { RefCell::new(Vec::new()) };
+        static HELD: [Cell<*const ()>; MOST] = const { [const { Cell::new(ptr::null()) }; MOST] };
     }
 
     pub(super) fn check(lock: *const ()) {
-        let held = HELD.try_with(|held| held.borrow().contains(&lock)).unwrap_or(false);
+        let is_held = |held: &[Cell<_>; MOST]| held.iter().any(|it| it.get() == lock);
         assert!(
-            !held,
+            !HELD.try_with(is_held).unwrap_or(false),
             "this thread holds this lock for reading already: a second blocking read deadlocks \
              as soon as a writer waits in between. Keep the first guard, or use try_read \
              (this check is in debug builds only)"
@@ -343,14 +347,17 @@ mod recursion {
     }
 
     pub(super) fn note(lock: *const ()) {
-        let _ = HELD.try_with(|held| held.borrow_mut().push(lock));
+        replace(ptr::null(), lock);
     }
 
     pub(super) fn forget(lock: *const ()) {
+        replace(lock, ptr::null());
+    }
+
+    fn replace(old: *const (), new: *const ()) {
         let _ = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            if let Some(at) = held.iter().rposition(|&other| other == lock) {
-                held.swap_remove(at);
+            if let Some(place) = held.iter().find(|it| it.get() == old) {
+                place.set(new);
             }
         });
     }

@@ -226,8 +226,12 @@ impl<P: Platform> Granted<P> {
         self.len
     }
 
-    /// Tells `node`, which stays on its list, to try to take the lock.
+    /// Tells `node`, which stays on its list, to try to take the lock. Nothing to do if it was told
+    /// and has not looked yet.
     pub(crate) fn call(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
+        if node.state.load(Relaxed) == CALLED {
+            return Self::none();
+        }
         // Relaxed: the owner looks at everything else under the queue's lock.
         node.state.store(CALLED, Relaxed);
         Granted { called: &node.state, ..Self::none() }

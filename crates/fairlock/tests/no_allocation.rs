@@ -1,0 +1,81 @@
+//! A waiting thread allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::events::{self, Event};
+use fairlock::platform::Counting;
+use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
+use fairlock::{Mutex, PolicyRwSem};
+
+thread_local! {
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Watching;
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Watching {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if WATCHED.try_with(Cell::get).unwrap_or(false) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watching = Watching;
+
+fn watched(wait: impl FnOnce()) {
+    WATCHED.set(true);
+    wait();
+    WATCHED.set(false);
+}
+
+/// A reader and a writer wait for a writer until both have gone to sleep.
+fn waiters_of<Pol: Policy>() {
+    let lock: PolicyRwSem<(), Pol, Counting> = PolicyRwSem::new(());
+    let held = lock.write();
+    thread::scope(|scope| {
+        scope.spawn(|| watched(|| drop(lock.read())));
+        scope.spawn(|| watched(|| drop(lock.write())));
+        scope.spawn(|| watched(|| drop(lock.try_write_for(Duration::from_millis(1)))));
+        let count = |event| events::of_rwsem(&lock).get(event);
+        while count(Event::SleepReader) == 0
+            || count(Event::SleepWriter) == 0
+            || count(Event::WlockFail) == 0
+        {
+            thread::yield_now();
+        }
+        drop(held);
+    });
+}
+
+#[test]
+fn a_waiting_thread_allocates_nothing() {
+    // The watch itself works.
+    watched(|| drop(Box::new(1)));
+    assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 1);
+
+    waiters_of::<TimeFair>();
+    waiters_of::<PhaseFair>();
+    waiters_of::<Linux5_11>();
+    let mutex = Mutex::new(());
+    let held = mutex.lock();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| watched(|| drop(mutex.try_lock_for(Duration::from_millis(5)))));
+        waiter.join().expect("it does not panic");
+    });
+    drop(held);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
+}
