@@ -431,3 +431,35 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 }
 
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use lock_api::RawRwLock;
+
+    use super::*;
+    use crate::policy::{Linux5_11, PhaseFair, TimeFair};
+
+    fn refuses_one_reader_too_many<Pol: Policy>() {
+        let lock = RawRwSem::<Pol, Os>::NEW;
+        lock.word.store(READER_LIMIT - 2, Relaxed);
+        let _last = lock.try_lock_shared().expect("room for one more");
+        for _ in 0..2 {
+            let refused = catch_unwind(AssertUnwindSafe(|| lock.read(None)));
+            let message = refused.expect_err("the count is full");
+            let message = message.downcast_ref::<&str>().expect("a message");
+            assert!(message.contains("readers hold this lock at once"), "{message}");
+            assert_eq!(lock.word.load(Relaxed), READER_LIMIT - 1, "refused before it changes");
+        }
+        // The queue is not left locked either.
+        assert!(lock.queue.lock().is_empty());
+    }
+
+    #[test]
+    fn a_full_count_of_readers_is_an_error_before_it_changes() {
+        refuses_one_reader_too_many::<TimeFair>();
+        refuses_one_reader_too_many::<PhaseFair>();
+        refuses_one_reader_too_many::<Linux5_11>();
+    }
+}

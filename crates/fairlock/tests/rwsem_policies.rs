@@ -1,0 +1,406 @@
+//! What each policy guarantees, step by step: threads are led by the lock's own events, never by
+//! time. [`Staged`] is the real platform with two additions: a thread that was woken can be kept
+//! from running, and the clock can be moved forward.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+
+use fairlock::events::{self, Counters, Event};
+use fairlock::platform::{Counting, Os, Platform, Zeroed};
+use fairlock::policy::{
+    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair,
+};
+use fairlock::rwsem::RawRwSem;
+use fairlock::{PolicyRwSem, RwSem};
+
+thread_local! {
+    /// While this holds true, the thread does not come back from a sleep.
+    static KEPT_ASLEEP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// How far each test's clock is ahead, ns.
+static AHEAD: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+/// [`Counting`] with a stage manager; each number has a clock of its own.
+struct Staged<const CLOCK: usize>;
+
+impl<const CLOCK: usize> Platform for Staged<CLOCK> {
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicPtr<T> = AtomicPtr<T>;
+    type Cell<T: Zeroed> = std::cell::Cell<T>;
+    type Counters = Counters;
+
+    fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+        let deadline = deadline.map(|deadline| deadline - AHEAD[CLOCK].load(SeqCst));
+        Counting::park(word, expected, deadline);
+        let kept = KEPT_ASLEEP.with_borrow(Clone::clone);
+        while kept.as_ref().is_some_and(|kept| kept.load(SeqCst)) {
+            thread::yield_now();
+        }
+    }
+    fn unpark(word: *const AtomicU32) {
+        Counting::unpark(word);
+    }
+    fn relax() {
+        Counting::relax();
+    }
+    fn give_way(attempt: u32) {
+        Counting::give_way(attempt);
+    }
+    fn turn() -> u32 {
+        Counting::turn()
+    }
+    fn now() -> u64 {
+        Counting::now() + AHEAD[CLOCK].load(SeqCst)
+    }
+    fn wake_latency() -> u32 {
+        Counting::wake_latency()
+    }
+    fn note_wake_latency(ns: u32) {
+        Counting::note_wake_latency(ns);
+    }
+    fn cpu() -> u32 {
+        Counting::cpu()
+    }
+}
+
+type Lock<Pol, const CLOCK: usize> = Arc<PolicyRwSem<(), Pol, Staged<CLOCK>>>;
+
+/// A lock, the threads that use it, and who got in when.
+struct Stage<Pol: Policy, const CLOCK: usize = 0> {
+    lock: Lock<Pol, CLOCK>,
+    entered: Arc<Mutex<Vec<&'static str>>>,
+    actors: RefCell<Vec<Actor>>,
+}
+
+struct Actor {
+    kept_asleep: Arc<AtomicBool>,
+    /// Dropped when the actor shall leave the lock.
+    leave: Option<mpsc::Sender<()>>,
+    thread: JoinHandle<()>,
+}
+
+impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
+    fn new() -> Self {
+        Stage { lock: Lock::default(), entered: Arc::default(), actors: RefCell::default() }
+    }
+
+    fn count(&self, event: Event) -> u64 {
+        events::of_rwsem(&*self.lock).get(event)
+    }
+
+    fn until(&self, event: Event, count: u64) {
+        while self.count(event) < count {
+            thread::yield_now();
+        }
+    }
+
+    /// Starts a thread that asks for the lock, notes when it has it, and holds it until told.
+    fn ask(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) {
+        let (leave, told) = mpsc::channel::<()>();
+        let kept_asleep = Arc::new(AtomicBool::new(false));
+        let (lock, entered, kept) = (self.lock.clone(), self.entered.clone(), kept_asleep.clone());
+        let thread = thread::spawn(move || {
+            KEPT_ASLEEP.set(Some(kept));
+            hold(&lock, &mut || {
+                entered.lock().unwrap().push(name);
+                let _ = told.recv();
+            });
+        });
+        self.actors.borrow_mut().push(Actor { kept_asleep, leave: Some(leave), thread });
+    }
+
+    /// Queues a reader; returns when it sleeps.
+    fn queue_reader(&self, name: &'static str) {
+        let asleep = self.count(Event::SleepReader);
+        self.ask(name, |lock, inside| {
+            let _guard = lock.read();
+            inside();
+        });
+        self.until(Event::SleepReader, asleep + 1);
+    }
+
+    /// Queues a writer; returns when it sleeps.
+    fn queue_writer(&self, name: &'static str) {
+        let asleep = self.count(Event::SleepWriter);
+        self.ask(name, |lock, inside| {
+            let _guard = lock.write();
+            inside();
+        });
+        self.until(Event::SleepWriter, asleep + 1);
+    }
+
+    fn keep_last_asleep(&self, asleep: bool) {
+        self.actors.borrow().last().expect("somebody was queued").kept_asleep.store(asleep, SeqCst);
+    }
+
+    /// Everybody leaves as soon as they have been in; says in which order they got in.
+    fn finish(self) -> Vec<&'static str> {
+        let mut actors = self.actors.into_inner();
+        for actor in &mut actors {
+            actor.leave = None;
+            actor.kept_asleep.store(false, SeqCst);
+        }
+        for actor in actors {
+            actor.thread.join().unwrap();
+        }
+        assert!(self.lock.try_write().is_some(), "free in the end");
+        std::mem::take(&mut self.entered.lock().unwrap())
+    }
+}
+
+/// The lock is left by its last holder while a writer waits, and before that writer runs a reader
+/// and a writer try to get in. Who does?
+fn passes_a_woken_writer<Pol: Policy>() -> (bool, bool) {
+    let stage = Stage::<Pol>::new();
+    let holder = stage.lock.read();
+    stage.queue_writer("writer");
+    stage.keep_last_asleep(true);
+    drop(holder);
+    // Phases may leave the lock to readers for a moment; then they are let in by the budget.
+    let lingering = stage.count(Event::WakeWriter) == 0;
+    let reader_passes = !lingering && stage.lock.try_read().is_some();
+    let writer_passes = !lingering && stage.lock.try_write().is_some();
+    assert_eq!(stage.finish(), ["writer"]);
+    (reader_passes, writer_passes)
+}
+
+#[test]
+fn readers_steal_in_linux_5_11_only_and_writers_in_all_of_linux() {
+    assert_eq!(passes_a_woken_writer::<Linux5_11>(), (true, true));
+    assert_eq!(passes_a_woken_writer::<NoReaderSteal>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux5_3>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux5_2>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux5_1>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux3_10>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<PhaseFair>(), (false, false));
+    assert_eq!(passes_a_woken_writer::<TimeFair>(), (false, false));
+}
+
+/// Nobody joins readers past a waiting writer, whichever policy without stealing.
+fn a_reader_queues_behind_a_writer<Pol: Policy>() {
+    let stage = Stage::<Pol>::new();
+    let holder = stage.lock.read();
+    stage.queue_writer("writer");
+    assert!(stage.lock.try_read().is_none(), "{}", Pol::NAME);
+    stage.queue_reader("reader");
+    drop(holder);
+    assert_eq!(stage.finish(), ["writer", "reader"], "{}", Pol::NAME);
+}
+
+#[test]
+fn a_reader_queues_behind_a_waiting_writer() {
+    a_reader_queues_behind_a_writer::<NoReaderSteal>();
+    a_reader_queues_behind_a_writer::<Linux5_2>();
+    a_reader_queues_behind_a_writer::<Linux5_1>();
+    a_reader_queues_behind_a_writer::<Linux3_10>();
+    a_reader_queues_behind_a_writer::<PhaseFair>();
+    // Stealing needs a lock that no reader holds.
+    a_reader_queues_behind_a_writer::<Linux5_11>();
+}
+
+#[test]
+fn linux_5_3_lets_a_spinning_reader_pass_a_waiting_writer() {
+    let stage = Stage::<Linux5_3>::new();
+    let holder = stage.lock.read();
+    stage.queue_writer("writer");
+    let spun = stage.count(Event::OptLock);
+    stage.ask("reader", |lock, inside| {
+        let _guard = lock.read();
+        inside();
+    });
+    stage.until(Event::OptLock, spun + 1);
+    drop(holder);
+    assert_eq!(stage.finish(), ["reader", "writer"]);
+}
+
+/// Behind a writer wait a reader, a writer and a reader. How many readers does its release wake?
+fn readers_woken_past_a_writer<Pol: Policy>() -> u64 {
+    let stage = Stage::<Pol>::new();
+    let holder = stage.lock.write();
+    stage.queue_reader("first");
+    stage.queue_writer("writer");
+    stage.queue_reader("last");
+    drop(holder);
+    stage.until(Event::WakeReader, 1);
+    let woken = stage.count(Event::WakeReader);
+    stage.finish();
+    woken
+}
+
+#[test]
+fn linux_5_1_wakes_readers_up_to_the_first_writer() {
+    assert_eq!(readers_woken_past_a_writer::<Linux5_1>(), 1);
+    assert_eq!(readers_woken_past_a_writer::<Linux3_10>(), 1);
+}
+
+#[test]
+fn linux_5_2_wakes_readers_anywhere_in_the_queue() {
+    assert_eq!(readers_woken_past_a_writer::<Linux5_2>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux5_3>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux5_11>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<NoReaderSteal>(), 2);
+}
+
+#[test]
+fn phase_fair_lets_all_waiting_readers_in_between_two_writers() {
+    let stage = Stage::<PhaseFair>::new();
+    let holder = stage.lock.write();
+    stage.queue_writer("writer");
+    stage.queue_reader("reader");
+    stage.queue_reader("reader");
+    stage.queue_reader("reader");
+    drop(holder);
+    stage.until(Event::WakeReader, 1);
+    assert_eq!((stage.count(Event::PhaseRead), stage.count(Event::WakeReader)), (1, 3));
+    assert_eq!(stage.finish(), ["reader", "reader", "reader", "writer"]);
+}
+
+#[test]
+fn phase_fair_passes_a_waiting_reader_by_one_writer() {
+    let stage = Stage::<PhaseFair>::new();
+    let holder = stage.lock.read();
+    stage.queue_writer("first writer");
+    stage.queue_writer("second writer");
+    stage.queue_reader("reader");
+    drop(holder);
+    assert_eq!(stage.finish(), ["first writer", "reader", "second writer"]);
+}
+
+fn writers_come_in_order<Pol: Policy>() {
+    let stage = Stage::<Pol>::new();
+    let holder = stage.lock.write();
+    stage.queue_writer("first");
+    stage.queue_writer("second");
+    stage.queue_writer("third");
+    drop(holder);
+    assert_eq!(stage.finish(), ["first", "second", "third"], "{}", Pol::NAME);
+}
+
+#[test]
+fn phases_serve_writers_in_the_order_in_which_they_queued() {
+    writers_come_in_order::<PhaseFair>();
+    writers_come_in_order::<TimeFair>();
+}
+
+#[test]
+fn time_fair_lets_all_waiting_readers_in_together() {
+    let stage = Stage::<TimeFair>::new();
+    let holder = stage.lock.write();
+    stage.queue_writer("writer");
+    stage.queue_reader("reader");
+    stage.queue_reader("reader");
+    stage.queue_reader("reader");
+    drop(holder);
+    stage.actors.borrow_mut()[0].leave = None;
+    stage.until(Event::WakeReader, 1);
+    assert_eq!((stage.count(Event::PhaseRead), stage.count(Event::WakeReader)), (1, 3));
+    stage.finish();
+}
+
+#[test]
+fn time_fair_lets_a_writer_in_after_one_phase_of_readers() {
+    let stage = Stage::<TimeFair>::new();
+    let holder = stage.lock.read();
+    stage.queue_writer("writer");
+    // Its alarm, if nobody else looks at the clock.
+    stage.until(Event::PhaseClosed, 1);
+    assert!(stage.lock.try_read().is_none(), "the budget is used up");
+    stage.queue_reader("reader");
+    drop(holder);
+    assert_eq!(stage.finish(), ["writer", "reader"]);
+}
+
+#[test]
+fn a_fair_unlock_hands_the_lock_to_the_writer_that_waits() {
+    fn hands_over<Pol: Policy>() {
+        let stage = Stage::<Pol>::new();
+        let holder = stage.lock.write();
+        stage.queue_writer("writer");
+        stage.keep_last_asleep(true);
+        fairlock::lock_api::RwLockWriteGuard::unlock_fair(holder);
+        assert!(stage.lock.try_read().is_none(), "{}", Pol::NAME);
+        assert!(stage.lock.try_write().is_none(), "{}", Pol::NAME);
+        assert_eq!(stage.finish(), ["writer"]);
+    }
+    hands_over::<Linux5_11>();
+    hands_over::<Linux3_10>();
+    hands_over::<NoReaderSteal>();
+    hands_over::<PhaseFair>();
+    hands_over::<TimeFair>();
+}
+
+#[test]
+fn after_four_milliseconds_nobody_steals_from_a_writer() {
+    let stage = Stage::<Linux5_11, 1>::new();
+    let holder = stage.lock.read();
+    stage.queue_writer("writer");
+    stage.keep_last_asleep(true);
+    drop(holder);
+    let stolen = stage.lock.try_read().expect("the writer has not waited for long");
+    AHEAD[1].fetch_add(5_000_000, SeqCst);
+    stage.keep_last_asleep(false);
+    stage.until(Event::WlockHandoff, 1);
+    stage.until(Event::SleepWriter, 2);
+    stage.keep_last_asleep(true);
+    drop(stolen);
+    assert!(stage.lock.try_read().is_none(), "reserved");
+    assert!(stage.lock.try_write().is_none(), "reserved");
+    assert_eq!(stage.finish(), ["writer"]);
+}
+
+#[test]
+fn a_downgrade_lets_all_waiting_readers_in() {
+    fn lets_in<Pol: Policy>() {
+        let stage = Stage::<Pol>::new();
+        let holder = stage.lock.write();
+        stage.queue_reader("reader");
+        stage.queue_reader("reader");
+        let holder = fairlock::lock_api::RwLockWriteGuard::downgrade(holder);
+        stage.until(Event::WakeReader, 2);
+        drop(holder);
+        stage.finish();
+    }
+    lets_in::<Linux5_1>();
+    lets_in::<NoReaderSteal>();
+    lets_in::<PhaseFair>();
+    lets_in::<TimeFair>();
+}
+
+#[test]
+fn an_upgradable_reader_reads_beside_readers_and_alone_of_its_kind() {
+    fn alone<Pol: Policy>() {
+        let lock = PolicyRwSem::<(), Pol>::new(());
+        let reader = lock.read();
+        let upgradable = lock.try_upgradable_read().expect("readers do not mind");
+        assert!(lock.try_upgradable_read().is_none());
+        assert!(lock.try_write().is_none());
+        drop(reader);
+        drop(upgradable);
+        assert!(lock.try_write().is_some());
+    }
+    alone::<Linux5_11>();
+    alone::<PhaseFair>();
+    alone::<TimeFair>();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_recursive_read_is_reported_in_debug_builds() {
+    let lock = RwSem::new(());
+    let _guard = lock.read();
+    let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
+    let message = second.expect_err("reported before it can deadlock");
+    let message = message.downcast_ref::<&str>().expect("a message");
+    assert!(message.contains("this thread holds this lock for reading already"), "{message}");
+    assert!(lock.try_read().is_some(), "try_read is allowed");
+}
+
+#[test]
+fn a_lock_is_no_larger_than_a_cache_line() {
+    assert!(size_of::<RwSem<()>>() <= 64);
+    assert!(size_of::<RawRwSem<Linux5_11, Os>>() <= 64);
+}
