@@ -792,9 +792,24 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// Lets in every waiting reader, and an upgradable reader that heads the writers, beside any
     /// readers that hold the lock already.
     pub(super) fn begin_read_phase(&self, knobs: Phases, queue: &LockedQueue<'_, P>) -> Granted<P> {
-        let before = self.word.load(Relaxed);
-        if before & UPGRADING != 0 || has_writer(before) {
-            return Granted::none();
+        let mut before = self.word.load(Relaxed);
+        // An upgradable holder must not become a writer meanwhile: one more reader keeps it.
+        let mut keeper = 0;
+        loop {
+            if before & UPGRADING != 0 || has_writer(before) {
+                return Granted::none();
+            }
+            if before & UPGRADABLE == 0 {
+                break;
+            }
+            match self.word.compare_exchange_weak(before, before + READER, Relaxed, Relaxed) {
+                Ok(_) => {
+                    keeper = READER;
+                    before += READER;
+                    break;
+                }
+                Err(found) => before = found,
+            }
         }
         let mut took_guard = false;
         let mut entering = 0;
@@ -828,7 +843,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut word = before;
         loop {
             let flags = self.flags_after(knobs, queue, word, took_guard);
-            let next = ((word & !QUEUE_FLAGS) + entering) | flags;
+            let next = ((word & !QUEUE_FLAGS) + entering - keeper) | flags;
             // Acquire pairs with the Release of a writer that left or became a reader.
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) => break,

@@ -1,0 +1,387 @@
+//! [`Platform`] over Loom, so that Loom explores the very source that users run.
+//!
+//! What is modelled: atomics with C11 orderings, plain cells with race detection, and the futex:
+//! a table of parked threads keyed by address. What is not: time. `now` counts its calls, and a
+//! park with a deadline does not park but jumps to the deadline, which explores "the time-out
+//! fires first" everywhere; "the wake-up comes first" is what waits without a deadline explore.
+//!
+//! Loom runs all threads of a model as coroutines on one OS thread, one model for each test
+//! thread, so state that Loom shall not see (the table, the clock) is in thread-locals. It is
+//! reset before each execution.
+//!
+//! Locks start from constants, but Loom's objects exist only within an execution, and Loom wants
+//! their creation to happen before every use. So [`explore`] creates a stock of them on the
+//! first thread of each execution, and a constant takes its object from there at its first use.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{self, Relaxed};
+
+use fairlock::events::NoCounters;
+use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use loom::thread::Thread;
+
+/// What is wrong with a platform: the checker must notice each of these.
+pub trait Flaw: Send + Sync + 'static {
+    /// Every ordering is `Relaxed`.
+    const WEAK: bool = false;
+    /// `unpark` wakes nobody.
+    const DEAF: bool = false;
+    /// `compare_exchange` on 64 bits succeeds whatever it finds.
+    const GULLIBLE: bool = false;
+}
+
+macro_rules! flaws {
+    ($($(#[$doc:meta])* $platform:ident = $name:ident { $($flaw:ident)? };)*) => {$(
+        $(#[$doc])*
+        pub type $platform = Model<$name>;
+        pub struct $name;
+        impl Flaw for $name {
+            $(const $flaw: bool = true;)?
+        }
+    )*};
+}
+
+flaws! {
+    /// The faithful one.
+    Loom = Nothing {};
+    /// Atomic, but ordering nothing.
+    Weakened = Weak { WEAK };
+    /// Loses every wake-up.
+    Deaf = Mute { DEAF };
+    /// Lets everybody in.
+    Gullible = Trusting { GULLIBLE };
+}
+
+/// A platform over Loom with a flaw.
+pub struct Model<F>(PhantomData<F>);
+
+/// Loom's objects that no constant has taken yet, and what Loom does not see.
+#[derive(Default)]
+struct Execution {
+    words: Vec<loom::sync::atomic::AtomicU64>,
+    halves: Vec<loom::sync::atomic::AtomicU32>,
+    pointers: Vec<loom::sync::atomic::AtomicPtr<()>>,
+    cells: Vec<loom::cell::UnsafeCell<()>>,
+    parked: Vec<(*const (), Thread)>,
+    now: u64,
+    turns: u32,
+}
+
+thread_local! {
+    static EXECUTION: RefCell<Execution> = RefCell::default();
+}
+
+fn execution<R>(f: impl FnOnce(&mut Execution) -> R) -> R {
+    EXECUTION.with_borrow_mut(f)
+}
+
+/// Runs `model` in every interleaving with at most `preemptions` of them, and says how many
+/// executions that took.
+///
+/// # Panics
+/// When an execution panics, races on plain data, or deadlocks.
+pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> usize {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    let count = Arc::clone(&executions);
+    builder.check(move || {
+        count.fetch_add(1, Relaxed);
+        execution(|execution| {
+            *execution = Execution {
+                words: (0..2).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
+                halves: (0..16).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
+                pointers: (0..2)
+                    .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
+                    .collect(),
+                cells: (0..48).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+                ..Execution::default()
+            };
+        });
+        model();
+    });
+    let executions = executions.load(Relaxed);
+    eprintln!("{name}: {executions} executions");
+    executions
+}
+
+/// After a panic the guards of the failed execution still release. That is no longer of
+/// interest, and calling Loom would panic again: atomics then answer what ends the release
+/// soonest, without Loom.
+fn inert() -> bool {
+    std::thread::panicking()
+}
+
+fn ordering<F: Flaw>(order: Ordering) -> Ordering {
+    if F::WEAK { Relaxed } else { order }
+}
+
+macro_rules! atomic {
+    ([$($generic:tt)*] $name:ty, $type:ident, $loom:ty, $value:ty, $zero:expr, $stock:ident,
+     $to:expr, $from:expr, $gullible:expr) => {
+        // SAFETY: all threads of a model run on one OS thread, so the cell is never initialised
+        // by two at once; Loom's object is made to be shared.
+        unsafe impl<$($generic)*> Sync for $name {}
+        // SAFETY: as above.
+        unsafe impl<$($generic)*> Send for $name {}
+
+        impl<$($generic)*> $name {
+            fn get(&self) -> &$loom {
+                let stock = || {
+                    execution(|execution| execution.$stock.pop())
+                        .unwrap_or_else(|| <$loom>::new($to($zero)))
+                };
+                self.object.get_or_init(stock)
+            }
+        }
+
+        impl<$($generic)*> AtomicCell<$value> for $name {
+            const ZERO: Self = $type {
+                object: OnceCell::new(),
+                newest: Cell::new($zero),
+                flaw: PhantomData,
+            };
+            fn new(value: $value) -> Self {
+                $type {
+                    object: OnceCell::from(<$loom>::new($to(value))),
+                    newest: Cell::new(value),
+                    flaw: PhantomData,
+                }
+            }
+            fn load(&self, order: Ordering) -> $value {
+                if inert() {
+                    return $zero;
+                }
+                $from(self.get().load(ordering::<F>(order)))
+            }
+            fn store(&self, value: $value, order: Ordering) {
+                if !inert() {
+                    self.get().store($to(value), ordering::<F>(order));
+                    self.newest.set(value);
+                }
+            }
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                if inert() {
+                    return $zero;
+                }
+                let old = self.get().swap($to(value), ordering::<F>(order));
+                self.newest.set(value);
+                $from(old)
+            }
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                if inert() {
+                    return Ok(current);
+                }
+                if $gullible {
+                    self.get().swap($to(new), success);
+                    return Ok(current);
+                }
+                let (success, failure) = (ordering::<F>(success), ordering::<F>(failure));
+                let old =
+                    self.get().compare_exchange($to(current), $to(new), success, failure);
+                if old.is_ok() {
+                    self.newest.set(new);
+                }
+                old.map($from).map_err($from)
+            }
+            fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+        }
+    };
+}
+
+macro_rules! atomic_int {
+    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr) => {
+        pub struct $type<F> {
+            object: OnceCell<$loom>,
+            /// The value of the last store in the order of execution.
+            newest: Cell<$value>,
+            flaw: PhantomData<F>,
+        }
+
+        atomic!([F: Flaw] $type<F>, $type, $loom, $value, 0, $stock,
+            std::convert::identity, std::convert::identity, $gullible);
+
+        impl<F: Flaw> AtomicInt<$value> for $type<F> {
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                if inert() {
+                    return 0;
+                }
+                let old = self.get().fetch_add(value, ordering::<F>(order));
+                self.newest.set(old.wrapping_add(value));
+                old
+            }
+            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                if inert() {
+                    return value;
+                }
+                let old = self.get().fetch_sub(value, ordering::<F>(order));
+                self.newest.set(old.wrapping_sub(value));
+                old
+            }
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                if inert() {
+                    return 0;
+                }
+                let old = self.get().fetch_or(value, ordering::<F>(order));
+                self.newest.set(old | value);
+                old
+            }
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                if inert() {
+                    return 0;
+                }
+                let old = self.get().fetch_and(value, ordering::<F>(order));
+                self.newest.set(old & value);
+                old
+            }
+        }
+    };
+}
+
+atomic_int!(AtomicU32, loom::sync::atomic::AtomicU32, u32, halves, false);
+atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE);
+
+pub struct AtomicPtr<F, T> {
+    object: OnceCell<loom::sync::atomic::AtomicPtr<()>>,
+    newest: Cell<*mut T>,
+    flaw: PhantomData<(F, *mut T)>,
+}
+
+atomic!([F: Flaw, T] AtomicPtr<F, T>, AtomicPtr, loom::sync::atomic::AtomicPtr<()>, *mut T,
+    std::ptr::null_mut(), pointers, <*mut T>::cast, <*mut ()>::cast, false);
+
+/// The value lives outside Loom; Loom watches who touches it.
+pub struct Plain<T> {
+    value: Cell<T>,
+    watch: OnceCell<loom::cell::UnsafeCell<()>>,
+}
+
+impl<T> Plain<T> {
+    fn watch(&self) -> &loom::cell::UnsafeCell<()> {
+        let stock = || {
+            execution(|execution| execution.cells.pop())
+                .unwrap_or_else(|| loom::cell::UnsafeCell::new(()))
+        };
+        self.watch.get_or_init(stock)
+    }
+}
+
+impl<T: Zeroed> PlainCell<T> for Plain<T> {
+    const ZERO: Self = Plain { value: Cell::new(T::ZERO), watch: OnceCell::new() };
+    fn get(&self) -> T {
+        if inert() {
+            return self.value.get();
+        }
+        self.watch().with(|_| self.value.get())
+    }
+    fn set(&self, value: T) {
+        if !inert() {
+            self.watch().with_mut(|_| self.value.set(value));
+        }
+    }
+}
+
+/// Far longer than a tick of any lock's clock.
+const NS_PER_LOOK: u64 = 1_000;
+
+impl<F: Flaw> Platform for Model<F> {
+    type AtomicU32 = AtomicU32<F>;
+    type AtomicU64 = AtomicU64<F>;
+    type AtomicPtr<T> = AtomicPtr<F, T>;
+    type Cell<T: Zeroed> = Plain<T>;
+    type Counters = NoCounters;
+
+    /// The kernel compares with the newest value, which a load in Loom need not see; so that
+    /// value is kept aside. The load tells Loom that this step depends on what others do to the
+    /// word. Comparing and queueing are one step: Loom switches threads only at its own
+    /// operations. (A read-modify-write would see the newest value too, but Loom orders it
+    /// against a plain store of another thread less strictly than C11 does.)
+    ///
+    /// Loom's own `unpark` orders memory, which a futex does not. It hides nothing: the same
+    /// waiter also runs in the executions in which it finds the word changed and does not park.
+    fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
+        if inert() {
+            return;
+        }
+        if let Some(deadline) = deadline {
+            execution(|execution| execution.now = execution.now.max(deadline));
+            // Time passes for the others too.
+            return loom::thread::yield_now();
+        }
+        word.get().load(Relaxed);
+        if word.newest.get() == expected {
+            let key = std::ptr::from_ref(word).cast();
+            execution(|execution| execution.parked.push((key, loom::thread::current())));
+            loom::thread::park();
+        } else {
+            // Makes the caller's next load see it.
+            loom::thread::yield_now();
+        }
+    }
+
+    fn unpark(word: *const Self::AtomicU32) {
+        if F::DEAF || inert() {
+            return;
+        }
+        let woken = execution(|execution| {
+            let at = execution.parked.iter().position(|&(key, _)| key == word.cast())?;
+            Some(execution.parked.remove(at).1)
+        });
+        if let Some(thread) = woken {
+            thread.unpark();
+        }
+    }
+
+    fn relax() {
+        if !inert() {
+            loom::thread::yield_now();
+        }
+    }
+
+    fn give_way(_attempt: u32) {
+        Self::relax();
+    }
+
+    fn turn() -> u32 {
+        execution(|execution| {
+            execution.turns = execution.turns.wrapping_add(1);
+            execution.turns
+        })
+    }
+
+    fn now() -> u64 {
+        execution(|execution| {
+            execution.now += NS_PER_LOOK;
+            execution.now
+        })
+    }
+
+    /// Eight looks at the clock: spins end, and budgets do too.
+    fn wake_latency() -> u32 {
+        8 * NS_PER_LOOK as u32
+    }
+
+    fn note_wake_latency(_ns: u32) {}
+
+    fn cpu() -> u32 {
+        0
+    }
+}
