@@ -326,7 +326,9 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut turn_over = false;
         let mut word = self.word.load(Relaxed);
         loop {
-            if has_waiters(word)
+            // Once only: those taken off then are told at the end.
+            if granted.is_empty()
+                && has_waiters(word)
                 && word & CLOSED == 0
                 && phase(word) == side
                 && !self.fits(side, now)
