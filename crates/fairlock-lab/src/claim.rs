@@ -261,8 +261,9 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
         }
         "events" => {
             let name = metric.strip_prefix("events.").unwrap_or_default();
-            let count = row.events.get(name).ok_or_else(|| absent(metric))?;
-            Ok(vec![exactly(*count as f64)])
+            let events = row.events.as_ref().ok_or_else(|| absent("lock events"))?;
+            let count = events.counts.get(name).ok_or_else(|| absent(metric))?;
+            Ok(vec![exactly(*count as f64 / events.seconds)])
         }
         "roles" => {
             let role = parts.next().unwrap_or_default();
@@ -314,7 +315,11 @@ pub fn is_metric(metric: &str) -> bool {
     for stats in row.roles.values_mut() {
         stats.bytes_per_s = Some(exactly(1.0));
     }
-    metric.starts_with("params.") || metric.starts_with("events.") || figures(&row, metric).is_ok()
+    let is_event =
+        |name: &str| fairlock::events::Event::ALL.iter().any(|event| event.name() == name);
+    metric.starts_with("params.")
+        || metric.strip_prefix("events.").is_some_and(is_event)
+        || figures(&row, metric).is_ok()
 }
 
 fn combine(figures: &[Estimate], take: Option<Take>, what: &str) -> Result<Estimate, String> {
@@ -411,7 +416,10 @@ pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
         units::format_ns(value)
     } else if last == "bytes_per_s" {
         units::format_bytes_per_s(value)
-    } else if last.ends_with("_per_s") || last.starts_with("thread_") {
+    } else if metric.starts_with("events.")
+        || last.ends_with("_per_s")
+        || last.starts_with("thread_")
+    {
         format!("{}/s", units::format_count(value))
     } else {
         units::format_number(value)

@@ -2,12 +2,13 @@
 //!
 //! Cells that differ only in their lock form a group. A group runs the first repetition of
 //! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
-//! meanwhile hits all of them alike.
+//! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
+//! briefly, for the rows' lock events.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::locks;
+use crate::locks::{self, Runners};
 use crate::measure::{Repetition, RowLabel, row};
 use crate::row::Row;
 use crate::workloads::Request;
@@ -76,6 +77,28 @@ const MOST_REPETITIONS: u32 = 1000;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
+/// How long a counted twin runs at most: counts need no repetitions, only enough operations.
+const LONGEST_COUNTING_SECONDS: f64 = 0.1;
+/// What a run costs beside its measured time: starting and joining threads.
+const RUN_OVERHEAD_SECONDS: f64 = 0.03;
+/// The same for runs with a file, which is created and synced first.
+const FILE_OVERHEAD_SECONDS: f64 = 0.06;
+
+fn warm_up_seconds(seconds: f64) -> f64 {
+    (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)
+}
+
+fn counting_seconds(seconds: f64) -> f64 {
+    seconds.min(LONGEST_COUNTING_SECONDS)
+}
+
+/// About how long a cell takes: its warm-up, its repetitions and the run of its counted twin.
+pub fn estimate_seconds(lock: &str, uses_file: bool, repetitions: u32, seconds: f64) -> f64 {
+    let overhead = if uses_file { FILE_OVERHEAD_SECONDS } else { RUN_OVERHEAD_SECONDS };
+    let has_twin = locks::find(lock).is_ok_and(|lock| lock.counted.is_some());
+    let counting = if has_twin { counting_seconds(seconds) + overhead } else { 0.0 };
+    f64::from(repetitions) * (seconds + overhead) + warm_up_seconds(seconds) + overhead + counting
+}
 
 impl Cell {
     /// Whether the cell can run.
@@ -121,24 +144,41 @@ impl Cell {
             && self.seconds == other.seconds
     }
 
+    /// The workloads compiled for the cell's lock or its counted twin, if it has one.
+    fn runners(&self, variant: Variant) -> Option<Runners> {
+        let lock = locks::find(&self.lock).ok()?;
+        match variant {
+            Variant::Plain => Some(lock.plain),
+            Variant::Counted => lock.counted,
+        }
+    }
+
     fn run_once(
         &self,
         world: &RealWorld,
-        seconds: f64,
+        Run { variant, seconds }: Run,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Repetition, LabError> {
         let duration_ns = (seconds * 1e9) as u64;
         let request = Request { world, lock: &self.lock, duration_ns, cancelled };
+        if let Workload::Dio(params) = &self.workload
+            && params.form == DioForm::Kernel
+        {
+            return dio::run_kernel(&request, params);
+        }
+        let runners = self.runners(variant).expect("the lock was checked, a twin asked for");
         match &self.workload {
-            Workload::Mix(params) => (locks::find(&self.lock)?.mix)(&request, params),
-            Workload::Dio(params) if params.form == DioForm::Kernel => {
-                dio::run_kernel(&request, params)
-            }
-            Workload::Dio(params) => (locks::find(&self.lock)?.dio)(&request, params),
+            Workload::Mix(params) => (runners.mix)(&request, params),
+            Workload::Dio(params) => (runners.dio)(&request, params),
         }
     }
 
-    fn row(&self, machine: &str, repetitions: &[Repetition]) -> Option<Row> {
+    fn row(
+        &self,
+        machine: &str,
+        repetitions: &[Repetition],
+        counted: Option<&Repetition>,
+    ) -> Option<Row> {
         let params = match &self.workload {
             Workload::Mix(params) => params.row_params(pause_ns()),
             Workload::Dio(params) => params.row_params(),
@@ -150,7 +190,31 @@ impl Cell {
             params,
             seconds: self.seconds,
         };
-        row(label, repetitions)
+        row(label, repetitions, counted)
+    }
+}
+
+/// Which build of a lock runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Plain,
+    Counted,
+}
+
+/// One run of a cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Run {
+    variant: Variant,
+    seconds: f64,
+}
+
+impl Run {
+    fn plain(seconds: f64) -> Run {
+        Run { variant: Variant::Plain, seconds }
+    }
+
+    fn counted(seconds: f64) -> Run {
+        Run { variant: Variant::Counted, seconds }
     }
 }
 
@@ -173,6 +237,10 @@ pub trait Observer {
     fn started(&mut self, _step: &Step<'_>) {}
     /// A repetition has ended and counts.
     fn finished(&mut self, _step: &Step<'_>) {}
+    /// A cell runs from now on for so many seconds: to warm up, to be measured or to count events.
+    fn run_begins(&mut self, _cell: &Cell, _seconds: f64) {}
+    /// That run has ended.
+    fn run_ended(&mut self) {}
     /// A row is complete.
     fn row(&mut self, _row: &Row) {}
     /// Asked between and several times a second during repetitions; true ends the plan.
@@ -198,12 +266,12 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
     let world = RealWorld::new(plan.pinned);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
-    execute(plan, world.name(), observer, &mut |cell, seconds, cancelled| {
-        cell.run_once(&world, seconds, cancelled)
+    execute(plan, world.name(), observer, &mut |cell, run, cancelled| {
+        cell.run_once(&world, run, cancelled)
     })
 }
 
-type RunOnce<'a> = &'a mut dyn FnMut(&Cell, f64, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
+type RunOnce<'a> = &'a mut dyn FnMut(&Cell, Run, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
 
 fn execute(
     plan: &Plan,
@@ -211,6 +279,12 @@ fn execute(
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
 ) -> Result<Vec<Row>, LabError> {
+    let mut watched = |observer: &mut dyn Observer, cell: &Cell, run: Run| {
+        observer.run_begins(cell, run.seconds);
+        let result = run_once(cell, run, &|| observer.cancelled());
+        observer.run_ended();
+        result
+    };
     let total = plan.cells.iter().map(|cell| cell.repetitions as usize).sum();
     let mut index = 0;
     let mut rows = Vec::new();
@@ -224,10 +298,9 @@ fn execute(
                 }
                 observer.started(&step);
                 if repetition == 0 {
-                    let warm_up = (cell.seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS);
-                    run_once(cell, warm_up, &|| observer.cancelled())?;
+                    watched(observer, cell, Run::plain(warm_up_seconds(cell.seconds)))?;
                 }
-                let measured = run_once(cell, cell.seconds, &|| observer.cancelled())?;
+                let measured = watched(observer, cell, Run::plain(cell.seconds))?;
                 if observer.cancelled() {
                     break 'group;
                 }
@@ -237,7 +310,13 @@ fn execute(
             }
         }
         for (cell, repetitions) in group.iter().zip(&done) {
-            if let Some(row) = cell.row(machine, repetitions) {
+            let mut counted = None;
+            if cell.runners(Variant::Counted).is_some() && !observer.cancelled() {
+                let run = watched(observer, cell, Run::counted(counting_seconds(cell.seconds)))?;
+                // Cut short it would count less than its time says.
+                counted = (!observer.cancelled()).then_some(run);
+            }
+            if let Some(row) = cell.row(machine, repetitions, counted.as_ref()) {
                 observer.row(&row);
                 rows.push(row);
             }
@@ -303,8 +382,12 @@ mod tests {
         }
     }
 
-    fn pretend(_: &Cell, _: f64, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
-        Ok(Repetition { elapsed_ns: 1, ..Repetition::default() })
+    fn pretend(_: &Cell, run: Run, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
+        let mut repetition = Repetition { elapsed_ns: 1, ..Repetition::default() };
+        if run.variant == Variant::Counted {
+            repetition.events.insert("counted".to_string(), 1);
+        }
+        Ok(repetition)
     }
 
     #[test]
@@ -324,12 +407,30 @@ mod tests {
     #[test]
     fn every_cell_is_warmed_up_once() {
         let runs = RefCell::new(Vec::new());
-        let mut run_once = |cell: &Cell, seconds: f64, cancelled: &dyn Fn() -> bool| {
-            runs.borrow_mut().push(seconds);
-            pretend(cell, seconds, cancelled)
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            runs.borrow_mut().push(run);
+            pretend(cell, run, cancelled)
         };
         execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
-        assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0]);
+        assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0].map(Run::plain));
+    }
+
+    #[test]
+    fn counted_twins_run_once_after_their_group() {
+        let runs = RefCell::new(Vec::new());
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            runs.borrow_mut().push((cell.lock.clone(), run.variant));
+            pretend(cell, run, cancelled)
+        };
+        let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
+        let cells = vec![once("timefair"), once("std")];
+        let rows = execute(&plan(cells), "here", &mut (), &mut run_once).unwrap();
+        let counted: Vec<bool> =
+            runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
+        assert_eq!(counted, [false, false, false, false, true]);
+        assert_eq!(runs.borrow()[4].0, "timefair");
+        assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
+        assert_eq!(rows[1].events, None);
     }
 
     #[test]

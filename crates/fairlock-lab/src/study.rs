@@ -8,18 +8,13 @@ use serde::Deserialize;
 
 use crate::claim::{self, Claim, Expect, Names, Selector};
 use crate::grid::{self, Params, Quantity};
-use crate::locks;
+use crate::{locks, plan};
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 2] = [
     ("s0", include_str!("../../../studies/s0.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
 ];
-
-/// What one repetition costs beside its measured time: starting and joining threads.
-const REPETITION_OVERHEAD_S: f64 = 0.03;
-/// What a cell costs before its first repetition, as a share of one.
-const WARM_UP_SHARE: f64 = 0.1;
 
 /// A study file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -227,10 +222,10 @@ pub struct CellSpec {
 }
 
 impl CellSpec {
-    /// About how long all its repetitions take, in seconds.
+    /// About how long it takes, in seconds.
     fn estimate_s(&self) -> f64 {
-        let once = self.seconds + REPETITION_OVERHEAD_S;
-        f64::from(self.repetitions) * once + WARM_UP_SHARE * self.seconds + REPETITION_OVERHEAD_S
+        let uses_file = grid::needs_direct_io(&self.workload);
+        plan::estimate_seconds(&self.lock, uses_file, self.repetitions, self.seconds)
     }
 }
 
