@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer};
 
 use crate::plan::Workload;
 use crate::row::Row;
-use crate::units;
+use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
-use crate::workloads::mix::{Length, MixParams, Roles};
+use crate::workloads::mix::{MixParams, Roles};
 
-/// Parameters by name; times in ns, sizes in bytes, work in pauses.
+/// Parameters by name; times in ns, sizes in bytes, sections and thinks in pauses.
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.

@@ -62,6 +62,15 @@ fn bad_quantities_are_refused_with_the_valid_units() {
 }
 
 #[test]
+fn a_lock_that_never_lets_anybody_in_is_named() {
+    let stuck = ["bench", "mix", "--lock", "stuck", "--threads", "2", "--seconds", "0.01"];
+    let output = fairlock(&stuck).args(["--patience", "0.2"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: lock `stuck` under mix (1 reader + 1 writer) hung"), "{said}");
+}
+
+#[test]
 fn unusable_directories_are_refused_with_the_option_to_change() {
     // /proc takes no files and no directories, whoever asks.
     refuses(&["study", "--out", "/proc/none"], 2, &["/proc/none", "--out"]);

@@ -296,7 +296,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             if open { " open" } else { "" },
             escape(&title)
         );
-        for row in rows {
+        for row in &rows {
             for (index, (name, role)) in row.roles.iter().enumerate() {
                 let span = row.roles.len();
                 html.push_str("<tr>");
@@ -344,7 +344,11 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
                 let _ = writeln!(html, "<td>{bytes}</td></tr>");
             }
         }
-        html.push_str("</table></div></details>\n");
+        html.push_str("</table></div>\n");
+        if let Some(events) = terminal::events(&rows) {
+            let _ = writeln!(html, "<pre>{}</pre>", escape(&events));
+        }
+        html.push_str("</details>\n");
     }
 }
 

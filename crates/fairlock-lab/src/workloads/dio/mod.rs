@@ -29,7 +29,7 @@ use crate::locks::{LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
 use crate::world::World;
 
-pub use file::remove_scratch_files;
+pub use file::{probe_direct_io, remove_scratch_files};
 pub use kernel::run as run_kernel;
 
 /// Which lock is fought for, and with what.
@@ -99,7 +99,7 @@ impl Default for DioParams {
 const LARGEST_READ: u32 = 64 << 20;
 const LONGEST_HOLD_NS: u64 = 1_000_000_000;
 /// Large enough that a tail reader seldom meets the wrap, small enough to write anew for each run.
-const PREWRITTEN_BYTES: u64 = 32 << 20;
+const PREWRITTEN_BYTES: u64 = 8 << 20;
 
 impl DioParams {
     /// Whether the parameters make sense.
