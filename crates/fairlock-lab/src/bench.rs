@@ -89,6 +89,8 @@ pub struct Mix {
 enum Form {
     /// The kernel's inode lock: appends beside tail reads
     Kernel,
+    /// The same I/O with the readers on another file: the device without the lock
+    KernelApart,
     /// A lock of this program around the same I/O on preallocated blocks
     Lock,
     /// A lock of this program whose holders sleep instead
@@ -221,6 +223,7 @@ impl Dio {
     fn workload(&self) -> &'static str {
         match self.form {
             Form::Kernel => "dio-kernel",
+            Form::KernelApart => "dio-kernel-apart",
             Form::Lock => "dio-lock",
             Form::Sleep => "dio-sleep",
         }
@@ -228,10 +231,12 @@ impl Dio {
 
     fn locks(&self) -> Result<Vec<String>, String> {
         match (self.form, self.lock.as_slice()) {
-            (Form::Kernel, []) => Ok(vec!["kernel".to_owned()]),
-            (Form::Kernel, [only]) if only == "kernel" => Ok(vec!["kernel".to_owned()]),
-            (Form::Kernel, [first, ..]) => Err(format!(
-                "--form kernel measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
+            (Form::Kernel | Form::KernelApart, []) => Ok(vec!["kernel".to_owned()]),
+            (Form::Kernel | Form::KernelApart, [only]) if only == "kernel" => {
+                Ok(vec!["kernel".to_owned()])
+            }
+            (Form::Kernel | Form::KernelApart, [first, ..]) => Err(format!(
+                "this form measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
                  choose --form lock or --form sleep"
             )),
             (_, []) => chosen(&["timefair", "std", "parking_lot", "usync"].map(str::to_owned)),

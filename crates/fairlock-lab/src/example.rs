@@ -69,6 +69,7 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         machine: "here".to_owned(),
         params,
         repetitions: 3,
+        discarded: 0,
         seconds: 0.3,
         total_ops_per_s: estimate(total),
         roles,

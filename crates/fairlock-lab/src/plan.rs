@@ -12,7 +12,7 @@ use crate::locks::{self, Runners};
 use crate::measure::{Repetition, RowLabel, row};
 use crate::row::Row;
 use crate::workloads::Request;
-use crate::workloads::dio::{self, DioForm, DioParams};
+use crate::workloads::dio::{self, DioParams};
 use crate::workloads::mix::{self, MixParams};
 use crate::world::{RealWorld, World, pause_ns};
 
@@ -34,7 +34,7 @@ pub struct Plan {
 pub struct Cell {
     /// What the threads do.
     pub workload: Workload,
-    /// The lock's registry name, or [`KERNEL`] for `dio-kernel`.
+    /// The lock's registry name, or [`KERNEL`] for `dio-kernel` and `dio-kernel-apart`.
     pub lock: String,
     /// How often to run it.
     pub repetitions: u32,
@@ -64,7 +64,7 @@ impl Workload {
     /// Names of the locks this workload can run with.
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
-            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) => vec![KERNEL],
+            Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
             _ => locks::names(),
         }
     }
@@ -77,6 +77,13 @@ const MOST_REPETITIONS: u32 = 1000;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
+/// A run that takes this much longer than it was to, and 50 ms more, was interrupted by something
+/// that is no matter of the lock: only a sleeping thread keeps its time. Virtual machines are
+/// stopped for seconds now and then.
+const OVERRUN: f64 = 1.25;
+const OVERRUN_SECONDS: f64 = 0.05;
+/// How often one repetition is made anew for that reason.
+const MOST_RETRIES: u32 = 2;
 /// How long a counted twin runs at most: counts need no repetitions, only enough operations.
 const LONGEST_COUNTING_SECONDS: f64 = 0.1;
 /// What a run costs beside its measured time: starting and joining threads.
@@ -86,6 +93,10 @@ const FILE_OVERHEAD_SECONDS: f64 = 0.06;
 
 fn warm_up_seconds(seconds: f64) -> f64 {
     (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)
+}
+
+fn was_interrupted(run: &Repetition, seconds: f64) -> bool {
+    run.elapsed_ns as f64 / 1e9 > seconds * OVERRUN + OVERRUN_SECONDS
 }
 
 fn counting_seconds(seconds: f64) -> f64 {
@@ -129,8 +140,8 @@ impl Cell {
 
     fn check_lock(&self) -> Result<(), LabError> {
         match &self.workload {
-            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) if self.lock == KERNEL => Ok(()),
-            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) => {
+            Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
+            Workload::Dio(params) if params.form.is_kernels() => {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
             }
             _ => locks::find(&self.lock).map(drop),
@@ -162,7 +173,7 @@ impl Cell {
         let duration_ns = (seconds * 1e9) as u64;
         let request = Request { world, lock: &self.lock, duration_ns, cancelled };
         if let Workload::Dio(params) = &self.workload
-            && params.form == DioForm::Kernel
+            && params.form.is_kernels()
         {
             return dio::run_kernel(&request, params);
         }
@@ -290,8 +301,9 @@ fn execute(
     let mut rows = Vec::new();
     for group in groups(&plan.cells) {
         let mut done: Vec<Vec<Repetition>> = vec![Vec::new(); group.len()];
+        let mut discarded = vec![0; group.len()];
         'group: for repetition in 0..group[0].repetitions {
-            for (cell, done) in group.iter().zip(&mut done) {
+            for ((cell, done), discarded) in group.iter().zip(&mut done).zip(&mut discarded) {
                 let step = Step { index, total, cell, repetition };
                 if observer.cancelled() {
                     break 'group;
@@ -300,7 +312,14 @@ fn execute(
                 if repetition == 0 {
                     watched(observer, cell, Run::plain(warm_up_seconds(cell.seconds)))?;
                 }
-                let measured = watched(observer, cell, Run::plain(cell.seconds))?;
+                let mut measured = watched(observer, cell, Run::plain(cell.seconds))?;
+                for _ in 0..MOST_RETRIES {
+                    if observer.cancelled() || !was_interrupted(&measured, cell.seconds) {
+                        break;
+                    }
+                    *discarded += 1;
+                    measured = watched(observer, cell, Run::plain(cell.seconds))?;
+                }
                 if observer.cancelled() {
                     break 'group;
                 }
@@ -309,7 +328,7 @@ fn execute(
                 index += 1;
             }
         }
-        for (cell, repetitions) in group.iter().zip(&done) {
+        for ((cell, repetitions), discarded) in group.iter().zip(&done).zip(discarded) {
             let mut counted = None;
             if cell.runners(Variant::Counted).is_some() && !observer.cancelled() {
                 let run = watched(observer, cell, Run::counted(counting_seconds(cell.seconds)))?;
@@ -317,6 +336,7 @@ fn execute(
                 counted = (!observer.cancelled()).then_some(run);
             }
             if let Some(row) = cell.row(machine, repetitions, counted.as_ref()) {
+                let row = Row { discarded, ..row };
                 observer.row(&row);
                 rows.push(row);
             }
@@ -342,6 +362,7 @@ fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::dio::DioForm;
     use crate::workloads::mix::Roles;
     use std::cell::RefCell;
 
@@ -413,6 +434,24 @@ mod tests {
         };
         execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
         assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0].map(Run::plain));
+    }
+
+    #[test]
+    fn a_repetition_during_which_the_machine_stood_still_is_made_anew() {
+        let runs = RefCell::new(0);
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            *runs.borrow_mut() += 1;
+            // The warm-up is the first.
+            let elapsed_ns = if *runs.borrow() == 2 { 1_500_000_000 } else { 1_000_000_000 };
+            Ok(Repetition { elapsed_ns, ..pretend(cell, run, cancelled)? })
+        };
+        let rows = execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
+        assert_eq!((rows[0].repetitions, rows[0].discarded, *runs.borrow()), (2, 1, 4));
+        let mut always = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            Ok(Repetition { elapsed_ns: 9_000_000_000, ..pretend(cell, run, cancelled)? })
+        };
+        let rows = execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut always).unwrap();
+        assert_eq!((rows[0].repetitions, rows[0].discarded), (2, 2 * MOST_RETRIES));
     }
 
     #[test]

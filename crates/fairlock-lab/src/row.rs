@@ -90,6 +90,10 @@ pub struct Row {
     pub params: BTreeMap<String, f64>,
     /// Interleaved repetitions merged into this row.
     pub repetitions: u32,
+    /// Repetitions that were made anew because they took far longer than they were to: the whole
+    /// machine stood still meanwhile.
+    #[serde(default)]
+    pub discarded: u32,
     /// Measured seconds of one repetition.
     pub seconds: f64,
     /// Operations per second over all roles.

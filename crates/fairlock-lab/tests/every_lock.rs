@@ -156,6 +156,17 @@ fn the_kernel_form_measures_whole_operations() {
 }
 
 #[test]
+fn readers_of_another_file_are_fed_there() {
+    let directory = disk();
+    let result = run_all(dio(DioForm::KernelApart, directory.path()));
+    assert_empty(directory.path());
+    for row in rows_unless_refused(result).into_iter().flatten() {
+        assert_eq!(row.workload, "dio-kernel-apart");
+        assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
+    }
+}
+
+#[test]
 fn the_kernel_form_goes_on_in_a_new_file() {
     let directory = disk();
     let Workload::Dio(params) = dio(DioForm::Kernel, directory.path()) else { unreachable!() };

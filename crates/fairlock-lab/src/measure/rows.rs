@@ -131,6 +131,7 @@ pub fn row(
         machine: label.machine,
         params: label.params,
         repetitions: repetitions.len() as u32,
+        discarded: 0,
         seconds: label.seconds,
         total_ops_per_s: estimate(&totals),
         roles,
