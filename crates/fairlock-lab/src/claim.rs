@@ -414,6 +414,8 @@ pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
         units::format_number(value)
     } else if is_time {
         units::format_ns(value)
+    } else if last == "longest_bypass" || last == "count" {
+        units::format_count(value)
     } else if last == "bytes_per_s" {
         units::format_bytes_per_s(value)
     } else if metric.starts_with("events.")
@@ -448,6 +450,9 @@ impl Claim {
     }
 
     fn format_interval(&self, value: Estimate) -> String {
+        if value.low == value.high {
+            return self.format(value.median);
+        }
         format!(
             "{} [{}, {}]",
             self.format(value.median),

@@ -61,6 +61,9 @@ pub struct Source {
 pub struct Table {
     /// What it shows.
     pub title: String,
+    /// Whether rates are in thousands without a unit, as in the source; the title says so then.
+    #[serde(default)]
+    pub in_thousands: bool,
     /// The published columns.
     pub columns: Vec<String>,
     /// The columns measured here.

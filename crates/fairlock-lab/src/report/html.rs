@@ -167,8 +167,11 @@ fn source_table(html: &mut String, table: &study::Table, recording: &Recording) 
             let (numerator, denominator) = Study::here_selectors(column, row);
             let measured = claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params);
             let cell = measured.map_or("–".to_owned(), |figure| {
-                let words =
-                    |value| claim::format_figure(&numerator.metric, denominator.is_some(), value);
+                let kilo = table.in_thousands && denominator.is_none();
+                let words = |value| match kilo {
+                    true => format_kilo(value),
+                    false => claim::format_figure(&numerator.metric, denominator.is_some(), value),
+                };
                 format!(
                     "<span title=\"{} to {}\">{}</span>",
                     words(figure.low),
