@@ -66,8 +66,8 @@ impl Watchdog {
 fn give_up(what: &str, limit: Duration) -> ! {
     remove_scratch_files();
     eprintln!(
-        "error: {what} hung: its run has not ended after {:.0} s; rows finished before are in the \
-         file of rows, if one was asked for",
+        "error: {what} hung: its run has not ended after {:.0} s; rows finished before stay in \
+         the file that --out names",
         limit.as_secs_f64()
     );
     process::exit(1)
