@@ -94,11 +94,13 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
         .spawn()
         .unwrap();
     let scratch_files = || fs::read_dir(dir.path()).unwrap().count();
-    // The probe's file, the warm-up's, then one for each repetition: at the fourth one has ended.
+    // The probe's file, the warm-up's, then one for each run. A repetition may need three runs, so
+    // at the sixth file one has ended.
     let mut seen = BTreeSet::new();
-    while seen.len() < 4 {
+    while seen.len() < 6 {
         assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
         seen.extend(fs::read_dir(dir.path()).unwrap().flatten().map(|file| file.file_name()));
+        std::thread::yield_now();
     }
     // SAFETY: the child is not waited for yet, so its number is still its own.
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
