@@ -1,11 +1,13 @@
 //! `fairlock bench`: from options to a batch of cells.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 use fairlock_lab::grid::{self, Params};
 use fairlock_lab::locks;
 use fairlock_lab::study::{Batch, CellSpec};
-use fairlock_lab::units::{self, Work};
+use fairlock_lab::units::{self, Length};
 
 /// What to bench.
 #[derive(Debug, Subcommand)]
@@ -37,6 +39,17 @@ pub struct Common {
     /// Directory for scratch files of direct I/O
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: std::path::PathBuf,
+    /// Seconds that a run may take beyond its own before its lock is called hung
+    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
+    pub patience: Duration,
+}
+
+/// Longer than any disk takes to sync a scratch file, and than a starved thread its last turn.
+pub const DEFAULT_PATIENCE: &str = "60";
+
+/// A patience in seconds.
+pub fn patience(text: &str) -> Result<Duration, String> {
+    units::parse_seconds(text).map(Duration::from_secs_f64)
 }
 
 #[derive(Debug, Args)]
@@ -61,12 +74,12 @@ pub struct Mix {
     /// Every thread reads this often and writes otherwise
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
     read_percent: Vec<f64>,
-    /// Work inside the lock: pauses (10p) or time (200ns)
-    #[arg(long, value_name = "WORK", default_value = "10p", value_parser = units::parse_work)]
-    section: Work,
-    /// Work between two operations: pauses (10p) or time (200ns)
-    #[arg(long, value_name = "WORK", default_value = "10p", value_parser = units::parse_work)]
-    think: Work,
+    /// Time inside the lock: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "10p")]
+    section: Length,
+    /// Time between two operations: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "10p")]
+    think: Length,
     #[command(flatten)]
     pub common: Common,
 }
@@ -76,6 +89,8 @@ pub struct Mix {
 enum Form {
     /// The kernel's inode lock: appends beside tail reads
     Kernel,
+    /// The same I/O with the readers on another file: the device without the lock
+    KernelApart,
     /// A lock of this program around the same I/O on preallocated blocks
     Lock,
     /// A lock of this program whose holders sleep instead
@@ -159,7 +174,7 @@ fn params<const N: usize>(list: [(&str, f64); N]) -> Params {
 
 impl Mix {
     fn points(&self, pause_ns: f64) -> Result<Vec<Params>, String> {
-        let work = params([
+        let lengths = params([
             ("section_pauses", f64::from(self.section.pauses(pause_ns))),
             ("think_pauses", f64::from(self.think.pauses(pause_ns))),
         ]);
@@ -198,7 +213,7 @@ impl Mix {
             }
         }
         for point in &mut points {
-            point.extend(work.clone());
+            point.extend(lengths.clone());
         }
         Ok(points)
     }
@@ -208,6 +223,7 @@ impl Dio {
     fn workload(&self) -> &'static str {
         match self.form {
             Form::Kernel => "dio-kernel",
+            Form::KernelApart => "dio-kernel-apart",
             Form::Lock => "dio-lock",
             Form::Sleep => "dio-sleep",
         }
@@ -215,10 +231,12 @@ impl Dio {
 
     fn locks(&self) -> Result<Vec<String>, String> {
         match (self.form, self.lock.as_slice()) {
-            (Form::Kernel, []) => Ok(vec!["kernel".to_owned()]),
-            (Form::Kernel, [only]) if only == "kernel" => Ok(vec!["kernel".to_owned()]),
-            (Form::Kernel, [first, ..]) => Err(format!(
-                "--form kernel measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
+            (Form::Kernel | Form::KernelApart, []) => Ok(vec!["kernel".to_owned()]),
+            (Form::Kernel | Form::KernelApart, [only]) if only == "kernel" => {
+                Ok(vec!["kernel".to_owned()])
+            }
+            (Form::Kernel | Form::KernelApart, [first, ..]) => Err(format!(
+                "this form measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
                  choose --form lock or --form sleep"
             )),
             (_, []) => chosen(&["timefair", "std", "parking_lot", "usync"].map(str::to_owned)),

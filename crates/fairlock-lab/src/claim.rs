@@ -187,7 +187,7 @@ pub struct CaseVerdict {
     pub value: Option<Estimate>,
     /// The published value, if any.
     pub source: Option<f64>,
-    /// The figure with its expectation, or why there is none.
+    /// The figure, with what was expected of it where cases differ in that; or why there is none.
     pub text: String,
 }
 
@@ -200,7 +200,7 @@ pub struct Verdict {
     pub claim: String,
     /// What was published.
     pub published: String,
-    /// What the figure is.
+    /// What the figure is, and what all cases expect of it.
     pub figure: String,
     /// How it came out over all cases.
     pub status: Status,
@@ -261,8 +261,9 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
         }
         "events" => {
             let name = metric.strip_prefix("events.").unwrap_or_default();
-            let count = row.events.get(name).ok_or_else(|| absent(metric))?;
-            Ok(vec![exactly(*count as f64)])
+            let events = row.events.as_ref().ok_or_else(|| absent("lock events"))?;
+            let count = events.counts.get(name).ok_or_else(|| absent(metric))?;
+            Ok(vec![exactly(*count as f64 / events.seconds)])
         }
         "roles" => {
             let role = parts.next().unwrap_or_default();
@@ -314,7 +315,11 @@ pub fn is_metric(metric: &str) -> bool {
     for stats in row.roles.values_mut() {
         stats.bytes_per_s = Some(exactly(1.0));
     }
-    metric.starts_with("params.") || metric.starts_with("events.") || figures(&row, metric).is_ok()
+    let is_event =
+        |name: &str| fairlock::events::Event::ALL.iter().any(|event| event.name() == name);
+    metric.starts_with("params.")
+        || metric.strip_prefix("events.").is_some_and(is_event)
+        || figures(&row, metric).is_ok()
 }
 
 fn combine(figures: &[Estimate], take: Option<Take>, what: &str) -> Result<Estimate, String> {
@@ -409,9 +414,14 @@ pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
         units::format_number(value)
     } else if is_time {
         units::format_ns(value)
+    } else if last == "longest_bypass" || last == "count" {
+        units::format_count(value)
     } else if last == "bytes_per_s" {
         units::format_bytes_per_s(value)
-    } else if last.ends_with("_per_s") || last.starts_with("thread_") {
+    } else if metric.starts_with("events.")
+        || last.ends_with("_per_s")
+        || last.starts_with("thread_")
+    {
         format!("{}/s", units::format_count(value))
     } else {
         units::format_number(value)
@@ -440,6 +450,9 @@ impl Claim {
     }
 
     fn format_interval(&self, value: Estimate) -> String {
+        if value.low == value.high {
+            return self.format(value.median);
+        }
         format!(
             "{} [{}, {}]",
             self.format(value.median),
@@ -454,21 +467,15 @@ impl Claim {
             Err(reason) => (Status::NotMeasured, None, reason),
             Ok(value) => {
                 let (status, expected) = match &self.expect {
-                    Expect::AtLeast(least) => (
-                        judge(value, *least, f64::INFINITY),
-                        format!("expected ≥ {}", self.threshold(*least)),
-                    ),
-                    Expect::AtMost(most) => (
-                        judge(value, f64::NEG_INFINITY, *most),
-                        format!("expected ≤ {}", self.threshold(*most)),
-                    ),
+                    Expect::AtLeast(least) => (judge(value, *least, f64::INFINITY), String::new()),
+                    Expect::AtMost(most) => (judge(value, f64::NEG_INFINITY, *most), String::new()),
                     Expect::WithinFactor(factor) => {
                         let source = case.source.unwrap_or(f64::NAN);
                         let (least, most) = (source / factor, source * factor);
                         (
                             judge(value, least, most),
                             format!(
-                                "expected {} to {} (source {})",
+                                "against {} to {} around the source's {}",
                                 self.format(least),
                                 self.format(most),
                                 self.format(source)
@@ -497,7 +504,9 @@ impl Claim {
                         }
                     }
                 };
-                let text = format!("{}, {expected}", self.format_interval(value));
+                let interval = self.format_interval(value);
+                let text =
+                    if expected.is_empty() { interval } else { format!("{interval}, {expected}") };
                 (status, Some(value), text)
             }
         };
@@ -526,11 +535,21 @@ impl Claim {
             id: self.id.clone(),
             claim: self.text.clone(),
             published: self.published.clone(),
-            figure: self.figure.clone(),
+            figure: self.expected_figure(),
             status,
             words,
             text,
             cases,
+        }
+    }
+
+    /// The figure in words, with what all cases expect of it.
+    fn expected_figure(&self) -> String {
+        let figure = &self.figure;
+        match &self.expect {
+            Expect::AtLeast(least) => format!("{figure}, expected ≥ {}", self.threshold(*least)),
+            Expect::AtMost(most) => format!("{figure}, expected ≤ {}", self.threshold(*most)),
+            Expect::WithinFactor(_) | Expect::Decide(_) => figure.clone(),
         }
     }
 
@@ -546,21 +565,22 @@ impl Claim {
                 last_text = &case.text;
                 let alone = cases.len() == 1
                     || (status == Status::NotMeasured && case.text.contains("could not run"));
-                parts.push(if alone {
-                    case.text.clone()
-                } else {
-                    format!("{}: {}", case.name, case.text)
+                parts.push(match case.value {
+                    _ if alone => case.text.clone(),
+                    Some(_) => format!("{} ({})", case.text, case.name),
+                    None => format!("{}: {}", case.name, case.text),
                 });
             }
             parts.join("; ")
         };
-        let figure = &self.figure;
+        let figure = match self.expect {
+            Expect::AtLeast(_) | Expect::AtMost(_) => format!("{}, is", self.expected_figure()),
+            Expect::WithinFactor(_) | Expect::Decide(_) => format!("{} is", self.figure),
+        };
         let mut text = match status {
-            Status::Met => format!("{words}: {figure} is {}.", list(Status::Met)),
-            Status::NotMet => format!("{words}, because {figure} is {}.", list(Status::NotMet)),
-            Status::Inconclusive => {
-                format!("{words}: {figure} is {}.", list(Status::Inconclusive))
-            }
+            Status::Met => format!("{words}: {figure} {}.", list(Status::Met)),
+            Status::NotMet => format!("{words}, because {figure} {}.", list(Status::NotMet)),
+            Status::Inconclusive => format!("{words}: {figure} {}.", list(Status::Inconclusive)),
             Status::NotMeasured => {
                 return format!("{words}, because {}.", list(Status::NotMeasured));
             }
@@ -648,8 +668,8 @@ mod tests {
         let verdict = verdict("{ at_least = 10 }", &rows);
         assert_eq!(
             verdict.text,
-            "not reproduced here, because write rate, after / before is 2.00 [1.88, 2.12], \
-             expected ≥ 10. The steal is not the cause."
+            "not reproduced here, because write rate, after / before, expected ≥ 10, is \
+             2.00 [1.88, 2.12]. The steal is not the cause."
         );
     }
 
@@ -716,8 +736,12 @@ mod tests {
         ];
         let verdict = claim.verdict(&Evidence { rows: &rows, ..Evidence::default() });
         assert_eq!(verdict.status, Status::NotMet);
-        assert!(verdict.text.contains("R = 2: 1.00"), "{}", verdict.text);
-        assert!(verdict.text.contains("As expected: R = 1: 30.0"), "{}", verdict.text);
+        assert!(verdict.text.contains("is 1.00 [0.94, 1.06] (R = 2)."), "{}", verdict.text);
+        assert!(
+            verdict.text.contains("As expected: 30.0 [28.3, 31.9] (R = 1)."),
+            "{}",
+            verdict.text
+        );
         assert!(verdict.text.ends_with("Not measured: R = 4."), "{}", verdict.text);
     }
 

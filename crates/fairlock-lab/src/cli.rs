@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -13,9 +14,10 @@ use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal};
 use fairlock_lab::study::{self, Batch, Effort, Study};
+use fairlock_lab::workloads::dio;
 use fairlock_lab::{grid, locks, units, world};
 
-use crate::bench::{Bench, at_least_one};
+use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
@@ -73,6 +75,9 @@ struct StudyArgs {
     /// Seconds of every repetition, instead of the study's
     #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
     seconds: Option<f64>,
+    /// Seconds that a run may take beyond its own before its lock is called hung
+    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
+    patience: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -146,13 +151,7 @@ fn direct_io_trouble(batches: &[Batch], dir: &Path) -> Option<String> {
     if !batches.iter().any(|batch| grid::needs_direct_io(&batch.workload)) {
         return None;
     }
-    let reason = machine::probe_direct_io(dir).err()?;
-    let filesystem = machine::filesystem_of(dir);
-    Some(format!(
-        "{} ({}) does not take O_DIRECT writes: {reason}; choose a directory on ext4 or xfs with --dir",
-        dir.display(),
-        if filesystem.is_empty() { "unknown file system" } else { &filesystem }
-    ))
+    dio::probe_direct_io(dir).err().map(|error| error.to_string())
 }
 
 fn check_writable(option: &str, dir: &Path) -> Result<(), Failure> {
@@ -215,9 +214,16 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     })?;
     progress::handle_interrupts();
     let mut recording = Recording::new(header);
-    let outcome = runner::run(&batches, dir, trouble.as_deref(), &mut recording, Some(&mut writer));
+    let outcome = runner::run(
+        &batches,
+        dir,
+        trouble.as_deref(),
+        args.patience,
+        &mut recording,
+        Some(&mut writer),
+    );
 
-    print!("{}", terminal::tables(&recording.rows));
+    print!("{}", terminal::tables(&recording.rows, false));
     for study in &studies {
         print!("{}", terminal::study(study, &report::verdicts(study, &recording)));
     }
@@ -252,8 +258,9 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
     eprintln!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s));
     progress::handle_interrupts();
     let mut recording = Recording::new(header);
-    let outcome = runner::run(&batches, &common.dir, None, &mut recording, writer.as_mut());
-    print!("{}{}", terminal::tables(&recording.rows), terminal::missing(&recording));
+    let outcome =
+        runner::run(&batches, &common.dir, None, common.patience, &mut recording, writer.as_mut());
+    print!("{}{}", terminal::tables(&recording.rows, true), terminal::missing(&recording));
     if let Some(path) = &common.out {
         println!("rows: {0}; for a page: fairlock report {0}", path.display());
     }

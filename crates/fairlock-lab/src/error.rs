@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::machine::filesystem_of;
+
 /// Why a plan could not run, or was stopped.
 #[derive(Debug)]
 pub enum LabError {
@@ -127,9 +129,13 @@ impl fmt::Display for LabError {
             }
             LabError::NoDirectIo { directory } => write!(
                 f,
-                "the filesystem of `{}` refuses O_DIRECT, which this workload needs; \
+                "the filesystem of `{}` ({}) refuses O_DIRECT, which this workload needs; \
                  name a directory on ext4, xfs or another disk filesystem with `--dir`",
-                directory.display()
+                directory.display(),
+                match filesystem_of(directory).as_str() {
+                    "" => "unknown type",
+                    name => name,
+                }
             ),
             LabError::Io { action, source } => write!(f, "cannot {action}: {source}"),
             LabError::Panicked(message) => write!(f, "a worker thread panicked: {message}"),

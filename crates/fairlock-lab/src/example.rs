@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::row::{Estimate, Latency, RoleStats, Row};
+use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -69,11 +69,16 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         machine: "here".to_owned(),
         params,
         repetitions: 3,
+        discarded: 0,
         seconds: 0.3,
         total_ops_per_s: estimate(total),
         roles,
         voluntary_switches_per_s: total / 20.0,
         involuntary_switches_per_s: total / 900.0,
-        events: BTreeMap::new(),
+        events: lock.contains('-').then(|| LockEvents {
+            seconds: 0.1,
+            operations: (total / 10.0) as u64,
+            counts: BTreeMap::from([("rwsem_sleep_writer".to_owned(), 300)]),
+        }),
     }
 }

@@ -8,15 +8,15 @@ use serde::{Deserialize, Deserializer};
 
 use crate::plan::Workload;
 use crate::row::Row;
-use crate::units;
+use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
-use crate::workloads::mix::{Length, MixParams, Roles};
+use crate::workloads::mix::{MixParams, Roles};
 
-/// Parameters by name; times in ns, sizes in bytes, work in pauses.
+/// Parameters by name; times in ns, sizes in bytes, sections and thinks in pauses.
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 4] = [
+pub const WORKLOADS: [(&str, &str); 5] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -24,6 +24,10 @@ pub const WORKLOADS: [(&str, &str); 4] = [
     (
         "dio-kernel",
         "O_DIRECT appends beside O_DIRECT tail reads of one file, under the kernel's own inode lock",
+    ),
+    (
+        "dio-kernel-apart",
+        "the same I/O with the readers on another file: the device's part, without the lock",
     ),
     ("dio-lock", "the same I/O as overwrites of a preallocated file, under a lock of yours"),
     ("dio-sleep", "the same shape without a device: holders sleep for the length of an I/O"),
@@ -50,7 +54,12 @@ const DEFAULT_PAUSES: u32 = 10;
 
 /// Whether the workload does real O_DIRECT I/O, which not every file system offers.
 pub fn needs_direct_io(workload: &str) -> bool {
-    matches!(workload, "dio-kernel" | "dio-lock")
+    is_kernels(workload) || workload == "dio-lock"
+}
+
+/// Whether the workload's lock is the kernel's own.
+pub fn is_kernels(workload: &str) -> bool {
+    matches!(workload, "dio-kernel" | "dio-kernel-apart")
 }
 
 /// Whether `name` is a workload.
@@ -129,6 +138,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
     Ok(Workload::Dio(DioParams {
         form: match name {
             "dio-kernel" => DioForm::Kernel,
+            "dio-kernel-apart" => DioForm::KernelApart,
             "dio-lock" => DioForm::Lock,
             _ => DioForm::Sleep,
         },

@@ -26,3 +26,12 @@ pub mod study;
 pub mod units;
 pub mod workloads;
 pub mod world;
+
+/// Runs the examples of pages that no `cargo doc` sees.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/src/locks/rwsem.md")]
+    struct RwSem;
+}

@@ -1,10 +1,7 @@
 //! What a reader of numbers must know about where they were measured, and whether a directory
-//! can take the I/O that is to be measured.
+//! can take files.
 
 use std::fs;
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -94,35 +91,6 @@ pub fn probe_writable(dir: &Path) -> Result<(), String> {
     fs::write(&path, b"").map_err(|error| error.to_string())
 }
 
-/// Whether an O_DIRECT write works in `dir`.
-///
-/// # Errors
-/// The reason in words.
-pub fn probe_direct_io(dir: &Path) -> Result<(), String> {
-    const BLOCK: usize = 4096;
-    #[repr(align(4096))]
-    struct Aligned([u8; BLOCK]);
-
-    let path = dir.join(format!(".fairlock-probe-direct-{}", std::process::id()));
-    let _scratch = Scratch(&path);
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path)
-        .map_err(|error| error.to_string())?;
-    let block = Box::new(Aligned([0; BLOCK]));
-    // SAFETY: the pointer and the length describe `block`, which lives across the call, and the
-    // descriptor is that of the open file.
-    let written = unsafe { libc::pwrite(file.as_raw_fd(), block.0.as_ptr().cast(), BLOCK, 0) };
-    match written {
-        written if written == BLOCK as isize => Ok(()),
-        written if written < 0 => Err(io::Error::last_os_error().to_string()),
-        written => Err(format!("only {written} of {BLOCK} bytes were written")),
-    }
-}
-
 /// The date and time in UTC as `2026-11-05 12:34:56 UTC`.
 pub fn date() -> String {
     let mut seconds: libc::time_t = 0;
@@ -158,14 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn probes_leave_nothing_behind_and_name_the_reason() {
+    fn a_probe_leaves_nothing_behind_and_names_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         probe_writable(dir.path()).unwrap();
-        let _either_way = probe_direct_io(dir.path());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let missing = dir.path().join("missing");
         assert!(probe_writable(&missing).unwrap_err().contains("No such file"));
-        assert!(probe_direct_io(&missing).unwrap_err().contains("No such file"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod progress;
 mod runner;
+mod watchdog;
 
 use std::process::ExitCode;
 

@@ -2,16 +2,17 @@
 //!
 //! Cells that differ only in their lock form a group. A group runs the first repetition of
 //! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
-//! meanwhile hits all of them alike.
+//! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
+//! briefly, for the rows' lock events.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::locks;
+use crate::locks::{self, Runners};
 use crate::measure::{Repetition, RowLabel, row};
 use crate::row::Row;
 use crate::workloads::Request;
-use crate::workloads::dio::{self, DioForm, DioParams};
+use crate::workloads::dio::{self, DioParams};
 use crate::workloads::mix::{self, MixParams};
 use crate::world::{RealWorld, World, pause_ns};
 
@@ -33,7 +34,7 @@ pub struct Plan {
 pub struct Cell {
     /// What the threads do.
     pub workload: Workload,
-    /// The lock's registry name, or [`KERNEL`] for `dio-kernel`.
+    /// The lock's registry name, or [`KERNEL`] for `dio-kernel` and `dio-kernel-apart`.
     pub lock: String,
     /// How often to run it.
     pub repetitions: u32,
@@ -63,7 +64,7 @@ impl Workload {
     /// Names of the locks this workload can run with.
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
-            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) => vec![KERNEL],
+            Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
             _ => locks::names(),
         }
     }
@@ -76,6 +77,39 @@ const MOST_REPETITIONS: u32 = 1000;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
+/// A run that takes this much longer than it was to, and 50 ms more, was interrupted by something
+/// that is no matter of the lock: only a sleeping thread keeps its time. Virtual machines are
+/// stopped for seconds now and then.
+const OVERRUN: f64 = 1.25;
+const OVERRUN_SECONDS: f64 = 0.05;
+/// How often one repetition is made anew for that reason.
+const MOST_RETRIES: u32 = 2;
+/// How long a counted twin runs at most: counts need no repetitions, only enough operations.
+const LONGEST_COUNTING_SECONDS: f64 = 0.1;
+/// What a run costs beside its measured time: starting and joining threads.
+const RUN_OVERHEAD_SECONDS: f64 = 0.03;
+/// The same for runs with a file, which is created and synced first.
+const FILE_OVERHEAD_SECONDS: f64 = 0.06;
+
+fn warm_up_seconds(seconds: f64) -> f64 {
+    (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)
+}
+
+fn was_interrupted(run: &Repetition, seconds: f64) -> bool {
+    run.elapsed_ns as f64 / 1e9 > seconds * OVERRUN + OVERRUN_SECONDS
+}
+
+fn counting_seconds(seconds: f64) -> f64 {
+    seconds.min(LONGEST_COUNTING_SECONDS)
+}
+
+/// About how long a cell takes: its warm-up, its repetitions and the run of its counted twin.
+pub fn estimate_seconds(lock: &str, uses_file: bool, repetitions: u32, seconds: f64) -> f64 {
+    let overhead = if uses_file { FILE_OVERHEAD_SECONDS } else { RUN_OVERHEAD_SECONDS };
+    let has_twin = locks::find(lock).is_ok_and(|lock| lock.counted.is_some());
+    let counting = if has_twin { counting_seconds(seconds) + overhead } else { 0.0 };
+    f64::from(repetitions) * (seconds + overhead) + warm_up_seconds(seconds) + overhead + counting
+}
 
 impl Cell {
     /// Whether the cell can run.
@@ -106,8 +140,8 @@ impl Cell {
 
     fn check_lock(&self) -> Result<(), LabError> {
         match &self.workload {
-            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) if self.lock == KERNEL => Ok(()),
-            Workload::Dio(DioParams { form: DioForm::Kernel, .. }) => {
+            Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
+            Workload::Dio(params) if params.form.is_kernels() => {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
             }
             _ => locks::find(&self.lock).map(drop),
@@ -121,24 +155,41 @@ impl Cell {
             && self.seconds == other.seconds
     }
 
+    /// The workloads compiled for the cell's lock or its counted twin, if it has one.
+    fn runners(&self, variant: Variant) -> Option<Runners> {
+        let lock = locks::find(&self.lock).ok()?;
+        match variant {
+            Variant::Plain => Some(lock.plain),
+            Variant::Counted => lock.counted,
+        }
+    }
+
     fn run_once(
         &self,
         world: &RealWorld,
-        seconds: f64,
+        Run { variant, seconds }: Run,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Repetition, LabError> {
         let duration_ns = (seconds * 1e9) as u64;
         let request = Request { world, lock: &self.lock, duration_ns, cancelled };
+        if let Workload::Dio(params) = &self.workload
+            && params.form.is_kernels()
+        {
+            return dio::run_kernel(&request, params);
+        }
+        let runners = self.runners(variant).expect("the lock was checked, a twin asked for");
         match &self.workload {
-            Workload::Mix(params) => (locks::find(&self.lock)?.mix)(&request, params),
-            Workload::Dio(params) if params.form == DioForm::Kernel => {
-                dio::run_kernel(&request, params)
-            }
-            Workload::Dio(params) => (locks::find(&self.lock)?.dio)(&request, params),
+            Workload::Mix(params) => (runners.mix)(&request, params),
+            Workload::Dio(params) => (runners.dio)(&request, params),
         }
     }
 
-    fn row(&self, machine: &str, repetitions: &[Repetition]) -> Option<Row> {
+    fn row(
+        &self,
+        machine: &str,
+        repetitions: &[Repetition],
+        counted: Option<&Repetition>,
+    ) -> Option<Row> {
         let params = match &self.workload {
             Workload::Mix(params) => params.row_params(pause_ns()),
             Workload::Dio(params) => params.row_params(),
@@ -150,7 +201,31 @@ impl Cell {
             params,
             seconds: self.seconds,
         };
-        row(label, repetitions)
+        row(label, repetitions, counted)
+    }
+}
+
+/// Which build of a lock runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Plain,
+    Counted,
+}
+
+/// One run of a cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Run {
+    variant: Variant,
+    seconds: f64,
+}
+
+impl Run {
+    fn plain(seconds: f64) -> Run {
+        Run { variant: Variant::Plain, seconds }
+    }
+
+    fn counted(seconds: f64) -> Run {
+        Run { variant: Variant::Counted, seconds }
     }
 }
 
@@ -173,6 +248,10 @@ pub trait Observer {
     fn started(&mut self, _step: &Step<'_>) {}
     /// A repetition has ended and counts.
     fn finished(&mut self, _step: &Step<'_>) {}
+    /// A cell runs from now on for so many seconds: to warm up, to be measured or to count events.
+    fn run_begins(&mut self, _cell: &Cell, _seconds: f64) {}
+    /// That run has ended.
+    fn run_ended(&mut self) {}
     /// A row is complete.
     fn row(&mut self, _row: &Row) {}
     /// Asked between and several times a second during repetitions; true ends the plan.
@@ -198,12 +277,12 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
     let world = RealWorld::new(plan.pinned);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
-    execute(plan, world.name(), observer, &mut |cell, seconds, cancelled| {
-        cell.run_once(&world, seconds, cancelled)
+    execute(plan, world.name(), observer, &mut |cell, run, cancelled| {
+        cell.run_once(&world, run, cancelled)
     })
 }
 
-type RunOnce<'a> = &'a mut dyn FnMut(&Cell, f64, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
+type RunOnce<'a> = &'a mut dyn FnMut(&Cell, Run, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
 
 fn execute(
     plan: &Plan,
@@ -211,23 +290,36 @@ fn execute(
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
 ) -> Result<Vec<Row>, LabError> {
+    let mut watched = |observer: &mut dyn Observer, cell: &Cell, run: Run| {
+        observer.run_begins(cell, run.seconds);
+        let result = run_once(cell, run, &|| observer.cancelled());
+        observer.run_ended();
+        result
+    };
     let total = plan.cells.iter().map(|cell| cell.repetitions as usize).sum();
     let mut index = 0;
     let mut rows = Vec::new();
     for group in groups(&plan.cells) {
         let mut done: Vec<Vec<Repetition>> = vec![Vec::new(); group.len()];
+        let mut discarded = vec![0; group.len()];
         'group: for repetition in 0..group[0].repetitions {
-            for (cell, done) in group.iter().zip(&mut done) {
+            for ((cell, done), discarded) in group.iter().zip(&mut done).zip(&mut discarded) {
                 let step = Step { index, total, cell, repetition };
                 if observer.cancelled() {
                     break 'group;
                 }
                 observer.started(&step);
                 if repetition == 0 {
-                    let warm_up = (cell.seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS);
-                    run_once(cell, warm_up, &|| observer.cancelled())?;
+                    watched(observer, cell, Run::plain(warm_up_seconds(cell.seconds)))?;
                 }
-                let measured = run_once(cell, cell.seconds, &|| observer.cancelled())?;
+                let mut measured = watched(observer, cell, Run::plain(cell.seconds))?;
+                for _ in 0..MOST_RETRIES {
+                    if observer.cancelled() || !was_interrupted(&measured, cell.seconds) {
+                        break;
+                    }
+                    *discarded += 1;
+                    measured = watched(observer, cell, Run::plain(cell.seconds))?;
+                }
                 if observer.cancelled() {
                     break 'group;
                 }
@@ -236,8 +328,15 @@ fn execute(
                 index += 1;
             }
         }
-        for (cell, repetitions) in group.iter().zip(&done) {
-            if let Some(row) = cell.row(machine, repetitions) {
+        for ((cell, repetitions), discarded) in group.iter().zip(&done).zip(discarded) {
+            let mut counted = None;
+            if cell.runners(Variant::Counted).is_some() && !observer.cancelled() {
+                let run = watched(observer, cell, Run::counted(counting_seconds(cell.seconds)))?;
+                // Cut short it would count less than its time says.
+                counted = (!observer.cancelled()).then_some(run);
+            }
+            if let Some(row) = cell.row(machine, repetitions, counted.as_ref()) {
+                let row = Row { discarded, ..row };
                 observer.row(&row);
                 rows.push(row);
             }
@@ -263,6 +362,7 @@ fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::dio::DioForm;
     use crate::workloads::mix::Roles;
     use std::cell::RefCell;
 
@@ -303,8 +403,12 @@ mod tests {
         }
     }
 
-    fn pretend(_: &Cell, _: f64, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
-        Ok(Repetition { elapsed_ns: 1, ..Repetition::default() })
+    fn pretend(_: &Cell, run: Run, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
+        let mut repetition = Repetition { elapsed_ns: 1, ..Repetition::default() };
+        if run.variant == Variant::Counted {
+            repetition.events.insert("counted".to_string(), 1);
+        }
+        Ok(repetition)
     }
 
     #[test]
@@ -324,12 +428,48 @@ mod tests {
     #[test]
     fn every_cell_is_warmed_up_once() {
         let runs = RefCell::new(Vec::new());
-        let mut run_once = |cell: &Cell, seconds: f64, cancelled: &dyn Fn() -> bool| {
-            runs.borrow_mut().push(seconds);
-            pretend(cell, seconds, cancelled)
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            runs.borrow_mut().push(run);
+            pretend(cell, run, cancelled)
         };
         execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
-        assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0]);
+        assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0].map(Run::plain));
+    }
+
+    #[test]
+    fn a_repetition_during_which_the_machine_stood_still_is_made_anew() {
+        let runs = RefCell::new(0);
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            *runs.borrow_mut() += 1;
+            // The warm-up is the first.
+            let elapsed_ns = if *runs.borrow() == 2 { 1_500_000_000 } else { 1_000_000_000 };
+            Ok(Repetition { elapsed_ns, ..pretend(cell, run, cancelled)? })
+        };
+        let rows = execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
+        assert_eq!((rows[0].repetitions, rows[0].discarded, *runs.borrow()), (2, 1, 4));
+        let mut always = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            Ok(Repetition { elapsed_ns: 9_000_000_000, ..pretend(cell, run, cancelled)? })
+        };
+        let rows = execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut always).unwrap();
+        assert_eq!((rows[0].repetitions, rows[0].discarded), (2, 2 * MOST_RETRIES));
+    }
+
+    #[test]
+    fn counted_twins_run_once_after_their_group() {
+        let runs = RefCell::new(Vec::new());
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            runs.borrow_mut().push((cell.lock.clone(), run.variant));
+            pretend(cell, run, cancelled)
+        };
+        let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
+        let cells = vec![once("timefair"), once("std")];
+        let rows = execute(&plan(cells), "here", &mut (), &mut run_once).unwrap();
+        let counted: Vec<bool> =
+            runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
+        assert_eq!(counted, [false, false, false, false, true]);
+        assert_eq!(runs.borrow()[4].0, "timefair");
+        assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
+        assert_eq!(rows[1].events, None);
     }
 
     #[test]

@@ -2,16 +2,19 @@
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use fairlock_lab::grid;
-use fairlock_lab::plan::{Observer, Step};
+use fairlock_lab::plan::{Cell, Observer, Step};
 use fairlock_lab::report::recording::Writer;
 use fairlock_lab::row::Row;
 use fairlock_lab::workloads::dio::remove_scratch_files;
 
-/// Set by the first Ctrl-C; read between repetitions.
+use crate::watchdog::Watchdog;
+
+/// Set by the first Ctrl-C.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// Whether Ctrl-C was pressed.
@@ -20,17 +23,15 @@ pub fn cancelled() -> bool {
     CANCELLED.load(Ordering::Relaxed)
 }
 
-/// Installs the Ctrl-C handler: the first press stops the run after the current repetition, the
-/// second ends the program at once.
+/// Installs the Ctrl-C handler: the first press ends the repetition under way, which then does not
+/// count, and the run; the second ends the program at once. Both remove scratch files.
 pub fn handle_interrupts() {
     let installed = ctrlc::set_handler(|| {
         if CANCELLED.swap(true, Ordering::Relaxed) {
             remove_scratch_files();
             std::process::exit(130);
         }
-        eprintln!(
-            "\nstopping after this repetition; finished rows are kept (again to stop at once)"
-        );
+        eprintln!("\nstopping; finished repetitions are kept (again to stop at once)");
     });
     if let Err(error) = installed {
         eprintln!("warning: Ctrl-C will lose the report: {error}");
@@ -40,6 +41,7 @@ pub fn handle_interrupts() {
 /// Watches a run of known length.
 pub struct Progress<'a> {
     bar: ProgressBar,
+    watchdog: Watchdog,
     writer: Option<&'a mut Writer>,
     /// The rows so far.
     pub rows: Vec<Row>,
@@ -49,7 +51,9 @@ pub struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     /// A bar over `measured_s` seconds of measuring, hidden where stderr is no terminal.
-    pub fn new(measured_s: f64, writer: Option<&'a mut Writer>) -> Self {
+    ///
+    /// A run that takes longer than its time and `patience` ends the program.
+    pub fn new(measured_s: f64, patience: Duration, writer: Option<&'a mut Writer>) -> Self {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -61,7 +65,8 @@ impl<'a> Progress<'a> {
             ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta:>4} left  {wide_msg}")
                 .expect("the template is well-formed");
         bar.set_style(style);
-        Progress { bar, writer, rows: Vec::new(), write_error: None }
+        let watchdog = Watchdog::new(patience);
+        Progress { bar, watchdog, writer, rows: Vec::new(), write_error: None }
     }
 
     /// Says something above the bar.
@@ -101,6 +106,16 @@ impl Observer for Progress<'_> {
 
     fn finished(&mut self, step: &Step<'_>) {
         self.bar.inc((step.cell.seconds * 1e3) as u64);
+    }
+
+    fn run_begins(&mut self, cell: &Cell, seconds: f64) {
+        let threads = grid::describe_workload(&cell.workload);
+        let what = format!("lock `{}` under {} ({threads})", cell.lock, cell.workload.name());
+        self.watchdog.begin(what, seconds);
+    }
+
+    fn run_ended(&mut self) {
+        self.watchdog.end();
     }
 
     fn row(&mut self, row: &Row) {

@@ -63,6 +63,20 @@ pub struct RoleStats {
     pub longest_wait: Estimate,
 }
 
+/// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.
+/// That run contributes nothing else to its row, so counting slows down no measured figure. Kept
+/// apart from the rates it is compared in `counts / operations` or `counts / seconds`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LockEvents {
+    /// How long was counted, seconds.
+    pub seconds: f64,
+    /// Operations meanwhile, all roles, the ones under way at the end included.
+    pub operations: u64,
+    /// By event name, zeros included; `fairlock::events` says what each means. Event `name` per
+    /// second is the metric `events.name`.
+    pub counts: BTreeMap<String, u64>,
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -76,6 +90,10 @@ pub struct Row {
     pub params: BTreeMap<String, f64>,
     /// Interleaved repetitions merged into this row.
     pub repetitions: u32,
+    /// Repetitions that were made anew because they took far longer than they were to: the whole
+    /// machine stood still meanwhile.
+    #[serde(default)]
+    pub discarded: u32,
     /// Measured seconds of one repetition.
     pub seconds: f64,
     /// Operations per second over all roles.
@@ -86,6 +104,6 @@ pub struct Row {
     pub voluntary_switches_per_s: f64,
     /// Involuntary context switches per second, all workers (median).
     pub involuntary_switches_per_s: f64,
-    /// Lock events counted (sum over repetitions); empty for locks that count none.
-    pub events: BTreeMap<String, u64>,
+    /// Lock events; absent for locks that count none, and where the run was stopped before.
+    pub events: Option<LockEvents>,
 }

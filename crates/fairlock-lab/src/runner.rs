@@ -1,6 +1,7 @@
 //! Runs batches one after the other into a recording, whatever happens to some of them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use fairlock_lab::grid;
 use fairlock_lab::plan::{self, Cell, Plan};
@@ -30,11 +31,13 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
     Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
 }
 
-/// Runs the batches; `no_direct_io` is why workloads with real I/O cannot run, if they cannot.
+/// Runs the batches; `no_direct_io` is why workloads with real I/O cannot run, if they cannot. A
+/// run that takes longer than its time and `patience` ends the program.
 pub fn run(
     batches: &[Batch],
     dir: &Path,
     no_direct_io: Option<&str>,
+    patience: Duration,
     recording: &mut Recording,
     writer: Option<&mut Writer>,
 ) -> Outcome {
@@ -44,7 +47,7 @@ pub fn run(
         .flat_map(|batch| &batch.cells)
         .map(|cell| f64::from(cell.repetitions) * cell.seconds)
         .sum();
-    let mut progress = Progress::new(measured_s, writer);
+    let mut progress = Progress::new(measured_s, patience, writer);
     for batch in batches {
         if progress::cancelled() {
             break;

@@ -1,21 +1,73 @@
 //! Quantities with units, as people type them and as tables print them.
 
-/// Work done between two clock-free points: counted in pause instructions or in time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Work {
-    /// This many spin-loop hints.
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How long a thread keeps the CPU. Written `10p` (PAUSE iterations), `300ns`, `20us`, `1ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Length {
+    /// PAUSE iterations.
     Pauses(u32),
-    /// About this many nanoseconds; becomes pauses with [`Work::pauses`].
-    Nanoseconds(f64),
+    /// Nanoseconds, rounded to whole PAUSE iterations.
+    Nanoseconds(u64),
 }
 
-impl Work {
-    /// The number of pauses this is on a machine whose pause takes `pause_ns`.
+impl Length {
+    /// As PAUSE iterations on a machine where one takes `pause_ns`.
     pub fn pauses(self, pause_ns: f64) -> u32 {
         match self {
-            Work::Pauses(pauses) => pauses,
-            Work::Nanoseconds(ns) => (ns / pause_ns).round() as u32,
+            Length::Pauses(pauses) => pauses,
+            Length::Nanoseconds(ns) => (ns as f64 / pause_ns).round() as u32,
         }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Length::Pauses(pauses) => write!(f, "{pauses}p"),
+            Length::Nanoseconds(ns) => write!(f, "{ns}ns"),
+        }
+    }
+}
+
+impl From<Length> for String {
+    fn from(length: Length) -> String {
+        length.to_string()
+    }
+}
+
+impl TryFrom<String> for Length {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Length, String> {
+        text.parse()
+    }
+}
+
+/// ```
+/// use fairlock_lab::units::Length;
+/// assert_eq!("10p".parse(), Ok(Length::Pauses(10)));
+/// assert_eq!("1.5us".parse(), Ok(Length::Nanoseconds(1500)));
+/// assert!("10x".parse::<Length>().is_err());
+/// ```
+impl FromStr for Length {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Length, String> {
+        let length = match number_and_unit(text) {
+            Some((number, "p")) if number.fract() == 0.0 && number <= f64::from(u32::MAX) => {
+                Some(Length::Pauses(number as u32))
+            }
+            Some((number, unit)) => nanoseconds(number, unit).map(Length::Nanoseconds),
+            None => None,
+        };
+        length.ok_or_else(|| {
+            format!("\"{text}\" is no length; give pauses (10p) or a time (200ns, 5us, 1ms)")
+        })
     }
 }
 
@@ -27,7 +79,11 @@ fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
-fn nanoseconds(number: f64, unit: &str) -> Option<f64> {
+/// 285 years: beyond it nanoseconds do not fit 63 bits.
+const LONGEST_NS: f64 = 9e18;
+
+/// Whole nanoseconds; `None` for an unknown unit or more than fits.
+fn nanoseconds(number: f64, unit: &str) -> Option<u64> {
     let scale = match unit {
         "ns" => 1.0,
         "us" | "µs" => 1e3,
@@ -35,38 +91,15 @@ fn nanoseconds(number: f64, unit: &str) -> Option<f64> {
         "s" => 1e9,
         _ => return None,
     };
-    Some(number * scale)
-}
-
-/// Reads `10p` (pauses) or a time such as `200ns`.
-///
-/// ```
-/// use fairlock_lab::units::{Work, parse_work};
-/// assert_eq!(parse_work("10p"), Ok(Work::Pauses(10)));
-/// assert_eq!(parse_work("1.5us"), Ok(Work::Nanoseconds(1500.0)));
-/// assert!(parse_work("10x").is_err());
-/// ```
-pub fn parse_work(text: &str) -> Result<Work, String> {
-    let work = match number_and_unit(text) {
-        Some((number, "p")) if number.fract() == 0.0 && number <= f64::from(u32::MAX) => {
-            Some(Work::Pauses(number as u32))
-        }
-        Some((number, unit)) => nanoseconds(number, unit).map(Work::Nanoseconds),
-        None => None,
-    };
-    work.ok_or_else(|| {
-        format!("\"{text}\" is no amount of work; give pauses (10p) or a time (200ns, 5us, 1ms)")
-    })
+    let ns = (number * scale).round();
+    (ns <= LONGEST_NS).then_some(ns as u64)
 }
 
 /// Reads a time with its unit, in nanoseconds: `300us`, `4ms`.
 pub fn parse_time_ns(text: &str) -> Result<u64, String> {
-    number_and_unit(text)
-        .and_then(|(number, unit)| nanoseconds(number, unit))
-        .map(|ns| ns.round() as u64)
-        .ok_or_else(|| {
-            format!("\"{text}\" is no time; give a number and one of ns, us, ms, s (300us)")
-        })
+    number_and_unit(text).and_then(|(number, unit)| nanoseconds(number, unit)).ok_or_else(|| {
+        format!("\"{text}\" is no time; give a number and one of ns, us, ms, s (300us)")
+    })
 }
 
 /// Reads a size in bytes: `4096`, `4k`, `1m` (binary multiples).
@@ -105,9 +138,9 @@ pub fn parse_quantity(text: &str) -> Result<f64, String> {
     if let Ok(bytes) = parse_bytes(text) {
         return Ok(f64::from(bytes));
     }
-    match parse_work(text) {
-        Ok(Work::Pauses(pauses)) => Ok(f64::from(pauses)),
-        Ok(Work::Nanoseconds(ns)) => Ok(ns),
+    match text.parse() {
+        Ok(Length::Pauses(pauses)) => Ok(f64::from(pauses)),
+        Ok(Length::Nanoseconds(ns)) => Ok(ns as f64),
         Err(_) => Err(format!(
             "\"{text}\" is no quantity; give a number, a size (64k), a time (300us) or pauses (10p)"
         )),
@@ -213,15 +246,36 @@ mod tests {
         assert_eq!(parse_seconds("0.5"), Ok(0.5));
     }
 
+    fn length(text: &str) -> Result<Length, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn lengths_are_read_and_written_alike() {
+        for (text, expected) in [
+            ("7p", Length::Pauses(7)),
+            ("300ns", Length::Nanoseconds(300)),
+            ("1.5us", Length::Nanoseconds(1500)),
+            ("20 µs", Length::Nanoseconds(20_000)),
+            ("1ms", Length::Nanoseconds(1_000_000)),
+        ] {
+            assert_eq!(length(text), Ok(expected));
+            assert_eq!(length(&expected.to_string()), Ok(expected));
+        }
+    }
+
     #[test]
     fn a_bad_unit_is_named_together_with_the_valid_ones() {
         for (error, value, choice) in [
             (parse_bytes("64q").unwrap_err(), "64q", "64k"),
             (parse_bytes("0").unwrap_err(), "0", "4k"),
             (parse_time_ns("300").unwrap_err(), "300", "us"),
-            (parse_work("10x").unwrap_err(), "10x", "10p"),
-            (parse_work("").unwrap_err(), "", "10p"),
-            (parse_work("1.5p").unwrap_err(), "1.5p", "10p"),
+            (length("10x").unwrap_err(), "10x", "10p"),
+            (length("").unwrap_err(), "", "10p"),
+            (length("10").unwrap_err(), "10", "10p"),
+            (length("-3us").unwrap_err(), "-3us", "10p"),
+            (length("1.5p").unwrap_err(), "1.5p", "10p"),
+            (length("99999999999999999999ns").unwrap_err(), "99999999999999999999ns", "10p"),
             (parse_seconds("0").unwrap_err(), "0", "above 0"),
             (parse_seconds("nan").unwrap_err(), "nan", "above 0"),
             (parse_seconds("-1").unwrap_err(), "-1", "above 0"),
@@ -247,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn work_given_as_time_becomes_pauses() {
-        assert_eq!(Work::Nanoseconds(200.0).pauses(20.0), 10);
-        assert_eq!(Work::Pauses(7).pauses(20.0), 7);
+    fn lengths_given_as_time_become_pauses() {
+        assert_eq!(Length::Nanoseconds(200).pauses(20.0), 10);
+        assert_eq!(Length::Pauses(7).pauses(20.0), 7);
     }
 }

@@ -1,12 +1,15 @@
 //! The command from outside: what it refuses and how, its help, and a page from rows.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::{self, Stdio};
 
 use assert_cmd::Command;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
 use fairlock_lab::report::recording::{Header, Writer};
+use fairlock_lab::workloads::dio;
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("fairlock").expect("the command is built");
@@ -32,7 +35,11 @@ fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
     refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s4"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
-    refuses(&["bench", "dio", "--form", "cloud"], 2, &["cloud", "kernel, lock, sleep"]);
+    refuses(
+        &["bench", "dio", "--form", "cloud"],
+        2,
+        &["cloud", "kernel, kernel-apart, lock, sleep"],
+    );
     refuses(&["studdy"], 2, &["studdy", "study"]);
     refuses(&["bench", "dio", "--form", "kernel", "--lock", "std"], 2, &["\"std\"", "--form lock"]);
 }
@@ -59,6 +66,49 @@ fn bad_quantities_are_refused_with_the_valid_units() {
     refuses(&["bench", "dio", "--read-bytes", "64q"], 2, &["\"64q\"", "64k"]);
     refuses(&["bench", "dio", "--read-bytes", "1000"], 2, &["\"1000\"", "4 KiB"]);
     refuses(&["bench", "dio", "--read-hold", "300"], 2, &["\"300\"", "us"]);
+}
+
+#[test]
+fn a_lock_that_never_lets_anybody_in_is_named() {
+    let stuck = ["bench", "mix", "--lock", "stuck", "--threads", "2", "--seconds", "0.01"];
+    let output = fairlock(&stuck).args(["--patience", "0.2"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: lock `stuck` under mix (1 reader + 1 writer) hung"), "{said}");
+}
+
+#[test]
+fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
+    // On the build's disk: /tmp is often one without O_DIRECT.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = dir.path().to_str().unwrap();
+    if dio::probe_direct_io(dir.path()).is_err() {
+        eprintln!("skipped: {at} takes no direct I/O");
+        return;
+    }
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "dio", "--form", "kernel", "--readers", "1", "--dir", at])
+        .args(["--seconds", "0.05", "--repetitions", "1000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let scratch_files = || fs::read_dir(dir.path()).unwrap().count();
+    // The probe's file, the warm-up's, then one for each run. A repetition may need three runs, so
+    // at the sixth file one has ended.
+    let mut seen = BTreeSet::new();
+    while seen.len() < 6 {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        seen.extend(fs::read_dir(dir.path()).unwrap().flatten().map(|file| file.file_name()));
+        std::thread::yield_now();
+    }
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert_eq!(scratch_files(), 0);
+    assert!(said.contains("kernel") && said.contains("stopped early"), "{said}");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Workload};
 use fairlock_lab::row::Row;
+use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
-use fairlock_lab::workloads::mix::{Length, MixParams, Roles};
+use fairlock_lab::workloads::mix::{MixParams, Roles};
 
 const SECONDS: f64 = 0.05;
 
@@ -71,7 +72,9 @@ fn every_lock_runs_mix_with_dedicated_roles() {
         for (name, role) in &row.roles {
             // Even a starved thread waited for its one operation.
             assert!(role.wait.count >= 2, "{} {name}: {role:?}", row.lock);
-            assert!(role.latency.max >= role.wait.max, "{} {name}: {role:?}", row.lock);
+            // Whole operations are sampled, but none with a long wait is missed.
+            let seen = role.latency.max >= role.wait.max || role.wait.max < 50_000;
+            assert!(seen, "{} {name}: {role:?}", row.lock);
             assert!(role.hold.count > 0, "{} {name}: {role:?}", row.lock);
         }
         assert!(row.total_ops_per_s.median > 0.0);
@@ -149,6 +152,17 @@ fn the_kernel_form_measures_whole_operations() {
         assert_eq!(writer.latency, writer.wait);
         assert_eq!(writer.hold.count, 0);
         assert!(writer.longest_bypass.is_some());
+    }
+}
+
+#[test]
+fn readers_of_another_file_are_fed_there() {
+    let directory = disk();
+    let result = run_all(dio(DioForm::KernelApart, directory.path()));
+    assert_empty(directory.path());
+    for row in rows_unless_refused(result).into_iter().flatten() {
+        assert_eq!(row.workload, "dio-kernel-apart");
+        assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
     }
 }
 

@@ -1,11 +1,40 @@
 //! Adapters for locks that come with guards of their own.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use crossbeam_utils::sync::ShardedLock;
+use fairlock::platform::Platform;
+use fairlock::policy::Policy;
+use fairlock::{PolicyRwSem, events};
 use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
+
+/// Fairlock's own, with any policy.
+impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected, Pol, P> {
+    fn new(data: Protected) -> Self {
+        PolicyRwSem::from_raw(lock_api::RawRwLock::INIT, data)
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&PolicyRwSem::read(self))
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&PolicyRwSem::write(self))
+    }
+
+    fn events(&self) -> BTreeMap<String, u64> {
+        if size_of::<P::Counters>() == 0 {
+            return BTreeMap::new();
+        }
+        let counts = events::of_rwsem(self);
+        counts.iter().map(|(event, count)| (event.name().to_string(), count)).collect()
+    }
+}
 
 /// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an
 /// adapter of its own that overrides [`LabLock::events`].

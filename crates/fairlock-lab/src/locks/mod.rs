@@ -2,6 +2,10 @@
 //!
 //! Adding a lock is one line in [`registry`]'s table. A workload is compiled once per lock,
 //! so that no call in a measured section goes through a pointer.
+//!
+//! A lock that can count what its slow paths do is listed with a *counted twin*: the same lock
+//! built to count. Speed is measured on the lock itself, which carries no counters; the twin
+//! runs once more for its events alone.
 
 mod adapters;
 mod broken;
@@ -12,9 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
-pub use broken::Broken;
+pub use broken::{Broken, Stuck};
 pub use protected::Protected;
 pub use pthread::{PthreadPreferWriter, PthreadRwLock};
+
+use fairlock::PolicyRwSem;
+use fairlock::platform::Counting;
+use fairlock::policy::{
+    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
+};
 
 use crate::error::LabError;
 use crate::measure::Repetition;
@@ -45,11 +55,31 @@ pub enum Kind {
     Ours,
     /// One that people use today, for comparison.
     Peer,
-    /// Wrong on purpose: proves that the workloads' checks catch a broken lock. Not listed.
+    /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
     Broken,
 }
 
 type Runner<P> = fn(&Request<'_, RealWorld>, &P) -> Result<Repetition, LabError>;
+
+/// Each workload compiled for one lock type.
+#[derive(Clone, Copy)]
+pub(crate) struct Runners {
+    pub(crate) mix: Runner<mix::MixParams>,
+    pub(crate) dio: Runner<dio::DioParams>,
+    #[cfg(test)]
+    lock_type: &'static str,
+}
+
+impl Runners {
+    fn of<L: LabLock>() -> Runners {
+        Runners {
+            mix: mix::run::<RealWorld, L>,
+            dio: dio::run_under_lock::<RealWorld, L>,
+            #[cfg(test)]
+            lock_type: std::any::type_name::<L>(),
+        }
+    }
+}
 
 /// A registered lock: what it is, and each workload compiled for it.
 pub struct Descriptor {
@@ -59,33 +89,42 @@ pub struct Descriptor {
     pub about: &'static str,
     /// Where it comes from.
     pub kind: Kind,
-    pub(crate) mix: Runner<mix::MixParams>,
-    pub(crate) dio: Runner<dio::DioParams>,
-}
-
-impl Descriptor {
-    fn of<L: LabLock>(kind: Kind, name: &'static str, about: &'static str) -> Descriptor {
-        Descriptor {
-            name,
-            about,
-            kind,
-            mix: mix::run::<RealWorld, L>,
-            dio: dio::run_under_lock::<RealWorld, L>,
-        }
-    }
+    /// The lock itself: what is measured.
+    pub(crate) plain: Runners,
+    /// Its counted twin, if it has one.
+    pub(crate) counted: Option<Runners>,
 }
 
 macro_rules! registry {
-    ($($kind:ident $name:literal $lock:ty, $about:literal;)*) => {
-        vec![$(Descriptor::of::<$lock>(Kind::$kind, $name, $about)),*]
+    ($($kind:ident $name:literal $lock:ty $(, counted: $twin:ty)?, $about:literal;)*) => {
+        vec![$(Descriptor {
+            name: $name,
+            about: $about,
+            kind: Kind::$kind,
+            plain: Runners::of::<$lock>(),
+            counted: None$(.or(Some(Runners::of::<$twin>())))?,
+        }),*]
     };
 }
+
+/// One of Fairlock's locks around the workloads' data, as users get it.
+type Sem<Pol> = PolicyRwSem<Protected, Pol>;
+/// The same lock, built to count.
+type CountedSem<Pol> = PolicyRwSem<Protected, Pol, Counting>;
 
 /// Every registered lock, in listing order, the broken one included.
 pub fn registry() -> &'static [Descriptor] {
     static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         registry! {
+            Ours "timefair" Sem<TimeFair>, counted: CountedSem<TimeFair>, "RwSem, the default: phases of readers and writers share the lock's time";
+            Ours "phase-fair" Sem<PhaseFair>, counted: CountedSem<PhaseFair>, "RwSem whose phases nobody joins past a waiter";
+            Ours "linux-3.10" Sem<Linux3_10>, counted: CountedSem<Linux3_10>, "rwsem of Linux 3.10: writers steal, nobody spins";
+            Ours "linux-5.1" Sem<Linux5_1>, counted: CountedSem<Linux5_1>, "before S4's patch: a wake-up takes the readers up to the first writer";
+            Ours "linux-5.2" Sem<Linux5_2>, counted: CountedSem<Linux5_2>, "after S4's patch: a wake-up takes all readers, at most 256";
+            Ours "linux-5.3" Sem<Linux5_3>, counted: CountedSem<Linux5_3>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
+            Ours "linux-5.11" Sem<Linux5_11>, counted: CountedSem<Linux5_11>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
+            Ours "no-reader-steal" Sem<NoReaderSteal>, counted: CountedSem<NoReaderSteal>, "linux-5.11 without reader stealing, S0's after";
             Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
             Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
             Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
@@ -94,11 +133,12 @@ pub fn registry() -> &'static [Descriptor] {
             Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
             Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
             Broken "broken" Broken, "lets everybody in; every workload must notice";
+            Broken "stuck" Stuck, "lets nobody in; the command must notice";
         }
     })
 }
 
-/// The names that listings and error messages show: all but the broken lock.
+/// The names that listings and error messages show: all but the broken locks.
 pub fn names() -> Vec<&'static str> {
     registry().iter().filter(|lock| lock.kind != Kind::Broken).map(|lock| lock.name).collect()
 }
@@ -117,12 +157,32 @@ pub fn find(name: &str) -> Result<&'static Descriptor, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlock::policy::Policy;
+    use std::any::type_name;
     use std::collections::BTreeSet;
 
     #[test]
     fn names_are_unique() {
         let unique: BTreeSet<_> = registry().iter().map(|lock| lock.name).collect();
         assert_eq!(unique.len(), registry().len());
+    }
+
+    #[test]
+    fn our_locks_carry_their_policies_names_and_count() {
+        fn check<Pol: Policy>() {
+            let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(lock.kind, Kind::Ours);
+            assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
+            assert_eq!(lock.counted.unwrap().lock_type, type_name::<CountedSem<Pol>>());
+        }
+        check::<TimeFair>();
+        check::<PhaseFair>();
+        check::<Linux3_10>();
+        check::<Linux5_1>();
+        check::<Linux5_2>();
+        check::<Linux5_3>();
+        check::<Linux5_11>();
+        check::<NoReaderSteal>();
     }
 
     #[test]

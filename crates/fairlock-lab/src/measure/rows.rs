@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::statistics::{estimate, jain, median};
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
-use crate::row::{RoleStats, Row};
+use crate::row::{LockEvents, RoleStats, Row};
 use crate::world::{Run, Switches};
 
 /// One repetition of one cell.
@@ -16,7 +16,7 @@ pub struct Repetition {
     pub roles: BTreeMap<&'static str, RoleRepetition>,
     /// Of all workers together.
     pub switches: Switches,
-    /// Lock events.
+    /// Lock events; empty for locks that count none.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -88,8 +88,24 @@ pub struct RowLabel {
     pub seconds: f64,
 }
 
-/// Merges the repetitions of one cell. `None` without any.
-pub fn row(label: RowLabel, repetitions: &[Repetition]) -> Option<Row> {
+impl Repetition {
+    /// The events of a counted run.
+    fn lock_events(&self) -> LockEvents {
+        LockEvents {
+            seconds: self.elapsed_ns as f64 / 1e9,
+            operations: self.roles.values().map(|role| role.executed).sum(),
+            counts: self.events.clone(),
+        }
+    }
+}
+
+/// Merges the repetitions of one cell; of the `counted` run only the events. `None` without any
+/// repetition.
+pub fn row(
+    label: RowLabel,
+    repetitions: &[Repetition],
+    counted: Option<&Repetition>,
+) -> Option<Row> {
     let first = repetitions.first()?;
     let roles = first.roles.keys().map(|&role| {
         let parts: Vec<&RoleRepetition> =
@@ -109,22 +125,19 @@ pub fn row(label: RowLabel, repetitions: &[Repetition]) -> Option<Row> {
     let involuntary = per_repetition(repetitions, |repetition| {
         per_second(repetition.switches.involuntary, repetition)
     });
-    let mut events = BTreeMap::new();
-    for (event, count) in repetitions.iter().flat_map(|repetition| &repetition.events) {
-        *events.entry(event.clone()).or_insert(0) += count;
-    }
     Some(Row {
         workload: label.workload,
         lock: label.lock,
         machine: label.machine,
         params: label.params,
         repetitions: repetitions.len() as u32,
+        discarded: 0,
         seconds: label.seconds,
         total_ops_per_s: estimate(&totals),
         roles,
         voluntary_switches_per_s: median(&voluntary),
         involuntary_switches_per_s: median(&involuntary),
-        events,
+        events: counted.map(Repetition::lock_events),
     })
 }
 
@@ -197,7 +210,8 @@ mod tests {
             ];
             merge_threads(Run { elapsed_ns: 2_000_000_000, workers })
         };
-        let row = row(label(), &[repetition(), repetition()]).unwrap();
+        let row = row(label(), &[repetition(), repetition()], None).unwrap();
+        assert_eq!(row.events, None);
         assert_eq!(row.repetitions, 2);
         assert_eq!(row.total_ops_per_s.median, 200.0);
         assert_eq!(row.voluntary_switches_per_s, 4.5);
@@ -220,7 +234,19 @@ mod tests {
     }
 
     #[test]
+    fn a_counted_run_gives_its_events_and_nothing_else() {
+        let workers = vec![thread(WRITER, 100, 1)];
+        let measured = merge_threads(Run { elapsed_ns: 1_000_000_000, workers });
+        let mut counted = merge_threads(Run { elapsed_ns: 500_000_000, workers: Vec::new() });
+        counted.events.insert("slept".to_string(), 7);
+        let row = row(label(), &[measured], Some(&counted)).unwrap();
+        assert_eq!((row.repetitions, row.total_ops_per_s.median), (1, 100.0));
+        let events = row.events.unwrap();
+        assert_eq!((events.seconds, events.counts["slept"]), (0.5, 7));
+    }
+
+    #[test]
     fn no_repetition_gives_no_row() {
-        assert_eq!(row(label(), &[]), None);
+        assert_eq!(row(label(), &[], None), None);
     }
 }

@@ -167,8 +167,11 @@ fn source_table(html: &mut String, table: &study::Table, recording: &Recording) 
             let (numerator, denominator) = Study::here_selectors(column, row);
             let measured = claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params);
             let cell = measured.map_or("–".to_owned(), |figure| {
-                let words =
-                    |value| claim::format_figure(&numerator.metric, denominator.is_some(), value);
+                let kilo = table.in_thousands && denominator.is_none();
+                let words = |value| match kilo {
+                    true => format_kilo(value),
+                    false => claim::format_figure(&numerator.metric, denominator.is_some(), value),
+                };
                 format!(
                     "<span title=\"{} to {}\">{}</span>",
                     words(figure.low),
@@ -296,7 +299,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             if open { " open" } else { "" },
             escape(&title)
         );
-        for row in rows {
+        for row in &rows {
             for (index, (name, role)) in row.roles.iter().enumerate() {
                 let span = row.roles.len();
                 html.push_str("<tr>");
@@ -344,7 +347,11 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
                 let _ = writeln!(html, "<td>{bytes}</td></tr>");
             }
         }
-        html.push_str("</table></div></details>\n");
+        html.push_str("</table></div>\n");
+        if let Some(events) = terminal::events(&rows) {
+            let _ = writeln!(html, "<pre>{}</pre>", escape(&events));
+        }
+        html.push_str("</details>\n");
     }
 }
 

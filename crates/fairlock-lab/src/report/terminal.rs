@@ -8,7 +8,7 @@ use comfy_table::{
 use super::recording::{Header, Recording};
 use crate::claim::{Status, Verdict};
 use crate::grid::{self, Params};
-use crate::row::{Estimate, Latency, RoleStats, Row};
+use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
 use crate::study::Study;
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
@@ -140,10 +140,15 @@ fn group_table(rows: &[&Row]) -> Table {
 }
 
 /// A table for each group of rows, under a line that says what they share.
-pub fn tables(rows: &[Row]) -> String {
+///
+/// `with_events` puts the lock events of each group below it.
+pub fn tables(rows: &[Row], with_events: bool) -> String {
     let mut text = String::new();
     for (title, rows) in groups(rows) {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
+        if with_events && let Some(events) = events(&rows) {
+            text.push_str(&format!("\n{events}\n"));
+        }
     }
     if !text.is_empty() {
         text.push_str(
@@ -152,6 +157,40 @@ pub fn tables(rows: &[Row]) -> String {
         );
     }
     text
+}
+
+/// The lock events of a group's rows, a table with a row for each event that happened; `None`
+/// without any.
+pub fn events(rows: &[&Row]) -> Option<String> {
+    let counted: Vec<(&Row, &LockEvents)> =
+        rows.iter().filter_map(|row| Some((*row, row.events.as_ref()?))).collect();
+    let mut names: Vec<&String> =
+        counted.iter().flat_map(|(_, events)| events.counts.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let happened = |name: &&String| counted.iter().any(|(_, events)| events.counts[*name] > 0);
+    names.retain(happened);
+    if names.is_empty() {
+        return None;
+    }
+    let mut table = Table::new();
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(std::iter::once("events per 1000 operations").chain(heads));
+    for name in names {
+        let per_thousand = counted.iter().map(|(_, events)| {
+            let count = events.counts[name] as f64;
+            let text = format_number(count * 1e3 / events.operations.max(1) as f64);
+            Cell::new(text).set_alignment(CellAlignment::Right)
+        });
+        table.add_row(std::iter::once(Cell::new(name)).chain(per_thousand));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    Some(table.to_string())
 }
 
 /// The machine in one line.
@@ -251,9 +290,10 @@ mod tests {
             }
             rows.push(row);
         }
-        let text = tables(&rows);
+        let text = tables(&rows, true);
         assert!(text.contains("32 readers + 32 writers"), "{text}");
         assert!(text.contains("123µs/12.3ms/123ms"), "{text}");
+        assert!(text.contains("rwsem_sleep_writer"), "{text}");
         for line in text.lines() {
             assert!(line.trim_end().chars().count() <= 120, "{} in: {line}", line.chars().count());
         }

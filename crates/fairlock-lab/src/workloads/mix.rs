@@ -14,8 +14,6 @@
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +23,7 @@ use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::statistics::XorShift;
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
+use crate::units::Length;
 use crate::world::World;
 
 /// The name that rows carry.
@@ -56,75 +55,6 @@ impl Roles {
             Roles::Dedicated { readers, writers } => u64::from(readers) + u64::from(writers),
             Roles::Mixed { threads, .. } => u64::from(threads),
         }
-    }
-}
-
-/// How long to keep the CPU. Written `10` or `10p` (PAUSE iterations), `300ns`, `20us`, `1ms`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Length {
-    /// PAUSE iterations.
-    Pauses(u32),
-    /// Nanoseconds, rounded to whole PAUSE iterations.
-    Nanoseconds(u64),
-}
-
-impl Length {
-    /// As PAUSE iterations on a machine where one takes `pause_ns`.
-    pub fn pauses(self, pause_ns: f64) -> u32 {
-        match self {
-            Length::Pauses(pauses) => pauses,
-            Length::Nanoseconds(ns) => (ns as f64 / pause_ns).round() as u32,
-        }
-    }
-}
-
-impl fmt::Display for Length {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Length::Pauses(pauses) => write!(f, "{pauses}p"),
-            Length::Nanoseconds(ns) => write!(f, "{ns}ns"),
-        }
-    }
-}
-
-impl From<Length> for String {
-    fn from(length: Length) -> String {
-        length.to_string()
-    }
-}
-
-impl TryFrom<String> for Length {
-    type Error = LabError;
-
-    fn try_from(text: String) -> Result<Length, LabError> {
-        text.parse()
-    }
-}
-
-impl FromStr for Length {
-    type Err = LabError;
-
-    fn from_str(text: &str) -> Result<Length, LabError> {
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let nanoseconds = |unit: u64| {
-            let count: u64 = digits.parse().ok()?;
-            Some(Length::Nanoseconds(count.checked_mul(unit)?))
-        };
-        let length = match text[digits.len()..].trim() {
-            "" | "p" => digits.parse().ok().map(Length::Pauses),
-            "ns" => nanoseconds(1),
-            "us" | "µs" => nanoseconds(1_000),
-            "ms" => nanoseconds(1_000_000),
-            _ => None,
-        };
-        length.ok_or_else(|| LabError::Parameter {
-            name: "length",
-            value: format!("`{text}`"),
-            valid:
-                "PAUSE iterations such as `10` or `10p`, or a time such as `300ns`, `20us`, `1ms`"
-                    .to_string(),
-        })
     }
 }
 
@@ -407,26 +337,6 @@ fn jittered(pauses: u32, random: &mut XorShift) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lengths_are_read_and_written_alike() {
-        for (text, length) in [
-            ("10", Length::Pauses(10)),
-            ("7p", Length::Pauses(7)),
-            ("300ns", Length::Nanoseconds(300)),
-            ("20us", Length::Nanoseconds(20_000)),
-            ("20 µs", Length::Nanoseconds(20_000)),
-            ("1ms", Length::Nanoseconds(1_000_000)),
-        ] {
-            let parsed: Length = text.parse().unwrap();
-            assert_eq!(parsed, length);
-            assert_eq!(parsed.to_string().parse::<Length>().unwrap(), length);
-        }
-        for wrong in ["", "us", "-3us", "3 weeks", "99999999999999999999ns"] {
-            let error = wrong.parse::<Length>().unwrap_err().to_string();
-            assert!(error.contains(&format!("`{wrong}`")), "{error}");
-        }
-    }
 
     #[test]
     fn thinking_keeps_its_mean() {

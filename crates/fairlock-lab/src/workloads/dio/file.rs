@@ -40,6 +40,15 @@ pub fn remove_scratch_files() {
     }
 }
 
+/// Whether direct I/O works in `directory`: writes one block there and removes it again.
+///
+/// # Errors
+/// [`LabError::NoDirectIo`] if the filesystem refuses it, [`LabError::Io`] if files cannot be
+/// created there at all.
+pub fn probe_direct_io(directory: &Path) -> Result<(), LabError> {
+    Scratch::create(directory)?.write(AlignedBuffer::new(BLOCK_BYTES).bytes(), 0)
+}
+
 /// Bytes aligned to a block, as O_DIRECT wants them.
 pub(super) struct AlignedBuffer {
     storage: Vec<u8>,

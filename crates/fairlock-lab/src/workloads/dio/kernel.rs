@@ -1,4 +1,4 @@
-//! `dio-kernel`: the kernel's own inode lock.
+//! `dio-kernel` and `dio-kernel-apart`: the kernel's own inode lock, and the device without it.
 
 use std::mem;
 use std::path::Path;
@@ -19,6 +19,11 @@ struct CurrentLog {
 }
 
 impl CurrentLog {
+    fn create(directory: &Path, bytes: u64) -> Result<CurrentLog, LabError> {
+        let log = Arc::new(Log::growing(directory, bytes)?);
+        Ok(CurrentLog { generation: AtomicU64::new(0), log: Mutex::new(log) })
+    }
+
     fn get(&self) -> Arc<Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -31,7 +36,7 @@ impl CurrentLog {
     }
 }
 
-/// Runs `dio-kernel` once on a fresh file.
+/// Runs `dio-kernel` or `dio-kernel-apart` once on fresh files.
 ///
 /// # Errors
 /// When the file cannot be used, a reader finds a block that is not what was written, or
@@ -40,17 +45,18 @@ pub fn run<W: World>(request: &Request<'_, W>, params: &DioParams) -> Result<Rep
     let world = request.world;
     // Readers find a whole tail from their first read on.
     let start_bytes = u64::from(params.read_bytes);
-    let current = CurrentLog {
-        generation: AtomicU64::new(0),
-        log: Mutex::new(Arc::new(Log::growing(&params.directory, start_bytes)?)),
+    let current = CurrentLog::create(&params.directory, start_bytes)?;
+    let other = match params.form {
+        DioForm::KernelApart => Some(CurrentLog::create(&params.directory, start_bytes)?),
+        _ => None,
     };
     let reads_done = Acquisitions::new(params.readers as usize);
     let mut bodies: Vec<Body<'_>> = Vec::new();
     for index in 0..params.readers as usize {
-        let (current, reads_done) = (&current, &reads_done);
+        let (read_from, reads_done) = (other.as_ref().unwrap_or(&current), &reads_done);
         let mut buffer = AlignedBuffer::new(params.read_bytes as usize);
         bodies.push(Box::new(move || {
-            let recorder = read_tail(world, current, reads_done, index, &mut buffer)?;
+            let recorder = read_tail(world, read_from, reads_done, index, &mut buffer)?;
             Ok(ThreadRecord { reader: Some(recorder), ..ThreadRecord::default() })
         }));
     }
@@ -65,7 +71,7 @@ pub fn run<W: World>(request: &Request<'_, W>, params: &DioParams) -> Result<Rep
         };
         bodies.push(Box::new(move || append(world, current, reads_done, rotation)));
     }
-    run_threads(request, DioForm::Kernel.name(), bodies)
+    run_threads(request, params.form.name(), bodies)
 }
 
 fn read_tail<W: World>(

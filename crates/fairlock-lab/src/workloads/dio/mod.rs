@@ -1,13 +1,15 @@
 //! `dio`: one thread appends, others read the tail, and a lock is held for the whole I/O (the
 //! workload behind the Linux kernel's rwsem reader-starvation fix of 2026).
 //!
-//! Three forms of the same contest, all back to back without thinking:
+//! Four forms of the same contest, all back to back without thinking:
 //!
 //! * `dio-kernel`: appends and tail reads of a real file with O_DIRECT. The lock is the
 //!   kernel's own: an extending write takes the inode's rwsem exclusively, a read shared, both
 //!   for the whole I/O. The lab cannot see that lock being granted, so `wait` and `latency`
 //!   are the whole I/O, `hold` is empty, and a write's bypass counts the reads that ended
 //!   while it was under way.
+//! * `dio-kernel-apart`: the same appends and reads, but the readers read another file. What
+//!   the device's own queue costs, without the lock.
 //! * `dio-lock`: the same I/O under the lock under test, on a file of blocks already written
 //!   and synced. Overwriting those takes the kernel's lock shared, which leaves the fight to
 //!   ours.
@@ -29,7 +31,7 @@ use crate::locks::{LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
 use crate::world::World;
 
-pub use file::remove_scratch_files;
+pub use file::{probe_direct_io, remove_scratch_files};
 pub use kernel::run as run_kernel;
 
 /// Which lock is fought for, and with what.
@@ -38,6 +40,8 @@ pub use kernel::run as run_kernel;
 pub enum DioForm {
     /// The kernel's inode lock, by O_DIRECT I/O on a growing file.
     Kernel,
+    /// The same I/O with the readers on another file: no lock is shared, only the device.
+    KernelApart,
     /// The lock under test, held around O_DIRECT I/O.
     Lock,
     /// The lock under test, held while sleeping.
@@ -49,9 +53,15 @@ impl DioForm {
     pub fn name(self) -> &'static str {
         match self {
             DioForm::Kernel => "dio-kernel",
+            DioForm::KernelApart => "dio-kernel-apart",
             DioForm::Lock => "dio-lock",
             DioForm::Sleep => "dio-sleep",
         }
+    }
+
+    /// Whether the lock is the kernel's and not one of the registry.
+    pub fn is_kernels(self) -> bool {
+        matches!(self, DioForm::Kernel | DioForm::KernelApart)
     }
 }
 
@@ -62,7 +72,7 @@ pub struct DioParams {
     /// Which of the three forms.
     pub form: DioForm,
     /// Threads that write 4 KiB at a time; 0 is the read-only baseline. At most one for
-    /// `dio-kernel`.
+    /// `dio-kernel` and `dio-kernel-apart`.
     pub writers: u32,
     /// Threads that read the tail; 0 is the write-only baseline.
     pub readers: u32,
@@ -99,7 +109,7 @@ impl Default for DioParams {
 const LARGEST_READ: u32 = 64 << 20;
 const LONGEST_HOLD_NS: u64 = 1_000_000_000;
 /// Large enough that a tail reader seldom meets the wrap, small enough to write anew for each run.
-const PREWRITTEN_BYTES: u64 = 32 << 20;
+const PREWRITTEN_BYTES: u64 = 8 << 20;
 
 impl DioParams {
     /// Whether the parameters make sense.
@@ -110,7 +120,7 @@ impl DioParams {
         check_thread_count("readers + writers", u64::from(self.readers) + u64::from(self.writers))?;
         let wrong =
             |name, value: String, valid: String| Err(LabError::Parameter { name, value, valid });
-        if self.form == DioForm::Kernel && self.writers > 1 {
+        if self.form.is_kernels() && self.writers > 1 {
             let valid = "0 or 1: a log has one appender".to_string();
             return wrong("writers", self.writers.to_string(), valid);
         }
@@ -129,7 +139,7 @@ impl DioParams {
             let valid = format!("a multiple of {BLOCK_BYTES} up to {LARGEST_READ}");
             return wrong("read_bytes", self.read_bytes.to_string(), valid);
         }
-        if self.form == DioForm::Kernel && self.rotate_bytes < 2 * u64::from(self.read_bytes) {
+        if self.form.is_kernels() && self.rotate_bytes < 2 * u64::from(self.read_bytes) {
             let valid = format!("at least twice read_bytes: {}", 2 * u64::from(self.read_bytes));
             return wrong("rotate_bytes", self.rotate_bytes.to_string(), valid);
         }
@@ -147,7 +157,7 @@ impl DioParams {
                 params.insert("write_hold_ns".to_string(), self.write_hold_ns as f64);
                 params.insert("read_hold_ns".to_string(), self.read_hold_ns as f64);
             }
-            DioForm::Kernel | DioForm::Lock => {
+            DioForm::Kernel | DioForm::KernelApart | DioForm::Lock => {
                 params.insert("write_bytes".to_string(), BLOCK_BYTES as f64);
                 params.insert("read_bytes".to_string(), f64::from(self.read_bytes));
             }
@@ -162,7 +172,7 @@ impl DioParams {
 /// When the lock breaks the invariant, the file cannot be used, or threads cannot be started.
 ///
 /// # Panics
-/// For `dio-kernel`, which has no lock under test: see [`run_kernel`].
+/// For the kernel's forms, which have no lock under test: see [`run_kernel`].
 pub fn run_under_lock<W: World, L: LabLock>(
     request: &Request<'_, W>,
     params: &DioParams,
@@ -196,7 +206,9 @@ pub fn run_under_lock<W: World, L: LabLock>(
                 &|buffer| log.append(buffer),
             )
         }
-        DioForm::Kernel => unreachable!("plans send dio-kernel to `run_kernel`"),
+        DioForm::Kernel | DioForm::KernelApart => {
+            unreachable!("plans send the kernel's forms to `run_kernel`")
+        }
     }
 }
 
