@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::Platform;
 use fairlock::policy::Policy;
-use fairlock::{PolicyRwSem, events};
-use lock_api::{RawMutex, RawRwLock};
+use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
+use lock_api::RawRwLock;
 
 use super::{LabLock, Protected};
 
@@ -28,12 +28,37 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected, Pol, P> {
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        if size_of::<P::Counters>() == 0 {
-            return BTreeMap::new();
-        }
-        let counts = events::of_rwsem(self);
-        counts.iter().map(|(event, count)| (event.name().to_string(), count)).collect()
+        counted::<P>(|| events::of_rwsem(self))
     }
+}
+
+/// Fairlock's own mutex; readers take it exclusively.
+impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected> {
+    fn new(data: Protected) -> Self {
+        lock_api::Mutex::new(data)
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.lock())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.lock())
+    }
+
+    fn events(&self) -> BTreeMap<String, u64> {
+        counted::<P>(|| events::of_mutex(self))
+    }
+}
+
+/// What a lock on a counting platform has counted.
+fn counted<P: Platform>(counts: impl FnOnce() -> events::Snapshot) -> BTreeMap<String, u64> {
+    if size_of::<P::Counters>() == 0 {
+        return BTreeMap::new();
+    }
+    counts().iter().map(|(event, count)| (event.name().to_string(), count)).collect()
 }
 
 /// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an
@@ -53,25 +78,6 @@ impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
     #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
         section(&self.0.write())
-    }
-}
-
-/// Any `lock_api` 0.5 mutex, by its raw type; readers take it exclusively.
-pub struct ApiMutex<R: RawMutex>(lock_api::Mutex<R, Protected>);
-
-impl<R: RawMutex + Send + Sync + 'static> LabLock for ApiMutex<R> {
-    fn new(data: Protected) -> Self {
-        ApiMutex(lock_api::Mutex::new(data))
-    }
-
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&self.0.lock())
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&self.0.lock())
     }
 }
 

@@ -15,16 +15,16 @@ mod pthread;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
+pub use adapters::{ApiRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use protected::Protected;
 pub use pthread::{PthreadPreferWriter, PthreadRwLock};
 
-use fairlock::PolicyRwSem;
 use fairlock::platform::Counting;
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
+use fairlock::{Mutex, PolicyRwSem};
 
 use crate::error::LabError;
 use crate::measure::Repetition;
@@ -112,6 +112,8 @@ type Sem<Pol> = PolicyRwSem<Protected, Pol>;
 /// The same lock, built to count.
 type CountedSem<Pol> = PolicyRwSem<Protected, Pol, Counting>;
 
+type CountedMutex<T> = lock_api::Mutex<fairlock::mutex::RawMutex<Counting>, T>;
+
 /// Every registered lock, in listing order, the broken one included.
 pub fn registry() -> &'static [Descriptor] {
     static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
@@ -125,6 +127,7 @@ pub fn registry() -> &'static [Descriptor] {
             Ours "linux-5.3" Sem<Linux5_3>, counted: CountedSem<Linux5_3>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
             Ours "linux-5.11" Sem<Linux5_11>, counted: CountedSem<Linux5_11>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
             Ours "no-reader-steal" Sem<NoReaderSteal>, counted: CountedSem<NoReaderSteal>, "linux-5.11 without reader stealing, S0's after";
+            Ours "mutex" Mutex<Protected>, counted: CountedMutex<Protected>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
             Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
             Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
             Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
