@@ -142,7 +142,11 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLock for RawRwSem<Pol, P> {
 
     #[inline]
     fn lock_shared(&self) -> GuardNoSend {
-        self.lock_read(None).expect("without a deadline a wait ends with the lock")
+        if cfg!(debug_assertions) {
+            P::check_recursion(self.id());
+        }
+        self.read_without_deadline();
+        self.new_shared()
     }
     #[inline]
     fn try_lock_shared(&self) -> Option<GuardNoSend> {
@@ -156,7 +160,8 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLock for RawRwSem<Pol, P> {
     }
     #[inline]
     fn lock_exclusive(&self) -> GuardNoSend {
-        self.lock_write(None).expect("without a deadline a wait ends with the lock")
+        self.write_without_deadline();
+        guard()
     }
     #[inline]
     fn try_lock_exclusive(&self) -> Option<GuardNoSend> {

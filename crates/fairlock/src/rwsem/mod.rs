@@ -92,6 +92,14 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
     }
 
+    /// A slow path that has nothing to report lets the fast path do without a stack frame.
+    #[inline]
+    fn read_without_deadline(&self) {
+        if !self.try_read_once() {
+            self.acquire_slow_without_deadline(Kind::Read);
+        }
+    }
+
     #[inline]
     fn try_read_once(&self) -> bool {
         let word = self.word.load(Relaxed);
@@ -120,6 +128,15 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return true;
         }
         self.acquire_slow(Kind::Write, deadline)
+    }
+
+    #[inline]
+    fn write_without_deadline(&self) {
+        if self.try_write_once() {
+            self.owner_cpu.store(P::cpu(), Relaxed);
+        } else {
+            self.acquire_slow_without_deadline(Kind::Write);
+        }
     }
 
     #[inline]
@@ -183,6 +200,12 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             self.note_owner(kind);
         }
         acquired
+    }
+
+    #[cold]
+    fn acquire_slow_without_deadline(&self, kind: Kind) {
+        let acquired = self.acquire_slow(kind, None);
+        assert!(acquired, "without a deadline a wait ends with the lock");
     }
 
     /// After a release that left `word` behind, with some flag set.
