@@ -1,6 +1,6 @@
-//! The rwsem under Loom: no race on what it protects, no lost wake-up, in every interleaving of
-//! two or three threads with a bound on preemptions; and the checker itself is
-//! checked, by platforms with a flaw each.
+//! The rwsem under Loom: no race on what it protects and no lost wake-up in the interleavings of
+//! two or three threads, with a bound on preemptions and on how many are tried; and the checker
+//! itself is checked, by platforms with a flaw each.
 
 mod loom_platform;
 
@@ -122,20 +122,20 @@ fn upgrade_and_back<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
 
 fn upgrade_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
     let guard = lock.upgradable_read();
-    match RwLockUpgradableReadGuard::try_upgrade_for(guard, Duration::from_micros(2)) {
+    match RwLockUpgradableReadGuard::try_upgrade_for(guard, Duration::from_micros(100)) {
         Ok(guard) => guard.add(),
         Err(guard) => _ = guard.get(),
     }
 }
 
 fn read_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
-    if let Some(guard) = lock.try_read_for(Duration::from_micros(2)) {
+    if let Some(guard) = lock.try_read_for(Duration::from_micros(100)) {
         guard.get();
     }
 }
 
 fn write_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
-    if let Some(guard) = lock.try_write_for(Duration::from_micros(2)) {
+    if let Some(guard) = lock.try_write_for(Duration::from_micros(100)) {
         guard.add();
     }
 }
@@ -232,9 +232,16 @@ fn a_time_out_meets_an_upgrade<Pol: Policy>() {
             let lock = Arc::clone(&lock);
             loom::thread::spawn(move || step(&lock))
         });
-        loom::thread::yield_now();
+        // To after the writer has queued, and the reader behind it: then one preemption is enough.
+        for _ in 0..3 {
+            loom::thread::yield_now();
+        }
         match RwLockUpgradableReadGuard::try_upgrade(upgradable) {
-            Ok(guard) => guard.add(),
+            Ok(guard) => {
+                guard.add();
+                loom::thread::yield_now();
+                guard.add();
+            }
             Err(guard) => _ = guard.get(),
         }
         for thread in threads {
