@@ -16,9 +16,21 @@ use fairlock::rwsem::RawRwSem;
 use fairlock::{PolicyRwSem, RwSem};
 
 thread_local! {
-    /// While this holds true, the thread does not come back from a sleep.
-    static KEPT_ASLEEP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+    /// The actor that this thread is.
+    static SLEEP: RefCell<Option<Arc<Sleep>>> = const { RefCell::new(None) };
 }
+
+/// What a thread and its stage manager tell each other.
+#[derive(Default)]
+struct Sleep {
+    /// The thread has queued: it sleeps, or is about to.
+    reached: AtomicBool,
+    /// While this holds, the thread does not come back from a sleep.
+    kept: AtomicBool,
+}
+
+/// What a waiter in the lock's queue parks on, unlike one that waits for the queue's own lock.
+const WAITING: u32 = 0;
 
 /// How far each test's clock is ahead, ns.
 static AHEAD: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -35,9 +47,12 @@ impl<const CLOCK: usize> Platform for Staged<CLOCK> {
 
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
         let deadline = deadline.map(|deadline| deadline - AHEAD[CLOCK].load(SeqCst));
+        let sleep = SLEEP.with_borrow(Clone::clone);
+        if let Some(sleep) = sleep.as_ref().filter(|_| expected == WAITING) {
+            sleep.reached.store(true, SeqCst);
+        }
         Counting::park(word, expected, deadline);
-        let kept = KEPT_ASLEEP.with_borrow(Clone::clone);
-        while kept.as_ref().is_some_and(|kept| kept.load(SeqCst)) {
+        while sleep.as_ref().is_some_and(|sleep| sleep.kept.load(SeqCst)) {
             thread::yield_now();
         }
     }
@@ -77,7 +92,7 @@ struct Stage<Pol: Policy, const CLOCK: usize = 0> {
 }
 
 struct Actor {
-    kept_asleep: Arc<AtomicBool>,
+    sleep: Arc<Sleep>,
     /// Dropped when the actor shall leave the lock.
     leave: Option<mpsc::Sender<()>>,
     thread: JoinHandle<()>,
@@ -99,42 +114,46 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
     }
 
     /// Starts a thread that asks for the lock, notes when it has it, and holds it until told.
-    fn ask(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) {
+    fn ask(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) -> Arc<Sleep> {
         let (leave, told) = mpsc::channel::<()>();
-        let kept_asleep = Arc::new(AtomicBool::new(false));
-        let (lock, entered, kept) = (self.lock.clone(), self.entered.clone(), kept_asleep.clone());
+        let sleep = Arc::new(Sleep::default());
+        let (lock, entered, mine) = (self.lock.clone(), self.entered.clone(), sleep.clone());
         let thread = thread::spawn(move || {
-            KEPT_ASLEEP.set(Some(kept));
+            SLEEP.set(Some(mine));
             hold(&lock, &mut || {
                 entered.lock().unwrap().push(name);
                 let _ = told.recv();
             });
         });
-        self.actors.borrow_mut().push(Actor { kept_asleep, leave: Some(leave), thread });
+        let actor = Actor { sleep: sleep.clone(), leave: Some(leave), thread };
+        self.actors.borrow_mut().push(actor);
+        sleep
     }
 
-    /// Queues a reader; returns when it sleeps.
+    /// As [`ask`](Self::ask), and returns when the thread is in the queue.
+    fn queue(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) {
+        let sleep = self.ask(name, hold);
+        while !sleep.reached.load(SeqCst) {
+            thread::yield_now();
+        }
+    }
+
     fn queue_reader(&self, name: &'static str) {
-        let asleep = self.count(Event::SleepReader);
-        self.ask(name, |lock, inside| {
+        self.queue(name, |lock, inside| {
             let _guard = lock.read();
             inside();
         });
-        self.until(Event::SleepReader, asleep + 1);
     }
 
-    /// Queues a writer; returns when it sleeps.
     fn queue_writer(&self, name: &'static str) {
-        let asleep = self.count(Event::SleepWriter);
-        self.ask(name, |lock, inside| {
+        self.queue(name, |lock, inside| {
             let _guard = lock.write();
             inside();
         });
-        self.until(Event::SleepWriter, asleep + 1);
     }
 
     fn keep_last_asleep(&self, asleep: bool) {
-        self.actors.borrow().last().expect("somebody was queued").kept_asleep.store(asleep, SeqCst);
+        self.actors.borrow().last().expect("somebody was queued").sleep.kept.store(asleep, SeqCst);
     }
 
     /// Everybody leaves as soon as they have been in; says in which order they got in.
@@ -142,7 +161,7 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
         let mut actors = self.actors.into_inner();
         for actor in &mut actors {
             actor.leave = None;
-            actor.kept_asleep.store(false, SeqCst);
+            actor.sleep.kept.store(false, SeqCst);
         }
         for actor in actors {
             actor.thread.join().unwrap();
