@@ -56,7 +56,7 @@ events! {
     OptNospin = "rwsem_opt_nospin": "Did not spin: the owner is not running, or spinning was ruled out.",
     Rlock = "rwsem_rlock": "A reader got the lock after queueing.",
     RlockSteal = "rwsem_rlock_steal": "A reader took the lock past the queued waiters.",
-    RlockFast = "rwsem_rlock_fast": "A reader got the lock in the slow path without queueing.",
+    RlockFast = "rwsem_rlock_fast": "A reader or writer got the lock in the slow path at once, without spinning or queueing.",
     RlockFail = "rwsem_rlock_fail": "A queued reader gave up at its deadline.",
     RlockHandoff = "rwsem_rlock_handoff": "A reader that waited too long had the lock reserved for it.",
     Wlock = "rwsem_wlock": "A writer got the lock after queueing.",

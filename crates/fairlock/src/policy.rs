@@ -158,8 +158,9 @@ policies! {
     /// * A waiting reader is passed by at most one phase of writers, whose admissions end with
     ///   its budget, and then enters together with every waiting reader.
     /// * The writer that has waited longest is passed by at most one phase of readers.
-    /// * Writers get the lock in the order in which they queued; while it runs, a writer's turn
-    ///   among writers lasts at most two budgets.
+    /// * Writers come up for the lock in the order in which they queued. One that is woken to
+    ///   compete beside the running writer may see the next one overtake it once.
+    /// * Newcomers of either side may use a lock that a phase has left idle, within its budget.
     /// * When nobody looks at the clock a budget ends at most one wake-up and one timer slack
     ///   late (Linux: 50 µs by default), and a holder that stays in longer than it was expected
     ///   to extends the phase by that much: no lock can throw a holder out.
@@ -231,7 +232,7 @@ policies! {
     /// The rwsem of Linux 5.3 to 5.10: readers spin too, writers spin on readers.
     ///
     /// # Guarantees
-    /// As [`Linux5_2`].
+    /// As [`Linux5_2`]; a reader that spins takes the lock past waiters when it becomes free.
     Linux5_3 "linux-5.3" = Discipline::Compete(Competition {
         reader_steals: false,
         reader_spins: true,

@@ -14,32 +14,12 @@ use fairlock::policy::{
     Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
 };
 use fairlock::{PolicyRwSem, RwSemReadGuard, RwSemWriteGuard};
-use loom_platform::{Deaf, Gullible, Loom, Weakened, explore};
+use loom_platform::{Deaf, Gullible, Loom, Watched, Weakened, explore};
 
 /// Switches away from a thread that could go on, at most this many in one execution of two
 /// threads; switches at parks and yields are free. Models of three threads get one or two, each
 /// more of which multiplies the executions by ten.
 const PREEMPTIONS_OF_TWO: usize = 3;
-
-/// A number that Loom watches.
-struct Watched(loom::cell::UnsafeCell<u32>);
-
-impl Watched {
-    fn new() -> Self {
-        Watched(loom::cell::UnsafeCell::new(0))
-    }
-    fn get(&self) -> u32 {
-        // SAFETY: Loom reports the race if somebody writes.
-        self.0.with(|value| unsafe { *value })
-    }
-    fn add(&self) {
-        // SAFETY: Loom reports the race if somebody else is here.
-        self.0.with_mut(|value| unsafe { *value += 1 });
-    }
-}
-
-// SAFETY: Loom checks every access.
-unsafe impl Sync for Watched {}
 
 type Lock<Pol, P> = PolicyRwSem<Watched, Pol, P>;
 type Step<Pol, P> = fn(&Lock<Pol, P>);

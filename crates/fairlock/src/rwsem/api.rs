@@ -19,7 +19,7 @@ use crate::policy::{Policy, TimeFair};
 /// *time*: see [`TimeFair`] for the bounds. Not recursive: see [`crate::rwsem`].
 ///
 /// # Panics
-/// When more than 2³¹ − 2 shared guards exist at once; in debug builds also when a thread asks
+/// When more than 2³¹ − 1 shared guards exist at once; in debug builds also when a thread asks
 /// for a second shared hold in a blocking way.
 ///
 /// # Examples

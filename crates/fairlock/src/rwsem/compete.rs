@@ -59,7 +59,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             // queues or gives up.
             self.word.fetch_sub(WRITER, Relaxed);
         }
-        if self.enter_unqueued(knobs, kind) {
+        if self.enter_unqueued(knobs, kind, deadline) {
             return true;
         }
         let node = Node::new(kind, P::now());
@@ -94,7 +94,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     /// Everything that Linux tries before it queues.
-    fn enter_unqueued(&self, knobs: Competition, kind: Kind) -> bool {
+    fn enter_unqueued(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
         let mut word = self.word.load(Relaxed);
         if kind != Kind::Write {
             while let Some(entered) = admit(knobs, word, kind) {
@@ -119,7 +119,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             self.events.count(Event::OptNospin);
             return false;
         }
-        let entered = self.spinners.at_front(|| self.spin_on_owner(knobs, kind));
+        let entered = match deadline {
+            None => self.spinners.at_front(|| self.spin_on_owner(knobs, kind)),
+            // Standing in the queue of spinners has no deadline.
+            Some(_) => self.spinners.alone(|| self.spin_on_owner(knobs, kind)).unwrap_or(false),
+        };
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
     }

@@ -410,6 +410,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         self.events.count(Event::Upgrade);
         let node = queue::Node::new(Kind::Upgrade, P::now());
         let queue = self.queue.lock();
+        if let Discipline::Phases(knobs) = Pol::DISCIPLINE
+            && queue.is_empty()
+        {
+            self.begin_first_phase(knobs, P::now());
+        }
         queue.push_front(&node);
         let word = self.word.fetch_or(WAITERS | UPGRADING, Relaxed);
         debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);

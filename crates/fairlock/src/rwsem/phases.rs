@@ -226,6 +226,12 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         filled(holds[0]).min(filled(holds[1]))
     }
 
+    /// Limits the time of those that hold the lock when the first waiter comes.
+    pub(super) fn begin_first_phase(&self, knobs: Phases, now: u64) {
+        self.clock.begin(ticks(now), self.budget(knobs, 1), 0);
+        self.clock.admitted.store(0, Relaxed);
+    }
+
     /// Begins a phase that follows another. If that one has taken more or less time than its
     /// budget, this one gets about as much more or less.
     fn begin_phase(&self, knobs: Phases, now: u32, wakeups: u32) {
@@ -351,7 +357,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 word = self.word.load(Relaxed);
             }
             let entered = if turn_over { None } else { self.admit_in_phase(knobs, word, kind) };
-            let next = entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, now, node));
+            let next = entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, node));
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
                     drop(queue);
@@ -418,15 +424,14 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     /// The word with one more waiter of `side`; marks the node if it becomes the guard.
-    fn with_waiter(&self, knobs: Phases, word: u64, side: Side, now: u32, node: &Node<P>) -> u64 {
+    fn with_waiter(&self, knobs: Phases, word: u64, side: Side, node: &Node<P>) -> u64 {
         let mut next = word | WAITERS;
         if !has_waiters(word) {
             // The holders' time is limited from now on.
             if has_writer(word) {
                 next |= WRITE_PHASE;
             }
-            self.clock.begin(now, self.budget(knobs, 1), 0);
-            self.clock.admitted.store(0, Relaxed);
+            self.begin_first_phase(knobs, node.since);
         }
         if knobs.longest_budget == 0 {
             next |= CLOSED;

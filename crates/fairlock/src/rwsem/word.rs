@@ -18,7 +18,7 @@ pub(super) const WRITER: u64 = 1 << 32;
 pub(super) const WAITERS: u64 = 1 << 56;
 /// Nobody enters but the waiter that the lock is reserved for.
 pub(super) const CLOSED: u64 = 1 << 57;
-/// Phases: newcomers of the running side enter without looking at the clock. Implies `GUARDED`.
+/// Phases: newcomers of the running side enter and look at the clock only now and then.
 pub(super) const OPEN: u64 = 1 << 58;
 /// Phases: the running phase is the writers'. Meaningful only with `WAITERS`.
 pub(super) const WRITE_PHASE: u64 = 1 << 59;
@@ -87,7 +87,7 @@ pub(super) fn phase(word: u64) -> Side {
 pub(super) fn plus_reader(word: u64) -> u64 {
     assert!(
         readers(word) < READER_LIMIT - 1,
-        "more than 2147483646 readers hold this lock at once: are guards being leaked?"
+        "more than 2147483647 readers hold this lock at once: are guards being leaked?"
     );
     word + READER
 }

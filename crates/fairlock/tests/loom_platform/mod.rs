@@ -13,6 +13,9 @@
 //! their creation to happen before every use. So [`explore`] creates a stock of them on the
 //! first thread of each execution, and a constant takes its object from there at its first use.
 
+// Each test file uses the platforms it needs.
+#![allow(dead_code)]
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -31,15 +34,19 @@ pub trait Flaw: Send + Sync + 'static {
     const DEAF: bool = false;
     /// `compare_exchange` on 64 bits succeeds whatever it finds.
     const GULLIBLE: bool = false;
+    /// The same on 32 bits.
+    const GULLIBLE_HALVES: bool = false;
+    /// No flaw: all threads share a CPU, and know it, so nobody spins on an owner.
+    const ONE_CPU: bool = false;
 }
 
 macro_rules! flaws {
-    ($($(#[$doc:meta])* $platform:ident = $name:ident { $($flaw:ident)? };)*) => {$(
+    ($($(#[$doc:meta])* $platform:ident = $name:ident { $($flaw:ident)* };)*) => {$(
         $(#[$doc])*
         pub type $platform = Model<$name>;
         pub struct $name;
         impl Flaw for $name {
-            $(const $flaw: bool = true;)?
+            $(const $flaw: bool = true;)*
         }
     )*};
 }
@@ -51,8 +58,14 @@ flaws! {
     Weakened = Weak { WEAK };
     /// Loses every wake-up.
     Deaf = Mute { DEAF };
-    /// Lets everybody in.
+    /// Lets everybody into a lock whose word has 64 bits.
     Gullible = Trusting { GULLIBLE };
+    /// Lets everybody into a lock whose word has 32 bits.
+    GullibleHalves = TrustingHalves { GULLIBLE_HALVES };
+    /// Faithful, with one CPU.
+    OneCpu = Crowded { ONE_CPU };
+    /// Loses every wake-up, with one CPU.
+    DeafOneCpu = CrowdedMute { DEAF ONE_CPU };
 }
 
 /// A platform over Loom with a flaw.
@@ -114,6 +127,26 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
     eprintln!("{name}: {all} {executions} executions");
     executions
 }
+
+/// A number that Loom watches.
+pub struct Watched(loom::cell::UnsafeCell<u32>);
+
+impl Watched {
+    pub fn new() -> Self {
+        Watched(loom::cell::UnsafeCell::new(0))
+    }
+    pub fn get(&self) -> u32 {
+        // SAFETY: Loom reports the race if somebody writes.
+        self.0.with(|value| unsafe { *value })
+    }
+    pub fn add(&self) {
+        // SAFETY: Loom reports the race if somebody else is here.
+        self.0.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+// SAFETY: Loom checks every access.
+unsafe impl Sync for Watched {}
 
 /// After a panic the guards of the failed execution still release. That is no longer of
 /// interest, and calling Loom would panic again: atomics then answer what ends the release
@@ -262,7 +295,7 @@ macro_rules! atomic_int {
     };
 }
 
-atomic_int!(AtomicU32, loom::sync::atomic::AtomicU32, u32, halves, false);
+atomic_int!(AtomicU32, loom::sync::atomic::AtomicU32, u32, halves, F::GULLIBLE_HALVES);
 atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE);
 
 pub struct AtomicPtr<F, T> {
@@ -388,6 +421,6 @@ impl<F: Flaw> Platform for Model<F> {
     fn note_wake_latency(_ns: u32) {}
 
     fn cpu() -> u32 {
-        0
+        F::ONE_CPU.into()
     }
 }
