@@ -58,6 +58,8 @@ const OPEN_FRACTION: u32 = 16;
 /// until they must have woken; so does a writer within a phase of writers. With the other side
 /// awake too, two CPUs can share a lock operation by operation, which phases of one side never do.
 const SPIN_FOR_A_WAKE_UP: u32 = 3;
+/// Up to this many readers with long holds are woken by one thread.
+const FEW: u32 = 8;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it.
 const LONGEST_ABSENCE: u32 = 1_000;
 /// How often a writer naps, to leave its CPU to the holder that was running there, before it
@@ -122,10 +124,10 @@ impl<P: Platform> PhaseClock<P> {
     }
 
     /// Starts a phase: its budget begins now.
-    fn begin(&self, now: u32, budget: u32, correction: i32) {
+    fn begin(&self, now: u32, budget: u32) {
         let habits = self.habits.load(Relaxed);
         self.habits.store(habits & 0xffff | budget.min(0xffff) << 16, Relaxed);
-        self.ends.store(now.wrapping_add(budget).wrapping_add_signed(correction), Relaxed);
+        self.ends.store(now.wrapping_add(budget), Relaxed);
     }
 
     /// Notes that the last holder, of `side`, has left. If it is not known when the youngest was
@@ -182,7 +184,8 @@ fn step(estimate: u32, sample: u32) -> u32 {
 enum Queueing {
     Queued,
     Entered,
-    /// Ended the phase of its own side and handed the lock to the only ones that waited.
+    /// Ended the phase of its own side and handed the lock to the only ones that waited, or woke
+    /// one to share it with.
     HandedOver,
 }
 
@@ -228,18 +231,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     /// Limits the time of those that hold the lock when the first waiter comes.
     pub(super) fn begin_first_phase(&self, knobs: Phases, now: u64) {
-        self.clock.begin(ticks(now), self.budget(knobs, 1), 0);
+        self.clock.begin(ticks(now), self.budget(knobs, 1));
         self.clock.admitted.store(0, Relaxed);
-    }
-
-    /// Begins a phase that follows another. If that one has taken more or less time than its
-    /// budget, this one gets about as much more or less.
-    fn begin_phase(&self, knobs: Phases, now: u32, wakeups: u32) {
-        let budget = self.budget(knobs, wakeups);
-        let over = self.clock.remaining(now).saturating_neg();
-        // A quarter of it, as towards its end a phase of readers is used by ever fewer of them.
-        let correction = (over / 4).clamp(-(budget as i32 / 4), budget as i32);
-        self.clock.begin(now, budget, correction);
     }
 
     /// Sooner than a wake-up takes.
@@ -342,7 +335,16 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             {
                 if self.passes_turn_on(&queue, side, front) {
                     granted = self.begin_turn(knobs, &queue, now);
-                    turn_over = true;
+                    // The lock was last taken on another CPU: a second writer is awake there.
+                    turn_over = self.owner_cpu.load(Relaxed) != P::cpu();
+                    if !turn_over {
+                        if queue.is_empty() {
+                            self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
+                        }
+                        drop(queue);
+                        granted.grant();
+                        return Queueing::HandedOver;
+                    }
                 } else if let Err(found) = self.close(word, OPEN) {
                     word = found;
                     continue;
@@ -393,10 +395,10 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 .is_some_and(|oldest| oldest.kind == Kind::Write && oldest.retried.get() == 0)
     }
 
-    /// Among writers alone: instead of closing the phase, wakes the one that has waited longest in
-    /// place of this one, which queues. Any second writer goes on meanwhile, so the lock is not
-    /// idle for the time of a wake-up. If the woken one gets nothing, it will be granted the lock
-    /// next time.
+    /// Among writers alone: instead of closing the phase, wakes the one that has waited longest. If
+    /// two were awake, this one queues in its place, else the two go on together; either way the
+    /// lock is not idle for the time of a wake-up. If the woken one gets nothing, it will be
+    /// granted the lock next time.
     fn begin_turn(&self, knobs: Phases, queue: &LockedQueue<'_, P>, now: u32) -> Granted<P> {
         let mut granted = Granted::none();
         if let Some(oldest) = queue.oldest_writer() {
@@ -408,7 +410,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             granted.retry(queue, unsafe { &*oldest });
             self.events.count(Event::PhaseTurn);
         }
-        self.clock.begin(now, self.budget(knobs, 1), 0);
+        self.clock.begin(now, self.budget(knobs, 1));
         granted
     }
 
@@ -467,12 +469,12 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 return self.is_left_idle(side) && self.enter_idle_phase(kind);
             }
             if has_writer(word) && !self.owner_may_run() {
-                if !has_waiters(word) || naps == NAPS {
+                if naps == NAPS || !self.is_short(Side::Write) {
                     self.events.count(Event::OptNospin);
                     return false;
                 }
-                // Two writers of one phase on one CPU. A thread that wakes is put on an idle CPU
-                // if there is one; a thread that yields is not.
+                // Two threads on one CPU. A thread that wakes is put on an idle CPU if there is
+                // one; a thread that yields is not.
                 P::give_way(u32::MAX);
                 naps += 1;
                 continue;
@@ -494,7 +496,13 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// a sleep takes. (Readers are kept out of their own phase by nothing but its end.)
     fn soon_mine(&self, word: u64, side: Side) -> bool {
         let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
-        mine && has_writer(word) && self.clock.expected_hold(side) < ticks(P::wake_latency().into())
+        mine && has_writer(word) && self.is_short(side)
+    }
+
+    /// This side's holds are known to be shorter than a wake-up.
+    fn is_short(&self, side: Side) -> bool {
+        let hold = self.clock.expected_hold(side);
+        hold != 0 && hold < ticks(P::wake_latency().into())
     }
 
     /// The lock lingers for the other side and stays free for twice as long as that side is
@@ -581,6 +589,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             self.count_sleep(node.kind);
             P::park(&node.state, WAITING, alarm);
         }
+        // First of all: those that it tells may preempt this thread, and should see that they did.
+        self.note_owner(node.kind);
         node.tell_heirs();
         if knobs.longest_budget != 0 {
             let now = PhaseClock::<P>::now();
@@ -748,7 +758,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut granted = Granted::none();
         granted.take(queue, writer);
         if next == Next::Writer {
-            self.begin_phase(knobs, now, 1);
+            self.clock.begin(now, self.budget(knobs, 1));
         }
         self.events.count(if next == Next::Turn { Event::PhaseTurn } else { Event::PhaseWrite });
         self.events.count(Event::WakeWriter);
@@ -764,7 +774,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             took_guard |= second.guard.get() != 0;
             let second: *const Node<P> = second;
             // SAFETY: linked, so alive, and it stays so until it is told.
-            granted.retry(queue, unsafe { &*second });
+            writer.take_second(queue, unsafe { &*second });
             self.events.count(Event::PhaseSecond);
         }
         let flags = self.flags_after(knobs, queue, before, took_guard);
@@ -845,7 +855,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         entering += u64::from(granted.len()) * READER;
         if knobs.longest_budget != 0 {
             let now = PhaseClock::<P>::now();
-            self.begin_phase(knobs, now, granted.len());
+            self.clock.begin(now, self.budget(knobs, granted.len()));
         }
         let mut word = before;
         loop {
@@ -856,6 +866,10 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 Ok(_) => break,
                 Err(found) => word = found,
             }
+        }
+        if granted.len() <= FEW && !self.is_short(Side::Read) {
+            // Such readers sleep while they hold the lock, and leave the CPUs to those that wake.
+            granted.one_by_one();
         }
         self.events.count(Event::PhaseRead);
         self.events.add(Event::WakeReader, u64::from(granted.len()));

@@ -57,6 +57,8 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) retried: P::Cell<u32>,
     /// When it was taken off to be granted, in ticks of `phases`; 0 if that was not noted.
     pub(crate) told: P::Cell<u32>,
+    /// A waiter that its owner tells to start over when it is granted.
+    second: P::Cell<*const ()>,
     /// Waiters behind this one that its owner tells when it is granted, and how many.
     heirs: P::Cell<*const ()>,
     heirs_count: P::Cell<u32>,
@@ -79,6 +81,7 @@ impl<P: Platform> Node<P> {
             guard: P::Cell::ZERO,
             retried: P::Cell::ZERO,
             told: P::Cell::ZERO,
+            second: P::Cell::ZERO,
             heirs: P::Cell::ZERO,
             heirs_count: P::Cell::ZERO,
             links: Links::NEW,
@@ -201,6 +204,8 @@ pub(crate) struct Granted<P: Platform> {
     first: *const Node<P>,
     last: *const Node<P>,
     len: u32,
+    /// Those told first help telling the others.
+    spread: bool,
     /// A waiter that stays on its list and shall try to take the lock.
     called: *const P::AtomicU32,
     /// A waiter that was taken off its list and shall start over.
@@ -213,6 +218,7 @@ impl<P: Platform> Granted<P> {
             first: ptr::null(),
             last: ptr::null(),
             len: 0,
+            spread: true,
             called: ptr::null(),
             retrying: ptr::null(),
         }
@@ -224,6 +230,11 @@ impl<P: Platform> Granted<P> {
 
     pub(crate) fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Tells all of them one after the other: the last is up sooner, if the CPUs are idle.
+    pub(crate) fn one_by_one(&mut self) {
+        self.spread = false;
     }
 
     /// Tells `node`, which stays on its list, to try to take the lock. Nothing to do if it was told
@@ -263,23 +274,27 @@ impl<P: Platform> Granted<P> {
         if !self.called.is_null() {
             P::unpark(self.called);
         }
-        tell(self.first, self.len);
+        tell(self.first, self.len, self.spread);
         if !self.retrying.is_null() {
-            // SAFETY: invariant 3; off every list and not told yet, so alive until the store.
-            unsafe { (*self.retrying).store(RETRY, Release) };
-            P::unpark(self.retrying);
+            tell_to_retry::<P>(self.retrying);
         }
     }
 }
 
-/// Grants `count` waiters chained from `first`. Each is given the waiters behind it, the larger
-/// half of those that are left, to tell in turn: many CPUs share the work, and a thread that is
-/// preempted by the first it wakes does not keep the others asleep.
-fn tell<P: Platform>(first: *const Node<P>, count: u32) {
+fn tell_to_retry<P: Platform>(state: *const P::AtomicU32) {
+    // SAFETY: invariant 3; off every list and not told yet, so alive until the store.
+    unsafe { (*state).store(RETRY, Release) };
+    P::unpark(state);
+}
+
+/// Grants `count` waiters chained from `first`. If they are `spread`, each is given the waiters
+/// behind it, the larger half of those that are left, to tell in turn: many CPUs share the work,
+/// and a thread that is preempted by the first it wakes does not keep the others asleep.
+fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool) {
     let (mut node, mut left) = (first, count);
     while left > 0 {
         left -= 1;
-        let heirs = left.div_ceil(2);
+        let heirs = if spread { left.div_ceil(2) } else { 0 };
         left -= heirs;
         // SAFETY: invariant 3, none of the `count` waiters is told yet, so their nodes are alive.
         // Off every list, only this thread touches their links.
@@ -304,7 +319,18 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32) {
 impl<P: Platform> Node<P> {
     /// Tells those that were given to this waiter. Its owner calls it as soon as it is granted.
     pub(crate) fn tell_heirs(&self) {
-        tell::<P>(self.heirs.get().cast(), self.heirs_count.get());
+        tell::<P>(self.heirs.get().cast(), self.heirs_count.get(), true);
+        // SAFETY: invariant 3; it was taken off by `take_second` and is told here only.
+        if let Some(second) = unsafe { self.second.get().cast::<Node<P>>().as_ref() } {
+            tell_to_retry::<P>(&second.state);
+        }
+    }
+
+    /// Takes `second` off its list and leaves it to this waiter, which is to be granted, to tell it
+    /// to start over: whoever grants may be preempted by the first that it wakes.
+    pub(crate) fn take_second(&self, queue: &LockedQueue<'_, P>, second: &Node<P>) {
+        queue.remove(second);
+        self.second.set(ptr::from_ref(second).cast());
     }
 
     /// Still on its list: nobody has decided about it.
