@@ -151,8 +151,8 @@ policies! {
     /// to newcomers of its own side until its budget ends, so short sections keep the speed of
     /// lock stealing; a holder is admitted past a waiter only if it is expected to be out
     /// before the budget ends. The budget is the longest of: the running estimates of both
-    /// sides' hold times, 48 wake-up latencies, and 6 for each wake-up that the phase began
-    /// with; it is at most 4 ms, and both sides get about the same.
+    /// sides' hold times, 48 wake-up latencies (16 if holds are short and only one waits), and 2 for each
+    /// wake-up that the phase began with; it is at most 4 ms, and both sides get about the same.
     ///
     /// # Guarantees
     /// * A waiting reader is passed by at most one phase of writers, whose admissions end with
@@ -170,7 +170,7 @@ policies! {
     /// cost an eighth of the throughput of an equal mix at 8 threads; more makes waits longer.
     TimeFair "timefair" = Discipline::Phases(Phases {
         shortest_budget: 48,
-        budget_per_wakeup: 6,
+        budget_per_wakeup: 2,
         longest_budget: 4_000_000,
         spin: 8,
     });

@@ -58,6 +58,8 @@ const OPEN_FRACTION: u32 = 16;
 /// until they must have woken; so does a writer within a phase of writers. With the other side
 /// awake too, two CPUs can share a lock operation by operation, which phases of one side never do.
 const SPIN_FOR_A_WAKE_UP: u32 = 3;
+/// The shortest budget is divided by this where holds are short and only one waits.
+const FIRST_PHASE: u32 = 3;
 /// Up to this many readers with long holds are woken by one thread.
 const FEW: u32 = 8;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it.
@@ -121,6 +123,10 @@ impl<P: Platform> PhaseClock<P> {
 
     fn last_budget(&self) -> u32 {
         self.habits.load(Relaxed) >> 16
+    }
+
+    fn forget_budget(&self) {
+        self.habits.store(self.habits.load(Relaxed) & 0xffff, Relaxed);
     }
 
     /// Starts a phase: its budget begins now.
@@ -229,8 +235,13 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         filled(holds[0]).min(filled(holds[1]))
     }
 
-    /// Limits the time of those that hold the lock when the first waiter comes.
-    pub(super) fn begin_first_phase(&self, knobs: Phases, now: u64) {
+    /// Limits the time of those that hold the lock when the first waiter comes. With short holds a
+    /// spin would have done but for some accident, so this phase need not outweigh much.
+    pub(super) fn begin_first_phase(&self, mut knobs: Phases, now: u64) {
+        if self.is_short(Side::Read) && self.is_short(Side::Write) {
+            knobs.shortest_budget /= FIRST_PHASE;
+            self.clock.forget_budget();
+        }
         self.clock.begin(ticks(now), self.budget(knobs, 1));
         self.clock.admitted.store(0, Relaxed);
     }
