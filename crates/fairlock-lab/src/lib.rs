@@ -34,4 +34,6 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../../../docs/src/locks/rwsem.md")]
     struct RwSem;
+    #[doc = include_str!("../../../docs/src/locks/mutex.md")]
+    struct Mutex;
 }
