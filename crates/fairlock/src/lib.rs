@@ -7,6 +7,9 @@
 //!
 //! Locks are generic over a [`platform`]; users get real threads and never name it.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
+
 pub mod events;
 pub mod mutex;
 pub mod platform;
