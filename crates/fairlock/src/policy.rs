@@ -166,8 +166,8 @@ policies! {
     ///   to extends the phase by that much: no lock can throw a holder out.
     ///
     /// The figures were chosen on a 2-CPU virtual machine whose wake-ups took between 4 µs and
-    /// 60 µs: a phase must be long against the wake-ups that it costs. 16 latencies instead of 48
-    /// cost an eighth of the throughput of an equal mix at 8 threads; more makes waits longer.
+    /// 60 µs, by trying 16 to 64 latencies on an equal mix of readers and writers: a phase must be
+    /// long against the wake-ups that it costs, and longer ones make waits longer.
     TimeFair "timefair" = Discipline::Phases(Phases {
         shortest_budget: 48,
         budget_per_wakeup: 2,
