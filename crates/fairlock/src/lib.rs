@@ -15,6 +15,7 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod rwsem;
+mod spin_budget;
 mod spin_queue;
 mod wait_queue;
 

@@ -47,6 +47,7 @@ use lock_api::GuardNoSend;
 
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform, after, until};
+use crate::spin_budget::SpinBudget;
 use crate::spin_queue::SpinQueue;
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
@@ -123,8 +124,6 @@ const HANDOFF_AFTER: u64 = 4_000_000;
 /// that spins for as long as a sleep would take never pays more than twice the better of the two
 /// (Karlin et al., 1991).
 const SPIN: u64 = 25_000;
-/// The clock is read every this many turns of a spin.
-const TURNS_PER_CLOCK: u32 = 16;
 
 fn is_free(word: u32) -> bool {
     word & LOCKED == 0
@@ -267,8 +266,7 @@ impl<P: Platform> RawMutex<P> {
     /// Takes the lock as soon as it is free. Gives up, returning false, when that is not worth
     /// waiting for or `done`.
     fn spin_on_owner(&self, deadline: Option<u64>, done: impl Fn() -> bool) -> bool {
-        let mut give_up = None;
-        let mut turn = 0u32;
+        let mut budget = None;
         while !done() {
             let word = self.word.load(Relaxed);
             if is_free(word) {
@@ -278,15 +276,10 @@ impl<P: Platform> RawMutex<P> {
             } else if word & HANDOFF != 0 || !owner_may_run::<P>(word) {
                 return false;
             }
-            if turn.is_multiple_of(TURNS_PER_CLOCK) {
-                let now = P::now();
-                let budget_ends = *give_up.get_or_insert(now + SPIN);
-                if now >= deadline.map_or(budget_ends, |deadline| deadline.min(budget_ends)) {
-                    return false;
-                }
+            let budget = budget.get_or_insert_with(|| SpinBudget::new::<P>(SPIN, deadline));
+            if !budget.relax::<P>() {
+                return false;
             }
-            turn += 1;
-            P::relax();
         }
         false
     }

@@ -70,11 +70,12 @@ impl<P: Platform> SpinQueue<P> {
         // SAFETY: invariant 2; the predecessor cannot leave before it sees this store.
         // Release pairs with the Acquire loads of `next` in `leave`.
         unsafe { (*predecessor).next.store(my_pointer, Release) };
-        for _ in 0..SPINS_BEFORE_SLEEP {
+        let mut turns = SPINS_BEFORE_SLEEP;
+        while turns > 0 {
             if me.state.load(Acquire) == FRONT {
                 return;
             }
-            P::relax();
+            turns = turns.saturating_sub(P::relax_turns(turns));
         }
         if me.state.compare_exchange(BEHIND, ASLEEP, Acquire, Acquire).is_ok() {
             // Acquire pairs with the swap in `leave`.

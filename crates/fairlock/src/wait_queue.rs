@@ -161,12 +161,11 @@ impl<P: Platform> QueueLock<P> {
         const SPINS: u32 = 60;
         let free = || self.state.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
         if !free() {
-            let mut spins = 0;
+            let mut turns = SPINS;
             // Acquire pairs with the Release in `Locked::drop`.
             while !(self.state.load(Relaxed) == 0 && free()) {
-                if spins < SPINS {
-                    spins += 1;
-                    P::relax();
+                if turns > 0 {
+                    turns = turns.saturating_sub(P::relax_turns(turns));
                 } else {
                     while self.state.swap(2, Acquire) != 0 {
                         P::park(&self.state, 2, None);

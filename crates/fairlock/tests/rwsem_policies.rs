@@ -59,8 +59,8 @@ impl<const CLOCK: usize> Platform for Staged<CLOCK> {
     fn unpark(word: *const AtomicU32) {
         Counting::unpark(word);
     }
-    fn relax() {
-        Counting::relax();
+    fn relax(until: Option<u64>) -> bool {
+        Counting::relax(until)
     }
     fn give_way(attempt: u32) {
         Counting::give_way(attempt);

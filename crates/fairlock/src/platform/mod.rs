@@ -26,7 +26,7 @@ use crate::events::CountEvents;
 /// ```
 /// use fairlock::platform::{Os, Platform};
 /// let before = Os::now();
-/// Os::relax();
+/// Os::relax(None);
 /// assert!(Os::now() >= before);
 /// ```
 pub trait Platform: Sized + Send + Sync + 'static {
@@ -51,8 +51,19 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// already, which costs at most a wake-up that its receiver shrugs off.
     fn unpark(word: *const Self::AtomicU32);
 
-    /// "Nothing changes until another CPU writes what I just read, or my budget ends": a PAUSE.
-    fn relax();
+    /// "Nothing changes until another CPU writes what I just read, or until this moment of the
+    /// clock": a PAUSE. True if the platform knows that the moment has passed; where it does not,
+    /// the caller looks at the clock now and then (`spin_budget.rs`). A platform that simulates
+    /// skips to the next event, so every word that the spin waits for is to be read anew between
+    /// two calls.
+    fn relax(until: Option<u64>) -> bool;
+
+    /// As [`relax`](Self::relax) in a spin that has so many turns `left`: answers how many of
+    /// them have passed.
+    fn relax_turns(_left: u32) -> u32 {
+        Self::relax(None);
+        1
+    }
 
     /// Gives the CPU away because another thread is in the middle of a few instructions that
     /// this one waits for. `attempt` counts the calls for the same wait; a platform with

@@ -114,8 +114,9 @@ macro_rules! real_threads {
                 futex_wake_one(word);
             }
             #[inline(always)]
-            fn relax() {
+            fn relax(_until: Option<u64>) -> bool {
                 core::hint::spin_loop();
+                false
             }
             fn give_way(attempt: u32) {
                 give_way(attempt);

@@ -17,6 +17,7 @@ use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, AtomicInt, Platform};
 use crate::policy::{Competition, Handoff, Policy, ReaderWake};
+use crate::spin_budget::SpinBudget;
 
 /// Longest spin on a writer, ns. Linux spins for as long as the owner runs; a section that runs
 /// for longer than this is worth a sleep.
@@ -25,8 +26,6 @@ const SPIN_ON_WRITER: u64 = 25_000;
 /// (`rwsem_rspin_threshold` in Linux).
 const SPIN_ON_READERS: u64 = 10_000;
 const SPIN_ON_READERS_MOST: u64 = 25_000;
-/// The clock is read every this many turns of a spin (Linux does the same).
-const TURNS_PER_CLOCK: u32 = 16;
 
 /// The word after a newcomer has entered; `None` if it has to queue.
 pub(super) fn admit(knobs: Competition, word: u64, kind: Kind) -> Option<u64> {
@@ -145,9 +144,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     fn spin_on_owner(&self, knobs: Competition, kind: Kind) -> bool {
-        let mut give_up: Option<u64> = None;
+        let mut budget: Option<SpinBudget> = None;
         let mut on_readers = false;
-        let mut turn = 0u32;
         loop {
             let word = self.word.load(Relaxed);
             if word & CLOSED != 0 {
@@ -164,28 +162,26 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                     return false;
                 }
                 if on_readers {
-                    (on_readers, give_up) = (false, None);
+                    (on_readers, budget) = (false, None);
                 }
             } else {
                 if !knobs.writer_spins_on_readers {
                     return false;
                 }
                 if !on_readers {
-                    (on_readers, give_up) = (true, None);
+                    (on_readers, budget) = (true, None);
                 }
             }
-            if turn.is_multiple_of(TURNS_PER_CLOCK) {
-                let now = P::now();
-                let budget = match on_readers {
+            let budget = budget.get_or_insert_with(|| {
+                let ns = match on_readers {
                     true => (SPIN_ON_READERS + 500 * readers(word)).min(SPIN_ON_READERS_MOST),
                     false => SPIN_ON_WRITER,
                 };
-                if now >= *give_up.get_or_insert(now + budget) {
-                    return false;
-                }
+                SpinBudget::new::<P>(ns, None)
+            });
+            if !budget.relax::<P>() {
+                return false;
             }
-            turn += 1;
-            P::relax();
         }
     }
 

@@ -48,6 +48,7 @@ use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::policy::{Phases, Policy};
+use crate::spin_budget::SpinBudget;
 
 /// The clock here ticks every 64 ns: in 32 bits that is 274 s, enough to tell before from after
 /// within a phase, and small enough for the lock to fit a cache line.
@@ -67,8 +68,6 @@ const LONGEST_ABSENCE: u32 = 1_000;
 /// How often a writer naps, to leave its CPU to the holder that was running there, before it
 /// queues.
 const NAPS: u32 = 2;
-/// Turns of a spin for each look at the clock.
-const TURNS_PER_CLOCK: u32 = 16;
 /// In an open phase every this many entries look at the clock (28 ns where an uncontended lock and
 /// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
 /// phase allows are one budget.
@@ -461,13 +460,17 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// phase is this side's. Looks at the lock at every turn: a longer look away would miss the
     /// moments in which a busy lock is free.
     fn spin_for_entry(&self, knobs: Phases, kind: Kind, side: Side, eighths: u32) -> bool {
-        let (mut turn, mut naps) = (0, 0);
-        let mut give_up = 0;
+        let mut budget: Option<SpinBudget> = None;
+        let mut naps = 0;
         loop {
             let word = self.word.load(Relaxed);
             if let Some(entered) = self.admit_in_phase(knobs, word, kind) {
                 if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
-                    self.events.count(if turn > 0 { Event::OptLock } else { Event::RlockFast });
+                    self.events.count(if budget.is_some() {
+                        Event::OptLock
+                    } else {
+                        Event::RlockFast
+                    });
                     return true;
                 }
                 continue;
@@ -490,16 +493,16 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 naps += 1;
                 continue;
             }
-            if turn == 0 {
+            let budget = budget.get_or_insert_with(|| {
                 // In a phase of one's own it is worth waiting for a holder that was interrupted.
                 let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP } else { 1 };
-                give_up = P::now() + u64::from(P::wake_latency() / 8 * eighths * patience);
-            } else if turn % TURNS_PER_CLOCK == 0 && P::now() >= give_up {
+                let ns = u64::from(P::wake_latency() / 8 * eighths * patience);
+                SpinBudget::new::<P>(ns, None)
+            });
+            if !budget.relax::<P>() {
                 self.events.count(Event::OptFail);
                 return false;
             }
-            turn += 1;
-            P::relax();
         }
     }
 
@@ -532,7 +535,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             } else if now >= until {
                 return self.fits(side, ticks(now));
             }
-            P::relax();
+            P::relax(Some(until));
         }
     }
 

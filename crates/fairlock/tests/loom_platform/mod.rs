@@ -389,14 +389,15 @@ impl<F: Flaw> Platform for Model<F> {
         }
     }
 
-    fn relax() {
+    fn relax(_until: Option<u64>) -> bool {
         if !inert() {
             loom::thread::yield_now();
         }
+        false
     }
 
     fn give_way(_attempt: u32) {
-        Self::relax();
+        Self::relax(None);
     }
 
     fn turn() -> u32 {
