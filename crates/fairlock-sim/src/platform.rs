@@ -1,0 +1,264 @@
+//! The seam to the locks: one set of atomics for both schedulers.
+//!
+//! An atomic is a plain word; what makes it an atomic of a simulated machine is that its
+//! scheduler, the [`Backend`], decides before each operation when and whether it takes effect.
+//! Between two calls into the backend nobody else runs, so operations need no atomicity of their
+//! own. Outside a run, where a lock is made and looked at afterwards, operations act at once.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use fairlock::events::CountEvents;
+use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+
+use crate::explore::Explore;
+use crate::timed::Timed;
+
+/// A simulated platform with scheduler `B`.
+#[derive(Debug, Clone, Copy)]
+pub struct On<B>(PhantomData<B>);
+
+/// The machine on which operations take time, see [`crate::timed`].
+pub type Sim = On<Timed>;
+
+/// The checker that tries schedules, see [`crate::explore`].
+pub type Explored = On<Explore>;
+
+/// A word of simulated memory.
+pub trait Word: Send + Sync {
+    /// Zero.
+    const ZERO: Self;
+    /// A word that holds `bits`.
+    fn new(bits: u64) -> Self;
+    /// What it holds.
+    fn get(&self) -> u64;
+    /// Sets what it holds.
+    fn set(&self, bits: u64);
+    /// Where it is.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+macro_rules! word {
+    ($atomic:ty, $int:ty) => {
+        impl Word for $atomic {
+            const ZERO: Self = <$atomic>::new(0);
+            fn new(bits: u64) -> Self {
+                <$atomic>::new(bits as $int)
+            }
+            #[inline(always)]
+            fn get(&self) -> u64 {
+                self.load(Relaxed).into()
+            }
+            #[inline(always)]
+            fn set(&self, bits: u64) {
+                self.store(bits as $int, Relaxed);
+            }
+        }
+    };
+}
+
+word!(AtomicU32, u32);
+word!(AtomicU64, u64);
+
+/// A value that fits a word.
+pub trait Value: Copy {
+    /// Its memory.
+    type Word: Word;
+    /// As bits.
+    fn to_bits(self) -> u64;
+    /// From bits.
+    fn from_bits(bits: u64) -> Self;
+}
+
+impl Value for u32 {
+    type Word = AtomicU32;
+    fn to_bits(self) -> u64 {
+        self.into()
+    }
+    fn from_bits(bits: u64) -> u32 {
+        bits as u32
+    }
+}
+
+impl Value for u64 {
+    type Word = AtomicU64;
+    fn to_bits(self) -> u64 {
+        self
+    }
+    fn from_bits(bits: u64) -> u64 {
+        bits
+    }
+}
+
+impl<T> Value for *mut T {
+    type Word = AtomicU64;
+    fn to_bits(self) -> u64 {
+        self.expose_provenance() as u64
+    }
+    fn from_bits(bits: u64) -> *mut T {
+        std::ptr::with_exposed_provenance_mut(bits as usize)
+    }
+}
+
+/// A scheduler: decides when the operations of simulated threads take effect. All functions are
+/// called on the simulated thread that they are about, or outside a run.
+pub trait Backend: Sized + Send + Sync + 'static {
+    /// See [`Platform::Counters`].
+    type Counters: CountEvents;
+    /// What the word holds when the load takes effect.
+    fn load<W: Word>(word: &W, order: Ordering) -> u64;
+    /// Sets the word; under store buffering perhaps later.
+    fn store<W: Word>(word: &W, bits: u64, order: Ordering);
+    /// A read-modify-write: `change` answers the new value for the old one, `None` to leave it.
+    /// Answers the old one.
+    fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64;
+    /// See [`Platform::park`].
+    fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>);
+    /// See [`Platform::unpark`].
+    fn unpark(address: usize);
+    /// See [`Platform::relax`].
+    fn relax(until: Option<u64>) -> bool;
+    /// See [`Platform::relax_turns`].
+    fn relax_turns(left: u32) -> u32;
+    /// See [`Platform::give_way`].
+    fn give_way(attempt: u32);
+    /// See [`Platform::turn`].
+    fn turn() -> u32;
+    /// See [`Platform::now`].
+    fn now() -> u64;
+    /// See [`Platform::wake_latency`].
+    fn wake_latency() -> u32;
+    /// See [`Platform::note_wake_latency`].
+    fn note_wake_latency(ns: u32);
+    /// See [`Platform::cpu`].
+    fn cpu() -> u32;
+}
+
+/// An atomic on a simulated platform.
+pub struct Atomic<V: Value, B> {
+    word: V::Word,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
+    const ZERO: Self = Atomic { word: V::Word::ZERO, backend: PhantomData };
+    fn new(value: V) -> Self {
+        Atomic { word: V::Word::new(value.to_bits()), backend: PhantomData }
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> V {
+        V::from_bits(B::load(&self.word, order))
+    }
+    #[inline]
+    fn store(&self, value: V, order: Ordering) {
+        B::store(&self.word, value.to_bits(), order);
+    }
+    #[inline]
+    fn swap(&self, value: V, _order: Ordering) -> V {
+        V::from_bits(B::update(&self.word, |_| Some(value.to_bits())))
+    }
+    #[inline]
+    fn compare_exchange(
+        &self,
+        current: V,
+        new: V,
+        _success: Ordering,
+        _failure: Ordering,
+    ) -> Result<V, V> {
+        let (current, new) = (current.to_bits(), new.to_bits());
+        let found = B::update(&self.word, |found| (found == current).then_some(new));
+        if found == current { Ok(V::from_bits(found)) } else { Err(V::from_bits(found)) }
+    }
+    #[inline]
+    fn compare_exchange_weak(
+        &self,
+        current: V,
+        new: V,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<V, V> {
+        self.compare_exchange(current, new, success, failure)
+    }
+}
+
+macro_rules! arithmetic {
+    ($($int:ty)*) => {
+        $(impl<B: Backend> AtomicInt<$int> for Atomic<$int, B> {
+            #[inline]
+            fn fetch_add(&self, value: $int, _order: Ordering) -> $int {
+                B::update(&self.word, |old| Some((old as $int).wrapping_add(value).into())) as $int
+            }
+            #[inline]
+            fn fetch_sub(&self, value: $int, _order: Ordering) -> $int {
+                B::update(&self.word, |old| Some((old as $int).wrapping_sub(value).into())) as $int
+            }
+            #[inline]
+            fn fetch_or(&self, value: $int, _order: Ordering) -> $int {
+                B::update(&self.word, |old| Some((old as $int | value).into())) as $int
+            }
+            #[inline]
+            fn fetch_and(&self, value: $int, _order: Ordering) -> $int {
+                B::update(&self.word, |old| Some((old as $int & value).into())) as $int
+            }
+        })*
+    };
+}
+
+arithmetic!(u32 u64);
+
+/// Data of a lock's holder: touched by one simulated thread at a time, at no cost of its own.
+pub struct Plain<T>(Cell<T>);
+
+impl<T: Zeroed> PlainCell<T> for Plain<T> {
+    const ZERO: Self = Plain(Cell::new(T::ZERO));
+    fn get(&self) -> T {
+        self.0.get()
+    }
+    fn set(&self, value: T) {
+        self.0.set(value);
+    }
+}
+
+impl<B: Backend> Platform for On<B> {
+    type AtomicU32 = Atomic<u32, B>;
+    type AtomicU64 = Atomic<u64, B>;
+    type AtomicPtr<T> = Atomic<*mut T, B>;
+    type Cell<T: Zeroed> = Plain<T>;
+    type Counters = B::Counters;
+
+    fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
+        B::park(&word.word, expected.into(), deadline);
+    }
+    fn unpark(word: *const Self::AtomicU32) {
+        // Only the address is used.
+        B::unpark(word.addr() + std::mem::offset_of!(Atomic<u32, B>, word));
+    }
+    fn relax(until: Option<u64>) -> bool {
+        B::relax(until)
+    }
+    fn relax_turns(left: u32) -> u32 {
+        B::relax_turns(left)
+    }
+    fn give_way(attempt: u32) {
+        B::give_way(attempt);
+    }
+    fn turn() -> u32 {
+        B::turn()
+    }
+    fn now() -> u64 {
+        B::now()
+    }
+    fn wake_latency() -> u32 {
+        B::wake_latency()
+    }
+    fn note_wake_latency(ns: u32) {
+        B::note_wake_latency(ns);
+    }
+    fn cpu() -> u32 {
+        B::cpu()
+    }
+}
