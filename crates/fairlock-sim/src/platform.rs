@@ -122,8 +122,6 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn unpark(address: usize);
     /// See [`Platform::relax`].
     fn relax(until: Option<u64>) -> bool;
-    /// See [`Platform::relax_turns`].
-    fn relax_turns(left: u32) -> u32;
     /// See [`Platform::give_way`].
     fn give_way(attempt: u32);
     /// See [`Platform::turn`].
@@ -239,9 +237,6 @@ impl<B: Backend> Platform for On<B> {
     }
     fn relax(until: Option<u64>) -> bool {
         B::relax(until)
-    }
-    fn relax_turns(left: u32) -> u32 {
-        B::relax_turns(left)
     }
     fn give_way(attempt: u32) {
         B::give_way(attempt);

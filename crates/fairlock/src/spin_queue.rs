@@ -14,13 +14,11 @@ use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{AtomicCell, Platform};
+use crate::spin_budget::SpinBudget;
 
 const BEHIND: u32 = 0;
 const FRONT: u32 = 1;
 const ASLEEP: u32 = 2;
-
-/// PAUSEs before a member that is not the front goes to sleep: about the cost of a wake-up.
-const SPINS_BEFORE_SLEEP: u32 = 100;
 
 pub(crate) struct SpinQueue<P: Platform> {
     tail: P::AtomicPtr<Member<P>>,
@@ -70,12 +68,15 @@ impl<P: Platform> SpinQueue<P> {
         // SAFETY: invariant 2; the predecessor cannot leave before it sees this store.
         // Release pairs with the Acquire loads of `next` in `leave`.
         unsafe { (*predecessor).next.store(my_pointer, Release) };
-        let mut turns = SPINS_BEFORE_SLEEP;
-        while turns > 0 {
+        // Spinning for as long as a wake-up takes never costs more than twice the better choice.
+        let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), None);
+        loop {
             if me.state.load(Acquire) == FRONT {
                 return;
             }
-            turns = turns.saturating_sub(P::relax_turns(turns));
+            if !budget.relax::<P>() {
+                break;
+            }
         }
         if me.state.compare_exchange(BEHIND, ASLEEP, Acquire, Acquire).is_ok() {
             // Acquire pairs with the swap in `leave`.

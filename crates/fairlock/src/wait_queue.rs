@@ -20,6 +20,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::spin_budget::SpinBudget;
 
 /// A node's neighbours. Untyped: a node type that names itself in a cell's parameter would be
 /// infinite.
@@ -155,18 +156,15 @@ pub(crate) struct QueueLock<P: Platform> {
 impl<P: Platform> QueueLock<P> {
     pub(crate) const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
 
-    /// Takes the lock: spins for about the length of an operation on the queue, then sleeps, so
-    /// that a preempted holder of lower priority can run.
+    /// Takes the lock: spins for as long as a wake-up takes, then sleeps, so that a preempted holder
+    /// of lower priority can run.
     pub(crate) fn lock(&self) -> Locked<'_, P> {
-        const SPINS: u32 = 60;
         let free = || self.state.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
         if !free() {
-            let mut turns = SPINS;
+            let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), None);
             // Acquire pairs with the Release in `Locked::drop`.
             while !(self.state.load(Relaxed) == 0 && free()) {
-                if turns > 0 {
-                    turns = turns.saturating_sub(P::relax_turns(turns));
-                } else {
+                if !budget.relax::<P>() {
                     while self.state.swap(2, Acquire) != 0 {
                         P::park(&self.state, 2, None);
                     }

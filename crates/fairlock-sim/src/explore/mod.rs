@@ -34,9 +34,6 @@ impl Backend for Explore {
     fn relax(_until: Option<u64>) -> bool {
         todo!()
     }
-    fn relax_turns(_left: u32) -> u32 {
-        todo!()
-    }
     fn give_way(_attempt: u32) {
         todo!()
     }

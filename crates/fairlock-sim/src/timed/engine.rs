@@ -645,14 +645,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn pauses(&self, time: Ps) -> u64 {
-        time / self.costs.pause
-    }
-
-    pub(super) fn pauses_as_time(&self, pauses: u32) -> Ps {
-        self.costs.pause * u64::from(pauses)
-    }
-
     // ---- sleeping ----
 
     pub(super) fn spend_sleep(&mut self) -> bool {

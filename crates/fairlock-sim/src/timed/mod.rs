@@ -397,19 +397,6 @@ impl Backend for Timed {
         })
     }
 
-    fn relax_turns(left: u32) -> u32 {
-        if !is_running() {
-            return 1;
-        }
-        let since = with(|engine| engine.now);
-        let until = with(|engine| engine.now + engine.pauses_as_time(left));
-        act(|engine| engine.relax(Some(until)));
-        with(|engine| {
-            engine.unwatch();
-            u32::try_from(engine.pauses(engine.now - since)).unwrap_or(u32::MAX).max(1)
-        })
-    }
-
     fn give_way(attempt: u32) {
         if is_running() {
             act(|engine| engine.give_way(attempt));

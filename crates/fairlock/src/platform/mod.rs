@@ -58,13 +58,6 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// two calls.
     fn relax(until: Option<u64>) -> bool;
 
-    /// As [`relax`](Self::relax) in a spin that has so many turns `left`: answers how many of
-    /// them have passed.
-    fn relax_turns(_left: u32) -> u32 {
-        Self::relax(None);
-        1
-    }
-
     /// Gives the CPU away because another thread is in the middle of a few instructions that
     /// this one waits for. `attempt` counts the calls for the same wait; a platform with
     /// priorities must sleep when it grows, or a real-time caller could wait for ever.
