@@ -27,6 +27,10 @@ const SPIN_ON_WRITER: u64 = 25_000;
 const SPIN_ON_READERS: u64 = 10_000;
 const SPIN_ON_READERS_MOST: u64 = 25_000;
 
+/// In place of the owner's CPU: readers were let in last. It stays when they leave, as the bit for
+/// readers in Linux's `owner` does: a writer spins again once another writer has had the lock.
+const READERS_OWN: u32 = u32::MAX - 1;
+
 /// The word after a newcomer has entered; `None` if it has to queue.
 pub(super) fn admit(knobs: Competition, word: u64, kind: Kind) -> Option<u64> {
     match kind {
@@ -114,7 +118,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if !spins {
             return self.try_enter(kind);
         }
-        if word & CLOSED != 0 || (has_writer(word) && !self.owner_may_run()) {
+        let hopeless = self.is_readers_own(knobs) || (has_writer(word) && !self.owner_may_run());
+        if word & CLOSED != 0 || hopeless {
             self.events.count(Event::OptNospin);
             return false;
         }
@@ -125,6 +130,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         };
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
+    }
+
+    /// Readers were let in last, and writers do not spin on readers.
+    fn is_readers_own(&self, knobs: Competition) -> bool {
+        !knobs.writer_spins_on_readers && self.owner_cpu.load(Relaxed) == READERS_OWN
     }
 
     /// A reader that stole from a queue headed by readers lets them in too.
@@ -148,7 +158,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut on_readers = false;
         loop {
             let word = self.word.load(Relaxed);
-            if word & CLOSED != 0 {
+            if word & CLOSED != 0 || self.is_readers_own(knobs) {
                 return false;
             }
             if let Some(entered) = spinner_admit(word, kind) {
@@ -343,6 +353,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         };
         debug_assert!(!granted.is_empty(), "the head is a reader");
         self.word.fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
+        self.owner_cpu.store(READERS_OWN, Relaxed);
         // Readers are in, so nothing is reserved any more.
         let clear = if queue.is_empty() { QUEUE_FLAGS } else { CLOSED };
         self.word.fetch_and(!clear, Relaxed);

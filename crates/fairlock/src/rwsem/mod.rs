@@ -246,7 +246,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// thread runs on now. It cannot see a writer that was preempted on another CPU, and is
     /// wrong about one that has moved since.
     fn owner_may_run(&self) -> bool {
-        // 0 is unknown, and `u32::MAX` what a thread stores that the kernel does not tell its CPU.
+        // 0 is unknown, and `u32::MAX` what a thread stores that the kernel does not tell its CPU;
+        // other values that are no CPU are no CPU of this thread's either.
         let owner = self.owner_cpu.load(Relaxed);
         owner == 0 || owner == u32::MAX || owner != P::cpu()
     }

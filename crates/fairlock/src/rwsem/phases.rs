@@ -464,21 +464,20 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut naps = 0;
         loop {
             let word = self.word.load(Relaxed);
-            if let Some(entered) = self.admit_in_phase(knobs, word, kind) {
-                if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
-                    self.events.count(if budget.is_some() {
-                        Event::OptLock
-                    } else {
-                        Event::RlockFast
-                    });
-                    return true;
-                }
-                continue;
+            let admitted = self.admit_in_phase(knobs, word, kind);
+            if let Some(entered) = admitted
+                && self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok()
+            {
+                let spun = budget.is_some();
+                self.events.count(if spun { Event::OptLock } else { Event::RlockFast });
+                return true;
             }
             if eighths == 0 {
                 return false;
             }
-            if has_waiters(word) && !self.soon_mine(word, side) {
+            // Where somebody was faster, the budget ends too: against two writers that take turns, a
+            // load and a compare-exchange can come too late every time.
+            if admitted.is_none() && has_waiters(word) && !self.soon_mine(word, side) {
                 // A phase of the other side: queues, unless nobody is there to use the lock.
                 return self.is_left_idle(side) && self.enter_idle_phase(kind);
             }
