@@ -116,6 +116,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A read-modify-write: `change` answers the new value for the old one, `None` to leave it.
     /// Answers the old one.
     fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64;
+    /// The thread is about to read or write plain data.
+    fn touch(address: usize, write: bool);
     /// See [`Platform::park`].
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>);
     /// See [`Platform::unpark`].
@@ -208,16 +210,21 @@ macro_rules! arithmetic {
 
 arithmetic!(u32 u64);
 
-/// Data of a lock's holder: touched by one simulated thread at a time, at no cost of its own.
-pub struct Plain<T>(Cell<T>);
+/// Data of a lock's holder: touched by one simulated thread at a time.
+pub struct Plain<T, B> {
+    value: Cell<T>,
+    backend: PhantomData<fn() -> B>,
+}
 
-impl<T: Zeroed> PlainCell<T> for Plain<T> {
-    const ZERO: Self = Plain(Cell::new(T::ZERO));
+impl<T: Zeroed, B: Backend> PlainCell<T> for Plain<T, B> {
+    const ZERO: Self = Plain { value: Cell::new(T::ZERO), backend: PhantomData };
     fn get(&self) -> T {
-        self.0.get()
+        B::touch(self.value.as_ptr().addr(), false);
+        self.value.get()
     }
     fn set(&self, value: T) {
-        self.0.set(value);
+        B::touch(self.value.as_ptr().addr(), true);
+        self.value.set(value);
     }
 }
 
@@ -225,7 +232,7 @@ impl<B: Backend> Platform for On<B> {
     type AtomicU32 = Atomic<u32, B>;
     type AtomicU64 = Atomic<u64, B>;
     type AtomicPtr<T> = Atomic<*mut T, B>;
-    type Cell<T: Zeroed> = Plain<T>;
+    type Cell<T: Zeroed> = Plain<T, B>;
     type Counters = B::Counters;
 
     fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {

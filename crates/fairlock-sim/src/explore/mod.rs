@@ -25,6 +25,7 @@ impl Backend for Explore {
         }
         old
     }
+    fn touch(_address: usize, _write: bool) {}
     fn park<W: Word>(_word: &W, _expected: u64, _deadline: Option<u64>) {
         todo!()
     }

@@ -88,6 +88,8 @@ pub struct Lines {
     /// How long a line is busy with handing out one shared copy; the copy takes as long as a
     /// transfer to arrive.
     pub share_ns: f64,
+    /// How much single transfers differ from those times: by up to this fraction, either way.
+    pub spread: f64,
     /// Who is served next.
     pub arbitration: Arbitration,
 }
@@ -240,6 +242,7 @@ impl Profile {
                 memory_ns: 90.0,
                 invalidate_ns: 1.0,
                 share_ns: 10.0,
+                spread: 0.0,
                 arbitration: Arbitration::Fifo,
             },
             schedule: Schedule {

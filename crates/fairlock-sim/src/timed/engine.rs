@@ -154,7 +154,7 @@ impl Engine {
             now: ORIGIN,
             random: Random::new(setup.seed),
             events: Events::default(),
-            lines: Lines::new(profile),
+            lines: Lines::new(profile, setup.seed),
             cpus: Cpus::new(profile),
             device: Device::new(&profile.device),
             entities: priorities.iter().enumerate().map(entity).collect(),
@@ -240,8 +240,7 @@ impl Engine {
                 None
             }
             Event::LineFree(line) => {
-                let next =
-                    self.lines.serve_next(line, self.now, &mut self.random, &mut self.counts);
+                let next = self.lines.serve_next(line, self.now, &mut self.counts);
                 if let Some((thread, done, more)) = next {
                     let number = self.tasks[thread as usize].number;
                     self.events.at(done, Event::Step(thread, number));

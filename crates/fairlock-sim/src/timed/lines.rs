@@ -5,8 +5,10 @@
 //! is a queue. A read takes a shared copy: the first one after a write as a transfer, the next
 //! ones a little apart while they are under way together.
 //!
-//! Requests take effect in the order in which they are served. Ownership changes when a request
-//! begins to be served: from then on the previous owner has to ask too.
+//! Requests take effect in the order in which they are served. A CPU that owns the line keeps the
+//! use of it until the next one's request has reached it, half a transfer after that is served: a
+//! compare-exchange that fails can be tried again, and the next field of a structure be written,
+//! before the line is gone.
 //!
 //! Lines are numbered by their first use, so that addresses decide nothing.
 
@@ -46,6 +48,8 @@ const NOBODY: u32 = u32::MAX;
 struct Line {
     owner: u32,
     sharers: Box<[u64]>,
+    /// CPUs that owned it and are about to lose it, and when they do.
+    leaving: Vec<(u32, Ps)>,
     busy_until: Ps,
     /// How often a write took it: a copy read before the last one is stale.
     version: u32,
@@ -77,6 +81,9 @@ pub(super) struct Lines {
     invalidate: Ps,
     share: Ps,
     arbitration: Arbitration,
+    /// In 1/1024 of a transfer.
+    spread: u64,
+    random: Random,
 }
 
 /// Addresses are no adversaries: one multiplication spreads them.
@@ -97,7 +104,7 @@ impl Hasher for MixAddress {
 }
 
 impl Lines {
-    pub(super) fn new(profile: &Profile) -> Lines {
+    pub(super) fn new(profile: &Profile, seed: u64) -> Lines {
         let cpus = profile.topology.cpus();
         let transfer = |from, to| profile.transfer_ns(from, to);
         Lines {
@@ -114,6 +121,8 @@ impl Lines {
             invalidate: ps(profile.line.invalidate_ns),
             share: ps(profile.line.share_ns),
             arbitration: profile.line.arbitration,
+            spread: (profile.line.spread * 1024.0) as u64,
+            random: Random::new(!seed),
         }
     }
 
@@ -127,6 +136,7 @@ impl Lines {
         self.lines.push(Line {
             owner: NOBODY,
             sharers: vec![0; self.cpus.div_ceil(64)].into(),
+            leaving: Vec::new(),
             busy_until: 0,
             version: 0,
             watchers: Vec::new(),
@@ -145,7 +155,7 @@ impl Lines {
         now: Ps,
         counts: &mut Counts,
     ) -> Service {
-        if let Some(cost) = self.hit(id, cpu, access) {
+        if let Some(cost) = self.hit(id, cpu, access, now) {
             return Service::At(now + cost);
         }
         let line = &mut self.lines[id as usize];
@@ -167,13 +177,13 @@ impl Lines {
         &mut self,
         id: LineId,
         now: Ps,
-        random: &mut Random,
         counts: &mut Counts,
     ) -> Option<(u32, Ps, bool)> {
         let line = &self.lines[id as usize];
         let chosen = match self.arbitration {
+            _ if line.queued.is_empty() => return None,
             Arbitration::Fifo => 0,
-            Arbitration::Random => random.below(line.queued.len() as u64) as usize,
+            Arbitration::Random => self.random.below(line.queued.len() as u64) as usize,
             Arbitration::Nearest => {
                 let near = if line.owner == NOBODY { 0 } else { line.owner };
                 let distance = |request: &Request| self.between(near, request.cpu);
@@ -181,11 +191,8 @@ impl Lines {
                 nearest.map_or(0, |(at, _)| at)
             }
         };
-        if line.queued.is_empty() {
-            return None;
-        }
         let request = self.lines[id as usize].queued.remove(chosen);
-        let done = match self.hit(id, request.cpu, request.access) {
+        let done = match self.hit(id, request.cpu, request.access, now) {
             Some(cost) => now + cost,
             None => self.serve(id, request.cpu, request.access, now, counts),
         };
@@ -194,14 +201,17 @@ impl Lines {
 
     /// What it costs if this CPU's own cache can do it.
     #[inline]
-    fn hit(&self, id: LineId, cpu: u32, access: Access) -> Option<Ps> {
+    fn hit(&self, id: LineId, cpu: u32, access: Access, now: Ps) -> Option<Ps> {
         let line = &self.lines[id as usize];
-        match access {
-            Access::Load if line.owner == cpu || line.is_sharer(cpu) => Some(self.load),
-            Access::Store if line.owner == cpu => Some(self.store),
-            Access::Update if line.owner == cpu => Some(self.update),
-            _ => None,
-        }
+        let (cost, shared_will_do) = match access {
+            Access::Load => (self.load, true),
+            Access::Store => (self.store, false),
+            Access::Update => (self.update, false),
+        };
+        let has_it = line.owner == cpu
+            || shared_will_do && line.is_sharer(cpu)
+            || line.leaving.iter().any(|&(it, until)| it == cpu && now + cost <= until);
+        has_it.then_some(cost)
     }
 
     #[inline]
@@ -232,6 +242,10 @@ impl Lines {
                 others += 1;
             }
         }
+        if self.spread > 0 {
+            let factor = 1024 - self.spread + self.random.below(2 * self.spread + 1);
+            (nearest, farthest) = (nearest.saturating_mul(factor) >> 10, farthest * factor >> 10);
+        }
         let from_memory = others == 0 && !line.is_sharer(cpu);
         if access == Access::Load {
             let latency = if from_memory { self.memory } else { nearest };
@@ -240,6 +254,7 @@ impl Lines {
             counts.transfers += 1;
             let line = &mut self.lines[id as usize];
             if owned {
+                line.loses_owner(start, start + latency / 2);
                 line.add_sharer(line.owner);
                 line.owner = NOBODY;
             }
@@ -259,6 +274,9 @@ impl Lines {
         counts.shared_writes += u64::from(others > 0);
         counts.invalidations += others;
         let line = &mut self.lines[id as usize];
+        if owned {
+            line.loses_owner(start, start + latency / 2);
+        }
         line.sharers.fill(0);
         line.owner = cpu;
         line.busy_until = start + latency;
@@ -292,6 +310,11 @@ impl Line {
     #[inline]
     fn is_sharer(&self, cpu: u32) -> bool {
         self.sharers[cpu as usize / 64] & (1 << (cpu % 64)) != 0
+    }
+
+    fn loses_owner(&mut self, now: Ps, at: Ps) {
+        self.leaving.retain(|&(_, until)| until > now);
+        self.leaving.push((self.owner, at));
     }
 
     fn add_sharer(&mut self, cpu: u32) {

@@ -360,6 +360,16 @@ impl Backend for Timed {
         old
     }
 
+    fn touch(address: usize, write: bool) {
+        if is_running() {
+            let access = if write { Access::Store } else { Access::Load };
+            act(|engine| engine.access(address, access));
+            if write {
+                with(|engine| engine.note_write(address));
+            }
+        }
+    }
+
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
         assert!(is_running(), "nobody would wake a thread outside a run");
         act(Engine::spend_sleep);
