@@ -306,6 +306,7 @@ impl Bench {
                     params: params.clone(),
                     repetitions: common.repetitions,
                     seconds: common.seconds,
+                    on: None,
                 };
                 Ok(Batch {
                     title: grid::describe(workload, &params),

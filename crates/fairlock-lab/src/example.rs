@@ -80,5 +80,6 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
             operations: (total / 10.0) as u64,
             counts: BTreeMap::from([("rwsem_sleep_writer".to_owned(), 300)]),
         }),
+        simulated: None,
     }
 }

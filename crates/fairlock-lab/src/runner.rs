@@ -26,6 +26,7 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
             lock: cell.lock.clone(),
             repetitions: cell.repetitions,
             seconds: cell.seconds,
+            on: cell.on.clone(),
         })
     });
     Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use crate::claim::{self, Claim, Expect, Names, Selector};
 use crate::grid::{self, Params, Quantity};
-use crate::{locks, plan};
+use crate::locks;
+use crate::plan::{self, Simulated};
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 2] = [
@@ -222,11 +223,18 @@ pub struct CellSpec {
     pub repetitions: u32,
     /// Measured seconds of one repetition.
     pub seconds: f64,
+    /// A simulated machine to run it on, instead of real threads.
+    pub on: Option<Simulated>,
 }
 
 impl CellSpec {
     /// About how long it takes, in seconds.
     fn estimate_s(&self) -> f64 {
+        if self.on.is_some() {
+            let count = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
+            let threads = count("threads") + count("readers") + count("writers");
+            return plan::estimate_simulated_seconds(threads, self.repetitions, self.seconds);
+        }
         let uses_file = grid::needs_direct_io(&self.workload);
         plan::estimate_seconds(&self.lock, uses_file, self.repetitions, self.seconds)
     }
@@ -347,6 +355,7 @@ impl Run {
                         params: params.clone(),
                         repetitions: effort.repetitions.or(repetitions).unwrap_or(self.repetitions),
                         seconds: effort.seconds.or(seconds).unwrap_or(self.seconds),
+                        on: None,
                     });
                 }
             }

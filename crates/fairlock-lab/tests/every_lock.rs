@@ -13,7 +13,13 @@ use fairlock_lab::workloads::mix::{MixParams, Roles};
 const SECONDS: f64 = 0.05;
 
 fn cell(workload: &Workload, lock: &str) -> Cell {
-    Cell { workload: workload.clone(), lock: lock.to_string(), repetitions: 1, seconds: SECONDS }
+    Cell {
+        workload: workload.clone(),
+        lock: lock.to_string(),
+        repetitions: 1,
+        seconds: SECONDS,
+        on: None,
+    }
 }
 
 fn run_all(workload: Workload) -> Result<Vec<Row>, LabError> {
