@@ -161,3 +161,123 @@ impl Topology {
         self.sockets * self.cores_per_socket * self.threads_per_core
     }
 }
+
+/// Where a CPU is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    socket: u32,
+    cluster: u32,
+    core: u32,
+}
+
+impl Topology {
+    fn place(&self, cpu: u32) -> Place {
+        let core = cpu / self.threads_per_core;
+        let socket = core / self.cores_per_socket;
+        let cluster = core % self.cores_per_socket / self.cores_per_cluster;
+        Place { socket, cluster, core }
+    }
+
+    /// The socket of a CPU.
+    pub fn socket(&self, cpu: u32) -> u32 {
+        self.place(cpu).socket
+    }
+
+    /// The CPUs that share the last-level cache with this one.
+    pub fn cluster(&self, cpu: u32) -> std::ops::Range<u32> {
+        let Place { socket, cluster, .. } = self.place(cpu);
+        let first = cluster * self.cores_per_cluster;
+        let end = (first + self.cores_per_cluster).min(self.cores_per_socket);
+        let cpu_of = |core| (socket * self.cores_per_socket + core) * self.threads_per_core;
+        cpu_of(first)..cpu_of(end)
+    }
+
+    /// The CPUs of this one's core.
+    pub fn core(&self, cpu: u32) -> std::ops::Range<u32> {
+        let first = cpu / self.threads_per_core * self.threads_per_core;
+        first..first + self.threads_per_core
+    }
+
+    /// The CPU of the *i*-th of many threads that are spread: over sockets, then cores, then
+    /// hardware threads, then all over again.
+    pub fn spread(&self, index: u32) -> u32 {
+        let index = index % self.cpus();
+        let socket = index % self.sockets;
+        let core = index / self.sockets % self.cores_per_socket;
+        let thread = index / self.sockets / self.cores_per_socket;
+        (socket * self.cores_per_socket + core) * self.threads_per_core + thread
+    }
+}
+
+impl Profile {
+    /// A machine of round figures, for examples and tests: two sockets of two cores with two
+    /// threads each.
+    pub fn example() -> Profile {
+        Profile {
+            name: "example".into(),
+            title: "two sockets of two cores with two threads each, round figures".into(),
+            topology: Topology {
+                sockets: 2,
+                cores_per_socket: 2,
+                threads_per_core: 2,
+                cores_per_cluster: 2,
+                hops: vec![vec![0, 1], vec![1, 0]],
+            },
+            cost: Costs {
+                load_ns: 0.5,
+                store_ns: 1.0,
+                rmw_ns: 5.0,
+                pause_ns: 10.0,
+                clock_ns: 20.0,
+                observe_ns: 0.0,
+                smt_slowdown: 1.0,
+            },
+            line: Lines {
+                smt_ns: 10.0,
+                cluster_ns: 40.0,
+                socket_ns: 40.0,
+                cross_ns: vec![100.0],
+                memory_ns: 90.0,
+                invalidate_ns: 1.0,
+                share_ns: 10.0,
+                arbitration: Arbitration::Fifo,
+            },
+            schedule: Schedule {
+                hz: 1000.0,
+                slice_ns: 3e6,
+                switch_ns: 1_000.0,
+                migration_ns: 2_000.0,
+                wakeup_granularity_ns: 1e6,
+            },
+            wake: Wake {
+                call_ns: 1_500.0,
+                nobody_ns: 100.0,
+                sleep_ns: 500.0,
+                idle: vec![Wakening { idle_ns: 0.0, p50_ns: 4_000.0, p99_ns: 10_000.0 }],
+            },
+            device: Device {
+                servers: 4,
+                queue: 32,
+                read: Service { base_ns: 20_000.0, kib_ns: 300.0, sigma: 0.2 },
+                write: Service { base_ns: 15_000.0, kib_ns: 400.0, sigma: 0.2 },
+            },
+        }
+    }
+
+    /// How long a line takes from one CPU to another, one way.
+    pub fn transfer_ns(&self, from: u32, to: u32) -> f64 {
+        let (a, b) = (self.topology.place(from), self.topology.place(to));
+        if from == to {
+            self.cost.rmw_ns
+        } else if a.core == b.core {
+            self.line.smt_ns
+        } else if a.socket != b.socket {
+            let hops = self.topology.hops[a.socket as usize][b.socket as usize];
+            self.line.cross_ns[hops as usize - 1]
+        } else if a.cluster == b.cluster {
+            self.line.cluster_ns
+        } else {
+            self.line.socket_ns
+        }
+    }
+}

@@ -1,11 +1,24 @@
 //! The machine on which operations take time.
 
+mod cpus;
+mod device;
+mod engine;
+mod events;
+mod lines;
+mod random;
+mod timeline;
+
+use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::Ordering;
 
-use fairlock::events::NoCounters;
+use fairlock::events::Counters;
+use fairlock::platform::{WAKE_LATENCY_AT_FIRST, smoothed_wake_latency};
 
+use self::engine::Engine;
+use self::lines::Access;
+use crate::fiber::{self, Fiber, Progress};
 use crate::platform::{Backend, Word};
-
 use crate::profile::Profile;
 
 /// The scheduler that runs whoever is due next.
@@ -129,93 +142,303 @@ pub enum Failure {
     Panicked(String),
 }
 
+/// Picoseconds: a cached load takes 0.3 ns on some machines.
+type Ps = u64;
+
+fn ps(ns: f64) -> Ps {
+    (ns * 1e3).round() as Ps
+}
+
+/// Runs begin at this moment of the locks' clock: zero means "never" to some of them.
+const ORIGIN: Ps = 1_000_000_000_000;
+
+thread_local! {
+    /// Of the run under way on this real thread; null outside.
+    static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Whether a simulated thread is running.
+#[inline(always)]
+fn is_running() -> bool {
+    !ENGINE.get().is_null()
+}
+
+/// The engine of the run under way.
+#[inline(always)]
+fn with<R>(act: impl FnOnce(&mut Engine) -> R) -> R {
+    // SAFETY: not null, which callers have checked, means that `run` is below on this real thread's
+    // stack and keeps the engine alive. Nobody else refers to it meanwhile: `act` neither
+    // suspends nor calls back here.
+    act(unsafe { &mut *ENGINE.get() })
+}
+
+/// Lets a simulated thread act, and suspends it if the engine says so.
+#[inline(always)]
+fn act(act: impl FnOnce(&mut Engine) -> bool) {
+    if with(act) {
+        fiber::suspend();
+    }
+}
+
+/// How many steps are taken between two looks at `interrupted`.
+const STEPS_PER_LOOK: u32 = 4096;
+
 /// Runs threads on a simulated machine until all have ended. `interrupted` is asked now and then,
-/// in real time; true calls `stop`, once.
+/// in real time; if it says true, `stop` is called once and the threads are to end by themselves.
 ///
 /// # Errors
 /// A deadlock, or a thread that panicked.
+///
+/// # Panics
+/// If called by a simulated thread.
+///
+/// # Example
+/// ```
+/// use fairlock_sim::profile::Profile;
+/// use fairlock_sim::timed::{self, Setup, Thread};
+/// let profile = Profile::example();
+/// let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0 };
+/// let thread = || Thread { body: Box::new(|| timed::sleep(5_000)), priority: 0 };
+/// let report = timed::run(&setup, vec![thread(), thread()], &|| false, &|| ()).unwrap();
+/// assert!(report.elapsed_ns >= 5_000);
+/// ```
 pub fn run(
-    _setup: &Setup<'_>,
-    _threads: Vec<Thread<'_>>,
-    _interrupted: &dyn Fn() -> bool,
-    _stop: &dyn Fn(),
+    setup: &Setup<'_>,
+    threads: Vec<Thread<'_>>,
+    interrupted: &dyn Fn() -> bool,
+    stop: &dyn Fn(),
 ) -> Result<Report, Failure> {
-    todo!("the engine")
+    assert!(!is_running(), "a simulated thread cannot simulate");
+    let priorities: Vec<u8> = threads.iter().map(|thread| thread.priority).collect();
+    let mut engine = Engine::new(setup, &priorities);
+    let mut fibers: Vec<Fiber> = threads
+        .into_iter()
+        // SAFETY: the fibers are dropped when this function returns, and what the bodies borrow
+        // outlives its arguments.
+        .map(|thread| unsafe { Fiber::new(thread.body) })
+        .collect();
+    let engine_pointer = &raw mut engine;
+    /// Also when a panic passes.
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            ENGINE.set(ptr::null_mut());
+        }
+    }
+    let leave = Leave;
+    let mut steps = 0;
+    let mut was_interrupted = false;
+    let result = loop {
+        // SAFETY: no fiber runs, so nobody else refers to the engine.
+        let engine = unsafe { &mut *engine_pointer };
+        if engine.alive == 0 {
+            break Ok(());
+        }
+        steps += 1;
+        if steps % STEPS_PER_LOOK == 0 && !was_interrupted && interrupted() {
+            was_interrupted = true;
+            stop();
+        }
+        let thread = match engine.next() {
+            None => break Err(Failure::Deadlock(engine.waits())),
+            Some(None) => continue,
+            Some(Some(thread)) => thread,
+        };
+        ENGINE.set(engine_pointer);
+        let progress = fibers[thread as usize].resume();
+        ENGINE.set(ptr::null_mut());
+        match progress {
+            Progress::Suspended => {}
+            // SAFETY: as above.
+            Progress::Done => unsafe { (*engine_pointer).ended(thread) },
+            Progress::Panicked(payload) => {
+                break Err(Failure::Panicked(fiber::panic_message(&*payload)));
+            }
+        }
+    };
+    drop(leave);
+    drop(fibers);
+    result.map(|()| engine.report())
 }
 
-/// Nanoseconds since the start of the run; free of cost. Outside a run 0.
+/// Nanoseconds since the start of the run; free of cost. 0 outside a run.
+#[inline]
 pub fn now() -> u64 {
-    todo!("the engine")
+    if is_running() { with(|engine| engine.now - ORIGIN) / 1000 } else { 0 }
 }
 
-/// As [`now`], at the cost of a look at the clock by the lab (`observe_ns`).
+/// As [`now`], at the cost of a look at the clock by the lab
+/// ([`observe_ns`](crate::profile::Costs::observe_ns)).
+#[inline]
 pub fn observe() -> u64 {
-    todo!("the engine")
+    if is_running() {
+        act(Engine::spend_observe);
+    }
+    now()
 }
 
-/// Keeps this thread's CPU for so many PAUSEs.
-pub fn compute(_pauses: u32) {
-    todo!("the engine")
+/// Keeps this thread's CPU for so many PAUSEs. Nothing outside a run, as all that follow.
+pub fn compute(pauses: u32) {
+    if is_running() {
+        act(|engine| engine.compute(pauses));
+    }
 }
 
 /// Gives the CPU away for `ns`.
-pub fn sleep(_ns: u64) {
-    todo!("the engine")
+pub fn sleep(ns: u64) {
+    if is_running() {
+        act(Engine::spend_sleep);
+        act(|engine| {
+            engine.sleep_until(engine.now.saturating_add(ns.saturating_mul(1000)));
+            true
+        });
+    }
 }
 
 /// Sleeps for as long as the disk takes.
-pub fn transfer(_write: bool, _bytes: u64) {
-    todo!("the engine")
+pub fn transfer(write: bool, bytes: u64) {
+    if is_running() {
+        act(Engine::spend_sleep);
+        loop {
+            let accepted = with(|engine| engine.transfer(write, bytes));
+            fiber::suspend();
+            if accepted {
+                break;
+            }
+        }
+    }
 }
 
-/// Says what this thread does from now on; an empty text ends it. Shows in the timeline.
-pub fn mark(_what: &'static str) {
-    todo!("the engine")
+/// Says what this thread does from now on, for the timeline; an empty text ends it.
+#[inline]
+pub fn mark(what: &'static str) {
+    if is_running() {
+        with(|engine| engine.mark(what));
+    }
+}
+
+/// A moment of the locks' clock.
+fn moment(ns: u64) -> Ps {
+    ns.saturating_mul(1000)
 }
 
 impl Backend for Timed {
-    type Counters = NoCounters;
+    type Counters = Counters;
+
+    #[inline]
     fn load<W: Word>(word: &W, _order: Ordering) -> u64 {
+        if is_running() {
+            act(|engine| engine.access(word.address(), Access::Load));
+            with(|engine| engine.note_read(word.address()));
+        }
         word.get()
     }
+
+    #[inline]
     fn store<W: Word>(word: &W, bits: u64, _order: Ordering) {
+        if is_running() {
+            act(|engine| engine.access(word.address(), Access::Store));
+            with(|engine| engine.note_write(word.address()));
+        }
         word.set(bits);
     }
+
+    #[inline]
     fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        if is_running() {
+            act(|engine| engine.access(word.address(), Access::Update));
+            // A compare-exchange that fails has taken the line, too.
+            with(|engine| {
+                engine.note_write(word.address());
+                engine.note_read(word.address());
+            });
+        }
         let old = word.get();
         if let Some(new) = change(old) {
             word.set(new);
         }
         old
     }
-    fn park<W: Word>(_word: &W, _expected: u64, _deadline: Option<u64>) {
-        todo!()
+
+    fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
+        assert!(is_running(), "nobody would wake a thread outside a run");
+        act(Engine::spend_sleep);
+        if Self::load(word, Ordering::Relaxed) != expected {
+            return;
+        }
+        let deadline = deadline.map(moment);
+        act(|engine| {
+            let passed = deadline.is_some_and(|deadline| deadline <= engine.now);
+            if !passed {
+                engine.park(word.address(), deadline);
+            }
+            !passed
+        });
     }
-    fn unpark(_address: usize) {
-        todo!()
+
+    fn unpark(address: usize) {
+        if is_running() {
+            act(Engine::spend_wake_nobody);
+            if with(|engine| engine.unpark(address)) {
+                act(Engine::spend_wake);
+            }
+        }
     }
-    fn relax(_until: Option<u64>) -> bool {
-        todo!()
+
+    fn relax(until: Option<u64>) -> bool {
+        if !is_running() {
+            return false;
+        }
+        let until = until.map(moment);
+        act(|engine| engine.relax(until));
+        with(|engine| {
+            engine.unwatch();
+            until.is_some_and(|until| until <= engine.now)
+        })
     }
-    fn relax_turns(_left: u32) -> u32 {
-        todo!()
+
+    fn relax_turns(left: u32) -> u32 {
+        if !is_running() {
+            return 1;
+        }
+        let since = with(|engine| engine.now);
+        let until = with(|engine| engine.now + engine.pauses_as_time(left));
+        act(|engine| engine.relax(Some(until)));
+        with(|engine| {
+            engine.unwatch();
+            u32::try_from(engine.pauses(engine.now - since)).unwrap_or(u32::MAX).max(1)
+        })
     }
-    fn give_way(_attempt: u32) {
-        todo!()
+
+    fn give_way(attempt: u32) {
+        if is_running() {
+            act(|engine| engine.give_way(attempt));
+        }
     }
+
     fn turn() -> u32 {
-        todo!()
+        if is_running() { with(Engine::turn) } else { 1 }
     }
+
     fn now() -> u64 {
-        todo!()
+        if !is_running() {
+            return ORIGIN / 1000;
+        }
+        act(Engine::spend_clock);
+        with(|engine| engine.now) / 1000
     }
+
     fn wake_latency() -> u32 {
-        todo!()
+        if is_running() { with(|engine| engine.wake_latency) } else { WAKE_LATENCY_AT_FIRST }
     }
-    fn note_wake_latency(_ns: u32) {
-        todo!()
+
+    fn note_wake_latency(ns: u32) {
+        if is_running() {
+            with(|engine| engine.wake_latency = smoothed_wake_latency(engine.wake_latency, ns));
+        }
     }
+
     fn cpu() -> u32 {
-        todo!()
+        if is_running() { with(|engine| engine.cpu()) } else { 0 }
     }
 }

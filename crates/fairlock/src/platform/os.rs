@@ -3,7 +3,10 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use super::{
+    AtomicCell, AtomicInt, PlainCell, Platform, WAKE_LATENCY_AT_FIRST, Zeroed,
+    smoothed_wake_latency,
+};
 use crate::events::{Counters, NoCounters};
 
 /// Real threads: what every lock uses unless told otherwise.
@@ -158,22 +161,15 @@ macro_rules! real_threads {
 real_threads!(Os, NoCounters);
 real_threads!(Counting, Counters);
 
-/// The process-wide estimate of a wake-up, ns. It starts with a value for bare metal; virtual
-/// machines have been measured at 3.4 µs and at 32 µs.
+/// The process-wide estimate of a wake-up, ns.
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);
-const WAKE_LATENCY_AT_FIRST: u32 = 5_000;
-/// Beyond this it is a wait for a CPU, not a wake-up.
-const WAKE_LATENCY_MOST: u32 = 100_000;
 
-/// Moves the estimate an eighth of the way to a sample, which counts for at most twice the
-/// estimate: a thread that had to wait for a CPU says little about wake-ups. May lose a
-/// concurrent sample, and writes nothing for a small change, to leave the line shared.
+/// May lose a concurrent sample, and writes nothing for a small change, to leave the line shared.
 fn note_wake_latency(ns: u32) {
     let old = WAKE_LATENCY.load(Ordering::Relaxed);
-    let sample = ns.min(old.saturating_mul(2)).min(WAKE_LATENCY_MOST);
-    let new = old - old / 8 + sample / 8;
+    let new = smoothed_wake_latency(old, ns);
     if new.abs_diff(old) > old / 32 {
-        WAKE_LATENCY.store(new.max(1_000), Ordering::Relaxed);
+        WAKE_LATENCY.store(new, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,313 @@
+//! Cache lines: who has a copy, who is served when, and what that costs.
+//!
+//! A line is owned by one CPU, shared by several, or in memory only. A write takes it from all
+//! others, and the line serves one such transfer after the other, so a line that everybody writes
+//! is a queue. A read takes a shared copy: the first one after a write as a transfer, the next
+//! ones a little apart while they are under way together.
+//!
+//! Requests take effect in the order in which they are served. Ownership changes when a request
+//! begins to be served: from then on the previous owner has to ask too.
+//!
+//! Lines are numbered by their first use, so that addresses decide nothing.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::random::Random;
+use super::{Counts, Ps, ps};
+use crate::profile::{Arbitration, Profile};
+
+/// A line's number.
+pub(super) type LineId = u32;
+
+/// What a CPU wants of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Load,
+    Store,
+    /// A locked instruction, successful or not.
+    Update,
+}
+
+/// When a request is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    /// It takes effect at this moment.
+    At(Ps),
+    /// It waits for [`Lines::serve_next`]; the first to do so has that called at this moment.
+    Queued(Option<Ps>),
+}
+
+/// Bytes of a line, as a power of two.
+const LINE_SHIFT: usize = 6;
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Line {
+    owner: u32,
+    sharers: Box<[u64]>,
+    busy_until: Ps,
+    /// How often a write took it: a copy read before the last one is stale.
+    version: u32,
+    /// Threads that wait for the next write.
+    watchers: Vec<u32>,
+    /// Requests that wait to be chosen; unused if the first to come is the first served.
+    queued: Vec<Request>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    thread: u32,
+    cpu: u32,
+    access: Access,
+}
+
+/// All lines.
+#[derive(Debug)]
+pub(super) struct Lines {
+    ids: HashMap<usize, LineId, BuildHasherDefault<MixAddress>>,
+    lines: Vec<Line>,
+    cpus: usize,
+    /// Transfer times between all pairs of CPUs.
+    transfer: Vec<u32>,
+    load: Ps,
+    store: Ps,
+    update: Ps,
+    memory: Ps,
+    invalidate: Ps,
+    share: Ps,
+    arbitration: Arbitration,
+}
+
+/// Addresses are no adversaries: one multiplication spreads them.
+#[derive(Default)]
+struct MixAddress(u64);
+
+impl Hasher for MixAddress {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("addresses are hashed as usize")
+    }
+    fn write_usize(&mut self, address: usize) {
+        let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+impl Lines {
+    pub(super) fn new(profile: &Profile) -> Lines {
+        let cpus = profile.topology.cpus();
+        let transfer = |from, to| profile.transfer_ns(from, to);
+        Lines {
+            ids: HashMap::default(),
+            lines: Vec::new(),
+            cpus: cpus as usize,
+            transfer: (0..cpus)
+                .flat_map(|from| (0..cpus).map(move |to| ps(transfer(from, to)) as u32))
+                .collect(),
+            load: ps(profile.cost.load_ns),
+            store: ps(profile.cost.store_ns),
+            update: ps(profile.cost.rmw_ns),
+            memory: ps(profile.line.memory_ns),
+            invalidate: ps(profile.line.invalidate_ns),
+            share: ps(profile.line.share_ns),
+            arbitration: profile.line.arbitration,
+        }
+    }
+
+    /// The line at an address.
+    pub(super) fn at(&mut self, address: usize) -> LineId {
+        let key = address >> LINE_SHIFT;
+        if let Some(&id) = self.ids.get(&key) {
+            return id;
+        }
+        let id = self.lines.len() as LineId;
+        self.lines.push(Line {
+            owner: NOBODY,
+            sharers: vec![0; self.cpus.div_ceil(64)].into(),
+            busy_until: 0,
+            version: 0,
+            watchers: Vec::new(),
+            queued: Vec::new(),
+        });
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// A thread asks for a line.
+    pub(super) fn request(
+        &mut self,
+        id: LineId,
+        (thread, cpu): (u32, u32),
+        access: Access,
+        now: Ps,
+        counts: &mut Counts,
+    ) -> Service {
+        if let Some(cost) = self.hit(id, cpu, access) {
+            return Service::At(now + cost);
+        }
+        let line = &mut self.lines[id as usize];
+        if self.arbitration != Arbitration::Fifo && line.busy_until > now {
+            line.queued.push(Request { thread, cpu, access });
+            return Service::Queued((line.queued.len() == 1).then_some(line.busy_until));
+        }
+        let start = now.max(line.busy_until);
+        Service::At(self.serve(id, cpu, access, start, counts))
+    }
+
+    /// When the line can serve the next of those that are queued.
+    pub(super) fn free_at(&self, id: LineId) -> Ps {
+        self.lines[id as usize].busy_until
+    }
+
+    /// Serves one of those that wait: which thread, when, and whether more wait.
+    pub(super) fn serve_next(
+        &mut self,
+        id: LineId,
+        now: Ps,
+        random: &mut Random,
+        counts: &mut Counts,
+    ) -> Option<(u32, Ps, bool)> {
+        let line = &self.lines[id as usize];
+        let chosen = match self.arbitration {
+            Arbitration::Fifo => 0,
+            Arbitration::Random => random.below(line.queued.len() as u64) as usize,
+            Arbitration::Nearest => {
+                let near = if line.owner == NOBODY { 0 } else { line.owner };
+                let distance = |request: &Request| self.between(near, request.cpu);
+                let nearest = line.queued.iter().enumerate().min_by_key(|(_, it)| distance(it));
+                nearest.map_or(0, |(at, _)| at)
+            }
+        };
+        if line.queued.is_empty() {
+            return None;
+        }
+        let request = self.lines[id as usize].queued.remove(chosen);
+        let done = match self.hit(id, request.cpu, request.access) {
+            Some(cost) => now + cost,
+            None => self.serve(id, request.cpu, request.access, now, counts),
+        };
+        Some((request.thread, done, !self.lines[id as usize].queued.is_empty()))
+    }
+
+    /// What it costs if this CPU's own cache can do it.
+    #[inline]
+    fn hit(&self, id: LineId, cpu: u32, access: Access) -> Option<Ps> {
+        let line = &self.lines[id as usize];
+        match access {
+            Access::Load if line.owner == cpu || line.is_sharer(cpu) => Some(self.load),
+            Access::Store if line.owner == cpu => Some(self.store),
+            Access::Update if line.owner == cpu => Some(self.update),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn between(&self, from: u32, to: u32) -> Ps {
+        self.transfer[from as usize * self.cpus + to as usize].into()
+    }
+
+    /// Serves a request that misses, from `start` on; answers when it takes effect.
+    fn serve(
+        &mut self,
+        id: LineId,
+        cpu: u32,
+        access: Access,
+        start: Ps,
+        counts: &mut Counts,
+    ) -> Ps {
+        let line = &self.lines[id as usize];
+        let owned = line.owner != NOBODY;
+        let (mut nearest, mut farthest, mut others) = (Ps::MAX, 0, 0);
+        if owned {
+            nearest = self.between(line.owner, cpu);
+            (farthest, others) = (nearest, 1);
+        } else {
+            for sharer in line.sharers().filter(|&sharer| sharer != cpu) {
+                let distance = self.between(sharer, cpu);
+                nearest = nearest.min(distance);
+                farthest = farthest.max(distance);
+                others += 1;
+            }
+        }
+        let from_memory = others == 0 && !line.is_sharer(cpu);
+        if access == Access::Load {
+            let latency = if from_memory { self.memory } else { nearest };
+            // The first copy after a write is a transfer like others.
+            let occupied = if owned || from_memory { latency } else { self.share.min(latency) };
+            counts.transfers += 1;
+            let line = &mut self.lines[id as usize];
+            if owned {
+                line.add_sharer(line.owner);
+                line.owner = NOBODY;
+            }
+            line.add_sharer(cpu);
+            line.busy_until = start + occupied;
+            return start + latency;
+        }
+        let own = if access == Access::Store { self.store } else { self.update };
+        let latency = if from_memory {
+            self.memory
+        } else if others == 0 {
+            own // The only copy is its own.
+        } else {
+            farthest + self.invalidate * (others - 1)
+        };
+        counts.transfers += u64::from(!line.is_sharer(cpu));
+        counts.shared_writes += u64::from(others > 0);
+        counts.invalidations += others;
+        let line = &mut self.lines[id as usize];
+        line.sharers.fill(0);
+        line.owner = cpu;
+        line.busy_until = start + latency;
+        start + latency
+    }
+
+    // ---- waiting for a write ----
+
+    pub(super) fn version(&self, id: LineId) -> u32 {
+        self.lines[id as usize].version
+    }
+
+    /// A write took effect: hands out those that watched.
+    #[inline]
+    pub(super) fn written(&mut self, id: LineId, watchers: &mut Vec<u32>) {
+        let line = &mut self.lines[id as usize];
+        line.version = line.version.wrapping_add(1);
+        watchers.append(&mut line.watchers);
+    }
+
+    pub(super) fn watch(&mut self, id: LineId, thread: u32) {
+        self.lines[id as usize].watchers.push(thread);
+    }
+
+    pub(super) fn unwatch(&mut self, id: LineId, thread: u32) {
+        self.lines[id as usize].watchers.retain(|&watcher| watcher != thread);
+    }
+}
+
+impl Line {
+    #[inline]
+    fn is_sharer(&self, cpu: u32) -> bool {
+        self.sharers[cpu as usize / 64] & (1 << (cpu % 64)) != 0
+    }
+
+    fn add_sharer(&mut self, cpu: u32) {
+        self.sharers[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
+
+    fn sharers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sharers.iter().zip(0u32..).flat_map(|(&word, at)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                (left != 0).then(|| {
+                    left &= left - 1;
+                    at * 64 + bit
+                })
+            })
+        })
+    }
+}

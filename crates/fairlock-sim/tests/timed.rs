@@ -1,0 +1,261 @@
+//! The timed machine does what its profile says, exactly and reproducibly.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use fairlock::PolicyRwSem;
+use fairlock::lock_api::RawRwLock;
+use fairlock::platform::{AtomicCell, AtomicInt, Platform};
+use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
+use fairlock_sim::Sim;
+use fairlock_sim::profile::{Device, Profile, Service, Topology};
+use fairlock_sim::timed::{self, Failure, Report, Setup, Thread};
+
+type Word = <Sim as Platform>::AtomicU64;
+type Futex = <Sim as Platform>::AtomicU32;
+type Lock<Pol> = PolicyRwSem<u64, Pol, Sim>;
+type Body<'a> = Box<dyn FnOnce() + 'a>;
+
+fn lock<Pol: Policy>() -> Lock<Pol> {
+    PolicyRwSem::from_raw(RawRwLock::INIT, 0)
+}
+
+fn threads(bodies: Vec<Body<'_>>) -> Vec<Thread<'_>> {
+    bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect()
+}
+
+fn run_on(profile: &Profile, seed: u64, threads: Vec<Thread<'_>>) -> Result<Report, Failure> {
+    let setup = Setup { profile, seed, pinned: true, timeline_ns: 0 };
+    timed::run(&setup, threads, &|| false, &|| ())
+}
+
+fn run(bodies: Vec<Body<'_>>) -> Report {
+    run_on(&Profile::example(), 1, threads(bodies)).unwrap()
+}
+
+/// Two CPUs hand a word back and forth by compare-exchange: one way, in ns.
+fn ping_pong(profile: &Profile, partner: usize) -> f64 {
+    const ROUNDS: u64 = 1000;
+    let word = Word::new(0);
+    let turns = |parity: u64| {
+        for round in 0..ROUNDS {
+            let expected = 2 * round + parity;
+            while word.compare_exchange(expected, expected + 1, AcqRel, Acquire).is_err() {}
+        }
+    };
+    // Threads that end at once fill the CPUs between the two.
+    let mut bodies: Vec<Body<'_>> = vec![Box::new(|| turns(0))];
+    bodies.extend((1..partner).map(|_| Box::new(|| ()) as Body<'_>));
+    bodies.push(Box::new(|| turns(1)));
+    let report = run_on(profile, 1, threads(bodies)).unwrap();
+    report.elapsed_ns as f64 / (2 * ROUNDS) as f64
+}
+
+#[test]
+fn ping_pong_takes_what_the_profile_says() {
+    // Threads are spread over sockets, then cores, then hardware threads.
+    for (partner, expected) in [(1, 100.0), (2, 40.0), (4, 10.0)] {
+        let measured = ping_pong(&Profile::example(), partner);
+        assert!((measured / expected - 1.0).abs() < 0.01, "{measured} for {expected}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let run = |seed| {
+        let lock = lock::<TimeFair>();
+        let body = |index: u32| {
+            let lock = &lock;
+            Box::new(move || {
+                for _ in 0..200 {
+                    if index.is_multiple_of(2) {
+                        timed::compute((*PolicyRwSem::read(lock) % 7) as u32 + 20);
+                    } else {
+                        *PolicyRwSem::write(lock) += 1;
+                    }
+                    timed::compute(10);
+                }
+            }) as Body<'_>
+        };
+        let report =
+            run_on(&Profile::example(), seed, threads((0..12).map(body).collect())).unwrap();
+        (report.elapsed_ns, report.counts, report.threads)
+    };
+    let first = run(3);
+    assert_eq!(first, run(3));
+    assert_ne!(first.0, run(4).0);
+    assert!(first.1.wakeups > 0 && first.1.transfers > 0);
+}
+
+fn writers_exclude_everybody<Pol: Policy>() {
+    let lock = lock::<Pol>();
+    let inside = Cell::new(0);
+    let writes = |index: u32, round: u32| (index + round).is_multiple_of(3);
+    let body = |index: u32| {
+        let (lock, inside) = (&lock, &inside);
+        Box::new(move || {
+            for round in 0..50 {
+                if writes(index, round) {
+                    let mut guard = PolicyRwSem::write(lock);
+                    assert_eq!(inside.replace(-1), 0);
+                    timed::compute(50);
+                    *guard += 1;
+                    inside.set(0);
+                } else {
+                    let _guard = PolicyRwSem::read(lock);
+                    assert!(inside.get() >= 0);
+                    inside.set(inside.get() + 1);
+                    timed::compute(30);
+                    inside.set(inside.get() - 1);
+                }
+            }
+        }) as Body<'_>
+    };
+    let report = run((0..16).map(body).collect());
+    assert!(report.counts.switches > 0);
+    let all = (0..16).flat_map(|index| (0..50).map(move |round| (index, round)));
+    let written = all.filter(|&(index, round)| writes(index, round)).count();
+    assert_eq!(*PolicyRwSem::read(&lock), written as u64);
+}
+
+#[test]
+fn writers_exclude_everybody_on_more_threads_than_cpus() {
+    writers_exclude_everybody::<TimeFair>();
+    writers_exclude_everybody::<PhaseFair>();
+    writers_exclude_everybody::<Linux5_2>();
+}
+
+#[test]
+fn a_spin_costs_nothing_until_the_word_changes() {
+    let word = Word::new(0);
+    let report = run(vec![
+        Box::new(|| {
+            while word.load(Acquire) == 0 {
+                Sim::relax(None);
+            }
+        }),
+        Box::new(|| {
+            timed::compute(1_000_000);
+            word.store(1, Release);
+        }),
+    ]);
+    assert!(report.elapsed_ns >= 10_000_000);
+    assert!(report.counts.events < 30, "{:?}", report.counts);
+}
+
+#[test]
+fn a_bounded_spin_ends_on_time() {
+    let word = Word::new(0);
+    run(vec![Box::new(|| {
+        let until = Sim::now() + 5_000;
+        while word.load(Relaxed) == 0 && !Sim::relax(Some(until)) {}
+        assert_eq!(Sim::now(), until + 20); // A look at the clock takes 20 ns.
+    })]);
+}
+
+#[test]
+fn a_thread_that_nobody_wakes_is_a_deadlock_and_says_so() {
+    let word = Futex::new(0);
+    let bodies: Vec<Body<'_>> = vec![Box::new(|| Sim::park(&word, 0, None)), Box::new(|| ())];
+    let failure = run_on(&Profile::example(), 1, threads(bodies)).unwrap_err();
+    let waits = vec!["thread 0 sleeps on word 0 until somebody wakes it".to_string()];
+    assert_eq!(failure, Failure::Deadlock(waits));
+}
+
+#[test]
+fn a_panic_is_a_failure_with_its_message() {
+    let failure = run_on(&Profile::example(), 1, threads(vec![Box::new(|| panic!("torn"))]));
+    assert_eq!(failure.unwrap_err(), Failure::Panicked("torn".into()));
+}
+
+#[test]
+fn a_parked_thread_comes_back_at_its_deadline() {
+    let word = Futex::new(0);
+    run(vec![Box::new(|| {
+        let deadline = Sim::now() + 50_000;
+        Sim::park(&word, 0, Some(deadline));
+        assert!((deadline..deadline + 100_000).contains(&Sim::now()));
+    })]);
+}
+
+#[test]
+fn a_real_time_thread_is_not_kept_waiting_by_a_fair_one() {
+    let profile = Profile {
+        topology: Topology {
+            sockets: 1,
+            cores_per_socket: 1,
+            threads_per_core: 1,
+            cores_per_cluster: 1,
+            hops: vec![vec![0]],
+        },
+        ..Profile::example()
+    };
+    let late = Cell::new(0);
+    let fair = Thread { body: Box::new(|| timed::compute(10_000_000)), priority: 0 };
+    let body = || {
+        for _ in 0..10 {
+            let due = timed::now() + 1_000_000;
+            timed::sleep(1_000_000);
+            late.set(late.get().max(timed::now() - due));
+        }
+    };
+    let real_time = Thread { body: Box::new(body), priority: 50 };
+    let report = run_on(&profile, 1, vec![fair, real_time]).unwrap();
+    assert!(late.get() < 5_000, "{} ns late", late.get());
+    assert!(report.threads[0].involuntary_switches >= 10);
+}
+
+#[test]
+fn fair_threads_share_a_cpu() {
+    let ends = [const { Cell::new(0) }; 2];
+    // Eight CPUs: the ninth thread shares the first one's.
+    let body = |index: usize| {
+        let ends = &ends;
+        Box::new(move || {
+            if index.is_multiple_of(8) {
+                timed::compute(3_000_000);
+                ends[index / 8].set(timed::now());
+            }
+        }) as Body<'_>
+    };
+    run((0..9).map(body).collect());
+    let (first, second) = (ends[0].get(), ends[1].get());
+    assert!(first > 50_000_000 && second > 50_000_000, "{first} {second}");
+}
+
+#[test]
+fn an_uncontended_write_moves_no_line_after_the_first() {
+    let lock = lock::<TimeFair>();
+    let once = run(vec![Box::new(|| drop(PolicyRwSem::write(&lock)))]).counts;
+    let body = || (0..100).for_each(|_| drop(PolicyRwSem::write(&lock)));
+    let often = run(vec![Box::new(body)]).counts;
+    assert_eq!(once.transfers, often.transfers);
+    assert_eq!(often.shared_writes, 0);
+}
+
+#[test]
+fn increments_are_not_lost() {
+    let word = Word::new(0);
+    let body = |_| {
+        Box::new(|| {
+            for _ in 0..100 {
+                word.fetch_add(1, Relaxed);
+            }
+        }) as Body<'_>
+    };
+    run((0..10).map(body).collect());
+    assert_eq!(word.load(Relaxed), 1000);
+}
+
+#[test]
+fn the_disk_serves_so_many_at_once() {
+    let service = Service { base_ns: 100_000.0, kib_ns: 0.0, sigma: 0.0 };
+    let device = Device { servers: 2, queue: 1, read: service, write: service };
+    let profile = Profile { device, ..Profile::example() };
+    let elapsed = |count| {
+        let body = |_| Box::new(|| timed::transfer(false, 4096)) as Body<'_>;
+        run_on(&profile, 1, threads((0..count).map(body).collect())).unwrap().elapsed_ns
+    };
+    let (alone, six) = (elapsed(1), elapsed(6));
+    assert!(alone < 150_000 && (300_000..400_000).contains(&six), "{alone} {six}");
+}
