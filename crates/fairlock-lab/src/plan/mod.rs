@@ -588,6 +588,50 @@ mod tests {
     }
 
     #[test]
+    fn a_cancelled_simulation_keeps_the_first_seeds() {
+        let profile = Arc::new(Profile::example());
+        let on = Some(Simulated { profile, seed: 7, timeline_ns: 0 });
+        let simulated = |lock| Cell { repetitions: 50, on: on.clone(), ..cell(lock, 1) };
+        let cells = vec![simulated("timefair"), simulated("phase-fair"), cell("std", 1)];
+        let simulate = |_: &Cell, _, cancelled: &dyn Fn() -> bool| {
+            assert!(!cancelled());
+            Ok(Repetition::default())
+        };
+        let all = execute(&plan(cells.clone()), &mut (), &mut pretend, &simulate).unwrap();
+        let shape = |rows: &[Row]| -> Vec<(String, u32)> {
+            rows.iter().map(|row| (row.machine.clone(), row.repetitions)).collect()
+        };
+        let of = |machine: &str, repetitions| (machine.to_string(), repetitions);
+        assert_eq!(shape(&all), [of("example", 50), of("example", 50), of("here", 2)]);
+        assert_eq!(all[0].simulated.unwrap().seed, 7);
+        let cancelled_runs = |_: &Cell, seed, cancelled: &dyn Fn() -> bool| {
+            while seed >= 3 && !cancelled() {
+                std::thread::yield_now();
+            }
+            Ok(Repetition::default())
+        };
+        let mut observer = CancelAfter { finished: 0, after: 6 };
+        let kept = execute(&plan(cells), &mut observer, &mut pretend, &cancelled_runs).unwrap();
+        assert_eq!(shape(&kept), [of("example", 3), of("example", 3)]);
+    }
+
+    /// Cancels when so many steps have ended, in whatever order.
+    struct CancelAfter {
+        finished: usize,
+        after: usize,
+    }
+
+    impl Observer for CancelAfter {
+        fn finished(&mut self, _step: &Step<'_>) {
+            self.finished += 1;
+        }
+
+        fn cancelled(&self) -> bool {
+            self.finished >= self.after
+        }
+    }
+
+    #[test]
     fn invalid_cells_say_what_is_wrong_and_what_would_be_right() {
         let mixed = |threads, read_percent| {
             let roles = Roles::Mixed { threads, read_percent };
