@@ -7,7 +7,7 @@ use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::Platform;
 use fairlock::policy::Policy;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
-use lock_api::RawRwLock;
+use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
 
@@ -78,6 +78,25 @@ impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
     #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
         section(&self.0.write())
+    }
+}
+
+/// Any `lock_api` 0.5 mutex that counts nothing, by its raw type; readers take it exclusively.
+pub struct ApiMutex<R: RawMutex>(lock_api::Mutex<R, Protected>);
+
+impl<R: RawMutex + Send + Sync + 'static> LabLock for ApiMutex<R> {
+    fn new(data: Protected) -> Self {
+        ApiMutex(lock_api::Mutex::new(data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.lock())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+        section(&self.0.lock())
     }
 }
 
