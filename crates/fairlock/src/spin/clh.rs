@@ -11,7 +11,7 @@
 //!
 //! Nodes are on the heap: a node outlives the acquisition that it was made for, and a thread has
 //! no place to keep one. The one last taken over stays in the lock as a `spare` for whoever comes
-//! next. So one thread alone allocates once; under contention some acquisitions allocate.
+//! next. So a thread alone allocates twice and no more; under contention some acquisitions allocate.
 //!
 //! After Craig (University of Washington TR 93-02-02, 1993) and Magnusson, Landin and Hagersten
 //! (IPPS 1994); the attempt after Scott's CLH with time-outs (PODC 2002). It wastes a CPU while
