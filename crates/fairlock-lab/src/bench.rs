@@ -54,7 +54,7 @@ pub fn patience(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, Args)]
 pub struct Mix {
-    /// Locks to compare, or all (see `fairlock list`)
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     #[arg(
         long,
         value_name = "LOCK",
@@ -99,7 +99,7 @@ enum Form {
 
 #[derive(Debug, Args)]
 pub struct Dio {
-    /// Locks to compare, or all; not for the kernel's form
+    /// Locks to compare, or all but the reference locks: `all`; not for the kernel's form
     #[arg(long, value_name = "LOCK", value_delimiter = ',')]
     lock: Vec<String>,
     /// Where the lock comes from
@@ -154,7 +154,7 @@ fn chosen(names: &[String]) -> Result<Vec<String>, String> {
     let mut chosen: Vec<String> = Vec::new();
     for name in names {
         let more = if name == "all" {
-            locks::names().into_iter().map(str::to_owned).collect()
+            locks::all().into_iter().map(str::to_owned).collect()
         } else {
             locks::find(name).map_err(|error| error.to_string())?;
             vec![name.clone()]

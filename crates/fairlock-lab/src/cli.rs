@@ -10,12 +10,13 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
+use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::workloads::dio;
-use fairlock_lab::{grid, locks, units, world};
+use fairlock_lab::{grid, units, world};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::{progress, runner};
@@ -299,12 +300,15 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 fn list() {
-    println!("Locks");
-    for lock in locks::registry() {
-        if locks::names().contains(&lock.name) {
+    let print = |kinds: &[Kind]| {
+        for lock in locks::registry().iter().filter(|lock| kinds.contains(&lock.kind)) {
             println!("  {:<16} {}", lock.name, lock.about);
         }
-    }
+    };
+    println!("Locks");
+    print(&[Kind::Ours, Kind::Peer]);
+    println!("\nReference locks (spin only; by name, not in `all`)");
+    print(&[Kind::Reference]);
     println!("\nWorkloads");
     for (name, about) in grid::WORKLOADS {
         println!("  {name:<16} {about}");

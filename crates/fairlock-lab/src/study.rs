@@ -303,10 +303,10 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
     Study::parse(name, text)
 }
 
-/// The names with `all` replaced by every lock of the registry.
+/// The names with `all` replaced by what it means, see [`locks::all`].
 pub fn expand_locks(locks: &Names) -> Vec<String> {
     if locks.list() == ["all"] {
-        locks::names().into_iter().map(str::to_owned).collect()
+        locks::all().into_iter().map(str::to_owned).collect()
     } else {
         locks.list().to_vec()
     }

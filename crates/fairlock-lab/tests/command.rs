@@ -145,7 +145,7 @@ fn every_command_has_help_with_an_example() {
 fn list_names_locks_workloads_and_studies() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for name in ["timefair", "pthread-writer", "dio-kernel", "s0", "s4"] {
+    for name in ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "s0", "s4"] {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
     }
 }

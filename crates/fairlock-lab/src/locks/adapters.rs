@@ -7,7 +7,7 @@ use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::Policy;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
-use lock_api::RawRwLock;
+use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
 
@@ -67,23 +67,52 @@ fn counted<P: Platform>(counts: impl FnOnce() -> events::Snapshot) -> BTreeMap<S
 
 /// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an
 /// adapter of its own that overrides [`LabLock::events`].
-pub struct ApiRwLock<R: RawRwLock>(lock_api::RwLock<R, Protected>);
+pub struct ApiRwLock<R: RawRwLock, P: Platform = Os>(lock_api::RwLock<R, Protected<P>>);
 
-impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
-    type Platform = Os;
+impl<R, P> LabLock for ApiRwLock<R, P>
+where
+    R: RawRwLock + Send + Sync + 'static,
+    P: Platform,
+{
+    type Platform = P;
 
-    fn new(data: Protected) -> Self {
+    fn new(data: Protected<P>) -> Self {
         ApiRwLock(lock_api::RwLock::new(data))
     }
 
     #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.read())
     }
 
     #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.write())
+    }
+}
+
+/// Any `lock_api` 0.5 mutex that counts nothing, by its raw type; readers take it exclusively.
+pub struct ApiMutex<R: RawMutex, P: Platform = Os>(lock_api::Mutex<R, Protected<P>>);
+
+impl<R, P> LabLock for ApiMutex<R, P>
+where
+    R: RawMutex + Send + Sync + 'static,
+    P: Platform,
+{
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
+        ApiMutex(lock_api::Mutex::new(data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.lock())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.lock())
     }
 }
 

@@ -15,7 +15,7 @@ mod pthread;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use adapters::{ApiRwLock, UsyncRwLock};
+pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use protected::Protected;
 pub use pthread::{PthreadPreferWriter, PthreadRwLock};
@@ -25,6 +25,7 @@ use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
+use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
 use crate::error::LabError;
@@ -58,6 +59,9 @@ pub enum Kind {
     Ours,
     /// One that people use today, for comparison.
     Peer,
+    /// A textbook's spin lock. With more threads than CPUs its waiters can burn a whole time slice
+    /// for each handover, so it is run by name only, never as one of [`all`].
+    Reference,
     /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
     Broken,
 }
@@ -153,15 +157,35 @@ pub fn registry() -> &'static [Descriptor] {
             Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
             Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
             Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
+            Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
+            Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
+            Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
+            Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
+            Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
+            Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
             Broken "broken" Broken, simulated: Broken<Sim>, "lets everybody in; every workload must notice";
             Broken "stuck" Stuck, "lets nobody in; the command must notice";
         }
     })
 }
 
-/// The names that listings and error messages show: all but the broken locks.
+fn names_of(kinds: &[Kind]) -> Vec<&'static str> {
+    registry().iter().filter(|lock| kinds.contains(&lock.kind)).map(|lock| lock.name).collect()
+}
+
+/// The names that error messages show: all but the broken locks.
 pub fn names() -> Vec<&'static str> {
-    registry().iter().filter(|lock| lock.kind != Kind::Broken).map(|lock| lock.name).collect()
+    names_of(&[Kind::Ours, Kind::Peer, Kind::Reference])
+}
+
+/// What `all` means: the locks that stand any number of threads.
+pub fn all() -> Vec<&'static str> {
+    names_of(&[Kind::Ours, Kind::Peer])
+}
+
+/// What `all` means on a simulated machine: those of [`all`] whose source runs there.
+pub fn all_simulated() -> Vec<&'static str> {
+    all().into_iter().filter(|name| find_simulated(name).is_ok()).collect()
 }
 
 /// The names of the locks that run on a simulated machine.
@@ -233,6 +257,17 @@ mod tests {
         assert!(!error.contains("usync") && !error.contains("broken"), "{error}");
         assert!(find_simulated("timefair").is_ok());
         assert!(find_simulated("foo").err().unwrap().to_string().contains("no lock"));
+    }
+
+    #[test]
+    fn all_leaves_out_the_locks_that_only_a_name_selects() {
+        let all = all();
+        for lock in registry() {
+            let is_run_by_name = matches!(lock.kind, Kind::Reference | Kind::Broken);
+            assert_ne!(all.contains(&lock.name), is_run_by_name, "{}", lock.name);
+            assert!(find(lock.name).is_ok());
+        }
+        assert!(all.contains(&"mutex") && !all.contains(&"ticket"));
     }
 
     #[test]

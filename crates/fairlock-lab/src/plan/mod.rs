@@ -90,11 +90,11 @@ impl Workload {
         }
     }
 
-    /// Names of the locks this workload can run with.
+    /// Names of the locks that `all` means with this workload, on real threads.
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
-            _ => locks::names(),
+            _ => locks::all(),
         }
     }
 }
