@@ -54,9 +54,7 @@ pub fn run(
             break;
         }
         let result = match no_direct_io {
-            Some(reason) if grid::needs_direct_io(&batch.workload) => {
-                Err((false, reason.to_owned()))
-            }
+            Some(reason) if batch.needs_direct_io() => Err((false, reason.to_owned())),
             _ => plan_of(batch, dir)
                 .and_then(|plan| plan::run(&plan, &mut progress).map_err(|error| error.to_string()))
                 .map_err(|error| (true, error)),

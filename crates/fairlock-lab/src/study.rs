@@ -252,6 +252,11 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Whether it does real O_DIRECT I/O, which not every file system offers.
+    pub fn needs_direct_io(&self) -> bool {
+        grid::needs_direct_io(&self.workload) && self.cells.iter().any(|cell| cell.on.is_none())
+    }
+
     /// About how long it takes, in seconds.
     pub fn estimate_s(&self) -> f64 {
         self.cells.iter().map(CellSpec::estimate_s).sum()

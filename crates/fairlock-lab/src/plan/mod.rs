@@ -28,6 +28,10 @@ use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
 /// The lock name of cells that measure the kernel's own lock.
 pub const KERNEL: &str = "kernel";
 
+/// A machine that the rows of real threads on this one are not mixed up with: this machine,
+/// simulated.
+pub const HERE_SIMULATED: &str = "here-simulated";
+
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
@@ -46,6 +50,22 @@ pub struct Simulated {
     pub seed: u64,
     /// How much of the first repetition to keep as a timeline, ns.
     pub timeline_ns: u64,
+}
+
+impl Simulated {
+    /// The machine of this name or file, without a timeline.
+    ///
+    /// # Errors
+    /// An unknown name, with the valid ones; a file that is no machine.
+    pub fn find(name_or_path: &str, seed: u64) -> Result<Simulated, String> {
+        let profile = Profile::find(name_or_path).map_err(|error| error.to_string())?;
+        Ok(Simulated { profile: Arc::new(profile), seed, timeline_ns: 0 })
+    }
+
+    /// The name that rows carry as their machine.
+    pub fn machine(&self) -> &str {
+        if self.profile.name == HERE { HERE_SIMULATED } else { &self.profile.name }
+    }
 }
 
 /// One workload with one lock: becomes one row.
@@ -268,7 +288,7 @@ impl Cell {
             Workload::Mix(params) => params.row_params(self.pause_ns()),
             Workload::Dio(params) => params.row_params(),
         };
-        let machine = self.on.as_ref().map_or(HERE, |on| &on.profile.name);
+        let machine = self.on.as_ref().map_or(HERE, Simulated::machine);
         let label = RowLabel {
             workload: self.workload.name().to_string(),
             lock: self.lock.clone(),

@@ -348,8 +348,10 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             }
         }
         html.push_str("</table></div>\n");
-        if let Some(events) = terminal::events(&rows) {
-            let _ = writeln!(html, "<pre>{}</pre>", escape(&events));
+        for text in [terminal::simulated_counts(&rows), terminal::events(&rows)] {
+            if let Some(text) = text {
+                let _ = writeln!(html, "<pre>{}</pre>", escape(&text));
+            }
         }
         html.push_str("</details>\n");
     }
