@@ -14,7 +14,17 @@ macro_rules! machines {
 }
 
 /// The files of `machines/`.
-const FILES: [(&str, &str); 1] = machines!["ivybridge-ex-8s"];
+const FILES: [(&str, &str); 9] = machines![
+    "ivybridge-ex-8s"
+    "westmere-ex-8s"
+    "haswell-ex-4s"
+    "westmere-ex-4s"
+    "ivybridge-ep-2s"
+    "skylake-sp-2s"
+    "graviton3"
+    "x86-12"
+    "riscv-4"
+];
 
 /// The name of the machine that this program runs on.
 pub const HERE: &str = "here";
