@@ -6,8 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use fairlock_lab::grid::{self, Params};
 use fairlock_lab::locks;
+use fairlock_lab::plan::Simulated;
 use fairlock_lab::study::{Batch, CellSpec};
 use fairlock_lab::units::{self, Length};
+use fairlock_lab::world::pause_ns;
 
 /// What to bench.
 #[derive(Debug, Subcommand)]
@@ -15,7 +17,9 @@ pub enum Bench {
     /// Readers and writers on one lock with short sections
     #[command(after_help = "Example:\n  \
         fairlock bench mix --lock timefair,std,usync --threads 2,8,32 --section 10p --think 200ns\n  \
-        fairlock bench mix --lock all --threads 8 --read-percent 99 --out mix.jsonl")]
+        fairlock bench mix --lock all --threads 8 --read-percent 99 --out mix.jsonl\n  \
+        fairlock bench mix --on ivybridge-ex-8s --lock linux-5.1,linux-5.2 --threads 8,64,240\n  \
+        fairlock bench mix --on ivybridge-ex-8s --threads 8 --timeline mix.json")]
     Mix(Mix),
     /// Direct I/O: one file appended and tailed, or the same shape with sleeping holders
     #[command(after_help = "Example:\n  \
@@ -27,12 +31,27 @@ pub enum Bench {
 /// Options of both workloads.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Seconds to measure in each repetition
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = units::parse_seconds)]
-    pub seconds: f64,
+    /// Seconds to measure in each repetition [default: 0.5, with --on 0.02]
+    #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
+    pub seconds: Option<f64>,
     /// Interleaved repetitions of each cell
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
     pub repetitions: u32,
+    /// Simulated machines to run on instead of this one: names (see `fairlock list`) or files
+    #[arg(long, value_name = "MACHINE", value_delimiter = ',', conflicts_with = "repetitions")]
+    on: Vec<String>,
+    /// Repetitions of each cell on a simulated machine, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one, requires = "on")]
+    seeds: u32,
+    /// The first of these seeds; the same seeds give the same rows
+    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "on")]
+    seed: u64,
+    /// Write how the first seed's runs begin to this file, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE.json", requires = "on")]
+    pub timeline: Option<std::path::PathBuf>,
+    /// How much of a run the timeline shows
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = timeline_length, requires = "timeline")]
+    timeline_length: u64,
     /// Also write the rows to this file, for `fairlock report`
     #[arg(long, value_name = "FILE.jsonl")]
     pub out: Option<std::path::PathBuf>,
@@ -42,6 +61,35 @@ pub struct Common {
     /// Seconds that a run may take beyond its own before its lock is called hung
     #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
     pub patience: Duration,
+}
+
+const DEFAULT_SECONDS: f64 = 0.5;
+const DEFAULT_SIMULATED_SECONDS: f64 = 0.02;
+/// A longer timeline is more than a viewer takes.
+const LONGEST_TIMELINE_NS: u64 = 100_000_000;
+
+impl Common {
+    /// The simulated machines; none means real threads.
+    fn machines(&self) -> Result<Vec<Simulated>, String> {
+        let timeline_ns = if self.timeline.is_some() { self.timeline_length } else { 0 };
+        let mut machines: Vec<Simulated> = Vec::new();
+        for name in &self.on {
+            let machine = Simulated { timeline_ns, ..Simulated::find(name, self.seed)? };
+            // Rows tell machines apart by their names.
+            if machines.iter().any(|known| known.machine() == machine.machine()) {
+                return Err(format!("--on names the machine \"{}\" twice", machine.machine()));
+            }
+            machines.push(machine);
+        }
+        Ok(machines)
+    }
+}
+
+fn timeline_length(text: &str) -> Result<u64, String> {
+    match units::parse_time_ns(text)? {
+        ns @ 1..=LONGEST_TIMELINE_NS => Ok(ns),
+        _ => Err(format!("\"{text}\" is no length of a timeline; give 1ns to 100ms (2ms)")),
+    }
 }
 
 /// Longer than any disk takes to sync a scratch file, and than a starved thread its last turn.
@@ -54,13 +102,10 @@ pub fn patience(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, Args)]
 pub struct Mix {
-    /// Locks to compare, or all (see `fairlock list`)
-    #[arg(
-        long,
-        value_name = "LOCK",
-        value_delimiter = ',',
-        default_value = "timefair,std,parking_lot,usync"
-    )]
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
+    ///
+    /// [default: timefair,std,parking_lot,usync, with --on timefair,phase-fair,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
     lock: Vec<String>,
     /// Thread counts, half of them readers; with --read-percent every thread does both
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2,8", value_parser = at_least_one)]
@@ -99,7 +144,7 @@ enum Form {
 
 #[derive(Debug, Args)]
 pub struct Dio {
-    /// Locks to compare, or all; not for the kernel's form
+    /// Locks to compare, or all but the reference locks: `all`; not for the kernel's form
     #[arg(long, value_name = "LOCK", value_delimiter = ',')]
     lock: Vec<String>,
     /// Where the lock comes from
@@ -149,14 +194,24 @@ fn block(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The chosen locks, each known to the registry.
-fn chosen(names: &[String]) -> Result<Vec<String>, String> {
+/// What to compare where nothing is said.
+const DEFAULT_LOCKS: [&str; 4] = ["timefair", "std", "parking_lot", "usync"];
+/// The same on a simulated machine.
+const DEFAULT_SIMULATED_LOCKS: [&str; 4] = ["timefair", "phase-fair", "linux-5.11", "mutex"];
+
+/// The chosen locks, each known to the registry and able to run there.
+fn chosen(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    if names.is_empty() {
+        return Ok(owned(if simulated { &DEFAULT_SIMULATED_LOCKS } else { &DEFAULT_LOCKS }));
+    }
     let mut chosen: Vec<String> = Vec::new();
     for name in names {
         let more = if name == "all" {
-            locks::names().into_iter().map(str::to_owned).collect()
+            owned(&if simulated { locks::all_simulated() } else { locks::all() })
         } else {
-            locks::find(name).map_err(|error| error.to_string())?;
+            let found = if simulated { locks::find_simulated(name) } else { locks::find(name) };
+            found.map_err(|error| error.to_string())?;
             vec![name.clone()]
         };
         for name in more {
@@ -229,8 +284,13 @@ impl Dio {
         }
     }
 
-    fn locks(&self) -> Result<Vec<String>, String> {
+    fn locks(&self, simulated: bool) -> Result<Vec<String>, String> {
         match (self.form, self.lock.as_slice()) {
+            (Form::Kernel | Form::KernelApart, _) if simulated => Err(format!(
+                "{} measures the real kernel, and a simulated machine has none; choose --form lock \
+                 or --form sleep with --on",
+                self.workload()
+            )),
             (Form::Kernel | Form::KernelApart, []) => Ok(vec!["kernel".to_owned()]),
             (Form::Kernel | Form::KernelApart, [only]) if only == "kernel" => {
                 Ok(vec!["kernel".to_owned()])
@@ -239,8 +299,7 @@ impl Dio {
                 "this form measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
                  choose --form lock or --form sleep"
             )),
-            (_, []) => chosen(&["timefair", "std", "parking_lot", "usync"].map(str::to_owned)),
-            (_, names) => chosen(names),
+            (_, names) => chosen(names, simulated),
         }
     }
 
@@ -289,12 +348,27 @@ impl Bench {
     ///
     /// # Errors
     /// A bad choice, in one line with the valid ones.
-    pub fn batches(&self, pause_ns: f64) -> Result<Vec<Batch>, String> {
+    pub fn batches(&self) -> Result<Vec<Batch>, String> {
+        let machines = self.common().machines()?;
+        if machines.is_empty() {
+            return self.batches_on(None);
+        }
+        let batches = machines.into_iter().map(|machine| self.batches_on(Some(machine)));
+        Ok(batches.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    fn batches_on(&self, on: Option<Simulated>) -> Result<Vec<Batch>, String> {
+        let pause_ns = on.as_ref().map_or_else(pause_ns, |on| on.profile.cost.pause_ns);
+        let simulated = on.is_some();
         let (workload, locks, points) = match self {
-            Bench::Mix(mix) => ("mix", chosen(&mix.lock)?, mix.points(pause_ns)?),
-            Bench::Dio(dio) => (dio.workload(), dio.locks()?, dio.points()),
+            Bench::Mix(mix) => ("mix", chosen(&mix.lock, simulated)?, mix.points(pause_ns)?),
+            Bench::Dio(dio) => (dio.workload(), dio.locks(simulated)?, dio.points()),
         };
         let common = self.common();
+        let (repetitions, seconds) = match simulated {
+            true => (common.seeds, common.seconds.unwrap_or(DEFAULT_SIMULATED_SECONDS)),
+            false => (common.repetitions, common.seconds.unwrap_or(DEFAULT_SECONDS)),
+        };
         points
             .into_iter()
             .map(|params| {
@@ -304,8 +378,9 @@ impl Bench {
                     workload: workload.to_owned(),
                     lock: lock.clone(),
                     params: params.clone(),
-                    repetitions: common.repetitions,
-                    seconds: common.seconds,
+                    repetitions,
+                    seconds,
+                    on: on.clone(),
                 };
                 Ok(Batch {
                     title: grid::describe(workload, &params),

@@ -10,12 +10,15 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
+use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal};
 use fairlock_lab::study::{self, Batch, Effort, Study};
+use fairlock_lab::units;
 use fairlock_lab::workloads::dio;
-use fairlock_lab::{grid, locks, units, world};
+
+use fairlock_sim::profile;
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::{progress, runner};
@@ -50,7 +53,7 @@ enum Command {
         after_help = "Example:\n  fairlock report fairlock-report/rows.jsonl --out page.html"
     )]
     Report(ReportArgs),
-    /// List the locks, workloads and studies
+    /// List the locks, workloads, simulated machines and studies
     #[command(after_help = "Example:\n  fairlock list")]
     List,
 }
@@ -148,7 +151,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// The reason that direct I/O cannot run in `dir`, if it cannot.
 fn direct_io_trouble(batches: &[Batch], dir: &Path) -> Option<String> {
-    if !batches.iter().any(|batch| grid::needs_direct_io(&batch.workload)) {
+    if !batches.iter().any(Batch::needs_direct_io) {
         return None;
     }
     dio::probe_direct_io(dir).err().map(|error| error.to_string())
@@ -235,8 +238,8 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
     let common = bench.common();
-    let batches = bench.batches(world::pause_ns()).map_err(Failure::Usage)?;
-    let uses_files = batches.iter().any(|batch| grid::needs_direct_io(&batch.workload));
+    let batches = bench.batches().map_err(Failure::Usage)?;
+    let uses_files = batches.iter().any(Batch::needs_direct_io);
     if uses_files {
         check_writable("--dir", &common.dir)?;
         if let Some(trouble) = direct_io_trouble(&batches, &common.dir) {
@@ -299,15 +302,25 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 fn list() {
-    println!("Locks");
-    for lock in locks::registry() {
-        if locks::names().contains(&lock.name) {
+    let print = |kinds: &[Kind]| {
+        for lock in locks::registry().iter().filter(|lock| kinds.contains(&lock.kind)) {
             println!("  {:<16} {}", lock.name, lock.about);
         }
-    }
+    };
+    println!("Locks");
+    print(&[Kind::Ours, Kind::Peer]);
+    println!("\nReference locks (spin only; by name, not in `all`)");
+    print(&[Kind::Reference]);
     println!("\nWorkloads");
-    for (name, about) in grid::WORKLOADS {
+    for (name, about) in fairlock_lab::grid::WORKLOADS {
         println!("  {name:<16} {about}");
+    }
+    println!("\nSimulated machines (--on)");
+    for name in profile::names() {
+        match profile::Profile::find(name) {
+            Ok(profile) => println!("  {name:<16} {}", profile.title),
+            Err(error) => println!("  {name:<16} {error}"),
+        }
     }
     println!("\nStudies");
     for name in study::names() {

@@ -25,6 +25,23 @@ pub enum LabError {
         /// The names that exist.
         known: Vec<&'static str>,
     },
+    /// The lock exists, but its source does not run on a simulated machine.
+    NotSimulated {
+        /// The name that was asked for.
+        name: String,
+        /// The locks that run there.
+        known: Vec<&'static str>,
+    },
+    /// The workload is about the real kernel.
+    KernelNotSimulated {
+        /// Its name.
+        workload: &'static str,
+    },
+    /// On a simulated machine: threads wait, and nothing will ever happen.
+    Deadlock {
+        /// What each thread waits for.
+        waiting: Vec<String>,
+    },
     /// A workload's invariant did not hold: the lock (or the kernel) let somebody in who had to wait.
     Broken {
         /// The lock's registry name.
@@ -123,6 +140,19 @@ impl fmt::Display for LabError {
             }
             LabError::UnknownLock { name, known } => {
                 write!(f, "there is no lock `{name}`; valid: {}", known.join(", "))
+            }
+            LabError::NotSimulated { name, known } => write!(
+                f,
+                "lock `{name}` runs on real threads only; on a simulated machine: {}",
+                known.join(", ")
+            ),
+            LabError::KernelNotSimulated { workload } => write!(
+                f,
+                "`{workload}` measures the real kernel, and a simulated machine has none; \
+                 there dio-lock and dio-sleep run"
+            ),
+            LabError::Deadlock { waiting } => {
+                write!(f, "deadlock: {}", waiting.join("; "))
             }
             LabError::Broken { lock, workload, violation } => {
                 write!(f, "lock `{lock}` broke `{workload}`: {violation}")

@@ -77,6 +77,40 @@ pub struct LockEvents {
     pub counts: BTreeMap<String, u64>,
 }
 
+/// What a simulated machine counted, over all repetitions of a row: exact, without noise.
+/// `simulated.transfers` and so on are the metrics, per operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimulatedCounts {
+    /// The seed of the first repetition; each further one took the next.
+    pub seed: u64,
+    /// Operations meanwhile, all roles, the ones under way at the end included.
+    pub operations: u64,
+    /// Lines that moved between CPUs, or came from memory.
+    pub transfers: u64,
+    /// Writes to a line that was not the writing CPU's alone.
+    pub shared_writes: u64,
+    /// Copies that a write invalidated.
+    pub invalidations: u64,
+    /// Wake-ups of a sleeping thread.
+    pub wakeups: u64,
+    /// Context switches.
+    pub switches: u64,
+}
+
+impl SimulatedCounts {
+    /// Each count by name, per operation.
+    pub fn per_operation(&self) -> [(&'static str, f64); 5] {
+        [
+            ("transfers", self.transfers),
+            ("shared_writes", self.shared_writes),
+            ("invalidations", self.invalidations),
+            ("wakeups", self.wakeups),
+            ("switches", self.switches),
+        ]
+        .map(|(name, count)| (name, count as f64 / self.operations.max(1) as f64))
+    }
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -84,11 +118,11 @@ pub struct Row {
     pub workload: String,
     /// The lock's registry name, or `kernel` where the kernel's own inode lock is measured.
     pub lock: String,
-    /// Where it ran: `here`, later also a simulated machine's name.
+    /// Where it ran: `here`, or a simulated machine's name.
     pub machine: String,
     /// Parameters, e.g. `threads`, `readers`, `writers`, `read_bytes`, `hold_ns`.
     pub params: BTreeMap<String, f64>,
-    /// Interleaved repetitions merged into this row.
+    /// Repetitions merged into this row: interleaved ones, or the seeds of a simulated machine.
     pub repetitions: u32,
     /// Repetitions that were made anew because they took far longer than they were to: the whole
     /// machine stood still meanwhile.
@@ -106,4 +140,7 @@ pub struct Row {
     pub involuntary_switches_per_s: f64,
     /// Lock events; absent for locks that count none, and where the run was stopped before.
     pub events: Option<LockEvents>,
+    /// Present if and only if the machine was a simulated one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<SimulatedCounts>,
 }

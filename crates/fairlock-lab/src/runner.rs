@@ -26,6 +26,7 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
             lock: cell.lock.clone(),
             repetitions: cell.repetitions,
             seconds: cell.seconds,
+            on: cell.on.clone(),
         })
     });
     Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
@@ -53,9 +54,7 @@ pub fn run(
             break;
         }
         let result = match no_direct_io {
-            Some(reason) if grid::needs_direct_io(&batch.workload) => {
-                Err((false, reason.to_owned()))
-            }
+            Some(reason) if batch.needs_direct_io() => Err((false, reason.to_owned())),
             _ => plan_of(batch, dir)
                 .and_then(|plan| plan::run(&plan, &mut progress).map_err(|error| error.to_string()))
                 .map_err(|error| (true, error)),
@@ -68,7 +67,8 @@ pub fn run(
                 if failed {
                     outcome.failures.push(format!("{}: {reason}", batch.title));
                 }
-                let skipped = Skipped { workload: batch.workload.clone(), reason };
+                let machine = batch.machine().map(str::to_owned);
+                let skipped = Skipped { workload: batch.workload.clone(), machine, reason };
                 let written = progress.writer().map(|writer| writer.skipped(&skipped));
                 if let Some(Err(error)) = written {
                     outcome.failures.push(error.to_string());

@@ -145,7 +145,7 @@ fn every_command_has_help_with_an_example() {
 fn list_names_locks_workloads_and_studies() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for name in ["timefair", "pthread-writer", "dio-kernel", "s0", "s4"] {
+    for name in ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "s0", "s4"] {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
     }
 }
@@ -204,4 +204,45 @@ fn bench_prints_a_table_and_keeps_its_rows() {
     assert!(said.contains("1 reader + 1 writer"), "{said}");
     assert_eq!(fs::read_to_string(&rows).unwrap().lines().count(), 3);
     assert!(Path::new(&rows).exists());
+}
+
+#[test]
+fn what_a_simulated_machine_cannot_run_is_refused() {
+    let on = |more: &[&str], words: &[&str]| {
+        refuses(&[&["bench", "mix", "--on", "ivybridge-ex-8s"], more].concat(), 2, words);
+    };
+    on(&["--lock", "std"], &["`std`", "real threads only", "timefair", "mcs"]);
+    on(&["--lock", "foo"], &["no lock `foo`"]);
+    on(&["--seeds", "0"], &["--seeds", "at least 1"]);
+    on(&["--repetitions", "3"], &["--repetitions", "--on"]);
+    on(&["--on", "ivybridge-ex-8s"], &["ivybridge-ex-8s", "twice"]);
+    on(&["--timeline", "x.json", "--timeline-length", "2s"], &["\"2s\"", "2ms"]);
+    refuses(&["bench", "mix", "--on", "cray-1"], 2, &["\"cray-1\"", "ivybridge-ex-8s"]);
+    refuses(&["bench", "mix", "--on", "./none.toml"], 2, &["none.toml"]);
+    refuses(&["bench", "mix", "--seeds", "3"], 2, &["--on"]);
+    let kernel = ["bench", "dio", "--form", "kernel", "--on", "ivybridge-ex-8s"];
+    refuses(&kernel, 2, &["dio-kernel", "--form sleep"]);
+}
+
+#[test]
+fn the_same_seeds_give_the_same_file_of_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |file: &str, seed: &str| -> Vec<String> {
+        let path = dir.path().join(file);
+        let output = fairlock(&["bench", "mix", "--on", "ivybridge-ex-8s", "--threads", "4"])
+            .args(["--seeds", "2", "--seed", seed, "--seconds", "0.0005"])
+            .args(["--out", path.to_str().unwrap()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("simulated on ivybridge-ex-8s"), "{said}");
+        assert!(said.contains("transfers"), "{said}");
+        // The header has the date.
+        fs::read_to_string(path).unwrap().lines().skip(1).map(str::to_owned).collect()
+    };
+    let first = rows("first.jsonl", "1");
+    assert_eq!(first.len(), 4);
+    assert_eq!(first, rows("again.jsonl", "1"));
+    assert_ne!(first, rows("other.jsonl", "9"));
 }

@@ -13,15 +13,45 @@ use fairlock_lab::workloads::mix::{MixParams, Roles};
 const SECONDS: f64 = 0.05;
 
 fn cell(workload: &Workload, lock: &str) -> Cell {
-    Cell { workload: workload.clone(), lock: lock.to_string(), repetitions: 1, seconds: SECONDS }
+    Cell {
+        workload: workload.clone(),
+        lock: lock.to_string(),
+        repetitions: 1,
+        seconds: SECONDS,
+        on: None,
+    }
 }
 
 fn run_all(workload: Workload) -> Result<Vec<Row>, LabError> {
     let names = workload.lock_names();
+    run_each(workload, &names)
+}
+
+fn run_each(workload: Workload, names: &[&str]) -> Result<Vec<Row>, LabError> {
     let cells = names.iter().map(|lock| cell(&workload, lock)).collect();
     let rows = plan::run(&Plan { cells, pinned: false }, &mut ())?;
     assert_eq!(rows.iter().map(|row| row.lock.as_str()).collect::<Vec<_>>(), names);
     Ok(rows)
+}
+
+/// As many threads as even a small machine has CPUs: these locks hand themselves to threads that
+/// may not run.
+#[test]
+fn every_reference_lock_runs_every_workload() {
+    let references = locks::registry().iter().filter(|lock| lock.kind == Kind::Reference);
+    let references: Vec<_> = references.map(|lock| lock.name).collect();
+    let directory = disk();
+    for workload in [
+        mix(Roles::Dedicated { readers: 1, writers: 1 }),
+        mix(Roles::Mixed { threads: 2, read_percent: 50.0 }),
+        dio(DioForm::Sleep, directory.path()),
+        dio(DioForm::Lock, directory.path()),
+    ] {
+        let result = run_each(workload, &references);
+        for row in rows_unless_refused(result).into_iter().flatten() {
+            assert!(row.roles.values().any(|role| role.hold.count > 0), "{row:?}");
+        }
+    }
 }
 
 fn assert_broken_is_caught(workload: Workload) {

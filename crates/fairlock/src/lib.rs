@@ -4,6 +4,7 @@
 //!   writers ([`policy::TimeFair`]), with every policy of the Linux rwsem's history beside it.
 //! * [`Mutex`]: exclusive access only, in 24 bytes: spins while the owner runs, sleeps in the
 //!   order of arrival, and hands itself to a thread that was passed for 4 ms.
+//! * [`spin`]: textbook spin locks to measure against; not for production.
 //!
 //! Locks are generic over a [`platform`]; users get real threads and never name it.
 
@@ -15,6 +16,7 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod rwsem;
+pub mod spin;
 mod spin_budget;
 mod spin_queue;
 mod wait_queue;

@@ -4,26 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use crossbeam_utils::sync::ShardedLock;
-use fairlock::platform::Platform;
+use fairlock::platform::{Os, Platform};
 use fairlock::policy::Policy;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
-use lock_api::RawRwLock;
+use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
 
 /// Fairlock's own, with any policy.
-impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected, Pol, P> {
-    fn new(data: Protected) -> Self {
+impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
         PolicyRwSem::from_raw(lock_api::RawRwLock::INIT, data)
     }
 
     #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&PolicyRwSem::read(self))
     }
 
     #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&PolicyRwSem::write(self))
     }
 
@@ -33,18 +35,20 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected, Pol, P> {
 }
 
 /// Fairlock's own mutex; readers take it exclusively.
-impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected> {
-    fn new(data: Protected) -> Self {
+impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected<P>> {
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
         lock_api::Mutex::new(data)
     }
 
     #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.lock())
     }
 
     #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.lock())
     }
 
@@ -63,21 +67,52 @@ fn counted<P: Platform>(counts: impl FnOnce() -> events::Snapshot) -> BTreeMap<S
 
 /// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an
 /// adapter of its own that overrides [`LabLock::events`].
-pub struct ApiRwLock<R: RawRwLock>(lock_api::RwLock<R, Protected>);
+pub struct ApiRwLock<R: RawRwLock, P: Platform = Os>(lock_api::RwLock<R, Protected<P>>);
 
-impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
-    fn new(data: Protected) -> Self {
+impl<R, P> LabLock for ApiRwLock<R, P>
+where
+    R: RawRwLock + Send + Sync + 'static,
+    P: Platform,
+{
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
         ApiRwLock(lock_api::RwLock::new(data))
     }
 
     #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.read())
     }
 
     #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.write())
+    }
+}
+
+/// Any `lock_api` 0.5 mutex that counts nothing, by its raw type; readers take it exclusively.
+pub struct ApiMutex<R: RawMutex, P: Platform = Os>(lock_api::Mutex<R, Protected<P>>);
+
+impl<R, P> LabLock for ApiMutex<R, P>
+where
+    R: RawMutex + Send + Sync + 'static,
+    P: Platform,
+{
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
+        ApiMutex(lock_api::Mutex::new(data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.lock())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.lock())
     }
 }
 
@@ -85,6 +120,8 @@ impl<R: RawRwLock + Send + Sync + 'static> LabLock for ApiRwLock<R> {
 pub struct UsyncRwLock(usync::RwLock<Protected>);
 
 impl LabLock for UsyncRwLock {
+    type Platform = Os;
+
     fn new(data: Protected) -> Self {
         UsyncRwLock(usync::RwLock::new(data))
     }
@@ -103,6 +140,8 @@ impl LabLock for UsyncRwLock {
 // A poisoned lock still locks; the panic that poisoned it is reported by the run.
 
 impl LabLock for std::sync::RwLock<Protected> {
+    type Platform = Os;
+
     fn new(data: Protected) -> Self {
         std::sync::RwLock::new(data)
     }
@@ -119,6 +158,8 @@ impl LabLock for std::sync::RwLock<Protected> {
 }
 
 impl LabLock for std::sync::Mutex<Protected> {
+    type Platform = Os;
+
     fn new(data: Protected) -> Self {
         std::sync::Mutex::new(data)
     }
@@ -135,6 +176,8 @@ impl LabLock for std::sync::Mutex<Protected> {
 }
 
 impl LabLock for ShardedLock<Protected> {
+    type Platform = Os;
+
     fn new(data: Protected) -> Self {
         ShardedLock::new(data)
     }

@@ -1,20 +1,24 @@
 //! Locks that are wrong on purpose.
 
+use fairlock::platform::{Os, Platform};
+
 use super::{LabLock, Protected};
 
 /// No lock at all. A workload that does not fail with it checks nothing.
-pub struct Broken(Protected);
+pub struct Broken<P: Platform = Os>(Protected<P>);
 
-impl LabLock for Broken {
-    fn new(data: Protected) -> Broken {
+impl<P: Platform> LabLock for Broken<P> {
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
         Broken(data)
     }
 
-    fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+    fn read<R>(&self, section: impl FnOnce(&Protected<P>) -> R) -> R {
         section(&self.0)
     }
 
-    fn write<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+    fn write<R>(&self, section: impl FnOnce(&Protected<P>) -> R) -> R {
         section(&self.0)
     }
 }
@@ -29,6 +33,8 @@ fn wait_for_ever() -> ! {
 }
 
 impl LabLock for Stuck {
+    type Platform = Os;
+
     fn new(_data: Protected) -> Stuck {
         Stuck
     }

@@ -15,33 +15,37 @@ mod pthread;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use adapters::{ApiRwLock, UsyncRwLock};
+pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use protected::Protected;
 pub use pthread::{PthreadPreferWriter, PthreadRwLock};
 
-use fairlock::platform::Counting;
+use fairlock::PolicyRwSem;
+use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
-use fairlock::{Mutex, PolicyRwSem};
+use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
+use fairlock_sim::Sim;
 
 use crate::error::LabError;
 use crate::measure::Repetition;
 use crate::workloads::{Request, dio, mix};
-use crate::world::RealWorld;
+use crate::world::{RealWorld, SimWorld, World};
 
 /// A lock around the workloads' [`Protected`] data.
 ///
 /// Both sections get a shared reference: the data is made of atomics, so that a broken lock
 /// shows as a violated invariant and never as undefined behaviour of the lab.
 pub trait LabLock: Send + Sync + 'static {
+    /// What the lock and the data under it are made of.
+    type Platform: Platform;
     /// A free lock around `data`.
-    fn new(data: Protected) -> Self;
+    fn new(data: Protected<Self::Platform>) -> Self;
     /// Runs `section` with the lock held shared.
-    fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R;
+    fn read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
     /// Runs `section` with the lock held exclusively.
-    fn write<R>(&self, section: impl FnOnce(&Protected) -> R) -> R;
+    fn write<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
     /// Slow-path events counted by this lock since it was made; empty if it counts none.
     fn events(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
@@ -55,30 +59,42 @@ pub enum Kind {
     Ours,
     /// One that people use today, for comparison.
     Peer,
+    /// A textbook's spin lock. With more threads than CPUs its waiters can burn a whole time slice
+    /// for each handover, so it is run by name only, never as one of [`all`].
+    Reference,
     /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
     Broken,
 }
 
-type Runner<P> = fn(&Request<'_, RealWorld>, &P) -> Result<Repetition, LabError>;
+type Runner<W, P> = fn(&Request<'_, W>, &P) -> Result<Repetition, LabError>;
 
-/// Each workload compiled for one lock type.
-#[derive(Clone, Copy)]
-pub(crate) struct Runners {
-    pub(crate) mix: Runner<mix::MixParams>,
-    pub(crate) dio: Runner<dio::DioParams>,
+/// Each workload compiled for one lock type on one kind of machine.
+pub(crate) struct Runners<W> {
+    pub(crate) mix: Runner<W, mix::MixParams>,
+    pub(crate) dio: Runner<W, dio::DioParams>,
     #[cfg(test)]
     lock_type: &'static str,
 }
 
-impl Runners {
-    fn of<L: LabLock>() -> Runners {
+impl<W: World + dio::Disk> Runners<W> {
+    fn of<L: LabLock>() -> Self {
         Runners {
-            mix: mix::run::<RealWorld, L>,
-            dio: dio::run_under_lock::<RealWorld, L>,
+            mix: mix::run::<W, L>,
+            dio: dio::run_under_lock::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
         }
     }
+}
+
+/// On real threads.
+fn real<L: LabLock>() -> Runners<RealWorld> {
+    Runners::of::<L>()
+}
+
+/// On a simulated machine, for locks whose words live there.
+fn simulated<L: LabLock<Platform = Sim>>() -> Runners<SimWorld> {
+    Runners::of::<L>()
 }
 
 /// A registered lock: what it is, and each workload compiled for it.
@@ -90,44 +106,50 @@ pub struct Descriptor {
     /// Where it comes from.
     pub kind: Kind,
     /// The lock itself: what is measured.
-    pub(crate) plain: Runners,
+    pub(crate) plain: Runners<RealWorld>,
     /// Its counted twin, if it has one.
-    pub(crate) counted: Option<Runners>,
+    pub(crate) counted: Option<Runners<RealWorld>>,
+    /// The lock on a simulated machine, if its source runs there.
+    pub(crate) simulated: Option<Runners<SimWorld>>,
 }
 
 macro_rules! registry {
-    ($($kind:ident $name:literal $lock:ty $(, counted: $twin:ty)?, $about:literal;)*) => {
+    ($(
+        $kind:ident $name:literal $lock:ty
+        $(, counted: $twin:ty)? $(, simulated: $simulated:ty)?,
+        $about:literal;
+    )*) => {
         vec![$(Descriptor {
             name: $name,
             about: $about,
             kind: Kind::$kind,
-            plain: Runners::of::<$lock>(),
-            counted: None$(.or(Some(Runners::of::<$twin>())))?,
+            plain: real::<$lock>(),
+            counted: None$(.or(Some(real::<$twin>())))?,
+            simulated: None$(.or(Some(simulated::<$simulated>())))?,
         }),*]
     };
 }
 
-/// One of Fairlock's locks around the workloads' data, as users get it.
-type Sem<Pol> = PolicyRwSem<Protected, Pol>;
-/// The same lock, built to count.
-type CountedSem<Pol> = PolicyRwSem<Protected, Pol, Counting>;
+/// One of Fairlock's locks around the workloads' data: on [`Os`] as users get it, on [`Counting`]
+/// built to count, on [`Sim`] for simulated machines.
+type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
 
-type CountedMutex<T> = lock_api::Mutex<fairlock::mutex::RawMutex<Counting>, T>;
+type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
 /// Every registered lock, in listing order, the broken one included.
 pub fn registry() -> &'static [Descriptor] {
     static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         registry! {
-            Ours "timefair" Sem<TimeFair>, counted: CountedSem<TimeFair>, "RwSem, the default: phases of readers and writers share the lock's time";
-            Ours "phase-fair" Sem<PhaseFair>, counted: CountedSem<PhaseFair>, "RwSem whose phases nobody joins past a waiter";
-            Ours "linux-3.10" Sem<Linux3_10>, counted: CountedSem<Linux3_10>, "rwsem of Linux 3.10: writers steal, nobody spins";
-            Ours "linux-5.1" Sem<Linux5_1>, counted: CountedSem<Linux5_1>, "before S4's patch: a wake-up takes the readers up to the first writer";
-            Ours "linux-5.2" Sem<Linux5_2>, counted: CountedSem<Linux5_2>, "after S4's patch: a wake-up takes all readers, at most 256";
-            Ours "linux-5.3" Sem<Linux5_3>, counted: CountedSem<Linux5_3>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
-            Ours "linux-5.11" Sem<Linux5_11>, counted: CountedSem<Linux5_11>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
-            Ours "no-reader-steal" Sem<NoReaderSteal>, counted: CountedSem<NoReaderSteal>, "linux-5.11 without reader stealing, S0's after";
-            Ours "mutex" Mutex<Protected>, counted: CountedMutex<Protected>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
+            Ours "timefair" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem, the default: phases of readers and writers share the lock's time";
+            Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases nobody joins past a waiter";
+            Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
+            Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
+            Ours "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
+            Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
+            Ours "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
+            Ours "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
+            Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
             Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
             Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
             Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
@@ -135,15 +157,54 @@ pub fn registry() -> &'static [Descriptor] {
             Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
             Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
             Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
-            Broken "broken" Broken, "lets everybody in; every workload must notice";
+            Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
+            Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
+            Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
+            Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
+            Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
+            Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
+            Broken "broken" Broken, simulated: Broken<Sim>, "lets everybody in; every workload must notice";
             Broken "stuck" Stuck, "lets nobody in; the command must notice";
         }
     })
 }
 
-/// The names that listings and error messages show: all but the broken locks.
+fn names_of(kinds: &[Kind]) -> Vec<&'static str> {
+    registry().iter().filter(|lock| kinds.contains(&lock.kind)).map(|lock| lock.name).collect()
+}
+
+/// The names that error messages show: all but the broken locks.
 pub fn names() -> Vec<&'static str> {
-    registry().iter().filter(|lock| lock.kind != Kind::Broken).map(|lock| lock.name).collect()
+    names_of(&[Kind::Ours, Kind::Peer, Kind::Reference])
+}
+
+/// What `all` means: the locks that stand any number of threads.
+pub fn all() -> Vec<&'static str> {
+    names_of(&[Kind::Ours, Kind::Peer])
+}
+
+/// What `all` means on a simulated machine: those of [`all`] whose source runs there.
+pub fn all_simulated() -> Vec<&'static str> {
+    all().into_iter().filter(|name| find_simulated(name).is_ok()).collect()
+}
+
+/// The names of the locks that run on a simulated machine.
+pub fn simulated_names() -> Vec<&'static str> {
+    let listed = registry().iter().filter(|lock| lock.kind != Kind::Broken);
+    listed.filter(|lock| lock.simulated.is_some()).map(|lock| lock.name).collect()
+}
+
+/// The lock of this name, if it runs on a simulated machine.
+///
+/// # Errors
+/// [`LabError::UnknownLock`] with all valid names, [`LabError::NotSimulated`] with those that run
+/// there.
+pub fn find_simulated(name: &str) -> Result<&'static Descriptor, LabError> {
+    let lock = find(name)?;
+    if lock.simulated.is_some() {
+        return Ok(lock);
+    }
+    Err(LabError::NotSimulated { name: name.to_string(), known: simulated_names() })
 }
 
 /// The lock of this name.
@@ -176,7 +237,8 @@ mod tests {
             let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lock.kind, Kind::Ours);
             assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
-            assert_eq!(lock.counted.unwrap().lock_type, type_name::<CountedSem<Pol>>());
+            assert_eq!(lock.counted.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Counting>>());
+            assert_eq!(lock.simulated.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Sim>>());
         }
         check::<TimeFair>();
         check::<PhaseFair>();
@@ -186,6 +248,26 @@ mod tests {
         check::<Linux5_3>();
         check::<Linux5_11>();
         check::<NoReaderSteal>();
+    }
+
+    #[test]
+    fn a_peer_does_not_run_on_a_simulated_machine() {
+        let error = find_simulated("std").err().unwrap().to_string();
+        assert!(error.contains("`std`") && error.contains("timefair, phase-fair"), "{error}");
+        assert!(!error.contains("usync") && !error.contains("broken"), "{error}");
+        assert!(find_simulated("timefair").is_ok());
+        assert!(find_simulated("foo").err().unwrap().to_string().contains("no lock"));
+    }
+
+    #[test]
+    fn all_leaves_out_the_locks_that_only_a_name_selects() {
+        let all = all();
+        for lock in registry() {
+            let is_run_by_name = matches!(lock.kind, Kind::Reference | Kind::Broken);
+            assert_ne!(all.contains(&lock.name), is_run_by_name, "{}", lock.name);
+            assert!(find(lock.name).is_ok());
+        }
+        assert!(all.contains(&"mutex") && !all.contains(&"ticket"));
     }
 
     #[test]

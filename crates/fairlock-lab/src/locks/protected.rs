@@ -6,29 +6,36 @@
 //! update shows at the end even if nobody met. A reader's check costs four loads: little
 //! enough for the tiny sections that locks are compared on.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
+use fairlock::platform::{AtomicCell, Os, Platform};
 
 use crate::error::Violation;
 
-/// The counters, alone on their cache line. All accesses are relaxed: the lock under test has
-/// to order them.
-#[derive(Default)]
-pub struct Protected {
-    counters: CachePadded<Counters>,
+/// The counters, alone on their cache line, on the machine that the lock is on: a simulated one
+/// charges for moving the data as for moving the lock. All accesses are relaxed: the lock under
+/// test has to order them.
+pub struct Protected<P: Platform = Os> {
+    counters: CachePadded<Counters<P>>,
 }
 
-#[derive(Default)]
-struct Counters {
-    begun: AtomicU64,
-    ended: AtomicU64,
+struct Counters<P: Platform> {
+    begun: P::AtomicU64,
+    ended: P::AtomicU64,
 }
 
-impl Protected {
+impl<P: Platform> Default for Protected<P> {
+    fn default() -> Self {
+        Protected::new()
+    }
+}
+
+impl<P: Platform> Protected<P> {
     /// Data that counts no writes yet.
-    pub fn new() -> Protected {
-        Protected::default()
+    pub fn new() -> Self {
+        let counters = Counters { begun: AtomicCell::ZERO, ended: AtomicCell::ZERO };
+        Protected { counters: CachePadded::new(counters) }
     }
 
     /// The writes counted.
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn sections_one_after_the_other_are_fine() {
-        let data = Protected::new();
+        let data = Protected::<Os>::new();
         for write in 1..=3 {
             data.write_around(|| ()).unwrap();
             assert_eq!(data.read_around(|| data.value()).unwrap(), Ok(write));
@@ -92,21 +99,21 @@ mod tests {
 
     #[test]
     fn a_read_inside_a_write_is_torn() {
-        let data = Protected::new();
+        let data = Protected::<Os>::new();
         let inner = data.write_around(|| data.read_around(|| ())).unwrap();
         assert!(matches!(inner, Err(Violation::TornRead { .. })), "{inner:?}");
     }
 
     #[test]
     fn a_write_inside_a_read_is_seen() {
-        let data = Protected::new();
+        let data = Protected::<Os>::new();
         let outer = data.read_around(|| data.write_around(|| ()).unwrap());
         assert!(matches!(outer, Err(Violation::ChangedRead { .. })), "{outer:?}");
     }
 
     #[test]
     fn a_write_inside_a_write_overlaps() {
-        let data = Protected::new();
+        let data = Protected::<Os>::new();
         let outer = data.write_around(|| drop(data.write_around(|| ())));
         assert!(matches!(outer, Err(Violation::OverlappingWrites { .. })), "{outer:?}");
     }

@@ -3,6 +3,8 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
+use fairlock::platform::Os;
+
 use super::{LabLock, Protected};
 
 /// glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`, an enumerator in `pthread.h`. The
@@ -83,6 +85,8 @@ macro_rules! flavour {
         pub struct $name(Pthread);
 
         impl LabLock for $name {
+            type Platform = Os;
+
             fn new(data: Protected) -> Self {
                 $name(Pthread::new(data, $prefer_writer))
             }

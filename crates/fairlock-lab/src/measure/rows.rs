@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::statistics::{estimate, jain, median};
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
-use crate::row::{LockEvents, RoleStats, Row};
+use crate::row::{LockEvents, RoleStats, Row, SimulatedCounts};
 use crate::world::{Run, Switches};
+use fairlock_sim::timed::Report;
 
 /// One repetition of one cell.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +19,8 @@ pub struct Repetition {
     pub switches: Switches,
     /// Lock events; empty for locks that count none.
     pub events: BTreeMap<String, u64>,
+    /// What a simulated machine counted and saw; `None` on real threads.
+    pub simulated: Option<Report>,
 }
 
 /// What one role did in one repetition.
@@ -70,6 +73,7 @@ pub fn merge_threads(run: Run<ThreadRecord>) -> Repetition {
         repetition.switches.voluntary += worker.switches.voluntary;
         repetition.switches.involuntary += worker.switches.involuntary;
     }
+    repetition.simulated = run.simulated;
     repetition
 }
 
@@ -89,23 +93,41 @@ pub struct RowLabel {
 }
 
 impl Repetition {
-    /// The events of a counted run.
-    fn lock_events(&self) -> LockEvents {
-        LockEvents {
-            seconds: self.elapsed_ns as f64 / 1e9,
-            operations: self.roles.values().map(|role| role.executed).sum(),
-            counts: self.events.clone(),
-        }
+    /// All operations, those under way at the end included.
+    fn executed(&self) -> u64 {
+        self.roles.values().map(|role| role.executed).sum()
     }
 }
 
-/// Merges the repetitions of one cell; of the `counted` run only the events. `None` without any
-/// repetition.
-pub fn row(
-    label: RowLabel,
-    repetitions: &[Repetition],
-    counted: Option<&Repetition>,
-) -> Option<Row> {
+/// The lock events of these runs together; `None` if the lock counts none.
+pub fn lock_events(runs: &[Repetition]) -> Option<LockEvents> {
+    let mut counts = BTreeMap::new();
+    for (name, count) in runs.iter().flat_map(|run| &run.events) {
+        *counts.entry(name.clone()).or_default() += count;
+    }
+    (!counts.is_empty()).then(|| LockEvents {
+        seconds: runs.iter().map(|run| run.elapsed_ns as f64 / 1e9).sum(),
+        operations: runs.iter().map(Repetition::executed).sum(),
+        counts,
+    })
+}
+
+/// What a simulated machine counted in these repetitions together, the first of which had `seed`.
+pub fn simulated_counts(seed: u64, repetitions: &[Repetition]) -> SimulatedCounts {
+    let operations = repetitions.iter().map(Repetition::executed).sum();
+    let mut sum = SimulatedCounts { seed, operations, ..SimulatedCounts::default() };
+    for Report { counts, .. } in repetitions.iter().filter_map(|run| run.simulated.as_ref()) {
+        sum.transfers += counts.transfers;
+        sum.shared_writes += counts.shared_writes;
+        sum.invalidations += counts.invalidations;
+        sum.wakeups += counts.wakeups;
+        sum.switches += counts.switches;
+    }
+    sum
+}
+
+/// Merges the repetitions of one cell. `None` without any repetition.
+pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvents>) -> Option<Row> {
     let first = repetitions.first()?;
     let roles = first.roles.keys().map(|&role| {
         let parts: Vec<&RoleRepetition> =
@@ -137,7 +159,8 @@ pub fn row(
         roles,
         voluntary_switches_per_s: median(&voluntary),
         involuntary_switches_per_s: median(&involuntary),
-        events: counted.map(Repetition::lock_events),
+        events,
+        simulated: None,
     })
 }
 
@@ -208,7 +231,7 @@ mod tests {
                 thread(READER, 300, 20),
                 thread(WRITER, 0, 2_000_000_000),
             ];
-            merge_threads(Run { elapsed_ns: 2_000_000_000, workers })
+            merge_threads(Run { elapsed_ns: 2_000_000_000, workers, simulated: None })
         };
         let row = row(label(), &[repetition(), repetition()], None).unwrap();
         assert_eq!(row.events, None);
@@ -229,17 +252,22 @@ mod tests {
     fn excluded_time_does_not_lower_a_rate() {
         let mut worker = thread(WRITER, 100, 1);
         worker.output.excluded_ns = 1_000_000_000;
-        let merged = merge_threads(Run { elapsed_ns: 2_000_000_000, workers: vec![worker] });
+        let merged = merge_threads(Run {
+            elapsed_ns: 2_000_000_000,
+            workers: vec![worker],
+            simulated: None,
+        });
         assert_eq!(merged.roles[WRITER].thread_rates, [100.0]);
     }
 
     #[test]
     fn a_counted_run_gives_its_events_and_nothing_else() {
         let workers = vec![thread(WRITER, 100, 1)];
-        let measured = merge_threads(Run { elapsed_ns: 1_000_000_000, workers });
-        let mut counted = merge_threads(Run { elapsed_ns: 500_000_000, workers: Vec::new() });
+        let measured = merge_threads(Run { elapsed_ns: 1_000_000_000, workers, simulated: None });
+        let mut counted =
+            merge_threads(Run { elapsed_ns: 500_000_000, workers: Vec::new(), simulated: None });
         counted.events.insert("slept".to_string(), 7);
-        let row = row(label(), &[measured], Some(&counted)).unwrap();
+        let row = row(label(), &[measured], lock_events(&[counted])).unwrap();
         assert_eq!((row.repetitions, row.total_ops_per_s.median), (1, 100.0));
         let events = row.events.unwrap();
         assert_eq!((events.seconds, events.counts["slept"]), (0.5, 7));

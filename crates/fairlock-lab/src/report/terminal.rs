@@ -7,7 +7,7 @@ use comfy_table::{
 
 use super::recording::{Header, Recording};
 use crate::claim::{Status, Verdict};
-use crate::grid::{self, Params};
+use crate::grid;
 use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
 use crate::study::Study;
 use crate::units::{
@@ -35,25 +35,25 @@ const STYLE: TableStyle = presets::NOTHING
     .content_lines(ContentLineStyle::none())
     .header_separator(LineStyle::none().fill('─'));
 
-/// Rows with one workload and one set of parameters, in the order they came.
+/// Rows with one machine, one workload and one set of parameters, in the order they came.
 pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String, Vec<&'a Row>)> {
-    let mut groups: Vec<(String, &Params, Vec<&Row>)> = Vec::new();
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    let key = |row: &'a Row| (&row.machine, &row.workload, &row.params);
     for row in rows {
-        let found = groups
-            .iter_mut()
-            .find(|(workload, params, _)| *workload == row.workload && **params == row.params);
-        match found {
-            Some((_, _, rows)) => rows.push(row),
-            None => groups.push((row.workload.clone(), &row.params, vec![row])),
+        match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
         }
     }
-    groups
-        .into_iter()
-        .map(|(workload, params, rows)| {
-            let words = grid::describe(&workload, params);
-            (format!("{workload} · {words}"), rows)
-        })
-        .collect()
+    let title = |row: &Row| {
+        let words = grid::describe(&row.workload, &row.params);
+        let place = match row.simulated {
+            Some(_) => format!(" · simulated on {}", row.machine),
+            None => String::new(),
+        };
+        format!("{} · {words}{place}", row.workload)
+    };
+    groups.into_iter().map(|rows| (title(rows[0]), rows)).collect()
 }
 
 /// An interval in thousands: `[2890, 2940]`.
@@ -141,13 +141,15 @@ fn group_table(rows: &[&Row]) -> Table {
 
 /// A table for each group of rows, under a line that says what they share.
 ///
-/// `with_events` puts the lock events of each group below it.
+/// `with_events` puts the lock events of each group below it, and what a simulated machine counted.
 pub fn tables(rows: &[Row], with_events: bool) -> String {
     let mut text = String::new();
     for (title, rows) in groups(rows) {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
-        if with_events && let Some(events) = events(&rows) {
-            text.push_str(&format!("\n{events}\n"));
+        for more in [simulated_counts(&rows), events(&rows)].into_iter().flatten() {
+            if with_events {
+                text.push_str(&format!("\n{more}\n"));
+            }
         }
     }
     if !text.is_empty() {
@@ -157,6 +159,42 @@ pub fn tables(rows: &[Row], with_events: bool) -> String {
         );
     }
     text
+}
+
+/// What a simulated machine counted for a group's rows; `None` where it was a real one.
+pub fn simulated_counts(rows: &[&Row]) -> Option<String> {
+    let counted: Vec<(&Row, [(&str, f64); 5])> = rows
+        .iter()
+        .filter_map(|row| Some((*row, row.simulated.as_ref()?.per_operation())))
+        .collect();
+    let (_, names) = counted.first()?;
+    let lines = names.iter().enumerate().map(|(index, (name, _))| {
+        let cells = counted.iter().map(|(_, counts)| format_number(counts[index].1)).collect();
+        (name.replace('_', " "), cells)
+    });
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    Some(side_by_side("simulated machine, per operation", heads, lines))
+}
+
+/// A table with a column of numbers for each lock.
+fn side_by_side<'a>(
+    corner: &'a str,
+    heads: impl Iterator<Item = &'a str>,
+    lines: impl Iterator<Item = (String, Vec<String>)>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(std::iter::once(corner).chain(heads));
+    for (name, numbers) in lines {
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        table.add_row(std::iter::once(Cell::new(name)).chain(numbers.into_iter().map(right)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.to_string()
 }
 
 /// The lock events of a group's rows, a table with a row for each event that happened; `None`
@@ -173,24 +211,15 @@ pub fn events(rows: &[&Row]) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let mut table = Table::new();
-    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(std::iter::once("events per 1000 operations").chain(heads));
-    for name in names {
+    let lines = names.into_iter().map(|name| {
         let per_thousand = counted.iter().map(|(_, events)| {
             let count = events.counts[name] as f64;
-            let text = format_number(count * 1e3 / events.operations.max(1) as f64);
-            Cell::new(text).set_alignment(CellAlignment::Right)
+            format_number(count * 1e3 / events.operations.max(1) as f64)
         });
-        table.add_row(std::iter::once(Cell::new(name)).chain(per_thousand));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    Some(table.to_string())
+        (name.clone(), per_thousand.collect())
+    });
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    Some(side_by_side("events per 1000 operations", heads, lines))
 }
 
 /// The machine in one line.
@@ -258,7 +287,13 @@ pub fn study(study: &Study, verdicts: &[Verdict]) -> String {
 pub fn missing(recording: &Recording) -> String {
     let mut text = String::new();
     for skipped in &recording.skipped {
-        text.push_str(&format!("{} did not run: {}\n", skipped.workload, skipped.reason));
+        let machine = skipped.machine.as_ref().map(|machine| format!(" on {machine}"));
+        text.push_str(&format!(
+            "{}{} did not run: {}\n",
+            skipped.workload,
+            machine.unwrap_or_default(),
+            skipped.reason
+        ));
     }
     if recording.cancelled {
         text.push_str("stopped early; the finished rows are kept\n");
@@ -270,6 +305,7 @@ pub fn missing(recording: &Recording) -> String {
 mod tests {
     use super::*;
     use crate::example;
+    use crate::row::SimulatedCounts;
 
     #[test]
     fn tables_fit_120_columns_with_the_longest_lock_name_and_extreme_values() {
@@ -297,6 +333,19 @@ mod tests {
         for line in text.lines() {
             assert!(line.trim_end().chars().count() <= 120, "{} in: {line}", line.chars().count());
         }
+    }
+
+    #[test]
+    fn simulated_rows_stand_apart_with_what_was_counted() {
+        let mut simulated = example::row("mix", "timefair", &[("readers", 1.0), ("writers", 1.0)]);
+        let real = simulated.clone();
+        simulated.machine = "eight-sockets".to_owned();
+        simulated.simulated =
+            Some(SimulatedCounts { operations: 100, transfers: 250, ..SimulatedCounts::default() });
+        let text = tables(&[real, simulated], true);
+        assert!(text.contains("1 reader + 1 writer · simulated on eight-sockets\n"), "{text}");
+        let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
+        assert!(transfers.trim_end().ends_with("2.50"), "{transfers}");
     }
 
     #[test]

@@ -9,6 +9,17 @@ use crate::world::World;
 /// what the lab is about, and another clock read is nothing against such a wait.
 const LONG_WAIT_NS: u64 = 50_000;
 
+/// What a thread tells a timeline about itself. A hold ends before the lock is released, so that
+/// two holds overlap only if the lock lets them.
+pub const WAIT_READ: &str = "wait read";
+/// See [`WAIT_READ`].
+pub const HOLD_READ: &str = "hold read";
+/// See [`WAIT_READ`].
+pub const WAIT_WRITE: &str = "wait write";
+/// See [`WAIT_READ`].
+pub const HOLD_WRITE: &str = "hold write";
+const NOTHING: &str = "";
+
 /// How closely to look at one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
@@ -57,22 +68,30 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
         look: Look,
         inside: impl FnOnce() -> Result<u64, Failure>,
     ) -> Result<(), Failure> {
+        let world = self.world;
+        world.mark(WAIT_READ);
         if look == Look::Count {
             let bytes = self.lock.read(|data| {
+                world.mark(HOLD_READ);
                 self.acquisitions.count(self.index);
-                data.read_around(inside)
+                let result = data.read_around(inside);
+                world.mark(NOTHING);
+                result
             })??;
-            count(self.world, &mut self.reader, bytes);
+            count(world, &mut self.reader, bytes);
             return Ok(());
         }
-        let asked = self.world.now();
+        let asked = world.now();
         let (got, result) = self.lock.read(|data| {
-            let got = self.world.now();
+            world.mark(HOLD_READ);
+            let got = world.now();
             self.acquisitions.count(self.index);
-            (got, data.read_around(inside))
+            let result = data.read_around(inside);
+            world.mark(NOTHING);
+            (got, result)
         });
         let bytes = result??;
-        record(self.world, &mut self.reader, look, asked, got, bytes);
+        record(world, &mut self.reader, look, asked, got, bytes);
         Ok(())
     }
 
@@ -88,18 +107,23 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
     ) -> Result<(), Failure> {
         let count_bypass = look == Look::Whole || self.last_write_was_long;
         let before = count_bypass.then(|| self.acquisitions.total());
-        let asked = self.world.now();
+        let world = self.world;
+        world.mark(WAIT_WRITE);
+        let asked = world.now();
         let (got, bypass, result) = self.lock.write(|data| {
-            let got = self.world.now();
+            world.mark(HOLD_WRITE);
+            let got = world.now();
             let bypass = before.map(|before| self.acquisitions.total() - before);
-            (got, bypass, data.write_around(inside))
+            let result = data.write_around(inside);
+            world.mark(NOTHING);
+            (got, bypass, result)
         });
         let bytes = result??;
         if let Some(readers) = bypass {
             self.writer.bypassed_by(readers);
         }
         self.last_write_was_long = got.saturating_sub(asked) >= LONG_WAIT_NS;
-        record(self.world, &mut self.writer, look, asked, got, bytes);
+        record(world, &mut self.writer, look, asked, got, bytes);
         Ok(())
     }
 }

@@ -50,7 +50,8 @@ pub enum Roles {
 }
 
 impl Roles {
-    fn threads(self) -> u64 {
+    /// All of them.
+    pub fn threads(self) -> u64 {
         match self {
             Roles::Dedicated { readers, writers } => u64::from(readers) + u64::from(writers),
             Roles::Mixed { threads, .. } => u64::from(threads),
@@ -278,7 +279,7 @@ pub fn run<W: World, L: LabLock>(
 
     let bodies = shares.iter().enumerate().map(|(index, &share)| {
         let client = Client::new(world, &lock, &acquisitions, index);
-        let random = XorShift::new(index as u64);
+        let random = XorShift::new(world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64));
         Box::new(move || work(world, client, share, pauses, looks, random)) as Body<'_>
     });
     let mut repetition = run_threads(request, NAME, bodies.collect())?;

@@ -7,6 +7,8 @@ mod client;
 pub mod dio;
 pub mod mix;
 
+pub use client::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
+
 use crate::error::{LabError, Violation};
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
 use crate::world::{Worker, World};
@@ -25,8 +27,10 @@ pub struct Request<'a, W> {
 
 /// Why a worker gave up.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
+    /// The workload's invariant did not hold.
     Violation(Violation),
+    /// Something else went wrong.
     Error(LabError),
 }
 

@@ -1,6 +1,19 @@
 //! Profiles: what a simulated machine costs.
 //!
-//! Every time is in nanoseconds unless its name says otherwise.
+//! Every time is in nanoseconds unless its name says otherwise. A profile comes from a file of
+//! `machines/` or one like it, in which every figure has a source or says why it is assumed: a
+//! [`Sheet`].
+
+mod find;
+mod machine;
+mod schema;
+mod sheet;
+#[cfg(test)]
+mod tests;
+
+pub use find::{HERE, HERE_FILE, names};
+pub use schema::{KEYS, Key, Kind};
+pub use sheet::{Figure, Origin, ProfileError, Sheet};
 
 /// A machine.
 #[derive(Debug, Clone, PartialEq)]

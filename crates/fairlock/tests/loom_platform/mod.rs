@@ -38,6 +38,10 @@ pub trait Flaw: Send + Sync + 'static {
     const GULLIBLE_HALVES: bool = false;
     /// No flaw: all threads share a CPU, and know it, so nobody spins on an owner.
     const ONE_CPU: bool = false;
+    /// No flaw: a store is an exchange. For locks that exchange in vain: if another thread's
+    /// exchange reads the value before a store, the store comes after both, but Loom may also let
+    /// the store be overwritten by that exchange, and then nobody ever sees it.
+    const STORES_EXCHANGE: bool = false;
 }
 
 macro_rules! flaws {
@@ -66,6 +70,8 @@ flaws! {
     OneCpu = Crowded { ONE_CPU };
     /// Loses every wake-up, with one CPU.
     DeafOneCpu = CrowdedMute { DEAF ONE_CPU };
+    /// Faithful to locks that exchange in vain.
+    LoomOfExchanges = Exchanging { STORES_EXCHANGE };
 }
 
 /// A platform over Loom with a flaw.
@@ -198,10 +204,15 @@ macro_rules! atomic {
                 $from(self.get().load(ordering::<F>(order)))
             }
             fn store(&self, value: $value, order: Ordering) {
-                if !inert() {
-                    self.get().store($to(value), ordering::<F>(order));
-                    self.newest.set(value);
+                if inert() {
+                    return;
                 }
+                if F::STORES_EXCHANGE {
+                    self.get().swap($to(value), ordering::<F>(order));
+                } else {
+                    self.get().store($to(value), ordering::<F>(order));
+                }
+                self.newest.set(value);
             }
             fn swap(&self, value: $value, order: Ordering) -> $value {
                 if inert() {

@@ -50,7 +50,7 @@ pub fn probe_direct_io(directory: &Path) -> Result<(), LabError> {
 }
 
 /// Bytes aligned to a block, as O_DIRECT wants them.
-pub(super) struct AlignedBuffer {
+pub struct AlignedBuffer {
     storage: Vec<u8>,
     start: usize,
     len: usize,
@@ -150,7 +150,7 @@ fn explain(directory: &Path, action: &str, source: io::Error) -> LabError {
 
 /// A log of blocks, each stamped with its number. One appender at a time; whoever reads the
 /// tail checks that the newest block is the one it must be.
-pub(super) struct Log {
+pub struct Log {
     scratch: Scratch,
     /// The number of the next block. Stored after its predecessor is written.
     next: CachePadded<AtomicU64>,

@@ -14,7 +14,11 @@
 //!   and synced. Overwriting those takes the kernel's lock shared, which leaves the fight to
 //!   ours.
 //! * `dio-sleep`: no disk; holders sleep for as long as the I/O would take.
+//!
+//! The first two are about the real kernel. On a simulated machine the other two run, `dio-lock`
+//! on its model of a disk.
 
+mod disk;
 mod file;
 mod kernel;
 
@@ -23,7 +27,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use self::file::{AlignedBuffer, BLOCK_BYTES, Log};
+use self::file::BLOCK_BYTES;
 use super::client::{Client, Look};
 use super::{Body, Failure, Request, check_no_update_was_lost, check_thread_count, run_threads};
 use crate::error::LabError;
@@ -31,6 +35,7 @@ use crate::locks::{LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
 use crate::world::World;
 
+pub use disk::{Disk, DiskLog};
 pub use file::{probe_direct_io, remove_scratch_files};
 pub use kernel::run as run_kernel;
 
@@ -173,7 +178,7 @@ impl DioParams {
 ///
 /// # Panics
 /// For the kernel's forms, which have no lock under test: see [`run_kernel`].
-pub fn run_under_lock<W: World, L: LabLock>(
+pub fn run_under_lock<W: Disk, L: LabLock>(
     request: &Request<'_, W>,
     params: &DioParams,
 ) -> Result<Repetition, LabError> {
@@ -197,11 +202,12 @@ pub fn run_under_lock<W: World, L: LabLock>(
             )
         }
         DioForm::Lock => {
-            let log = Log::wrapping(&params.directory, PREWRITTEN_BYTES.max(2 * read_bytes))?;
-            contest::<W, L, AlignedBuffer>(
+            let prewritten = PREWRITTEN_BYTES.max(2 * read_bytes);
+            let log = world.wrapping_log(&params.directory, prewritten)?;
+            contest::<W, L, _>(
                 request,
                 params,
-                &|| AlignedBuffer::new(read_bytes as usize),
+                &|| log.buffer(read_bytes as usize),
                 &|buffer| log.read_tail(buffer),
                 &|buffer| log.append(buffer),
             )

@@ -4,42 +4,83 @@
 //! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
 //! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
 //! briefly, for the rows' lock events.
+//!
+//! On a simulated machine a repetition is a seed, and all of them run side by side, see
+//! [`simulated`].
 
+mod simulated;
+
+use std::sync::Arc;
+
+use fairlock_sim::profile::Profile;
+use fairlock_sim::timed::Timeline;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::locks::{self, Runners};
-use crate::measure::{Repetition, RowLabel, row};
-use crate::row::Row;
+use crate::measure::{self, Repetition, RowLabel, row};
+use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
 use crate::workloads::dio::{self, DioParams};
 use crate::workloads::mix::{self, MixParams};
-use crate::world::{RealWorld, World, pause_ns};
+use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
 
 /// The lock name of cells that measure the kernel's own lock.
 pub const KERNEL: &str = "kernel";
 
+/// A machine that the rows of real threads on this one are not mixed up with: this machine,
+/// simulated.
+pub const HERE_SIMULATED: &str = "here-simulated";
+
 /// What to run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
-    /// Every combination of workload and lock, in any order.
+    /// Every combination of workload, lock and machine, in any order.
     pub cells: Vec<Cell>,
-    /// Whether worker *i* is pinned to the *i*-th usable CPU, round robin.
-    #[serde(default)]
+    /// Whether worker *i* is pinned to the *i*-th usable CPU, round robin, on real threads.
     pub pinned: bool,
 }
 
+/// A simulated machine, and where its chances begin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulated {
+    /// The machine.
+    pub profile: Arc<Profile>,
+    /// The seed of a cell's first repetition; each further one takes the next.
+    pub seed: u64,
+    /// How much of the first repetition to keep as a timeline, ns.
+    pub timeline_ns: u64,
+}
+
+impl Simulated {
+    /// The machine of this name or file, without a timeline.
+    ///
+    /// # Errors
+    /// An unknown name, with the valid ones; a file that is no machine.
+    pub fn find(name_or_path: &str, seed: u64) -> Result<Simulated, String> {
+        let profile = Profile::find(name_or_path).map_err(|error| error.to_string())?;
+        Ok(Simulated { profile: Arc::new(profile), seed, timeline_ns: 0 })
+    }
+
+    /// The name that rows carry as their machine.
+    pub fn machine(&self) -> &str {
+        if self.profile.name == HERE { HERE_SIMULATED } else { &self.profile.name }
+    }
+}
+
 /// One workload with one lock: becomes one row.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// What the threads do.
     pub workload: Workload,
     /// The lock's registry name, or [`KERNEL`] for `dio-kernel` and `dio-kernel-apart`.
     pub lock: String,
-    /// How often to run it.
+    /// How often to run it; on a simulated machine, the number of seeds.
     pub repetitions: u32,
     /// How long each time.
     pub seconds: f64,
+    /// A simulated machine to run it on, instead of real threads.
+    pub on: Option<Simulated>,
 }
 
 /// A workload with its parameters.
@@ -61,11 +102,19 @@ impl Workload {
         }
     }
 
-    /// Names of the locks this workload can run with.
+    /// Threads that take part.
+    pub fn threads(&self) -> u64 {
+        match self {
+            Workload::Mix(params) => params.roles.threads(),
+            Workload::Dio(params) => u64::from(params.readers) + u64::from(params.writers),
+        }
+    }
+
+    /// Names of the locks that `all` means with this workload, on real threads.
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
-            _ => locks::names(),
+            _ => locks::all(),
         }
     }
 }
@@ -74,6 +123,11 @@ impl Workload {
 const SHORTEST_SECONDS: f64 = 0.001;
 const LONGEST_SECONDS: f64 = 3600.0;
 const MOST_REPETITIONS: u32 = 1000;
+/// On a simulated machine threads start at once, and a second takes minutes.
+const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
+const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
+/// Host seconds for one simulated second of one thread, about.
+const SIMULATION_COST: f64 = 0.06;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
@@ -111,17 +165,27 @@ pub fn estimate_seconds(lock: &str, uses_file: bool, repetitions: u32, seconds: 
     f64::from(repetitions) * (seconds + overhead) + warm_up_seconds(seconds) + overhead + counting
 }
 
+/// About how long a cell takes on a simulated machine.
+pub fn estimate_simulated_seconds(threads: f64, repetitions: u32, seconds: f64) -> f64 {
+    let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
+    f64::from(repetitions) * threads * seconds * SIMULATION_COST / cpus
+}
+
 impl Cell {
     /// Whether the cell can run.
     ///
     /// # Errors
     /// Names the first value that is wrong, and what would be valid.
     pub fn validate(&self) -> Result<(), LabError> {
-        if !(SHORTEST_SECONDS..=LONGEST_SECONDS).contains(&self.seconds) {
+        let (shortest, longest) = match self.on {
+            None => (SHORTEST_SECONDS, LONGEST_SECONDS),
+            Some(_) => (SHORTEST_SIMULATED_SECONDS, LONGEST_SIMULATED_SECONDS),
+        };
+        if !(shortest..=longest).contains(&self.seconds) {
             return Err(LabError::Parameter {
                 name: "seconds",
                 value: self.seconds.to_string(),
-                valid: format!("{SHORTEST_SECONDS} to {LONGEST_SECONDS}"),
+                valid: format!("{shortest} to {longest}"),
             });
         }
         if !(1..=MOST_REPETITIONS).contains(&self.repetitions) {
@@ -132,7 +196,7 @@ impl Cell {
             });
         }
         match &self.workload {
-            Workload::Mix(params) => params.validate(pause_ns())?,
+            Workload::Mix(params) => params.validate(self.pause_ns())?,
             Workload::Dio(params) => params.validate()?,
         }
         self.check_lock()
@@ -140,12 +204,26 @@ impl Cell {
 
     fn check_lock(&self) -> Result<(), LabError> {
         match &self.workload {
+            Workload::Dio(params) if params.form.is_kernels() && self.on.is_some() => {
+                Err(LabError::KernelNotSimulated { workload: params.form.name() })
+            }
             Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
             Workload::Dio(params) if params.form.is_kernels() => {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
             }
+            _ if self.on.is_some() => locks::find_simulated(&self.lock).map(drop),
             _ => locks::find(&self.lock).map(drop),
         }
+    }
+
+    /// How long one PAUSE takes where the cell runs.
+    fn pause_ns(&self) -> f64 {
+        self.on.as_ref().map_or_else(pause_ns, |on| on.profile.cost.pause_ns)
+    }
+
+    /// Seconds of all threads together, one repetition.
+    fn thread_seconds(&self) -> f64 {
+        self.workload.threads() as f64 * self.seconds
     }
 
     /// Cells of one group are compared with each other.
@@ -153,14 +231,15 @@ impl Cell {
         self.workload == other.workload
             && self.repetitions == other.repetitions
             && self.seconds == other.seconds
+            && self.on == other.on
     }
 
     /// The workloads compiled for the cell's lock or its counted twin, if it has one.
-    fn runners(&self, variant: Variant) -> Option<Runners> {
+    fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
         let lock = locks::find(&self.lock).ok()?;
         match variant {
-            Variant::Plain => Some(lock.plain),
-            Variant::Counted => lock.counted,
+            Variant::Plain => Some(&lock.plain),
+            Variant::Counted => lock.counted.as_ref(),
         }
     }
 
@@ -184,16 +263,32 @@ impl Cell {
         }
     }
 
-    fn row(
+    /// Runs one repetition on the cell's simulated machine.
+    fn simulate(
         &self,
-        machine: &str,
-        repetitions: &[Repetition],
-        counted: Option<&Repetition>,
-    ) -> Option<Row> {
+        repetition: u32,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Repetition, LabError> {
+        let on = self.on.as_ref().expect("only simulated cells are simulated");
+        let seed = on.seed.wrapping_add(repetition.into());
+        let timeline_ns = if repetition == 0 { on.timeline_ns } else { 0 };
+        let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns);
+        let duration_ns = (self.seconds * 1e9) as u64;
+        let request = Request { world, lock: &self.lock, duration_ns, cancelled };
+        let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
+        let runners = runners.expect("found as one that runs there");
+        match &self.workload {
+            Workload::Mix(params) => (runners.mix)(&request, params),
+            Workload::Dio(params) => (runners.dio)(&request, params),
+        }
+    }
+
+    fn row(&self, repetitions: &[Repetition], events: Option<LockEvents>) -> Option<Row> {
         let params = match &self.workload {
-            Workload::Mix(params) => params.row_params(pause_ns()),
+            Workload::Mix(params) => params.row_params(self.pause_ns()),
             Workload::Dio(params) => params.row_params(),
         };
+        let machine = self.on.as_ref().map_or(HERE, Simulated::machine);
         let label = RowLabel {
             workload: self.workload.name().to_string(),
             lock: self.lock.clone(),
@@ -201,7 +296,10 @@ impl Cell {
             params,
             seconds: self.seconds,
         };
-        row(label, repetitions, counted)
+        let row = row(label, repetitions, events)?;
+        let seed = self.on.as_ref().map(|on| on.seed);
+        let simulated = seed.map(|seed| measure::simulated_counts(seed, repetitions));
+        Some(Row { simulated, ..row })
     }
 }
 
@@ -254,6 +352,8 @@ pub trait Observer {
     fn run_ended(&mut self) {}
     /// A row is complete.
     fn row(&mut self, _row: &Row) {}
+    /// What a cell's first repetition on a simulated machine looked like, if it was asked for.
+    fn timeline(&mut self, _cell: &Cell, _timeline: &Timeline) {}
     /// Asked between and several times a second during repetitions; true ends the plan.
     fn cancelled(&self) -> bool {
         false
@@ -277,18 +377,21 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
     let world = RealWorld::new(plan.pinned);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
-    execute(plan, world.name(), observer, &mut |cell, run, cancelled| {
-        cell.run_once(&world, run, cancelled)
-    })
+    execute(
+        plan,
+        observer,
+        &mut |cell, run, cancelled| cell.run_once(&world, run, cancelled),
+        &Cell::simulate,
+    )
 }
 
 type RunOnce<'a> = &'a mut dyn FnMut(&Cell, Run, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
 
 fn execute(
     plan: &Plan,
-    machine: &str,
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
+    simulate_once: simulated::RunOnce<'_>,
 ) -> Result<Vec<Row>, LabError> {
     let mut watched = |observer: &mut dyn Observer, cell: &Cell, run: Run| {
         observer.run_begins(cell, run.seconds);
@@ -300,6 +403,23 @@ fn execute(
     let mut index = 0;
     let mut rows = Vec::new();
     for group in groups(&plan.cells) {
+        if observer.cancelled() {
+            break;
+        }
+        if group[0].on.is_some() {
+            let done = simulated::run_group(&group, &mut index, total, observer, simulate_once)?;
+            for (cell, repetitions) in group.iter().zip(&done) {
+                let report = repetitions.first().and_then(|first| first.simulated.as_ref());
+                if let Some(report) = report.filter(|report| !report.timeline.is_empty()) {
+                    observer.timeline(cell, &report.timeline);
+                }
+                if let Some(row) = cell.row(repetitions, measure::lock_events(repetitions)) {
+                    observer.row(&row);
+                    rows.push(row);
+                }
+            }
+            continue;
+        }
         let mut done: Vec<Vec<Repetition>> = vec![Vec::new(); group.len()];
         let mut discarded = vec![0; group.len()];
         'group: for repetition in 0..group[0].repetitions {
@@ -333,16 +453,14 @@ fn execute(
             if cell.runners(Variant::Counted).is_some() && !observer.cancelled() {
                 let run = watched(observer, cell, Run::counted(counting_seconds(cell.seconds)))?;
                 // Cut short it would count less than its time says.
-                counted = (!observer.cancelled()).then_some(run);
+                let complete = !observer.cancelled();
+                counted = complete.then(|| measure::lock_events(&[run])).flatten();
             }
-            if let Some(row) = cell.row(machine, repetitions, counted.as_ref()) {
+            if let Some(row) = cell.row(repetitions, counted) {
                 let row = Row { discarded, ..row };
                 observer.row(&row);
                 rows.push(row);
             }
-        }
-        if observer.cancelled() {
-            break;
         }
     }
     Ok(rows)
@@ -373,6 +491,7 @@ mod tests {
             lock: lock.to_string(),
             repetitions: 2,
             seconds: 1.0,
+            on: None,
         }
     }
 
@@ -411,11 +530,15 @@ mod tests {
         Ok(repetition)
     }
 
+    fn pretend_simulated(_: &Cell, _: u32, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
+        unreachable!("no cell of these tests is simulated")
+    }
+
     #[test]
     fn locks_of_a_group_take_turns() {
         let cells = vec![cell("std", 1), cell("usync", 2), cell("pthread", 1), cell("std", 2)];
         let mut diary = Diary::default();
-        let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
+        let rows = execute(&plan(cells), &mut diary, &mut pretend, &pretend_simulated).unwrap();
         assert_eq!(
             diary.steps,
             ["std0", "pthread0", "std1", "pthread1", "usync0", "std0", "usync1", "std1"]
@@ -432,7 +555,7 @@ mod tests {
             runs.borrow_mut().push(run);
             pretend(cell, run, cancelled)
         };
-        execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
+        execute(&plan(vec![cell("std", 1)]), &mut (), &mut run_once, &pretend_simulated).unwrap();
         assert_eq!(*runs.borrow(), [0.1, 1.0, 1.0].map(Run::plain));
     }
 
@@ -445,12 +568,14 @@ mod tests {
             let elapsed_ns = if *runs.borrow() == 2 { 1_500_000_000 } else { 1_000_000_000 };
             Ok(Repetition { elapsed_ns, ..pretend(cell, run, cancelled)? })
         };
-        let rows = execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut run_once).unwrap();
+        let rows = execute(&plan(vec![cell("std", 1)]), &mut (), &mut run_once, &pretend_simulated)
+            .unwrap();
         assert_eq!((rows[0].repetitions, rows[0].discarded, *runs.borrow()), (2, 1, 4));
         let mut always = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
             Ok(Repetition { elapsed_ns: 9_000_000_000, ..pretend(cell, run, cancelled)? })
         };
-        let rows = execute(&plan(vec![cell("std", 1)]), "here", &mut (), &mut always).unwrap();
+        let rows =
+            execute(&plan(vec![cell("std", 1)]), &mut (), &mut always, &pretend_simulated).unwrap();
         assert_eq!((rows[0].repetitions, rows[0].discarded), (2, 2 * MOST_RETRIES));
     }
 
@@ -463,7 +588,7 @@ mod tests {
         };
         let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
         let cells = vec![once("timefair"), once("std")];
-        let rows = execute(&plan(cells), "here", &mut (), &mut run_once).unwrap();
+        let rows = execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
         let counted: Vec<bool> =
             runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
         assert_eq!(counted, [false, false, false, false, true]);
@@ -476,10 +601,54 @@ mod tests {
     fn a_cancelled_plan_keeps_what_ended() {
         let cells = vec![cell("std", 1), cell("usync", 1), cell("std", 2)];
         let mut diary = Diary { cancel_after: Some(3), ..Diary::default() };
-        let rows = execute(&plan(cells), "here", &mut diary, &mut pretend).unwrap();
+        let rows = execute(&plan(cells), &mut diary, &mut pretend, &pretend_simulated).unwrap();
         let counts: Vec<(&str, u32)> =
             rows.iter().map(|row| (row.lock.as_str(), row.repetitions)).collect();
         assert_eq!(counts, [("std", 2), ("usync", 1)]);
+    }
+
+    #[test]
+    fn a_cancelled_simulation_keeps_the_first_seeds() {
+        let profile = Arc::new(Profile::example());
+        let on = Some(Simulated { profile, seed: 7, timeline_ns: 0 });
+        let simulated = |lock| Cell { repetitions: 50, on: on.clone(), ..cell(lock, 1) };
+        let cells = vec![simulated("timefair"), simulated("phase-fair"), cell("std", 1)];
+        let simulate = |_: &Cell, _, cancelled: &dyn Fn() -> bool| {
+            assert!(!cancelled());
+            Ok(Repetition::default())
+        };
+        let all = execute(&plan(cells.clone()), &mut (), &mut pretend, &simulate).unwrap();
+        let shape = |rows: &[Row]| -> Vec<(String, u32)> {
+            rows.iter().map(|row| (row.machine.clone(), row.repetitions)).collect()
+        };
+        let of = |machine: &str, repetitions| (machine.to_string(), repetitions);
+        assert_eq!(shape(&all), [of("example", 50), of("example", 50), of("here", 2)]);
+        assert_eq!(all[0].simulated.unwrap().seed, 7);
+        let cancelled_runs = |_: &Cell, seed, cancelled: &dyn Fn() -> bool| {
+            while seed >= 3 && !cancelled() {
+                std::thread::yield_now();
+            }
+            Ok(Repetition::default())
+        };
+        let mut observer = CancelAfter { finished: 0, after: 6 };
+        let kept = execute(&plan(cells), &mut observer, &mut pretend, &cancelled_runs).unwrap();
+        assert_eq!(shape(&kept), [of("example", 3), of("example", 3)]);
+    }
+
+    /// Cancels when so many steps have ended, in whatever order.
+    struct CancelAfter {
+        finished: usize,
+        after: usize,
+    }
+
+    impl Observer for CancelAfter {
+        fn finished(&mut self, _step: &Step<'_>) {
+            self.finished += 1;
+        }
+
+        fn cancelled(&self) -> bool {
+            self.finished >= self.after
+        }
     }
 
     #[test]

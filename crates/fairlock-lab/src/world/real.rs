@@ -1,9 +1,4 @@
-//! What a workload may do to the machine it runs on, and the machine we are on.
-//!
-//! A workload is written once against [`World`] and never touches `std::thread`, clocks or
-//! the scheduler itself, so that the same code runs on real threads ([`RealWorld`]) and on a
-//! simulated machine. Files are not part of a world: the workloads that need one are about
-//! the real kernel.
+//! The machine we are on: OS threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -12,83 +7,11 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::{Finished, Run, Switches, Worker, World};
 use crate::error::LabError;
 
-/// One thread of a run: does its role's work while [`World::running`] and returns its records.
-pub type Worker<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
-
-/// What a run left behind.
-#[derive(Debug)]
-pub struct Run<T> {
-    /// From releasing the workers to telling them to stop, ns.
-    pub elapsed_ns: u64,
-    /// In the order the workers were given.
-    pub workers: Vec<Finished<T>>,
-}
-
-impl<T, E> Run<Result<T, E>> {
-    /// The run if every worker succeeded, else the first failure.
-    pub(crate) fn transpose(self) -> Result<Run<T>, E> {
-        let workers = self.workers.into_iter().map(|worker| {
-            worker.output.map(|output| Finished { output, switches: worker.switches })
-        });
-        Ok(Run { elapsed_ns: self.elapsed_ns, workers: workers.collect::<Result<_, E>>()? })
-    }
-}
-
-/// One worker that came back.
-#[derive(Debug)]
-pub struct Finished<T> {
-    /// What the worker returned.
-    pub output: T,
-    /// Context switches while it worked.
-    pub switches: Switches,
-}
-
-/// Context switches of one thread.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Switches {
-    /// It went to sleep or yielded.
-    pub voluntary: u64,
-    /// It was preempted.
-    pub involuntary: u64,
-}
-
-/// A machine with threads, a clock and a scheduler. Durations are nanoseconds.
-pub trait World: Sync {
-    /// The name that rows carry as their `machine`.
-    fn name(&self) -> &str;
-
-    /// Starts all workers at the same moment, tells them to stop after `duration_ns` (or as
-    /// soon as `cancelled` says so or somebody calls [`World::stop`]) and waits for them.
-    ///
-    /// # Errors
-    /// When a thread cannot be started, or a worker panics.
-    fn run<T: Send>(
-        &self,
-        duration_ns: u64,
-        cancelled: &dyn Fn() -> bool,
-        workers: Vec<Worker<'_, T>>,
-    ) -> Result<Run<T>, LabError>;
-
-    /// False once the current run is over: workers return at the end of their operation.
-    fn running(&self) -> bool;
-
-    /// Ends the current run early.
-    fn stop(&self);
-
-    /// A monotonic clock, ns; cheap enough to time every operation.
-    fn now(&self) -> u64;
-
-    /// Keeps the CPU for this many PAUSE instructions.
-    fn compute(&self, pauses: u32);
-
-    /// Gives the CPU away for `ns`.
-    fn sleep(&self, ns: u64);
-
-    /// How long one PAUSE of [`World::compute`] takes, ns.
-    fn pause_ns(&self) -> f64;
-}
+/// The name of the machine that real threads run on, in rows.
+pub const HERE: &str = "here";
 
 /// How often a run looks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);
@@ -171,7 +94,7 @@ impl StartGate {
 
 impl World for RealWorld {
     fn name(&self) -> &str {
-        "here"
+        HERE
     }
 
     fn run<T: Send>(
@@ -240,7 +163,7 @@ impl World for RealWorld {
             }
             match panicked {
                 Some(message) => Err(LabError::Panicked(message)),
-                None => Ok(Run { elapsed_ns, workers }),
+                None => Ok(Run { elapsed_ns, workers, simulated: None }),
             }
         })
     }

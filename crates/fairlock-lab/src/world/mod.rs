@@ -1,0 +1,109 @@
+//! What a workload may do to the machine it runs on.
+//!
+//! A workload is written once against [`World`] and never touches `std::thread`, clocks or
+//! the scheduler itself, so that the same code runs on real threads ([`RealWorld`]) and on a
+//! simulated machine ([`SimWorld`]). Disks are not part of every world: see
+//! [`Disk`](crate::workloads::dio::Disk).
+
+mod real;
+mod simulated;
+
+use fairlock_sim::timed::Report;
+
+pub use real::{HERE, RealWorld, pause_ns};
+pub use simulated::SimWorld;
+
+use crate::error::LabError;
+
+/// One thread of a run: does its role's work while [`World::running`] and returns its records.
+pub type Worker<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Run<T> {
+    /// From releasing the workers to telling them to stop, ns.
+    pub elapsed_ns: u64,
+    /// In the order the workers were given.
+    pub workers: Vec<Finished<T>>,
+    /// What a simulated machine counted and saw; `None` on real threads.
+    pub simulated: Option<Report>,
+}
+
+impl<T, E> Run<Result<T, E>> {
+    /// The run if every worker succeeded, else the first failure.
+    pub(crate) fn transpose(self) -> Result<Run<T>, E> {
+        let workers = self.workers.into_iter().map(|worker| {
+            worker.output.map(|output| Finished { output, switches: worker.switches })
+        });
+        Ok(Run {
+            elapsed_ns: self.elapsed_ns,
+            workers: workers.collect::<Result<_, E>>()?,
+            simulated: self.simulated,
+        })
+    }
+}
+
+/// One worker that came back.
+#[derive(Debug)]
+pub struct Finished<T> {
+    /// What the worker returned.
+    pub output: T,
+    /// Context switches while it worked.
+    pub switches: Switches,
+}
+
+/// Context switches of one thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// It went to sleep or yielded.
+    pub voluntary: u64,
+    /// It was preempted.
+    pub involuntary: u64,
+}
+
+/// A machine with threads, a clock and a scheduler. Durations are nanoseconds.
+pub trait World: Sync {
+    /// The name that rows carry as their `machine`.
+    fn name(&self) -> &str;
+
+    /// Starts all workers at the same moment, tells them to stop after `duration_ns` (or as
+    /// soon as `cancelled` says so or somebody calls [`World::stop`]) and waits for them.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or a worker panics.
+    fn run<T: Send>(
+        &self,
+        duration_ns: u64,
+        cancelled: &dyn Fn() -> bool,
+        workers: Vec<Worker<'_, T>>,
+    ) -> Result<Run<T>, LabError>;
+
+    /// False once the current run is over: workers return at the end of their operation.
+    fn running(&self) -> bool;
+
+    /// Ends the current run early.
+    fn stop(&self);
+
+    /// A monotonic clock, ns; cheap enough to time every operation.
+    fn now(&self) -> u64;
+
+    /// Keeps the CPU for this many PAUSE instructions.
+    fn compute(&self, pauses: u32);
+
+    /// Gives the CPU away for `ns`.
+    fn sleep(&self, ns: u64);
+
+    /// How long one PAUSE of [`World::compute`] takes, ns.
+    fn pause_ns(&self) -> f64;
+
+    /// What workloads draw their random numbers from, beside the number of the thread. Real
+    /// threads differ between runs anyway.
+    fn seed(&self) -> u64 {
+        0
+    }
+
+    /// Says what this thread does from now on, for a timeline; an empty text ends it. Nothing
+    /// where nobody draws one.
+    #[inline(always)]
+    fn mark(&self, _what: &'static str) {}
+}

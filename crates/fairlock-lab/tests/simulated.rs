@@ -1,0 +1,151 @@
+//! The same workloads on a simulated machine: every lock whose source runs there, exact repetition,
+//! and what is refused.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fairlock_lab::error::LabError;
+use fairlock_lab::locks::{self, Kind};
+use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated, Workload};
+use fairlock_lab::row::Row;
+use fairlock_lab::workloads::dio::{DioForm, DioParams};
+use fairlock_lab::workloads::mix::{MixParams, Roles};
+use fairlock_lab::workloads::{HOLD_READ, HOLD_WRITE};
+use fairlock_sim::profile::Profile;
+use fairlock_sim::timed::{Happening, Span, Timeline};
+
+fn on(seed: u64) -> Option<Simulated> {
+    Some(Simulated { profile: Arc::new(Profile::example()), seed, timeline_ns: 0 })
+}
+
+fn cell(workload: &Workload, lock: &str) -> Cell {
+    Cell {
+        workload: workload.clone(),
+        lock: lock.to_string(),
+        repetitions: 2,
+        seconds: 0.001,
+        on: on(1),
+    }
+}
+
+fn mix(readers: u32, writers: u32) -> Workload {
+    let roles = Roles::Dedicated { readers, writers };
+    Workload::Mix(MixParams { roles, ..MixParams::default() })
+}
+
+fn dio(form: DioForm) -> Workload {
+    let directory = PathBuf::from("/nowhere");
+    Workload::Dio(DioParams { form, directory, ..DioParams::default() })
+}
+
+fn run(cells: Vec<Cell>) -> Result<Vec<Row>, LabError> {
+    plan::run(&Plan { cells, pinned: false }, &mut ())
+}
+
+fn run_all(workload: &Workload, seconds: f64) -> Vec<Row> {
+    let cells = locks::simulated_names().into_iter();
+    run(cells.map(|lock| Cell { seconds, ..cell(workload, lock) }).collect()).unwrap()
+}
+
+#[test]
+fn every_lock_whose_source_runs_there_runs_mix() {
+    let rows = run_all(&mix(2, 2), 0.001);
+    let ran: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
+    assert_eq!(ran, locks::simulated_names());
+    for row in rows {
+        assert_eq!((row.machine.as_str(), row.repetitions), ("example", 2));
+        assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
+        let counts = row.simulated.unwrap();
+        assert!(counts.transfers > 0 && counts.operations > 0, "{row:?}");
+        // Those that only spin have no slow paths to count.
+        let counts_events = locks::find(&row.lock).unwrap().kind != Kind::Reference;
+        assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
+        assert_eq!(row.params["pause_ns"], Profile::example().cost.pause_ns);
+    }
+}
+
+#[test]
+fn mixed_roles_and_real_io_run_there() {
+    let roles = Roles::Mixed { threads: 4, read_percent: 90.0 };
+    let mixed = Workload::Mix(MixParams { roles, ..MixParams::default() });
+    assert_eq!(run_all(&mixed, 0.001)[0].roles["writer"].threads, 4);
+    for row in run_all(&dio(DioForm::Lock), 0.01) {
+        assert!(row.roles["reader"].bytes_per_s.is_some(), "{row:?}");
+    }
+    for row in run_all(&dio(DioForm::Sleep), 0.01) {
+        assert!(row.roles["writer"].hold.p50 >= 20_000, "{row:?}");
+    }
+}
+
+#[test]
+fn the_same_seeds_give_the_same_rows() {
+    let rows = || run(["timefair", "linux-5.1"].map(|lock| cell(&mix(4, 4), lock)).into()).unwrap();
+    let first = rows();
+    assert_eq!(first, rows());
+    let other = run(vec![Cell { on: on(100), ..cell(&mix(4, 4), "timefair") }]).unwrap();
+    assert_ne!(first[0].total_ops_per_s, other[0].total_ops_per_s);
+    // The second of two seeds is the first of the next one.
+    let alone = |seed| {
+        let once = Cell { repetitions: 1, on: on(seed), ..cell(&mix(4, 4), "timefair") };
+        run(vec![once]).unwrap()[0].simulated.unwrap().operations
+    };
+    assert_eq!(first[0].simulated.unwrap().operations, alone(1) + alone(2));
+}
+
+#[test]
+fn a_broken_lock_is_caught_there() {
+    for workload in [mix(1, 1), mix(0, 2), dio(DioForm::Sleep), dio(DioForm::Lock)] {
+        match run(vec![Cell { seconds: 0.1, ..cell(&workload, "broken") }]) {
+            Err(LabError::Broken { lock, .. }) => assert_eq!(lock, "broken"),
+            other => panic!("`{}` did not notice: {other:?}", workload.name()),
+        }
+    }
+}
+
+#[test]
+fn what_does_not_run_there_is_refused_with_what_does() {
+    let cases = [
+        (cell(&mix(1, 1), "std"), vec!["`std`", "real threads only", "timefair"]),
+        (cell(&mix(1, 1), "foo"), vec!["no lock `foo`"]),
+        (cell(&dio(DioForm::Kernel), "kernel"), vec!["`dio-kernel`", "dio-lock and dio-sleep"]),
+        (Cell { repetitions: 0, ..cell(&mix(1, 1), "timefair") }, vec!["repetitions", "1 to 1000"]),
+        (Cell { seconds: 11.0, ..cell(&mix(1, 1), "timefair") }, vec!["seconds", "11"]),
+    ];
+    for (cell, words) in cases {
+        let error = run(vec![cell]).unwrap_err().to_string();
+        for word in words {
+            assert!(error.contains(word), "`{error}` lacks `{word}`");
+        }
+    }
+}
+
+/// Keeps the timeline.
+#[derive(Default)]
+struct Watch(Timeline);
+
+impl Observer for Watch {
+    fn timeline(&mut self, _cell: &Cell, timeline: &Timeline) {
+        self.0.clone_from(timeline);
+    }
+}
+
+#[test]
+fn the_timeline_shows_that_writers_hold_the_lock_alone() {
+    let timeline_ns = 300_000;
+    let on = on(1).map(|on| Simulated { timeline_ns, ..on });
+    let cells = vec![Cell { on, ..cell(&mix(4, 4), "timefair") }];
+    let mut watch = Watch::default();
+    plan::run(&Plan { cells, pinned: false }, &mut watch).unwrap();
+    let held = |what: &'static str| -> Vec<&Span> {
+        watch.0.iter().filter(|span| span.what == Happening::Mark(what)).collect()
+    };
+    let (reads, writes) = (held(HOLD_READ), held(HOLD_WRITE));
+    assert!(!reads.is_empty() && !writes.is_empty());
+    for write in &writes {
+        for other in reads.iter().chain(&writes).filter(|other| other != &write) {
+            let apart = write.to_ns <= other.from_ns || other.to_ns <= write.from_ns;
+            assert!(apart, "{write:?} {other:?}");
+        }
+    }
+    assert!(watch.0.iter().all(|span| span.to_ns <= timeline_ns && span.thread < 8));
+}

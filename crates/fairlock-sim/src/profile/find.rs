@@ -1,0 +1,93 @@
+//! The machines that are built in, and those in files.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::Profile;
+use super::sheet::{ProfileError, Sheet};
+
+macro_rules! machines {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../../../machines/", $name, ".toml")))),*]
+    };
+}
+
+/// The files of `machines/`.
+const FILES: [(&str, &str); 9] = machines![
+    "ivybridge-ex-8s"
+    "westmere-ex-8s"
+    "haswell-ex-4s"
+    "westmere-ex-4s"
+    "ivybridge-ep-2s"
+    "skylake-sp-2s"
+    "graviton3"
+    "x86-12"
+    "riscv-4"
+];
+
+/// The name of the machine that this program runs on.
+pub const HERE: &str = "here";
+
+/// The file of [`HERE`], in the current directory.
+pub const HERE_FILE: &str = "fairlock-here.toml";
+
+/// The names of the machines that are built in.
+pub fn names() -> Vec<&'static str> {
+    FILES.iter().map(|(name, _)| *name).collect()
+}
+
+impl Sheet {
+    /// A machine by its name, or by the path of its file: anything with a slash or ending in
+    /// `.toml`. `here` is [`HERE_FILE`].
+    ///
+    /// # Errors
+    /// An unknown name, with the valid ones; a file that cannot be read or is no machine.
+    pub fn find(name_or_path: &str) -> Result<Sheet, ProfileError> {
+        if let Some((name, text)) = FILES.iter().find(|(name, _)| *name == name_or_path) {
+            return Sheet::checked(name, &format!("machines/{name}.toml"), text);
+        }
+        let (name, file) = match name_or_path {
+            HERE => (HERE, HERE_FILE),
+            path if path.contains('/') || path.ends_with(".toml") => {
+                let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str());
+                (stem.unwrap_or(path), path)
+            }
+            unknown => {
+                let reason = format!(
+                    "there is no machine \"{unknown}\"; valid: {}, {HERE} (after `fairlock \
+                     calibrate`), or the path of a file",
+                    names().join(", ")
+                );
+                return Err(ProfileError { file: String::new(), reason });
+            }
+        };
+        let text = fs::read_to_string(file).map_err(|error| {
+            let reason = match error.kind() {
+                ErrorKind::NotFound if name == HERE => {
+                    "there is no such file in this directory; run `fairlock calibrate` first"
+                        .to_owned()
+                }
+                _ => format!("cannot read it: {error}"),
+            };
+            ProfileError { file: file.to_owned(), reason }
+        })?;
+        Sheet::checked(name, file, &text)
+    }
+
+    fn checked(name: &str, file: &str, text: &str) -> Result<Sheet, ProfileError> {
+        let sheet = Sheet::parse(name, file, text)?;
+        sheet.profile()?;
+        Ok(sheet)
+    }
+}
+
+impl Profile {
+    /// As [`Sheet::find`], without the sources.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn find(name_or_path: &str) -> Result<Profile, ProfileError> {
+        Sheet::find(name_or_path)?.profile()
+    }
+}
