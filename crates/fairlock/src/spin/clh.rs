@@ -108,8 +108,8 @@ impl<P: Platform> RawClh<P> {
     /// Makes a node that belongs to the caller the spare one.
     #[inline]
     fn keep(&self, node: *mut Node<P>) {
-        // AcqRel: Release pairs with the Acquire in `take_node`, Acquire with another's Release
-        // here, whose node is freed.
+        // AcqRel: Release pairs with the Acquire in `take_node` and here, Acquire with the Release
+        // of whoever kept the node that is freed below.
         let surplus = self.spare.swap(node, AcqRel);
         if !surplus.is_null() {
             // SAFETY: invariant 1, it was the spare; `take_node` has it from a box.
@@ -151,7 +151,8 @@ impl<P: Platform> RawClh<P> {
     /// Leaves the queue before the turn has come.
     #[cold]
     fn give_up(&self, turn: ClhTurn<P>) {
-        // Release: whoever finds the node before in `tail` sees it as this thread did, see `join`.
+        // Release pairs with the swap in `join`: this thread has looked at the node before, and
+        // whoever finds that in `tail` may free it.
         if self.tail.compare_exchange(turn.mine, turn.before, Release, Relaxed).is_ok() {
             // Nobody has come since `join`, or those that have put it back: invariant 2.
             self.keep(turn.mine);
