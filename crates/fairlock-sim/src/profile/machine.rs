@@ -271,6 +271,7 @@ impl Sheet {
             memory_ns: self.time("line.memory")?,
             invalidate_ns: self.time("line.invalidate")?,
             share_ns: self.time("line.share")?,
+            spread: self.number("line.spread", "part")?,
             arbitration: arbitration.unwrap_or(Arbitration::Fifo),
         })
     }

@@ -34,6 +34,8 @@ pub enum Kind {
     Times,
     /// `{ factor = 1.6 }`.
     Slowdown,
+    /// `{ part = 0.2 }`.
+    Part,
     /// `{ order = "fifo" }`.
     Order,
     /// `{ hz = 250 }`.
@@ -52,7 +54,7 @@ const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
 }
 
 /// All keys, in the order in which they are written.
-pub const KEYS: [Key; 34] = [
+pub const KEYS: [Key; 35] = [
     key("topology.sockets", Kind::Count(1, 64), "sockets, or nodes"),
     key("topology.cores_per_socket", Kind::Count(1, 1024), "cores of one socket"),
     key("topology.threads_per_core", Kind::Count(1, 8), "hardware threads of one core"),
@@ -85,6 +87,7 @@ pub const KEYS: [Key; 34] = [
     key("line.memory", Kind::Time, "from memory, where no cache holds the line"),
     key("line.invalidate", Kind::TimeOrNone, "more for a write, for each sharer beyond the first"),
     key("line.share", Kind::TimeOrNone, "how long one reader's copy keeps the line from the next"),
+    key("line.spread", Kind::Part, "by how much single transfers differ, either way"),
     key("line.arbitration", Kind::Order, "who gets a busy line next: fifo, nearest or random"),
     key("schedule.tick", Kind::Ticks, "timer interrupts per second, the kernel's HZ"),
     key("schedule.slice", Kind::Time, "how long a thread runs while another wants its CPU"),
@@ -183,6 +186,7 @@ impl Kind {
             Kind::Slowdown => {
                 only(&["factor"]) && holds("factor", &|factor| (1.0..=8.0).contains(&factor))
             }
+            Kind::Part => only(&["part"]) && holds("part", &|part| (0.0..=0.9).contains(&part)),
             Kind::Order => only(&["order"]) && order(amount).is_some(),
             Kind::Ticks => only(&["hz"]) && holds("hz", &|hz| (10.0..=10_000.0).contains(&hz)),
             Kind::Wakenings => {
@@ -222,6 +226,7 @@ impl Kind {
                             [{ ns = 110 }, { ns = 150 }]"
                 .to_owned(),
             Kind::Slowdown => "a factor from 1 to 8: { factor = 1.6 }".to_owned(),
+            Kind::Part => "a part from 0 to 0.9: { part = 0.2 }".to_owned(),
             Kind::Order => {
                 "{ order = \"fifo\" }, { order = \"nearest\" } or { order = \"random\" }".to_owned()
             }

@@ -32,6 +32,7 @@ cross = [{ cy = 300, at_ghz = 3, from = "paper" }]
 memory = { ns = 90, from = "paper" }
 invalidate = { ns = 1, assumed = "little" }
 share = { ns = 10, assumed = "little" }
+spread = { part = 0.2, assumed = "common" }
 arbitration = { order = "nearest", assumed = "why not" }
 [schedule]
 tick = { hz = 250, assumed = "common" }
