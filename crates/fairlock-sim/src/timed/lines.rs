@@ -163,8 +163,7 @@ impl Lines {
             line.queued.push(Request { thread, cpu, access });
             return Service::Queued((line.queued.len() == 1).then_some(line.busy_until));
         }
-        let start = now.max(line.busy_until);
-        Service::At(self.serve(id, cpu, access, start, counts))
+        Service::At(self.serve(id, cpu, access, now, counts))
     }
 
     /// When the line can serve the next of those that are queued.
@@ -219,16 +218,10 @@ impl Lines {
         self.transfer[from as usize * self.cpus + to as usize].into()
     }
 
-    /// Serves a request that misses, from `start` on; answers when it takes effect.
-    fn serve(
-        &mut self,
-        id: LineId,
-        cpu: u32,
-        access: Access,
-        start: Ps,
-        counts: &mut Counts,
-    ) -> Ps {
+    /// Serves a request that misses, as soon as the line is free; answers when it takes effect.
+    fn serve(&mut self, id: LineId, cpu: u32, access: Access, now: Ps, counts: &mut Counts) -> Ps {
         let line = &self.lines[id as usize];
+        let start = now.max(line.busy_until);
         let owned = line.owner != NOBODY;
         let (mut nearest, mut farthest, mut others) = (Ps::MAX, 0, 0);
         if owned {
@@ -254,7 +247,7 @@ impl Lines {
             counts.transfers += 1;
             let line = &mut self.lines[id as usize];
             if owned {
-                line.loses_owner(start, start + latency / 2);
+                line.loses_owner(now, start + latency / 2);
                 line.add_sharer(line.owner);
                 line.owner = NOBODY;
             }
@@ -275,7 +268,7 @@ impl Lines {
         counts.invalidations += others;
         let line = &mut self.lines[id as usize];
         if owned {
-            line.loses_owner(start, start + latency / 2);
+            line.loses_owner(now, start + latency / 2);
         }
         line.sharers.fill(0);
         line.owner = cpu;

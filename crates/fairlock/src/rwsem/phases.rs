@@ -65,6 +65,8 @@ const FIRST_PHASE: u32 = 3;
 const FEW: u32 = 8;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it.
 const LONGEST_ABSENCE: u32 = 1_000;
+/// So many failed attempts to enter pass for a turn of the spin.
+const FAILURES_PER_TURN: u32 = 16;
 /// How often a writer naps, to leave its CPU to the holder that was running there, before it
 /// queues.
 const NAPS: u32 = 2;
@@ -461,22 +463,26 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// moments in which a busy lock is free.
     fn spin_for_entry(&self, knobs: Phases, kind: Kind, side: Side, eighths: u32) -> bool {
         let mut budget: Option<SpinBudget> = None;
-        let mut naps = 0;
+        let (mut naps, mut failures) = (0, 0u32);
         loop {
             let word = self.word.load(Relaxed);
             let admitted = self.admit_in_phase(knobs, word, kind);
-            if let Some(entered) = admitted
-                && self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok()
-            {
-                let spun = budget.is_some();
-                self.events.count(if spun { Event::OptLock } else { Event::RlockFast });
-                return true;
+            if let Some(entered) = admitted {
+                if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                    let spun = budget.is_some();
+                    self.events.count(if spun { Event::OptLock } else { Event::RlockFast });
+                    return true;
+                }
+                // Against two writers that take turns, a load and a compare-exchange can come too
+                // late every time, so failures count for the budget.
+                failures += 1;
+                if failures % FAILURES_PER_TURN != 0 {
+                    continue;
+                }
             }
             if eighths == 0 {
                 return false;
             }
-            // Where somebody was faster, the budget ends too: against two writers that take turns, a
-            // load and a compare-exchange can come too late every time.
             if admitted.is_none() && has_waiters(word) && !self.soon_mine(word, side) {
                 // A phase of the other side: queues, unless nobody is there to use the lock.
                 return self.is_left_idle(side) && self.enter_idle_phase(kind);
