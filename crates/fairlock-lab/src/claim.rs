@@ -5,11 +5,12 @@
 //! their intervals: where the interval of the figure contains the threshold, the verdict is
 //! "inconclusive", whichever side the median is on.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::grid::{self, Params};
-use crate::row::{Estimate, Row};
+use crate::row::{Estimate, Row, SimulatedCounts};
 use crate::units;
+use crate::world::HERE;
 
 /// One name or several.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -45,6 +46,10 @@ pub enum Take {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selector {
+    /// The simulated machine; without one, that of the claim or table, and without that this
+    /// machine with real threads. Rows of one never stand in for those of the other.
+    #[serde(default)]
+    pub machine: Option<String>,
     /// The workload; empty where a table or claim gives it.
     #[serde(default)]
     pub workload: String,
@@ -67,6 +72,13 @@ pub struct Selector {
 
 fn no_names() -> Names {
     Names::Many(Vec::new())
+}
+
+impl Selector {
+    /// The machine as rows spell it.
+    pub fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(HERE)
+    }
 }
 
 /// What the figure is expected to be.
@@ -131,6 +143,9 @@ pub struct Claim {
     /// What was published, in words.
     #[serde(default)]
     pub published: String,
+    /// The simulated machine that its figures are from, if it is not about real threads.
+    #[serde(default)]
+    pub machine: Option<String>,
     /// What the figure is, in words: `write rate, mixed / alone`.
     pub figure: String,
     /// The figure, or its numerator.
@@ -212,13 +227,31 @@ pub struct Verdict {
     pub cases: Vec<CaseVerdict>,
 }
 
+/// A workload that could not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The workload.
+    pub workload: String,
+    /// The simulated machine, if it was to run on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Why, in words.
+    pub reason: String,
+}
+
+impl Skipped {
+    fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(HERE)
+    }
+}
+
 /// Rows, and why others are missing.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence<'a> {
     /// The rows.
     pub rows: &'a [Row],
-    /// Workloads that could not run, with the reason.
-    pub skipped: &'a [(String, String)],
+    /// What could not run.
+    pub skipped: &'a [Skipped],
     /// Whether the run was stopped early.
     pub cancelled: bool,
     /// Whether it was a `--quick` run, which leaves grid points out.
@@ -226,12 +259,18 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    fn why_missing(&self, workload: &str, lock: &str, params: &Params) -> String {
-        if let Some((_, reason)) = self.skipped.iter().find(|(name, _)| name == workload) {
+    fn why_missing(&self, selector: &Selector, lock: &str, params: &Params) -> String {
+        let workload = &selector.workload;
+        let skipped = |skipped: &&Skipped| {
+            skipped.workload == *workload && skipped.machine() == selector.machine()
+        };
+        if let Some(Skipped { reason, .. }) = self.skipped.iter().find(skipped) {
             return format!("{workload} could not run: {reason}");
         }
         let place = grid::describe(workload, params);
         let place = if place.is_empty() { String::new() } else { format!(" with {place}") };
+        let machine = selector.machine.as_ref().map(|machine| format!(" on {machine}"));
+        let place = place + &machine.unwrap_or_default();
         if self.cancelled {
             format!("the run was stopped before {lock} under {workload}{place}")
         } else if self.quick {
@@ -264,6 +303,14 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
             let events = row.events.as_ref().ok_or_else(|| absent("lock events"))?;
             let count = events.counts.get(name).ok_or_else(|| absent(metric))?;
             Ok(vec![exactly(*count as f64 / events.seconds)])
+        }
+        "simulated" => {
+            let name = metric.strip_prefix("simulated.").unwrap_or_default();
+            let counts = row.simulated.as_ref().ok_or_else(|| absent("simulated machine"))?;
+            let all = counts.per_operation();
+            let (_, count) =
+                all.iter().find(|(known, _)| *known == name).ok_or_else(|| absent(metric))?;
+            Ok(vec![exactly(*count)])
         }
         "roles" => {
             let role = parts.next().unwrap_or_default();
@@ -315,6 +362,7 @@ pub fn is_metric(metric: &str) -> bool {
     for stats in row.roles.values_mut() {
         stats.bytes_per_s = Some(exactly(1.0));
     }
+    row.simulated = Some(SimulatedCounts::default());
     let is_event =
         |name: &str| fairlock::events::Event::ALL.iter().any(|event| event.name() == name);
     metric.starts_with("params.")
@@ -354,9 +402,10 @@ pub fn select(
         let mut rows = evidence
             .rows
             .iter()
+            .filter(|row| row.machine == selector.machine())
             .filter(|row| grid::matches(row, &selector.workload, lock, &params));
         let Some(row) = rows.next() else {
-            return Err(evidence.why_missing(&selector.workload, lock, &params));
+            return Err(evidence.why_missing(selector, lock, &params));
         };
         if rows.next().is_some() {
             return Err(format!(
@@ -528,8 +577,11 @@ impl Claim {
             (true, Status::Met) => "decided here",
             (true, Status::NotMet) => "looks like neither here",
             _ => status.words(self.origin),
-        }
-        .to_owned();
+        };
+        let words = match &self.machine {
+            None => words.to_owned(),
+            Some(_) => words.replace("here", "in simulation"),
+        };
         let text = self.sentence(status, &words, &cases);
         Verdict {
             id: self.id.clone(),
@@ -702,6 +754,33 @@ mod tests {
     }
 
     #[test]
+    fn simulated_rows_and_real_ones_never_stand_in_for_each_other() {
+        let real = [row("linux-5.11", 100.0, 1.0), row("no-reader-steal", 3000.0, 1.0)];
+        let simulated = real.clone().map(|mut row| {
+            row.machine = "eight-sockets".to_owned();
+            row.roles.insert("writer".to_owned(), example::role(1, 100.0));
+            row
+        });
+        let here = claim("{ at_least = 10 }");
+        let mut there = here.clone();
+        there.machine = Some("eight-sockets".to_owned());
+        for selector in [Some(&mut there.numerator), there.denominator.as_mut()] {
+            selector.unwrap().machine.clone_from(&there.machine);
+        }
+        let status = |claim: &Claim, rows: &[Row]| {
+            claim.verdict(&Evidence { rows, ..Evidence::default() }).status
+        };
+        let both = [&real[..], &simulated[..]].concat();
+        assert_eq!(status(&here, &both), Status::Met);
+        assert_eq!(status(&there, &both), Status::NotMet);
+        assert_eq!(status(&here, &simulated), Status::NotMeasured);
+        assert_eq!(status(&there, &real), Status::NotMeasured);
+        let verdict = there.verdict(&Evidence::default());
+        assert!(verdict.text.starts_with("not measured in simulation"), "{}", verdict.text);
+        assert!(verdict.text.contains("on eight-sockets"), "{}", verdict.text);
+    }
+
+    #[test]
     fn missing_rows_are_explained_by_what_happened() {
         let claim = claim("{ at_least = 10 }");
         let mut evidence = Evidence::default();
@@ -714,8 +793,16 @@ mod tests {
         assert!(text(&evidence).contains("--quick leaves out no-reader-steal"));
         evidence.cancelled = true;
         assert!(text(&evidence).contains("was stopped before no-reader-steal"));
-        let skipped = [("mix".to_owned(), "no O_DIRECT".to_owned())];
-        evidence.skipped = &skipped;
+        let skipped = |machine| Skipped {
+            workload: "mix".to_owned(),
+            machine,
+            reason: "no O_DIRECT".to_owned(),
+        };
+        let elsewhere = [skipped(Some("eight-sockets".to_owned()))];
+        evidence.skipped = &elsewhere;
+        assert!(text(&evidence).contains("was stopped before"));
+        let here = [skipped(None)];
+        evidence.skipped = &here;
         assert_eq!(text(&evidence), "not measured here, because mix could not run: no O_DIRECT.");
     }
 

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
+use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts};
+use crate::study::CellSpec;
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -35,6 +36,18 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         longest_bypass: Some(3),
         longest_wait: estimate(wait as f64 * 60.0),
     }
+}
+
+/// A row for a cell of a study.
+pub fn row_of(cell: &CellSpec) -> Row {
+    let params: Vec<(&str, f64)> =
+        cell.params.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let mut row = row(&cell.workload, &cell.lock, &params);
+    if let Some(on) = &cell.on {
+        row.machine = on.machine().to_owned();
+        row.simulated = Some(SimulatedCounts { seed: on.seed, ..SimulatedCounts::default() });
+    }
+    row
 }
 
 /// A row with the roles that `params` names: `readers` and `writers`, or `threads` of which each does both.

@@ -67,7 +67,8 @@ pub fn run(
                 if failed {
                     outcome.failures.push(format!("{}: {reason}", batch.title));
                 }
-                let skipped = Skipped { workload: batch.workload.clone(), reason };
+                let machine = batch.machine().map(str::to_owned);
+                let skipped = Skipped { workload: batch.workload.clone(), machine, reason };
                 let written = progress.writer().map(|writer| writer.skipped(&skipped));
                 if let Some(Err(error)) = written {
                     outcome.failures.push(error.to_string());

@@ -10,12 +10,17 @@ use crate::claim::{self, Claim, Expect, Names, Selector};
 use crate::grid::{self, Params, Quantity};
 use crate::locks;
 use crate::plan::{self, Simulated};
+use crate::units;
+use crate::world::HERE;
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 2] = [
     ("s0", include_str!("../../../studies/s0.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
 ];
+
+/// The first seed of every cell on a simulated machine.
+const FIRST_SEED: u64 = 1;
 
 /// A study file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -67,22 +72,50 @@ pub struct Table {
     pub in_thousands: bool,
     /// The published columns.
     pub columns: Vec<String>,
-    /// The columns measured here.
-    pub here: Vec<HereColumn>,
+    /// The columns measured here, with real threads.
+    pub here: Vec<Column>,
+    /// The machine of the simulated columns.
+    pub machine: Option<String>,
+    /// The columns from that machine.
+    #[serde(default)]
+    pub simulated: Vec<Column>,
     /// The rows.
     pub rows: Vec<TableRow>,
 }
 
-/// A column measured here; what it leaves open, the table's rows fill in.
+impl Table {
+    /// The ratio of two published cells of a row.
+    pub fn source_ratio(&self, row: &TableRow, over: &SourceRatio) -> Option<f64> {
+        let cell = |title: &String| {
+            let index = self.columns.iter().position(|column| column == title)?;
+            units::leading_number(row.source.get(index)?)
+        };
+        Some(cell(&over.numerator)? / cell(&over.denominator)?)
+    }
+}
+
+/// Two published columns, by their titles.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HereColumn {
+pub struct SourceRatio {
+    /// Divided by the other.
+    pub numerator: String,
+    /// What divides.
+    pub denominator: String,
+}
+
+/// A column of our figures; what it leaves open, the table's rows fill in.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
     /// The heading.
     pub title: String,
     /// The figure, or its numerator.
     pub numerator: Selector,
     /// Its denominator, where it is a ratio.
     pub denominator: Option<Selector>,
+    /// Print the figure, a ratio, over the published one.
+    pub over_source: Option<SourceRatio>,
 }
 
 /// A row of a table of published numbers.
@@ -99,6 +132,13 @@ pub struct TableRow {
     /// The metric, where the columns leave it open.
     #[serde(default)]
     pub metric: String,
+    /// Whether it is measured here, too.
+    #[serde(default = "yes")]
+    pub here: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A grid that runs as one batch. The locks of a point are interleaved.
@@ -109,6 +149,8 @@ pub struct Run {
     pub title: String,
     /// The workload.
     pub workload: String,
+    /// A simulated machine to run on, instead of this one.
+    pub machine: Option<String>,
     /// The locks, or `all`.
     pub locks: Names,
     /// Parameters of every point.
@@ -116,7 +158,8 @@ pub struct Run {
     pub params: Params,
     /// The points; a list as a value means one point for each entry.
     pub points: Vec<Point>,
-    /// Repetitions of each cell.
+    /// Repetitions of each cell; on a simulated machine called `seeds`.
+    #[serde(alias = "seeds")]
     pub repetitions: u32,
     /// Measured seconds of one repetition.
     pub seconds: f64,
@@ -157,6 +200,7 @@ pub struct Quick {
     /// Fewer points.
     pub points: Option<Vec<Point>>,
     /// Fewer repetitions.
+    #[serde(alias = "seeds")]
     pub repetitions: Option<u32>,
     /// Shorter repetitions.
     pub seconds: Option<f64>,
@@ -186,6 +230,8 @@ pub struct Plot {
     pub kind: PlotKind,
     /// The rows' workload.
     pub workload: String,
+    /// The rows' simulated machine, if they are not from real threads.
+    pub machine: Option<String>,
     /// The rows' parameters, as far as they are fixed.
     #[serde(default, deserialize_with = "grid::params_with_units")]
     pub params: Params,
@@ -252,9 +298,14 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The simulated machine, if it runs on one.
+    pub fn machine(&self) -> Option<&str> {
+        self.cells.first()?.on.as_ref().map(Simulated::machine)
+    }
+
     /// Whether it does real O_DIRECT I/O, which not every file system offers.
     pub fn needs_direct_io(&self) -> bool {
-        grid::needs_direct_io(&self.workload) && self.cells.iter().any(|cell| cell.on.is_none())
+        grid::needs_direct_io(&self.workload) && self.machine().is_none()
     }
 
     /// About how long it takes, in seconds.
@@ -263,7 +314,7 @@ impl Batch {
     }
 }
 
-/// How a run departs from its study file.
+/// How a run with real threads departs from its study file, and whether all are quick.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Effort {
     /// Take the quick variant.
@@ -309,9 +360,10 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
 }
 
 /// The names with `all` replaced by what it means, see [`locks::all`].
-pub fn expand_locks(locks: &Names) -> Vec<String> {
+pub fn expand_locks(locks: &Names, simulated: bool) -> Vec<String> {
     if locks.list() == ["all"] {
-        locks::all().into_iter().map(str::to_owned).collect()
+        let all = if simulated { locks::all_simulated() } else { locks::all() };
+        all.into_iter().map(str::to_owned).collect()
     } else {
         locks.list().to_vec()
     }
@@ -348,19 +400,24 @@ impl Run {
         let chosen = effort.quick.then_some(&self.quick);
         let locks = chosen.and_then(|quick| quick.locks.as_ref()).unwrap_or(&self.locks);
         let points = chosen.and_then(|quick| quick.points.as_ref()).unwrap_or(&self.points);
-        let repetitions = chosen.and_then(|quick| quick.repetitions);
-        let seconds = chosen.and_then(|quick| quick.seconds);
+        // Simulated seconds are other seconds, and seeds other repetitions.
+        let effort = if self.machine.is_some() { Effort::default() } else { effort };
+        let repetitions = effort.repetitions.or(chosen.and_then(|quick| quick.repetitions));
+        let seconds = effort.seconds.or(chosen.and_then(|quick| quick.seconds));
+        let on = self.machine.as_ref().map(|machine| {
+            Simulated::find(machine, FIRST_SEED).expect("`check` has looked the machine up")
+        });
         let mut cells = Vec::new();
         for point in points {
             for params in combinations(&self.params, point) {
-                for lock in expand_locks(point.locks.as_ref().unwrap_or(locks)) {
+                for lock in expand_locks(point.locks.as_ref().unwrap_or(locks), on.is_some()) {
                     cells.push(CellSpec {
                         workload: self.workload.clone(),
                         lock,
                         params: params.clone(),
-                        repetitions: effort.repetitions.or(repetitions).unwrap_or(self.repetitions),
-                        seconds: effort.seconds.or(seconds).unwrap_or(self.seconds),
-                        on: None,
+                        repetitions: repetitions.unwrap_or(self.repetitions),
+                        seconds: seconds.unwrap_or(self.seconds),
+                        on: on.clone(),
                     });
                 }
             }
@@ -380,6 +437,7 @@ impl Study {
             StudyError(format!("study {name}, line {line}: {}", error.message()))
         })?;
         study.name = name.to_owned();
+        study.fill_in_machines();
         study.check().map_err(|error| StudyError(format!("study {name}: {error}")))?;
         Ok(study)
     }
@@ -394,8 +452,27 @@ impl Study {
         self.runs.iter().any(|run| run.workload == workload)
     }
 
+    /// What a selector leaves open, its claim or table says.
+    fn fill_in_machines(&mut self) {
+        let fill = |selector: &mut Selector, machine: &Option<String>| {
+            if selector.machine.is_none() {
+                selector.machine.clone_from(machine);
+            }
+        };
+        for claim in &mut self.claims {
+            fill(&mut claim.numerator, &claim.machine);
+            claim.denominator.iter_mut().for_each(|selector| fill(selector, &claim.machine));
+        }
+        for table in &mut self.source.tables {
+            for column in &mut table.simulated {
+                fill(&mut column.numerator, &table.machine);
+                column.denominator.iter_mut().for_each(|it| fill(it, &table.machine));
+            }
+        }
+    }
+
     /// The column's selectors with what a row of the table adds.
-    pub fn here_selectors(column: &HereColumn, row: &TableRow) -> (Selector, Option<Selector>) {
+    pub fn selectors(column: &Column, row: &TableRow) -> (Selector, Option<Selector>) {
         let filled = |selector: &Selector| {
             let mut selector = selector.clone();
             if selector.metric.is_empty() {
@@ -410,6 +487,10 @@ impl Study {
     /// become "not measured".
     fn check(&self) -> Result<(), String> {
         for run in &self.runs {
+            if let Some(machine) = &run.machine {
+                Simulated::find(machine, FIRST_SEED)
+                    .map_err(|error| format!("run \"{}\": {error}", run.title))?;
+            }
             for quick in [false, true] {
                 let effort = Effort { quick, ..Effort::default() };
                 let Some(batch) = run.batch(effort) else {
@@ -419,7 +500,8 @@ impl Study {
                     return Err(format!("run \"{}\" has no cells", run.title));
                 }
                 for cell in &batch.cells {
-                    check_lock(&cell.workload, &cell.lock)?;
+                    check_lock(&cell.workload, &cell.lock, cell.on.is_some())
+                        .map_err(|error| format!("run \"{}\": {error}", run.title))?;
                     grid::workload(&cell.workload, &cell.params, std::path::Path::new("."))
                         .map_err(|error| format!("run \"{}\": {error}", run.title))?;
                     if cell.repetitions == 0 || cell.seconds <= 0.0 || cell.seconds.is_nan() {
@@ -457,8 +539,17 @@ impl Study {
                         table.columns.len()
                     ));
                 }
-                for column in &table.here {
-                    let (numerator, denominator) = Study::here_selectors(column, row);
+                let here = table.here.iter().filter(|_| row.here);
+                for column in here.chain(&table.simulated) {
+                    if let Some(over) = &column.over_source
+                        && table.source_ratio(row, over).is_none_or(|ratio| !ratio.is_finite())
+                    {
+                        return Err(format!(
+                            "table \"{}\", row \"{}\": no number in \"{}\" or \"{}\"",
+                            table.title, row.name, over.numerator, over.denominator
+                        ));
+                    }
+                    let (numerator, denominator) = Study::selectors(column, row);
                     for selector in [Some(&numerator), denominator.as_ref()].into_iter().flatten() {
                         self.check_selector(selector, &row.params)
                             .map_err(|error| format!("table \"{}\": {error}", table.title))?;
@@ -468,11 +559,13 @@ impl Study {
         }
         for plot in &self.plots {
             let named = |error| format!("plot \"{}\": {error}", plot.title);
-            if !self.uses(&plot.workload) {
-                return Err(named(format!("no run has the workload \"{}\"", plot.workload)));
+            let fits = |run: &Run| run.workload == plot.workload && run.machine == plot.machine;
+            if !self.runs.iter().any(fits) {
+                return Err(named(format!("no run there has the workload \"{}\"", plot.workload)));
             }
-            for lock in expand_locks(&plot.locks) {
-                check_lock(&plot.workload, &lock).map_err(named)?;
+            let simulated = plot.machine.is_some();
+            for lock in expand_locks(&plot.locks, simulated) {
+                check_lock(&plot.workload, &lock, simulated).map_err(named)?;
             }
             if matches!(plot.kind, PlotKind::Lines | PlotKind::Bars)
                 && !claim::is_metric(&plot.metric)
@@ -494,14 +587,16 @@ impl Study {
         let mut wanted = at.clone();
         wanted.extend(selector.params.clone());
         for lock in selector.lock.list() {
-            check_lock(&selector.workload, lock)?;
+            check_lock(&selector.workload, lock, selector.machine.is_some())?;
             let fitting = self
                 .batches(Effort::default())
                 .into_iter()
                 .flat_map(|batch| batch.cells)
                 .filter(|cell| {
                     let count = |name: &str| cell.params.get(name).copied().unwrap_or(0.0);
+                    let machine = cell.on.as_ref().map_or(HERE, Simulated::machine);
                     cell.workload == selector.workload
+                        && machine == selector.machine()
                         && cell.lock == *lock
                         && wanted.iter().all(|(name, value)| {
                             grid::is_idle(name, |role| Some(count(role)))
@@ -515,8 +610,9 @@ impl Study {
                 .count();
             if fitting != 1 {
                 return Err(format!(
-                    "{fitting} cells fit {lock} under {} with {}",
+                    "{fitting} cells fit {lock} under {} on {} with {}",
                     selector.workload,
+                    selector.machine(),
                     grid::describe(&selector.workload, &wanted)
                 ));
             }
@@ -525,15 +621,19 @@ impl Study {
     }
 }
 
-fn check_lock(workload: &str, lock: &str) -> Result<(), String> {
+fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), String> {
     if grid::is_kernels(workload) {
+        if simulated {
+            return Err(format!("{workload} measures the real kernel; no machine simulates it"));
+        }
         return if lock == "kernel" {
             Ok(())
         } else {
             Err(format!("{workload} measures the lock \"kernel\", not \"{lock}\""))
         };
     }
-    locks::find(lock).map(|_| ()).map_err(|error| error.to_string())
+    let found = if simulated { locks::find_simulated(lock) } else { locks::find(lock) };
+    found.map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -559,8 +659,8 @@ mod tests {
                 .map(|batch| batch.estimate_s())
                 .sum()
         };
-        assert!(total(false) < 330.0, "full: {}", total(false));
-        assert!(total(true) < 55.0, "quick: {}", total(true));
+        assert!(total(false) < 360.0, "full: {}", total(false));
+        assert!(total(true) < 58.0, "quick: {}", total(true));
     }
 
     #[test]
@@ -584,6 +684,38 @@ mod tests {
         assert!(broken("think_pauses", "thinking").contains("unknown parameter \"thinking\""));
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
+        assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
+        let peer = broken("\"linux-5.1\", \"linux-5.2\", \"timefair\"]\n#", "\"std\"]\n#");
+        assert!(peer.contains("real threads only"), "{peer}");
+        assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
+    }
+
+    #[test]
+    fn simulated_runs_take_their_own_repetitions_and_seconds() {
+        let effort = Effort { quick: false, repetitions: Some(1), seconds: Some(3.0) };
+        for batch in find("s4").unwrap().batches(effort) {
+            let expected = match batch.machine() {
+                None => (1, 3.0),
+                Some(_) => (20, 0.02),
+            };
+            for cell in &batch.cells {
+                assert_eq!((cell.repetitions, cell.seconds), expected, "{}", batch.title);
+                assert_eq!(cell.on.is_some(), batch.machine().is_some());
+            }
+        }
+        let batches = find("s0").unwrap().batches(Effort::default());
+        let simulated = batches.iter().find(|batch| batch.machine().is_some()).unwrap();
+        assert!(simulated.workload == "dio-lock" && !simulated.needs_direct_io());
+    }
+
+    #[test]
+    fn published_ratios_come_from_the_cells_of_a_row() {
+        let study = find("s0").unwrap();
+        let table = &study.source.tables[0];
+        let over = table.simulated.iter().find_map(|it| it.over_source.as_ref()).unwrap();
+        let ratios: Vec<f64> =
+            table.rows.iter().map(|row| table.source_ratio(row, over).unwrap()).collect();
+        assert_eq!(ratios, [1.0, 350.0 / 11.0, 23.0 / 880.0, 1.0]);
     }
 
     #[test]

@@ -147,6 +147,11 @@ pub fn parse_quantity(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The number that a published figure begins with: 11 of `11 MB/s`.
+pub fn leading_number(text: &str) -> Option<f64> {
+    number_and_unit(text).map(|(number, _)| number)
+}
+
 /// Three significant digits, without an exponent.
 pub fn format_number(value: f64) -> String {
     if !value.is_finite() {

@@ -127,7 +127,7 @@ const MOST_REPETITIONS: u32 = 1000;
 const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
 const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
 /// Host seconds for one simulated second of one thread, about.
-const SIMULATION_COST: f64 = 4.0;
+const SIMULATION_COST: f64 = 0.06;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;

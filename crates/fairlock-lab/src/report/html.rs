@@ -157,33 +157,47 @@ fn source_table(html: &mut String, table: &study::Table, recording: &Recording) 
     for column in &table.here {
         let _ = write!(html, "<th class=\"here\">here, {}</th>", escape(&column.title));
     }
+    for column in &table.simulated {
+        let _ = write!(html, "<th class=\"simulated\">simulated, {}</th>", escape(&column.title));
+    }
     html.push_str("</tr>\n");
     for row in &table.rows {
         let _ = write!(html, "<tr><th>{}</th>", escape(&row.name));
         for cell in &row.source {
             let _ = write!(html, "<td>{}</td>", escape(cell));
         }
-        for column in &table.here {
-            let (numerator, denominator) = Study::here_selectors(column, row);
-            let measured = claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params);
-            let cell = measured.map_or("–".to_owned(), |figure| {
-                let kilo = table.in_thousands && denominator.is_none();
-                let words = |value| match kilo {
-                    true => format_kilo(value),
-                    false => claim::format_figure(&numerator.metric, denominator.is_some(), value),
-                };
-                format!(
-                    "<span title=\"{} to {}\">{}</span>",
-                    words(figure.low),
-                    words(figure.high),
-                    words(figure.median)
-                )
-            });
-            let _ = write!(html, "<td class=\"here\">{cell}</td>");
+        let columns = table.here.iter().map(|column| (column, "here"));
+        for (column, class) in columns.chain(table.simulated.iter().map(|it| (it, "simulated"))) {
+            let cell = if class == "here" && !row.here {
+                "–".to_owned()
+            } else {
+                source_cell(table, column, row, &evidence)
+            };
+            let _ = write!(html, "<td class=\"{class}\">{cell}</td>");
         }
         html.push_str("</tr>\n");
     }
     html.push_str("</table></div>\n");
+}
+
+/// A figure of ours in a table of published ones.
+fn source_cell(
+    table: &study::Table,
+    column: &study::Column,
+    row: &study::TableRow,
+    evidence: &Evidence<'_>,
+) -> String {
+    let (numerator, denominator) = Study::selectors(column, row);
+    let measured = claim::measure(evidence, &numerator, denominator.as_ref(), &row.params);
+    let Ok(figure) = measured else { return "–".to_owned() };
+    let published = column.over_source.as_ref().and_then(|over| table.source_ratio(row, over));
+    let words = |value: f64| match published {
+        Some(published) => format_number(value / published),
+        None if table.in_thousands && denominator.is_none() => format_kilo(value),
+        None => claim::format_figure(&numerator.metric, denominator.is_some(), value),
+    };
+    let [low, median, high] = [figure.low, figure.median, figure.high].map(words);
+    format!("<span title=\"{low} to {high}\">{median}</span>")
 }
 
 fn claim_card(html: &mut String, study: &Study, verdict: &Verdict) {
@@ -236,9 +250,19 @@ fn figure(html: &mut String, plot: &Plot, rows: &[Row]) {
 /// roles' shares.
 fn default_plots(rows: &[Row]) -> Vec<Plot> {
     let mut plots = Vec::new();
-    for (workload, _) in grid::WORKLOADS {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
+    let mut places: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        let place = (row.machine.as_str(), row.workload.as_str());
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    for (machine, workload) in places {
+        let is_here = |row: &&Row| row.machine == machine && row.workload == workload;
+        let rows: Vec<&Row> = rows.iter().filter(is_here).collect();
         let Some(first) = rows.first() else { continue };
+        let simulated = first.simulated.is_some().then(|| machine.to_owned());
+        let place = simulated.as_ref().map(|machine| format!(" on {machine}")).unwrap_or_default();
         let mut locks: Vec<String> = Vec::new();
         for row in &rows {
             if !locks.contains(&row.lock) {
@@ -256,7 +280,8 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
         let x = varied.unwrap_or("threads").to_owned();
         let several = rows.iter().any(|row| grid::param(row, &x) != grid::param(first, &x));
         let plot = |title: &str, metric: &str| Plot {
-            title: format!("{workload}: {title}"),
+            title: format!("{workload}{place}: {title}"),
+            machine: simulated.clone(),
             kind: if several { PlotKind::Lines } else { PlotKind::Bars },
             workload: workload.to_owned(),
             params: grid::Params::new(),
@@ -370,11 +395,7 @@ mod tests {
         let mut recording = Recording::new(Header::now(names, false, Machine::here(None)));
         for name in studies {
             for batch in study::find(name).unwrap().batches(Effort::default()) {
-                for cell in batch.cells {
-                    let params: Vec<(&str, f64)> =
-                        cell.params.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-                    recording.rows.push(example::row(&cell.workload, &cell.lock, &params));
-                }
+                recording.rows.extend(batch.cells.iter().map(example::row_of));
             }
         }
         recording
@@ -414,6 +435,7 @@ mod tests {
         recording.cancelled = true;
         recording.skipped.push(Skipped {
             workload: "dio-kernel".to_owned(),
+            machine: None,
             reason: "no O_DIRECT here".to_owned(),
         });
         let html = page(&recording);

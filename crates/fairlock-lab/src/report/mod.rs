@@ -13,14 +13,9 @@ use recording::Recording;
 
 /// The verdict on every claim of a study.
 pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {
-    let skipped: Vec<(String, String)> = recording
-        .skipped
-        .iter()
-        .map(|skipped| (skipped.workload.clone(), skipped.reason.clone()))
-        .collect();
     let evidence = Evidence {
         rows: &recording.rows,
-        skipped: &skipped,
+        skipped: &recording.skipped,
         cancelled: recording.cancelled,
         quick: recording.header.quick,
     };

@@ -10,6 +10,7 @@ use crate::grid;
 use crate::row::{Estimate, Row};
 use crate::study::{Plot, PlotKind, expand_locks};
 use crate::units;
+use crate::world::HERE;
 
 /// The lock that stands out in every plot.
 const FLAGSHIP: &str = "timefair";
@@ -56,12 +57,13 @@ struct Series {
 
 /// The plot as an SVG element, or nothing where no row fits it.
 pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
-    let locks = expand_locks(&plot.locks);
+    let locks = expand_locks(&plot.locks, plot.machine.is_some());
     let all_rows = rows;
     let rows: Vec<&Row> = rows
         .iter()
         .filter(|row| {
             row.workload == plot.workload
+                && row.machine == plot.machine.as_deref().unwrap_or(HERE)
                 && locks.contains(&row.lock)
                 && grid::has_params(row, &plot.params)
         })
@@ -162,6 +164,7 @@ fn value_words(name: &str, value: f64) -> String {
 fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Series> {
     let figure = |row: &Row| -> Option<Estimate> {
         let selector = Selector {
+            machine: Some(row.machine.clone()),
             workload: row.workload.clone(),
             lock: claim::Names::One(row.lock.clone()),
             params: row.params.clone(),
@@ -477,6 +480,7 @@ fn of_alone(rows: &[&Row], all_rows: &[Row]) -> Vec<RoleBars> {
         for (name, role) in &row.roles {
             let alone = all_rows.iter().find(|other| {
                 other.workload == row.workload
+                    && other.machine == row.machine
                     && other.lock == row.lock
                     && other.roles.len() == 1
                     && other.roles.get(name).is_some_and(|other| other.threads == role.threads)
@@ -611,11 +615,7 @@ mod tests {
             let study = study::find(name).unwrap();
             let mut rows = Vec::new();
             for batch in study.batches(study::Effort::default()) {
-                for cell in batch.cells {
-                    let params: Vec<(&str, f64)> =
-                        cell.params.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-                    rows.push(example::row(&cell.workload, &cell.lock, &params));
-                }
+                rows.extend(batch.cells.iter().map(example::row_of));
             }
             for plot in &study.plots {
                 assert!(svg(plot, &rows).is_some(), "{}", plot.title);

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::claim::Skipped;
 use crate::machine::Machine;
 use crate::row::Row;
 
@@ -36,15 +37,6 @@ impl Header {
     pub fn now(studies: Vec<String>, quick: bool, machine: Machine) -> Header {
         Header { format: FORMAT, date: crate::machine::date(), studies, quick, machine }
     }
-}
-
-/// A workload that could not run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
-    /// The workload.
-    pub workload: String,
-    /// Why, in words.
-    pub reason: String,
 }
 
 /// Everything a run left.
@@ -188,9 +180,11 @@ mod tests {
         let mut recording =
             Recording::new(Header::now(vec!["s4".to_owned()], true, Machine::here(None)));
         recording.rows.push(example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]));
-        recording
-            .skipped
-            .push(Skipped { workload: "dio-kernel".to_owned(), reason: "no O_DIRECT".to_owned() });
+        recording.skipped.push(Skipped {
+            workload: "dio-kernel".to_owned(),
+            machine: None,
+            reason: "no O_DIRECT".to_owned(),
+        });
         recording.cancelled = true;
         recording
     }

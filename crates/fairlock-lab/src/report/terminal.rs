@@ -287,7 +287,13 @@ pub fn study(study: &Study, verdicts: &[Verdict]) -> String {
 pub fn missing(recording: &Recording) -> String {
     let mut text = String::new();
     for skipped in &recording.skipped {
-        text.push_str(&format!("{} did not run: {}\n", skipped.workload, skipped.reason));
+        let machine = skipped.machine.as_ref().map(|machine| format!(" on {machine}"));
+        text.push_str(&format!(
+            "{}{} did not run: {}\n",
+            skipped.workload,
+            machine.unwrap_or_default(),
+            skipped.reason
+        ));
     }
     if recording.cancelled {
         text.push_str("stopped early; the finished rows are kept\n");
