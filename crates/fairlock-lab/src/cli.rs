@@ -3,6 +3,8 @@
 //! Exit codes: 0 done (whatever the verdicts), 1 a run or a file failed, 2 wrong usage, 130
 //! stopped by Ctrl-C.
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::report::recording::{Header, Recording, Writer};
-use fairlock_lab::report::{self, terminal};
+use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::workloads::dio;
@@ -264,6 +266,17 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
     let outcome =
         runner::run(&batches, &common.dir, None, common.patience, &mut recording, writer.as_mut());
     print!("{}{}", terminal::tables(&recording.rows, true), terminal::missing(&recording));
+    if let Some(path) = &common.timeline {
+        let file = File::create(path);
+        let written = file.and_then(|file| trace::write(BufWriter::new(file), &outcome.traces));
+        written.map_err(|error| {
+            Failure::Run(format!(
+                "cannot write {} ({error}); choose a file in a writable directory with --timeline",
+                path.display()
+            ))
+        })?;
+        println!("timeline: {}, for https://ui.perfetto.dev or chrome://tracing", path.display());
+    }
     if let Some(path) = &common.out {
         println!("rows: {0}; for a page: fairlock report {0}", path.display());
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts};
+use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
 
 /// An estimate with an interval of ±3 %.
@@ -35,6 +36,27 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         latency: latency(wait + 400),
         longest_bypass: Some(3),
         longest_wait: estimate(wait as f64 * 60.0),
+    }
+}
+
+/// A reader that is woken by a writer.
+pub fn strip(workload: &str, lock: &str, machine: &str) -> Strip {
+    let lane = |thread: &str, activity: [&str; 2], section: [&str; 2]| Lane {
+        thread: thread.to_owned(),
+        activity: activity.map(|letter| letter.repeat(SLOTS / 2)).concat(),
+        section: section.map(|letter| letter.repeat(SLOTS / 2)).concat(),
+    };
+    Strip {
+        workload: workload.to_owned(),
+        lock: lock.to_owned(),
+        machine: machine.to_owned(),
+        params: BTreeMap::from([("readers".to_owned(), 1.0), ("writers".to_owned(), 1.0)]),
+        length_ns: 1_000_000,
+        lanes: vec![
+            lane("reader 1", ["z", "r"], ["w", "h"]),
+            lane("writer 1", ["r", "s"], ["H", "."]),
+        ],
+        wake_ups: vec![[1, 0, SLOTS / 2]],
     }
 }
 

@@ -7,6 +7,7 @@
 //! * [`measure`]: recorders, statistics, and how repetitions become a [`row::Row`].
 //! * [`plan`]: runs many cells interleaved and hands out rows.
 //! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
+//! * [`strip`]: what a run on a simulated machine looked like, to be drawn.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
@@ -22,6 +23,7 @@ pub mod measure;
 pub mod plan;
 pub mod report;
 pub mod row;
+pub mod strip;
 pub mod study;
 pub mod units;
 pub mod workloads;

@@ -9,8 +9,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use fairlock_lab::grid;
 use fairlock_lab::plan::{Cell, Observer, Step};
 use fairlock_lab::report::recording::Writer;
+use fairlock_lab::report::trace::Traced;
 use fairlock_lab::row::Row;
+use fairlock_lab::strip::Strip;
 use fairlock_lab::workloads::dio::remove_scratch_files;
+
+use fairlock_sim::timed::Timeline;
 
 use crate::watchdog::Watchdog;
 
@@ -45,6 +49,10 @@ pub struct Progress<'a> {
     writer: Option<&'a mut Writer>,
     /// The rows so far.
     pub rows: Vec<Row>,
+    /// How runs began, where that was asked for.
+    pub strips: Vec<Strip>,
+    /// The same in full.
+    pub traces: Vec<Traced>,
     /// The first failure to write a row, if any.
     pub write_error: Option<String>,
 }
@@ -66,7 +74,15 @@ impl<'a> Progress<'a> {
                 .expect("the template is well-formed");
         bar.set_style(style);
         let watchdog = Watchdog::new(patience);
-        Progress { bar, watchdog, writer, rows: Vec::new(), write_error: None }
+        Progress {
+            bar,
+            watchdog,
+            writer,
+            rows: Vec::new(),
+            strips: Vec::new(),
+            traces: Vec::new(),
+            write_error: None,
+        }
     }
 
     /// Says something above the bar.
@@ -124,6 +140,26 @@ impl Observer for Progress<'_> {
             let result = writer.row(row);
             self.remember(result);
         }
+    }
+
+    fn timeline(&mut self, cell: &Cell, timeline: &Timeline) {
+        let strip = Strip::new(cell, timeline);
+        if let Some(writer) = self.writer.as_deref_mut() {
+            let result = writer.strip(&strip);
+            self.remember(result);
+        }
+        let threads = grid::describe_workload(&cell.workload);
+        self.traces.push(Traced {
+            title: format!(
+                "{} · {} · {threads} on {}",
+                cell.workload.name(),
+                cell.lock,
+                strip.machine
+            ),
+            threads: cell.workload.thread_names(),
+            timeline: timeline.clone(),
+        });
+        self.strips.push(strip);
     }
 
     fn cancelled(&self) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fairlock_lab::grid;
 use fairlock_lab::plan::{self, Cell, Plan};
 use fairlock_lab::report::recording::{Recording, Skipped, Writer};
+use fairlock_lab::report::trace::Traced;
 use fairlock_lab::study::Batch;
 use fairlock_lab::workloads::dio::remove_scratch_files;
 
@@ -16,6 +17,8 @@ use crate::progress::{self, Progress};
 pub struct Outcome {
     /// Batches that failed or rows that could not be written, in words.
     pub failures: Vec<String>,
+    /// How runs on simulated machines began, where that was asked for.
+    pub traces: Vec<Traced>,
 }
 
 /// The engine's cells for a batch.
@@ -87,6 +90,8 @@ pub fn run(
     progress.finish();
     // Also the rows of batches that failed later on.
     recording.rows.append(&mut progress.rows);
+    recording.strips.append(&mut progress.strips);
+    outcome.traces.append(&mut progress.traces);
     if let Some(error) = progress.write_error.take() {
         outcome.failures.push(format!("results could not be written: {error}"));
     }

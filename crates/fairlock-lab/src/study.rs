@@ -10,6 +10,7 @@ use crate::claim::{self, Claim, Expect, Names, Selector};
 use crate::grid::{self, Params, Quantity};
 use crate::locks;
 use crate::plan::{self, Simulated};
+use crate::strip::Strip;
 use crate::units;
 use crate::world::HERE;
 
@@ -46,6 +47,41 @@ pub struct Study {
     /// What to conclude.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
+    /// How runs on simulated machines begin.
+    #[serde(default, rename = "timeline")]
+    pub timelines: Vec<Lanes>,
+}
+
+/// A picture of threads side by side for each lock: the beginning of its first seed's run.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lanes {
+    /// What it shows.
+    pub title: String,
+    /// The workload.
+    pub workload: String,
+    /// The simulated machine.
+    pub machine: String,
+    /// The locks.
+    pub locks: Names,
+    /// The point.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+    /// How much to show.
+    #[serde(rename = "length")]
+    pub length_ns: Quantity,
+}
+
+impl Lanes {
+    /// The strip of one of its locks.
+    pub fn strip<'a>(&self, lock: &str, strips: &'a [Strip]) -> Option<&'a Strip> {
+        strips.iter().find(|strip| {
+            strip.workload == self.workload
+                && strip.machine == self.machine
+                && strip.lock == lock
+                && self.params.iter().all(|(name, value)| strip.params.get(name) == Some(value))
+        })
+    }
 }
 
 /// What was published, by whom, and the numbers.
@@ -274,6 +310,22 @@ pub struct CellSpec {
 }
 
 impl CellSpec {
+    /// Whether it is one of this workload on this machine, with these parameters as far as they
+    /// make a difference to it.
+    fn is_at(&self, machine: &str, workload: &str, wanted: &Params) -> bool {
+        let count = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
+        self.workload == workload
+            && self.on.as_ref().map_or(HERE, Simulated::machine) == machine
+            && wanted.iter().all(|(name, value)| {
+                grid::is_idle(name, |role| Some(count(role)))
+                    || match name.as_str() {
+                        "threads" => count("readers") + count("writers") == *value,
+                        "readers" | "writers" => count(name) == *value,
+                        _ => self.params.get(name) == Some(value),
+                    }
+            })
+    }
+
     /// About how long it takes, in seconds.
     fn estimate_s(&self) -> f64 {
         if self.on.is_some() {
@@ -444,7 +496,18 @@ impl Study {
 
     /// The batches to run.
     pub fn batches(&self, effort: Effort) -> Vec<Batch> {
-        self.runs.iter().filter_map(|run| run.batch(effort)).collect()
+        let mut batches: Vec<Batch> =
+            self.runs.iter().filter_map(|run| run.batch(effort)).collect();
+        for cell in batches.iter_mut().flat_map(|batch| &mut batch.cells) {
+            for lanes in &self.timelines {
+                let shown = lanes.locks.list().contains(&cell.lock)
+                    && cell.is_at(&lanes.machine, &lanes.workload, &lanes.params);
+                if let (true, Some(on)) = (shown, &mut cell.on) {
+                    on.timeline_ns = lanes.length_ns.0 as u64;
+                }
+            }
+        }
+        batches
     }
 
     /// Whether a row with this workload belongs to the study.
@@ -573,6 +636,16 @@ impl Study {
                 return Err(named(format!("unknown metric \"{}\"", plot.metric)));
             }
         }
+        for lanes in &self.timelines {
+            let named = |error| format!("timeline \"{}\": {error}", lanes.title);
+            if !(1.0..=1e9).contains(&lanes.length_ns.0) {
+                return Err(named("a length of 1 ns to 1 s".to_owned()));
+            }
+            for lock in lanes.locks.list() {
+                self.check_one_cell(&lanes.machine, &lanes.workload, lock, &lanes.params)
+                    .map_err(named)?;
+            }
+        }
         Ok(())
     }
 
@@ -588,36 +661,29 @@ impl Study {
         wanted.extend(selector.params.clone());
         for lock in selector.lock.list() {
             check_lock(&selector.workload, lock, selector.machine.is_some())?;
-            let fitting = self
-                .batches(Effort::default())
-                .into_iter()
-                .flat_map(|batch| batch.cells)
-                .filter(|cell| {
-                    let count = |name: &str| cell.params.get(name).copied().unwrap_or(0.0);
-                    let machine = cell.on.as_ref().map_or(HERE, Simulated::machine);
-                    cell.workload == selector.workload
-                        && machine == selector.machine()
-                        && cell.lock == *lock
-                        && wanted.iter().all(|(name, value)| {
-                            grid::is_idle(name, |role| Some(count(role)))
-                                || match name.as_str() {
-                                    "threads" => count("readers") + count("writers") == *value,
-                                    "readers" | "writers" => count(name) == *value,
-                                    _ => cell.params.get(name) == Some(value),
-                                }
-                        })
-                })
-                .count();
-            if fitting != 1 {
-                return Err(format!(
-                    "{fitting} cells fit {lock} under {} on {} with {}",
-                    selector.workload,
-                    selector.machine(),
-                    grid::describe(&selector.workload, &wanted)
-                ));
-            }
+            self.check_one_cell(selector.machine(), &selector.workload, lock, &wanted)?;
         }
         Ok(())
+    }
+
+    /// Exactly one cell of the full run must fit.
+    fn check_one_cell(
+        &self,
+        machine: &str,
+        workload: &str,
+        lock: &str,
+        wanted: &Params,
+    ) -> Result<(), String> {
+        let cells = self.runs.iter().filter_map(|run| run.batch(Effort::default()));
+        let cells = cells.flat_map(|batch| batch.cells);
+        let fitting = cells.filter(|it| it.lock == lock && it.is_at(machine, workload, wanted));
+        match fitting.count() {
+            1 => Ok(()),
+            fitting => Err(format!(
+                "{fitting} cells fit {lock} under {workload} on {machine} with {}",
+                grid::describe(workload, wanted)
+            )),
+        }
     }
 }
 
@@ -660,7 +726,7 @@ mod tests {
                 .sum()
         };
         assert!(total(false) < 360.0, "full: {}", total(false));
-        assert!(total(true) < 55.0, "quick: {}", total(true));
+        assert!(total(true) < 58.0, "quick: {}", total(true));
     }
 
     #[test]

@@ -246,3 +246,28 @@ fn the_same_seeds_give_the_same_file_of_rows() {
     assert_eq!(first, rows("again.jsonl", "1"));
     assert_ne!(first, rows("other.jsonl", "9"));
 }
+
+#[test]
+fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let output = fairlock(&["bench", "dio", "--form", "lock", "--on", "skylake-sp-2s"])
+        .args(["--lock", "linux-5.11,timefair", "--readers", "1", "--seeds", "1"])
+        .args(["--seconds", "0.002", "--timeline", &at("dio.json"), "--out", &at("dio.jsonl")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("dio.json"), "{said}");
+    let text = fs::read_to_string(at("dio.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    for name in ["hold read", "hold write", "wait write", "sleeps", "process_name", "wake-up"] {
+        assert!(events.iter().any(|event| event["name"] == name), "{name}");
+    }
+    let lines = fs::read_to_string(at("dio.jsonl")).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.starts_with("{\"strip\"")).count(), 2);
+    assert!(fairlock(&["report", &at("dio.jsonl")]).output().unwrap().status.success());
+    let page = fs::read_to_string(at("dio.html")).unwrap();
+    assert_eq!(page.matches("has no CPU").count(), 2);
+}

@@ -10,6 +10,7 @@
 
 mod simulated;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairlock_sim::profile::Profile;
@@ -22,7 +23,7 @@ use crate::measure::{self, Repetition, RowLabel, row};
 use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
 use crate::workloads::dio::{self, DioParams};
-use crate::workloads::mix::{self, MixParams};
+use crate::workloads::mix::{self, MixParams, Roles};
 use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
 
 /// The lock name of cells that measure the kernel's own lock.
@@ -108,6 +109,22 @@ impl Workload {
             Workload::Mix(params) => params.roles.threads(),
             Workload::Dio(params) => u64::from(params.readers) + u64::from(params.writers),
         }
+    }
+
+    /// Their names, in the order of the workers: `reader 1`.
+    pub fn thread_names(&self) -> Vec<String> {
+        let count =
+            |name: &'static str, count: u32| (1..=count).map(move |i| format!("{name} {i}"));
+        let (readers, writers) = match self {
+            Workload::Dio(params) => (params.readers, params.writers),
+            Workload::Mix(MixParams { roles: Roles::Dedicated { readers, writers }, .. }) => {
+                (*readers, *writers)
+            }
+            Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. }) => {
+                return count("thread", *threads).collect();
+            }
+        };
+        count("reader", readers).chain(count("writer", writers)).collect()
     }
 
     /// Names of the locks that `all` means with this workload, on real threads.
@@ -283,17 +300,21 @@ impl Cell {
         }
     }
 
-    fn row(&self, repetitions: &[Repetition], events: Option<LockEvents>) -> Option<Row> {
-        let params = match &self.workload {
+    /// The `params` of its row.
+    pub fn row_params(&self) -> BTreeMap<String, f64> {
+        match &self.workload {
             Workload::Mix(params) => params.row_params(self.pause_ns()),
             Workload::Dio(params) => params.row_params(),
-        };
+        }
+    }
+
+    fn row(&self, repetitions: &[Repetition], events: Option<LockEvents>) -> Option<Row> {
         let machine = self.on.as_ref().map_or(HERE, Simulated::machine);
         let label = RowLabel {
             workload: self.workload.name().to_string(),
             lock: self.lock.clone(),
             machine: machine.to_string(),
-            params,
+            params: self.row_params(),
             seconds: self.seconds,
         };
         let row = row(label, repetitions, events)?;
@@ -481,7 +502,6 @@ fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
 mod tests {
     use super::*;
     use crate::workloads::dio::DioForm;
-    use crate::workloads::mix::Roles;
     use std::cell::RefCell;
 
     fn cell(lock: &str, readers: u32) -> Cell {

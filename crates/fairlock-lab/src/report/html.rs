@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use super::recording::Recording;
 use super::terminal::{groups, percentiles, sign};
-use super::{plot, terminal, verdicts};
+use super::{lanes, plot, terminal, verdicts};
 use crate::claim::{self, Evidence, Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
+use crate::strip::Strip;
 use crate::study::{self, Plot, PlotKind, Study};
 use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
 
@@ -70,6 +71,13 @@ pub fn page(recording: &Recording) -> String {
             figure(&mut html, &plot, &rest);
         }
         html.push_str("</div>\n");
+        let strips: Vec<(String, &Strip)> = recording
+            .strips
+            .iter()
+            .filter(|strip| !studies.iter().any(|study| study.uses(&strip.workload)))
+            .map(|strip| (grid::describe(&strip.workload, &strip.params), strip))
+            .collect();
+        timelines(&mut html, strips.iter().map(|(title, strip)| (title, *strip)));
         result_tables(&mut html, &rest, true);
         html.push_str("</section>\n");
     }
@@ -139,7 +147,13 @@ fn study_section(html: &mut String, study: &Study, verdicts: &[Verdict], recordi
     for plot in &study.plots {
         figure(html, plot, &rows);
     }
-    html.push_str("</div>\n<h3>All results</h3>\n");
+    html.push_str("</div>\n");
+    let lanes = study.timelines.iter().flat_map(|lanes| {
+        let locks = lanes.locks.list().iter();
+        locks.filter_map(|lock| Some((&lanes.title, lanes.strip(lock, &recording.strips)?)))
+    });
+    timelines(html, lanes);
+    html.push_str("<h3>All results</h3>\n");
     result_tables(html, &rows, false);
     html.push_str("</section>\n");
 }
@@ -244,6 +258,29 @@ fn figure(html: &mut String, plot: &Plot, rows: &[Row]) {
             escape(&plot.title)
         );
     }
+}
+
+/// A picture of each strip.
+fn timelines<'a>(html: &mut String, strips: impl Iterator<Item = (&'a String, &'a Strip)>) {
+    let mut strips = strips.peekable();
+    if strips.peek().is_none() {
+        return;
+    }
+    html.push_str("<h3>Who held the lock, and who waited</h3>\n");
+    html.push_str(
+        "<p class=\"source\">Simulated; the first seed's run from its start. Lines between lanes are wake-ups.</p>\n\
+         <div class=\"plots\">\n",
+    );
+    for (title, strip) in strips {
+        let title = format!("{title} · {} on {}", strip.lock, strip.machine);
+        let _ = writeln!(
+            html,
+            "<figure><figcaption>{}</figcaption>\n{}</figure>",
+            escape(&title),
+            lanes::svg(strip, &title)
+        );
+    }
+    html.push_str("</div>\n");
 }
 
 /// Plots for rows that belong to no study: over threads where there are several counts, and the
@@ -425,6 +462,23 @@ mod tests {
         for outside in ["<script", "src=", "@import", "url(", "<link"] {
             assert!(!html.contains(outside), "{outside}");
         }
+    }
+
+    #[test]
+    fn strips_are_drawn_with_their_study_and_with_a_bench() {
+        let mut strip = example::strip("mix", "linux-5.1", "ivybridge-ex-8s");
+        strip.params.extend([("readers".to_owned(), 4.0), ("writers".to_owned(), 4.0)]);
+        let mut recording = recorded(&["s4"]);
+        recording.strips.push(strip.clone());
+        let html = page(&recording);
+        assert!(html.contains("4 readers and 4 writers · linux-5.1 on ivybridge-ex-8s"));
+        recording.header.studies.clear();
+        let html = page(&recording);
+        assert!(html.contains("4 readers + 4 writers · linux-5.1 on ivybridge-ex-8s"));
+        strip.params.insert("readers".to_owned(), 5.0);
+        let mut other = recorded(&["s4"]);
+        other.strips.push(strip);
+        assert!(!page(&other).contains("Who held the lock"));
     }
 
     #[test]

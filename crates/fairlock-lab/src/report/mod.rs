@@ -1,9 +1,11 @@
 //! Presents rows: JSON Lines to keep, tables for a terminal, a page to read.
 
 mod html;
+mod lanes;
 mod plot;
 pub mod recording;
 pub mod terminal;
+pub mod trace;
 
 pub use html::page;
 

@@ -2,7 +2,8 @@
 //! keeps what it finished.
 //!
 //! The first line is `{"header": …}`. Every result is a bare [`Row`]. Two more kinds of line say
-//! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`.
+//! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"strip": …}` is how a run
+//! on a simulated machine began.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::claim::Skipped;
 use crate::machine::Machine;
 use crate::row::Row;
+use crate::strip::Strip;
 
 /// The version of the format; readers refuse others.
 const FORMAT: u32 = 1;
@@ -50,6 +52,8 @@ pub struct Recording {
     pub skipped: Vec<Skipped>,
     /// Whether the run was stopped early.
     pub cancelled: bool,
+    /// How runs on simulated machines began, where that was asked for.
+    pub strips: Vec<Strip>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,12 +62,19 @@ enum Note {
     Header(Header),
     Skipped(Skipped),
     Cancelled(bool),
+    Strip(Strip),
 }
 
 impl Recording {
     /// A recording without results yet.
     pub fn new(header: Header) -> Recording {
-        Recording { header, rows: Vec::new(), skipped: Vec::new(), cancelled: false }
+        Recording {
+            header,
+            rows: Vec::new(),
+            skipped: Vec::new(),
+            cancelled: false,
+            strips: Vec::new(),
+        }
     }
 
     /// Reads a file that [`Writer`] wrote. A last line cut short by a crash is ignored.
@@ -107,6 +118,7 @@ impl Recording {
                 match note {
                     Note::Skipped(skipped) => recording.skipped.push(skipped),
                     Note::Cancelled(cancelled) => recording.cancelled = cancelled,
+                    Note::Strip(strip) => recording.strips.push(strip),
                     Note::Header(_) => {
                         return Err(format!("{name}, line {number}: a second header"));
                     }
@@ -154,6 +166,14 @@ impl Writer {
         self.line(row)
     }
 
+    /// Writes how a run began.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn strip(&mut self, strip: &Strip) -> io::Result<()> {
+        self.line(&Note::Strip(strip.clone()))
+    }
+
     /// Notes that a workload could not run.
     ///
     /// # Errors
@@ -186,6 +206,7 @@ mod tests {
             reason: "no O_DIRECT".to_owned(),
         });
         recording.cancelled = true;
+        recording.strips.push(example::strip("mix", "timefair", "eight-sockets"));
         recording
     }
 
@@ -196,6 +217,9 @@ mod tests {
         }
         for skipped in &recording.skipped {
             writer.skipped(skipped).unwrap();
+        }
+        for strip in &recording.strips {
+            writer.strip(strip).unwrap();
         }
         writer.cancelled().unwrap();
     }
@@ -223,7 +247,7 @@ mod tests {
         text.push_str("\n{}\n");
         std::fs::write(&path, &text).unwrap();
         let error = Recording::read(&path).unwrap_err();
-        assert!(error.contains("line 5"), "{error}");
+        assert!(error.contains("line 6"), "{error}");
     }
 
     #[test]
