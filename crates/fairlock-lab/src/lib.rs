@@ -7,11 +7,13 @@
 //! * [`measure`]: recorders, statistics, and how repetitions become a [`row::Row`].
 //! * [`plan`]: runs many cells interleaved and hands out rows.
 //! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
+//! * [`calibrate`]: measures this machine for the simulator.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
 //! is computed from rows and from nothing else.
 
+pub mod calibrate;
 pub mod claim;
 pub mod error;
 pub mod example;
