@@ -82,10 +82,9 @@ pub fn memory(world: &RealWorld) -> Option<Vec<f64>> {
     const LINES: usize = 64;
     /// Words between entries: a prefetcher may fetch a line's neighbour, not its fourth.
     const APART: usize = 32;
-    // An odd step visits every line of a power of two, in no order that a prefetcher follows.
-    const STEP: usize = 27;
+    // 5 × line + 17 modulo a power of two visits every line, in steps that no prefetcher follows.
     let ring: Vec<AtomicUsize> = (0..LINES * APART)
-        .map(|index| AtomicUsize::new((index / APART + STEP) % LINES * APART))
+        .map(|index| AtomicUsize::new((5 * (index / APART) + 17) % LINES * APART))
         .collect();
     let sample = || {
         for line in ring.iter().step_by(APART) {

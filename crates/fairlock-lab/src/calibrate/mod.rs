@@ -42,7 +42,7 @@ pub struct Calibration {
 /// A measured figure. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What it is.
+    /// Its key, or what it is where the profile has no place for it.
     pub what: String,
     /// The figure in the profile.
     pub value: f64,
@@ -85,7 +85,6 @@ struct Rounds {
     hand_over: Samples,
     switch: Samples,
     slice: Samples,
-    ticks: Samples,
 }
 
 /// One part of a round.
@@ -99,7 +98,7 @@ const PARTS: [Part; 5] = [
     Part { what: "line transfers", run: transfers },
     Part { what: "wake-ups", run: wake_ups },
     Part { what: "switches", run: switches },
-    Part { what: "slice and tick", run: contention },
+    Part { what: "time slices", run: slices },
 ];
 
 /// Measures this machine in `rounds` rounds of about a second on a small machine. `None` if it was
@@ -168,10 +167,8 @@ fn switches(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabE
     Ok(())
 }
 
-fn contention(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
-    let found = sleeping::contend(world, cpus.list[0].number, CONTENDED_NS)?;
-    all.slice.push(found.slices);
-    all.ticks.push(found.ticks.into_iter().collect());
+fn slices(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    all.slice.push(sleeping::slices(world, cpus.list[0].number, CONTENDED_NS)?);
     Ok(())
 }
 
@@ -200,7 +197,7 @@ impl Description {
             about,
             sources: BTreeMap::from([
                 (HERE.to_owned(), format!("fairlock calibrate, {rounds} rounds, {date}")),
-                ("kernel".to_owned(), "what the kernel says in /sys and /proc".to_owned()),
+                ("kernel".to_owned(), "what the kernel says".to_owned()),
             ]),
             figures: Vec::new(),
         };
@@ -236,7 +233,7 @@ impl Description {
 
     /// Adds a measured time and its row.
     fn time(&mut self, key: &str, ns: f64, samples: &Samples, note: &str) {
-        let note = self.row(Key::named(key).meaning, ns, samples, note);
+        let note = self.row(key, ns, samples, note);
         let (unit, value) = if ns >= 1e6 {
             ("ms", ns / 1e6)
         } else if ns >= 1e3 {
@@ -249,16 +246,9 @@ impl Description {
 
     /// Adds a row and returns its note.
     fn row(&mut self, what: &str, value: f64, samples: &Samples, note: &str) -> String {
-        let states = samples.clusters().map(|[low, high]| {
-            format!(
-                "two states: {} ns in {:.0} % of the samples, {} ns in the others",
-                plain(low.median),
-                100.0 * low.share,
-                plain(high.median)
-            )
-        });
+        let states = states(samples);
         let note: Vec<&str> =
-            [note, states.as_deref().unwrap_or("")].into_iter().filter(|n| !n.is_empty()).collect();
+            [note, states.as_str()].into_iter().filter(|note| !note.is_empty()).collect();
         let note = note.join("; ");
         self.measured.push(Measured {
             what: what.to_owned(),
@@ -343,10 +333,11 @@ impl Description {
 
     /// Adds what the scheduler does and returns its slice.
     fn schedule(&mut self, all: &Rounds) -> f64 {
-        match sleeping::nearest_hz(all.ticks.quantile(0.5)) {
+        match sleeping::ticks_per_second() {
             Some(hz) => {
-                let note = format!("{:.0} timer interrupts per second", all.ticks.quantile(0.5));
-                self.add("schedule.tick", &[("hz", rounded(hz))], from_here(), &note);
+                let origin = Origin::From("kernel".to_owned());
+                let note = "the step of the coarse clock";
+                self.add("schedule.tick", &[("hz", rounded(hz))], origin, note);
             }
             None => self.assume("schedule.tick", "hz", 250.0, "a common choice of distributors"),
         }
@@ -392,21 +383,26 @@ impl Description {
             let ns = positive(same_cpu_call_ns);
             self.time("wake.call", ns, &all.call_same_cpu, "of a thread on the same CPU");
         } else {
-            self.time("wake.call", positive(call.quantile(0.5)), call, "to a CPU idle for 50 µs");
+            self.time("wake.call", positive(call.typical()), call, "to a CPU idle for 50 µs");
         }
-        self.row("the same on one CPU", same_cpu_call_ns, &all.call_same_cpu, "not in the profile");
+        self.row(
+            "a call on one CPU",
+            same_cpu_call_ns,
+            &all.call_same_cpu,
+            "not in the profile: wakes a thread of the same CPU",
+        );
         self.time("wake.nobody", positive(all.nobody.typical()), &all.nobody, "");
 
         let hand_over_ns = all.hand_over.least_median();
         self.row(
-            "a hand-over on one CPU: call, sleep and switch",
+            "a hand-over",
             hand_over_ns,
             &all.hand_over,
-            "not in the profile",
+            "not in the profile: call, sleep and switch on one CPU",
         );
         let rest_ns = hand_over_ns - same_cpu_call_ns - all.switch.least_median();
-        let note = "what a hand-over on one CPU takes beyond call and switch, at least a call that \
-                    finds its word changed (the spread is that call's)";
+        let note =
+            "a hand-over less call and switch, at least a failed sleep, whose spread this is";
         let sleep_ns = positive(rest_ns.max(all.failed_sleep.least_median()));
         self.time("wake.sleep", sleep_ns, &all.failed_sleep, note);
 
@@ -415,15 +411,19 @@ impl Description {
             if samples.is_empty() {
                 continue;
             }
-            let p50 = positive(samples.quantile(0.5)) / 1e3;
-            let p99 = samples.quantile(0.99).min(1e9) / 1e3;
-            let what = format!("wake-up to running on a CPU idle for {idle_us} µs");
+            let p50 = positive(samples.typical()) / 1e3;
+            let p99 = samples.least_quantile(0.99).min(1e9) / 1e3;
+            let what = format!("wake.idle, {idle_us} µs");
             let note = format!("p99 {} µs", plain(p99));
-            let note = self.row(&what, p50 * 1e3, samples, &note);
+            self.row(&what, p50 * 1e3, samples, &note);
             // The table begins at 0: nobody sleeps for less than a wake-up takes.
-            let from_us = if first { 0.0 } else { idle_us as f64 };
+            let (from_us, note) = match first {
+                true => (0.0, format!("measured after {idle_us} µs")),
+                false => (idle_us as f64, String::new()),
+            };
+            let note = [note, states(samples)].join("; ");
             first = false;
-            self.wakening(from_us, p50, p99, from_here(), &note);
+            self.wakening(from_us, p50, p99, from_here(), note.trim_matches([';', ' ']));
         }
         if first {
             let p50 = positive(hand_over_ns) / 1e3;
@@ -452,6 +452,19 @@ impl Description {
             self.add(key, &amount, why(), "");
         }
     }
+}
+
+/// Two clusters in words; empty for one.
+fn states(samples: &Samples) -> String {
+    let words = samples.clusters().map(|[low, high]| {
+        format!(
+            "two states: {} ns in {:.0} % of the samples, {} ns in the others",
+            plain(low.median),
+            100.0 * low.share,
+            plain(high.median)
+        )
+    });
+    words.unwrap_or_default()
 }
 
 fn from_here() -> Origin {
@@ -520,7 +533,7 @@ mod tests {
         reads(&found.sheet);
         assert_eq!(watch.parts.len(), PARTS.len());
         assert_eq!(watch.parts[1], ("line transfers".to_owned(), 1, PARTS.len() as u64));
-        let rmw = found.measured.iter().find(|row| row.what == Key::named("cost.rmw").meaning);
+        let rmw = found.measured.iter().find(|row| row.what == "cost.rmw");
         assert!(rmw.unwrap().value > 0.0);
     }
 

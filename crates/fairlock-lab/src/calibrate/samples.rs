@@ -51,12 +51,20 @@ impl Samples {
         quantile(&self.pooled(), q)
     }
 
-    /// The smallest of the rounds' medians.
+    /// The smallest of the rounds' medians, as far as rounds of another state do not count: those
+    /// far faster than most.
     ///
     /// A busy neighbour can only make work look longer: the median shrugs off single interruptions
     /// within a round, and the round with the smallest is the least disturbed one.
     pub fn least_median(&self) -> f64 {
-        self.rounds.iter().map(|round| quantile(round, 0.5)).reduce(f64::min).unwrap_or(0.0)
+        let usual = self.quantile(0.5) / LEAST_RATIO;
+        let medians = self.rounds.iter().map(|round| quantile(round, 0.5));
+        medians.filter(|&median| median >= usual).reduce(f64::min).unwrap_or(0.0)
+    }
+
+    /// The smallest of the rounds' quantiles: a tail as the least disturbed round has it.
+    pub fn least_quantile(&self, q: f64) -> f64 {
+        self.rounds.iter().map(|round| quantile(round, q)).reduce(f64::min).unwrap_or(0.0)
     }
 
     /// The two clusters that the samples fall into, the lower first; `None` for one.
@@ -164,6 +172,23 @@ mod tests {
         assert_eq!(disturbed.clusters(), None);
         assert!((disturbed.typical() - 10.0).abs() < 0.2, "{}", disturbed.typical());
         assert!(disturbed.quantile(0.5) > 11.0);
+    }
+
+    #[test]
+    fn a_round_in_a_rare_fast_state_does_not_count() {
+        let mut rounds = vec![vec![110.0; 100]; 19];
+        rounds.push(vec![25.0; 100]);
+        let rare = samples(rounds);
+        assert_eq!(rare.clusters(), None);
+        assert_eq!(rare.typical(), 110.0);
+    }
+
+    #[test]
+    fn a_tail_is_that_of_the_least_disturbed_round() {
+        let tail = |last: f64| [vec![10.0; 97], vec![last; 3]].concat();
+        let rounds = samples(vec![tail(50.0), tail(900.0), tail(60.0)]);
+        assert_eq!(rounds.least_quantile(0.99), 50.0);
+        assert_eq!(rounds.quantile(0.995), 900.0);
     }
 
     #[test]

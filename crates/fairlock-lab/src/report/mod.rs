@@ -1,6 +1,7 @@
 //! Presents rows: JSON Lines to keep, tables for a terminal, a page to read.
 
 mod html;
+pub mod machines;
 mod plot;
 pub mod recording;
 pub mod terminal;
