@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
+use fairlock_lab::calibrate;
 use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::report::recording::{Header, Recording, Writer};
@@ -19,14 +20,16 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::workloads::dio;
-
-use fairlock_sim::profile;
+use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
 const DEFAULT_OUT: &str = "fairlock-report";
+
+/// What becomes of a run's results at Ctrl-C.
+const FINISHED_ARE_KEPT: &str = "finished repetitions are kept";
 
 /// Shows what a lock policy does to a workload, on this machine.
 #[derive(Debug, Parser)]
@@ -55,9 +58,16 @@ enum Command {
         after_help = "Example:\n  fairlock report fairlock-report/rows.jsonl --out page.html"
     )]
     Report(ReportArgs),
-    /// List the locks, workloads, simulated machines and studies
-    #[command(after_help = "Example:\n  fairlock list")]
-    List,
+    /// Measure this machine and write its profile for the simulator, in about 10 seconds
+    #[command(after_help = "Example:\n  \
+        fairlock calibrate                  the machine `here`\n  \
+        fairlock calibrate --out big.toml   a machine that you name by this path")]
+    Calibrate(CalibrateArgs),
+    /// List the locks, workloads, studies and machines
+    #[command(after_help = "Example:\n  \
+        fairlock list\n  \
+        fairlock list --machine ivybridge-ex-8s   every figure of a machine and its source")]
+    List(ListArgs),
 }
 
 #[derive(Debug, Args)]
@@ -95,6 +105,23 @@ struct ReportArgs {
     out: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+struct CalibrateArgs {
+    /// The profile; the machine `here` is this one in the current directory
+    #[arg(long, value_name = "FILE.toml", default_value = HERE_FILE)]
+    out: PathBuf,
+    /// Rounds in which everything is measured; more on a machine that others use, too
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    repetitions: u32,
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Show the figures of a machine: a name, `here`, or the path of its file
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
+}
+
 /// Why a command ended without success; the message is one line.
 enum Failure {
     Usage(String),
@@ -112,10 +139,12 @@ pub fn main() -> ExitCode {
         Command::Study(args) => run_studies(&args),
         Command::Bench(bench) => run_bench(&bench),
         Command::Report(args) => write_report(&args),
-        Command::List => {
+        Command::Calibrate(args) => calibrate_here(&args),
+        Command::List(ListArgs { machine: None }) => {
             list();
             Ok(())
         }
+        Command::List(ListArgs { machine: Some(name) }) => show_machine(&name),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -217,7 +246,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     let mut writer = Writer::create(&rows_path, &header).map_err(|error| {
         Failure::Usage(format!("cannot write {}: {error}", rows_path.display()))
     })?;
-    progress::handle_interrupts();
+    progress::handle_interrupts(FINISHED_ARE_KEPT);
     let mut recording = Recording::new(header);
     let outcome = runner::run(
         &batches,
@@ -261,7 +290,7 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
     };
     let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
     eprintln!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s));
-    progress::handle_interrupts();
+    progress::handle_interrupts(FINISHED_ARE_KEPT);
     let mut recording = Recording::new(header);
     let outcome =
         runner::run(&batches, &common.dir, None, common.patience, &mut recording, writer.as_mut());
@@ -314,6 +343,40 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+fn calibrate_here(args: &CalibrateArgs) -> Result<(), Failure> {
+    let dir = match args.out.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    };
+    check_writable("--out", dir)?;
+    if cfg!(debug_assertions) {
+        eprintln!("warning: a debug build; instructions look slower than they are");
+    }
+    progress::handle_interrupts("nothing is written");
+    let mut parts = progress::Parts::new();
+    let found = calibrate::calibrate(args.repetitions, &mut parts);
+    parts.finish();
+    let found = found.map_err(|error| Failure::Run(error.to_string()))?;
+    let Some(found) = found else { return Err(Failure::Cancelled) };
+    print!("{}", report::machines::calibration(&found));
+    // Nobody should find out later that a profile cannot be read.
+    found.sheet.profile().map_err(|error| Failure::Run(error.to_string()))?;
+    std::fs::write(&args.out, found.sheet.write()).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot write {} ({error}); choose a file in a writable directory with --out",
+            args.out.display()
+        ))
+    })?;
+    println!("profile: {}", args.out.display());
+    Ok(())
+}
+
+fn show_machine(name: &str) -> Result<(), Failure> {
+    let sheet = Sheet::find(name).map_err(|error| Failure::Usage(error.to_string()))?;
+    print!("{}", report::machines::figures(&sheet));
+    Ok(())
+}
+
 fn list() {
     let print = |kinds: &[Kind]| {
         for lock in locks::registry().iter().filter(|lock| kinds.contains(&lock.kind)) {
@@ -328,13 +391,6 @@ fn list() {
     for (name, about) in fairlock_lab::grid::WORKLOADS {
         println!("  {name:<16} {about}");
     }
-    println!("\nSimulated machines (--on)");
-    for name in profile::names() {
-        match profile::Profile::find(name) {
-            Ok(profile) => println!("  {name:<16} {}", profile.title),
-            Err(error) => println!("  {name:<16} {error}"),
-        }
-    }
     println!("\nStudies");
     for name in study::names() {
         match study::find(name) {
@@ -342,4 +398,14 @@ fn list() {
             Err(error) => println!("  {name:<16} {error}"),
         }
     }
+    println!("\nSimulated machines (--on)");
+    for name in profile::names() {
+        match Profile::find(name) {
+            Ok(machine) => {
+                println!("  {name:<16} {:>4} CPUs  {}", machine.topology.cpus(), machine.title);
+            }
+            Err(error) => println!("  {name:<16} {error}"),
+        }
+    }
+    println!("  {:<16} this one, after `fairlock calibrate`", profile::HERE);
 }

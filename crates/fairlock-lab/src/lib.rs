@@ -8,11 +8,13 @@
 //! * [`plan`]: runs many cells interleaved and hands out rows.
 //! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
 //! * [`strip`]: what a run on a simulated machine looked like, to be drawn.
+//! * [`calibrate`]: measures this machine for the simulator.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
 //! is computed from rows and from nothing else.
 
+pub mod calibrate;
 pub mod claim;
 pub mod error;
 pub mod example;

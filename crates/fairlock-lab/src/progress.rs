@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use fairlock_lab::calibrate::Watch;
 use fairlock_lab::grid;
 use fairlock_lab::plan::{Cell, Observer, Step};
 use fairlock_lab::report::recording::Writer;
@@ -28,17 +29,59 @@ pub fn cancelled() -> bool {
 }
 
 /// Installs the Ctrl-C handler: the first press ends the repetition under way, which then does not
-/// count, and the run; the second ends the program at once. Both remove scratch files.
-pub fn handle_interrupts() {
-    let installed = ctrlc::set_handler(|| {
+/// count, and the run; the second ends the program at once. Both remove scratch files. `outcome`
+/// tells a user what becomes of the results.
+pub fn handle_interrupts(outcome: &'static str) {
+    let installed = ctrlc::set_handler(move || {
         if CANCELLED.swap(true, Ordering::Relaxed) {
             remove_scratch_files();
             std::process::exit(130);
         }
-        eprintln!("\nstopping; finished repetitions are kept (again to stop at once)");
+        eprintln!("\nstopping; {outcome} (again to stop at once)");
     });
     if let Err(error) = installed {
-        eprintln!("warning: Ctrl-C will lose the report: {error}");
+        eprintln!("warning: Ctrl-C will end the program at once: {error}");
+    }
+}
+
+/// A bar of this length and style, hidden where stderr is no terminal.
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+    bar
+}
+
+/// Watches a calibration.
+pub struct Parts {
+    bar: ProgressBar,
+}
+
+impl Parts {
+    /// A bar that has yet to learn its length.
+    pub fn new() -> Parts {
+        Parts { bar: bar(1, "{bar:30} {percent:>3} %  {wide_msg}") }
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for Parts {
+    fn begins(&mut self, what: &str, part: u64, parts: u64) {
+        self.bar.set_length(parts);
+        self.bar.set_position(part);
+        self.bar.set_message(what.to_owned());
+    }
+
+    fn cancelled(&self) -> bool {
+        cancelled()
     }
 }
 
@@ -62,17 +105,9 @@ impl<'a> Progress<'a> {
     ///
     /// A run that takes longer than its time and `patience` ends the program.
     pub fn new(measured_s: f64, patience: Duration, writer: Option<&'a mut Writer>) -> Self {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
         // The length is milliseconds to measure, so that long cells count for more.
-        let bar = ProgressBar::with_draw_target(Some((measured_s * 1e3) as u64), target);
-        let style =
-            ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta:>4} left  {wide_msg}")
-                .expect("the template is well-formed");
-        bar.set_style(style);
+        let length = (measured_s * 1e3) as u64;
+        let bar = bar(length, "{bar:30} {percent:>3} %  {eta:>4} left  {wide_msg}");
         let watchdog = Watchdog::new(patience);
         Progress {
             bar,

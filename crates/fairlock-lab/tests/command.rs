@@ -132,6 +132,7 @@ fn every_command_has_help_with_an_example() {
         &["bench", "mix", "--help"],
         &["bench", "dio", "--help"],
         &["report", "--help"],
+        &["calibrate", "--help"],
         &["list", "--help"],
     ] {
         let output = fairlock(args).output().unwrap();
@@ -142,12 +143,75 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
-fn list_names_locks_workloads_and_studies() {
+fn list_names_locks_workloads_studies_and_machines() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for name in ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "s0", "s4"] {
+    let names = ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "s0", "s4"];
+    for name in names.into_iter().chain(["ivybridge-ex-8s", "here"]) {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
     }
+}
+
+#[test]
+fn a_machine_shows_its_figures_and_their_sources() {
+    let output = fairlock(&["list", "--machine", "westmere-ex-8s"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in ["cy = 458", "215ns", "[mctop] MCTOP", "assumed: "] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    refuses(&["list", "--machine", "pdp-11"], 2, &["\"pdp-11\"", "ivybridge-ex-8s", "path"]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.toml");
+    fs::write(&path, "title = \"mine\"\n[topology]\nsockets = { count = 0, assumed = \"x\" }\n")
+        .unwrap();
+    let path = path.to_str().unwrap();
+    refuses(&["list", "--machine", path], 2, &[path, "`topology.sockets`", "count = 0", "1 to 64"]);
+}
+
+#[test]
+fn a_calibration_writes_a_machine_that_can_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = fairlock(&["list", "--machine", "here"]).current_dir(&dir).output().unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("fairlock-here.toml") && said.contains("fairlock calibrate"), "{said}");
+    let output = fairlock(&["calibrate", "--repetitions", "1"]).current_dir(&dir).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("cost.rmw") && said.contains("fairlock-here.toml"), "{said}");
+    let output = fairlock(&["list", "--machine", "here"]).current_dir(&dir).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with("here: ") && said.contains("cost.rmw"), "{said}");
+    refuses(&["calibrate", "--out", "/proc/here.toml"], 2, &["/proc", "--out"]);
+    refuses(&["calibrate", "--repetitions", "0"], 2, &["--repetitions", "at least 1"]);
+}
+
+#[test]
+fn an_interrupted_calibration_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["calibrate", "--repetitions", "100000"])
+        .current_dir(&dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Until the handler is installed a signal would end the child at once; it catches SIGINT then.
+    let caught = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("SigCgt:"))?;
+        u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()
+    };
+    while caught().is_none_or(|signals| signals & (1 << (libc::SIGINT - 1)) == 0) {
+        std::thread::yield_now();
+    }
+    assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("nothing is written"), "{said}");
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod html;
 mod lanes;
+pub mod machines;
 mod plot;
 pub mod recording;
 pub mod terminal;

@@ -11,6 +11,7 @@ mod simulated;
 use fairlock_sim::timed::Report;
 
 pub use real::{HERE, RealWorld, pause_ns};
+pub(crate) use real::{allowed_cpus, pin_to, set_timer_slack_to_minimum, thread_switches};
 pub use simulated::SimWorld;
 
 use crate::error::LabError;

@@ -235,13 +235,13 @@ pub fn pause_ns() -> f64 {
 }
 
 /// Without this a 20 µs sleep takes 70 µs: the kernel may round a timer up by its slack.
-fn set_timer_slack_to_minimum() {
+pub(crate) fn set_timer_slack_to_minimum() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and touches only the calling thread's slack.
     // It cannot fail for a positive value.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-fn thread_switches() -> Switches {
+pub(crate) fn thread_switches() -> Switches {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a valid place for the one rusage that the call fills in.
     let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
@@ -252,7 +252,7 @@ fn thread_switches() -> Switches {
 }
 
 /// The CPUs this process may run on, ascending.
-fn allowed_cpus() -> Vec<usize> {
+pub(crate) fn allowed_cpus() -> Vec<usize> {
     // SAFETY: all-zero is the empty CPU set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let size = std::mem::size_of::<libc::cpu_set_t>();
@@ -267,7 +267,7 @@ fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Best effort: a CPU that went away leaves the thread unpinned.
-fn pin_to(cpu: usize) {
+pub(crate) fn pin_to(cpu: usize) {
     // SAFETY: all-zero is the empty CPU set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `cpu` comes from `allowed_cpus`, so it is below CPU_SETSIZE.

@@ -4,7 +4,7 @@
 use toml::Table;
 
 use super::schema::{KEYS, Kind, links, number, order, time_ns};
-use super::sheet::{ProfileError, Sheet};
+use super::sheet::{Figure, ProfileError, Sheet};
 use super::{
     Arbitration, Costs, Device, Lines, Profile, Schedule, Service, Topology, Wake, Wakening,
 };
@@ -54,6 +54,15 @@ impl Sheet {
             },
             topology,
         })
+    }
+
+    /// A time or a list's time in nanoseconds; `None` for what is no single time.
+    pub fn nanoseconds(&self, figure: &Figure) -> Option<f64> {
+        let ghz = self.number("topology.frequency", "ghz").unwrap_or(f64::NAN);
+        match figure.key.kind {
+            Kind::Time | Kind::TimeOrNone | Kind::Times => time_ns(&figure.amount, ghz),
+            _ => None,
+        }
     }
 
     fn error(&self, reason: String) -> ProfileError {

@@ -1,0 +1,145 @@
+//! What instructions cost on one CPU: batches of them, timed as a whole.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::samples::Samples;
+use super::sleeping::two_threads;
+use crate::error::LabError;
+use crate::world::{RealWorld, World};
+
+/// Operations in one sample: enough that reading the clock does not count.
+const BATCH: u32 = 1000;
+/// Samples in one round.
+const SAMPLES: usize = 101;
+
+/// Nanoseconds of one `operation`, by samples of a batch each.
+fn time_batches(world: &RealWorld, mut operation: impl FnMut()) -> Vec<f64> {
+    (0..SAMPLES)
+        .map(|_| {
+            let started = world.now();
+            for _ in 0..BATCH {
+                operation();
+            }
+            (world.now() - started) as f64 / f64::from(BATCH)
+        })
+        .collect()
+}
+
+/// Loads of which each needs the one before, from the first cache.
+pub fn load(world: &RealWorld) -> Vec<f64> {
+    const STEPS: usize = 64;
+    let ring: Vec<AtomicUsize> =
+        (0..STEPS).map(|index| AtomicUsize::new((index + 1) % STEPS)).collect();
+    let mut at = 0;
+    let samples = time_batches(world, || at = ring[at & (STEPS - 1)].load(Ordering::Relaxed));
+    black_box(at);
+    samples
+}
+
+/// Stores to a line of this CPU.
+pub fn store(world: &RealWorld) -> Vec<f64> {
+    let word = AtomicU64::new(0);
+    time_batches(world, || black_box(&word).store(1, Ordering::Release))
+}
+
+/// Compare-exchanges of which each needs the one before.
+pub fn compare_exchange(world: &RealWorld) -> Vec<f64> {
+    let word = AtomicU64::new(0);
+    let mut value = 0;
+    time_batches(world, || {
+        let found = word.compare_exchange(value, value + 1, Ordering::AcqRel, Ordering::Acquire);
+        value = found.unwrap_or_else(|found| found) + 1;
+    })
+}
+
+/// Spin-loop hints.
+pub fn pause(world: &RealWorld) -> Vec<f64> {
+    time_batches(world, std::hint::spin_loop)
+}
+
+/// The monotonic clock, as locks read it.
+pub fn clock(world: &RealWorld) -> Vec<f64> {
+    time_batches(world, || {
+        black_box(Instant::now());
+    })
+}
+
+/// The clock of the lab.
+pub fn observe(world: &RealWorld) -> Vec<f64> {
+    time_batches(world, || {
+        black_box(world.now());
+    })
+}
+
+/// Loads of which each needs the one before, from memory; `None` where lines cannot be flushed.
+#[cfg(target_arch = "x86_64")]
+pub fn memory(world: &RealWorld) -> Option<Vec<f64>> {
+    use std::arch::x86_64::{_mm_clflush, _mm_mfence};
+
+    /// Few pages, so that no page walk is measured.
+    const LINES: usize = 64;
+    /// Words between entries: a prefetcher may fetch a line's neighbour, not its fourth.
+    const APART: usize = 32;
+    // 5 × line + 17 modulo a power of two visits every line, in steps that no prefetcher follows.
+    let ring: Vec<AtomicUsize> = (0..LINES * APART)
+        .map(|index| AtomicUsize::new((5 * (index / APART) + 17) % LINES * APART))
+        .collect();
+    let sample = || {
+        for line in ring.iter().step_by(APART) {
+            // SAFETY: every x86-64 CPU has CLFLUSH, and `line` is valid memory.
+            unsafe { _mm_clflush(line.as_ptr().cast()) };
+        }
+        // SAFETY: every x86-64 CPU has MFENCE.
+        unsafe { _mm_mfence() };
+        let mut at = 0;
+        let started = world.now();
+        for _ in 0..LINES {
+            at = ring[at].load(Ordering::Relaxed);
+        }
+        black_box(at);
+        (world.now() - started) as f64 / LINES as f64
+    };
+    Some((0..SAMPLES).map(|_| sample()).collect())
+}
+
+/// Loads from memory; `None` where lines cannot be flushed.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn memory(_world: &RealWorld) -> Option<Vec<f64>> {
+    None
+}
+
+/// How much slower a thread computes on the first of two siblings while the second computes, too.
+///
+/// # Errors
+/// No thread could be started.
+pub fn smt_slowdown(world: &RealWorld, siblings: (usize, usize)) -> Result<f64, LabError> {
+    let numbers = [1_u64; 256];
+    let work = || {
+        black_box(black_box(&numbers).iter().fold(0, |sum: u64, n| sum.wrapping_mul(3) ^ n));
+    };
+    let busy = AtomicBool::new(false);
+    let over = AtomicBool::new(false);
+    let first = || {
+        let median = || {
+            let mut samples = Samples::default();
+            samples.push(time_batches(world, work));
+            samples.least_median()
+        };
+        let alone = median();
+        busy.store(true, Ordering::Relaxed);
+        let together = median();
+        over.store(true, Ordering::Relaxed);
+        together / alone
+    };
+    let second = || {
+        while !busy.load(Ordering::Relaxed) {
+            world.sleep(100_000);
+        }
+        while !over.load(Ordering::Relaxed) {
+            work();
+        }
+    };
+    Ok(two_threads(siblings, first, second)?.0)
+}

@@ -1,0 +1,597 @@
+//! Measures this machine and describes it as a profile for the simulator.
+//!
+//! Everything is measured in rounds that lie apart in time, since a shared machine changes over
+//! seconds; [`samples`] says what the rounds come to. What one CPU, or the lack of a privilege,
+//! hides is assumed, and the profile says so.
+
+pub mod cpus;
+mod instructions;
+mod lines;
+pub mod samples;
+mod sleeping;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use fairlock_sim::profile::{Figure, HERE, HERE_FILE, Key, Origin, Sheet};
+use toml::{Table, Value};
+
+use crate::error::LabError;
+use crate::machine::{self, Machine};
+use crate::world::RealWorld;
+use cpus::{Cpus, Distance};
+use samples::Samples;
+
+/// Follows a calibration.
+pub trait Watch {
+    /// The next part of `parts` begins.
+    fn begins(&mut self, what: &str, part: u64, parts: u64);
+    /// Whether to stop before the next part.
+    fn cancelled(&self) -> bool;
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// The machine, as a file.
+    pub sheet: Sheet,
+    /// Every measured figure with its spread, in the order of the file.
+    pub measured: Vec<Measured>,
+}
+
+/// A measured figure. Times are in nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Its key, or what it is where the profile has no place for it.
+    pub what: String,
+    /// The figure in the profile.
+    pub value: f64,
+    /// Of all samples.
+    pub p10: f64,
+    /// Of all samples.
+    pub p50: f64,
+    /// Of all samples.
+    pub p90: f64,
+    /// What a reader should know beside that; may be empty.
+    pub note: String,
+}
+
+/// How long CPUs are idle before they are woken, µs, and how often in one round.
+const IDLE: [(u64, u32); 5] = [(10, 200), (50, 200), (200, 150), (1000, 60), (5000, 20)];
+/// The most pairs of CPUs of one distance that are measured in one round.
+const MOST_PAIRS: usize = 16;
+/// How long two threads want one CPU in one round.
+const CONTENDED_NS: u64 = 150_000_000;
+
+/// Samples of everything.
+#[derive(Default)]
+struct Rounds {
+    load: Samples,
+    store: Samples,
+    rmw: Samples,
+    pause: Samples,
+    clock: Samples,
+    observe: Samples,
+    memory: Samples,
+    smt_slowdown: Samples,
+    /// By distance.
+    transfers: BTreeMap<Distance, Samples>,
+    /// By [`IDLE`].
+    latency: [Samples; IDLE.len()],
+    call: [Samples; IDLE.len()],
+    call_same_cpu: Samples,
+    nobody: Samples,
+    failed_sleep: Samples,
+    hand_over: Samples,
+    switch: Samples,
+    slice: Samples,
+}
+
+/// One part of a round.
+struct Part {
+    what: &'static str,
+    run: fn(&mut Rounds, &RealWorld, &Cpus) -> Result<(), LabError>,
+}
+
+const PARTS: [Part; 5] = [
+    Part { what: "instructions", run: instructions },
+    Part { what: "line transfers", run: transfers },
+    Part { what: "wake-ups", run: wake_ups },
+    Part { what: "switches", run: switches },
+    Part { what: "time slices", run: slices },
+];
+
+/// Measures this machine in `rounds` rounds of about a second on a small machine. `None` if it was
+/// cancelled.
+///
+/// # Errors
+/// No thread could be started.
+pub fn calibrate(rounds: u32, watch: &mut dyn Watch) -> Result<Option<Calibration>, LabError> {
+    let world = RealWorld::new(false);
+    let cpus = Cpus::here();
+    let mut all = Rounds::default();
+    let parts = u64::from(rounds) * PARTS.len() as u64;
+    for part in 0..parts {
+        let Part { what, run } = &PARTS[part as usize % PARTS.len()];
+        if watch.cancelled() {
+            return Ok(None);
+        }
+        watch.begins(what, part, parts);
+        run(&mut all, &world, &cpus)?;
+    }
+    Ok((!watch.cancelled()).then(|| Description::of(&all, &cpus, rounds).finish()))
+}
+
+fn instructions(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    all.load.push(instructions::load(world));
+    all.store.push(instructions::store(world));
+    all.rmw.push(instructions::compare_exchange(world));
+    all.pause.push(instructions::pause(world));
+    all.clock.push(instructions::clock(world));
+    all.observe.push(instructions::observe(world));
+    all.memory.push(instructions::memory(world).unwrap_or_default());
+    if let [siblings, ..] = cpus.pairs(Distance::Siblings, 1)[..] {
+        all.smt_slowdown.push(vec![instructions::smt_slowdown(world, siblings)?]);
+    }
+    Ok(())
+}
+
+fn transfers(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    for distance in [Distance::Siblings, Distance::Cluster, Distance::Socket, Distance::Cross] {
+        let mut round = Vec::new();
+        for pair in cpus.pairs(distance, MOST_PAIRS) {
+            round.extend(lines::transfers(world, pair)?);
+        }
+        all.transfers.entry(distance).or_default().push(round);
+    }
+    Ok(())
+}
+
+fn wake_ups(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    all.nobody.push(sleeping::calls_to_nobody(world));
+    all.failed_sleep.push(sleeping::failed_sleeps(world));
+    let Some(pair) = cpus.two_cores() else { return Ok(()) };
+    for (index, (idle_us, times)) in IDLE.into_iter().enumerate() {
+        let found = sleeping::wake_ups(world, pair, idle_us * 1000, times)?;
+        all.latency[index].push(found.latency);
+        all.call[index].push(found.call);
+    }
+    Ok(())
+}
+
+fn switches(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    let cpu = cpus.list[0].number;
+    all.hand_over.push(sleeping::hand_overs(world, cpu)?);
+    all.call_same_cpu.push(sleeping::calls_on_same_cpu(world, cpu)?);
+    all.switch.push(sleeping::switches(world, cpu)?);
+    Ok(())
+}
+
+fn slices(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    all.slice.push(sleeping::slices(world, cpus.list[0].number, CONTENDED_NS)?);
+    Ok(())
+}
+
+/// The file and the table, as they grow.
+struct Description {
+    sheet: Sheet,
+    measured: Vec<Measured>,
+}
+
+impl Description {
+    fn of(all: &Rounds, cpus: &Cpus, rounds: u32) -> Description {
+        let here = Machine::here(None);
+        let date = machine::date();
+        let mut about = format!("Written by `fairlock calibrate` on {date}.");
+        if !cpus.is_even() {
+            about += " This machine's sockets or cores differ in size, or not all of its CPUs may be \
+                      used: the topology is rounded up.";
+        }
+        if cfg!(debug_assertions) {
+            about += " By a debug build: instructions look slower than they are.";
+        }
+        let sheet = Sheet {
+            name: HERE.to_owned(),
+            file: HERE_FILE.to_owned(),
+            title: format!("{}, {} CPUs, {}", here.cpu, cpus.list.len(), here.kernel),
+            about,
+            sources: BTreeMap::from([
+                (HERE.to_owned(), format!("fairlock calibrate, {rounds} rounds, {date}")),
+                ("kernel".to_owned(), "what the kernel says".to_owned()),
+            ]),
+            figures: Vec::new(),
+        };
+        let mut description = Description { sheet, measured: Vec::new() };
+        description.topology(cpus);
+        description.costs(all, cpus);
+        description.lines(all, cpus);
+        let slice_ns = description.schedule(all);
+        description.wake(all, slice_ns);
+        description.device();
+        description
+    }
+
+    fn finish(self) -> Calibration {
+        Calibration { sheet: self.sheet, measured: self.measured }
+    }
+
+    fn add(&mut self, key: &str, amount: &[(&str, Value)], origin: Origin, note: &str) {
+        let amount: Table =
+            amount.iter().map(|(unit, value)| ((*unit).to_owned(), value.clone())).collect();
+        let key = Key::named(key);
+        self.sheet.figures.push(Figure { key, amount, origin, note: note.to_owned() });
+    }
+
+    fn assume(&mut self, key: &str, unit: &str, value: f64, why: &str) {
+        self.add(key, &[(unit, Value::Float(value))], Origin::Assumed(why.to_owned()), "");
+    }
+
+    fn count(&mut self, key: &str, count: u32) {
+        let origin = Origin::From("kernel".to_owned());
+        self.add(key, &[("count", Value::Integer(count.into()))], origin, "");
+    }
+
+    /// Adds a measured time and its row.
+    fn time(&mut self, key: &str, ns: f64, samples: &Samples, note: &str) {
+        let note = self.row(key, ns, samples, note);
+        let (unit, value) = if ns >= 1e6 {
+            ("ms", ns / 1e6)
+        } else if ns >= 1e3 {
+            ("us", ns / 1e3)
+        } else {
+            ("ns", ns)
+        };
+        self.add(key, &[(unit, rounded(value))], from_here(), &note);
+    }
+
+    /// Adds a row and returns its note.
+    fn row(&mut self, what: &str, value: f64, samples: &Samples, note: &str) -> String {
+        let states = states(samples);
+        let note: Vec<&str> =
+            [note, states.as_str()].into_iter().filter(|note| !note.is_empty()).collect();
+        let note = note.join("; ");
+        self.measured.push(Measured {
+            what: what.to_owned(),
+            value,
+            p10: samples.quantile(0.1),
+            p50: samples.quantile(0.5),
+            p90: samples.quantile(0.9),
+            note: note.clone(),
+        });
+        note
+    }
+
+    fn topology(&mut self, cpus: &Cpus) {
+        self.count("topology.sockets", cpus.sockets);
+        self.count("topology.cores_per_socket", cpus.cores_per_socket);
+        self.count("topology.threads_per_core", cpus.threads_per_core);
+        if cpus.cores_per_cluster < cpus.cores_per_socket {
+            self.count("topology.cores_per_cluster", cpus.cores_per_cluster);
+        }
+    }
+
+    fn costs(&mut self, all: &Rounds, cpus: &Cpus) {
+        for (key, samples) in [
+            ("cost.load", &all.load),
+            ("cost.store", &all.store),
+            ("cost.rmw", &all.rmw),
+            ("cost.pause", &all.pause),
+            ("cost.clock", &all.clock),
+            ("cost.observe", &all.observe),
+        ] {
+            self.time(key, positive(samples.typical()), samples, "");
+        }
+        if cpus.threads_per_core > 1 && !all.smt_slowdown.is_empty() {
+            let factor = all.smt_slowdown.quantile(0.5).clamp(1.0, 8.0);
+            self.add("cost.smt_slowdown", &[("factor", rounded(factor))], from_here(), "");
+        } else {
+            self.assume("cost.smt_slowdown", "factor", 1.0, "no siblings");
+        }
+    }
+
+    fn lines(&mut self, all: &Rounds, cpus: &Cpus) {
+        let mut nearest_ns: f64 = 0.0;
+        for (distance, key, exists, otherwise_ns) in [
+            (Distance::Siblings, "line.smt", cpus.threads_per_core > 1, 10.0),
+            (
+                Distance::Cluster,
+                "line.cluster",
+                cpus.cores_per_cluster < cpus.cores_per_socket,
+                30.0,
+            ),
+            (Distance::Socket, "line.socket", true, 50.0),
+            (Distance::Cross, "line.cross", cpus.sockets > 1, 130.0),
+        ] {
+            if !exists {
+                continue;
+            }
+            let none = Samples::default();
+            let samples = all.transfers.get(&distance).unwrap_or(&none);
+            if samples.is_empty() {
+                let ns = nearest_ns.max(otherwise_ns);
+                nearest_ns = ns;
+                self.assume(key, "ns", ns, "no two such CPUs here");
+                continue;
+            }
+            // A profile's transfers take no longer the nearer they are; noise may say otherwise.
+            let measured_ns = positive(samples.typical());
+            let note = if measured_ns < nearest_ns { "raised to that of nearer CPUs" } else { "" };
+            nearest_ns = measured_ns.max(nearest_ns);
+            self.time(key, nearest_ns, samples, note);
+        }
+        if all.memory.is_empty() {
+            self.assume("line.memory", "ns", 100.0, "this CPU's lines cannot be flushed");
+        } else {
+            self.time("line.memory", positive(all.memory.typical()), &all.memory, "");
+        }
+        self.assume("line.invalidate", "ns", 1.0, "sharers are invalidated side by side");
+        self.assume("line.share", "ns", 10.0, "a last-level cache is busy for about 30 cycles");
+        self.assume("line.spread", "part", 0.2, "a sample here is the mean of many transfers");
+        let fifo = Value::String("fifo".to_owned());
+        let why = "requests for a busy line are queued where it is homed";
+        self.add("line.arbitration", &[("order", fifo)], Origin::Assumed(why.to_owned()), "");
+    }
+
+    /// Adds what the scheduler does and returns its slice.
+    fn schedule(&mut self, all: &Rounds) -> f64 {
+        match sleeping::ticks_per_second() {
+            Some(hz) => {
+                let origin = Origin::From("kernel".to_owned());
+                let note = "the step of the coarse clock";
+                self.add("schedule.tick", &[("hz", rounded(hz))], origin, note);
+            }
+            None => self.assume("schedule.tick", "hz", 250.0, "a common choice of distributors"),
+        }
+        let base_slice = fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns")
+            .ok()
+            .and_then(|text| text.trim().parse::<f64>().ok())
+            .filter(|&ns| ns > 0.0 && ns < 1e9);
+        let slice_ns = if !all.slice.is_empty() {
+            let ns = all.slice.quantile(0.5);
+            let note = "two threads on one CPU, with what the tick adds";
+            self.time("schedule.slice", ns, &all.slice, note);
+            ns
+        } else if let Some(ns) = base_slice {
+            let origin = Origin::From("kernel".to_owned());
+            self.add("schedule.slice", &[("us", rounded(ns / 1e3))], origin, "base_slice_ns");
+            ns
+        } else {
+            self.assume("schedule.slice", "ms", 2.8, "Linux since 6.15, with 8 CPUs or more");
+            2.8e6
+        };
+        if all.switch.is_empty() {
+            self.assume("schedule.switch", "us", 1.5, "no thread yielded to another here");
+        } else {
+            let ns = positive(all.switch.typical());
+            self.time("schedule.switch", ns, &all.switch, "two threads that yield to each other");
+        }
+        let why = "some dozens of lines from another cache";
+        self.assume("schedule.migration", "us", 2.0, why);
+        slice_ns
+    }
+
+    fn wake(&mut self, all: &Rounds, slice_ns: f64) {
+        let why = "a running thread keeps its slice (RUN_TO_PARITY)";
+        self.add(
+            "schedule.wakeup_granularity",
+            &[("us", rounded(slice_ns / 1e3))],
+            Origin::Assumed(why.to_owned()),
+            "",
+        );
+        let call = &all.call[1];
+        let same_cpu_call_ns = all.call_same_cpu.least_median();
+        if call.is_empty() {
+            let ns = positive(same_cpu_call_ns);
+            self.time("wake.call", ns, &all.call_same_cpu, "of a thread on the same CPU");
+        } else {
+            self.time("wake.call", positive(call.typical()), call, "to a CPU idle for 50 µs");
+        }
+        self.row(
+            "a call on one CPU",
+            same_cpu_call_ns,
+            &all.call_same_cpu,
+            "not in the profile: wakes a thread of the same CPU",
+        );
+        self.time("wake.nobody", positive(all.nobody.typical()), &all.nobody, "");
+
+        let hand_over_ns = all.hand_over.least_median();
+        self.row(
+            "a hand-over",
+            hand_over_ns,
+            &all.hand_over,
+            "not in the profile: call, sleep and switch on one CPU",
+        );
+        let rest_ns = hand_over_ns - same_cpu_call_ns - all.switch.least_median();
+        let note =
+            "a hand-over less call and switch, at least a failed sleep, whose spread this is";
+        let sleep_ns = positive(rest_ns.max(all.failed_sleep.least_median()));
+        self.time("wake.sleep", sleep_ns, &all.failed_sleep, note);
+
+        let mut first = true;
+        for ((idle_us, _), samples) in IDLE.into_iter().zip(&all.latency) {
+            if samples.is_empty() {
+                continue;
+            }
+            let p50 = positive(samples.typical()) / 1e3;
+            let p99 = samples.least_quantile(0.99).min(1e9) / 1e3;
+            let what = format!("wake.idle, {idle_us} µs");
+            let note = format!("p99 {} µs", plain(p99));
+            self.row(&what, p50 * 1e3, samples, &note);
+            // The table begins at 0: nobody sleeps for less than a wake-up takes.
+            let (from_us, note) = match first {
+                true => (0.0, format!("measured after {idle_us} µs")),
+                false => (idle_us as f64, String::new()),
+            };
+            let note = [note, states(samples)].join("; ");
+            first = false;
+            self.wakening(from_us, p50, p99, from_here(), note.trim_matches([';', ' ']));
+        }
+        if first {
+            let p50 = positive(hand_over_ns) / 1e3;
+            let why = "one CPU: as a hand-over on it".to_owned();
+            self.wakening(0.0, p50, 3.0 * p50, Origin::Assumed(why), "");
+        }
+    }
+
+    fn wakening(&mut self, idle_us: f64, p50: f64, p99: f64, origin: Origin, note: &str) {
+        let p99 = p99.max(p50);
+        let amount =
+            [("idle_us", rounded(idle_us)), ("p50_us", rounded(p50)), ("p99_us", rounded(p99))];
+        self.add("wake.idle", &amount, origin, note);
+    }
+
+    fn device(&mut self) {
+        let why = || Origin::Assumed("not measured: an NVMe drive".to_owned());
+        self.add("device.servers", &[("count", Value::Integer(16))], why(), "");
+        self.add("device.queue", &[("count", Value::Integer(1008))], why(), "");
+        for (key, base_us) in [("device.read", 80.0), ("device.write", 18.0)] {
+            let amount = [
+                ("base_us", Value::Float(base_us)),
+                ("kib_ns", Value::Float(320.0)),
+                ("sigma", Value::Float(0.2)),
+            ];
+            self.add(key, &amount, why(), "");
+        }
+    }
+}
+
+/// Two clusters in words; empty for one.
+fn states(samples: &Samples) -> String {
+    let words = samples.clusters().map(|[low, high]| {
+        format!(
+            "two states: {} ns in {:.0} % of the samples, {} ns in the others",
+            plain(low.median),
+            100.0 * low.share,
+            plain(high.median)
+        )
+    });
+    words.unwrap_or_default()
+}
+
+fn from_here() -> Origin {
+    Origin::From(HERE.to_owned())
+}
+
+/// Above 0, as profiles need it: a clock may be too coarse to see a figure.
+fn positive(ns: f64) -> f64 {
+    ns.max(0.01)
+}
+
+/// Three significant digits.
+fn rounded(value: f64) -> Value {
+    if value == 0.0 {
+        return Value::Float(0.0);
+    }
+    let scale = 10_f64.powi(2 - value.abs().log10().floor() as i32);
+    // Dividing last keeps 0.1 what it is: 1/10, not 0.1 times something inexact.
+    let inverse = 1.0 / scale;
+    Value::Float(if scale >= 1.0 {
+        (value * scale).round() / scale
+    } else {
+        (value / inverse).round() * inverse
+    })
+}
+
+fn plain(value: f64) -> String {
+    match rounded(value) {
+        Value::Float(value) => value.to_string(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent {
+        parts: Vec<(String, u64, u64)>,
+        stop_after: usize,
+    }
+
+    impl Watch for Silent {
+        fn begins(&mut self, what: &str, part: u64, parts: u64) {
+            self.parts.push((what.to_owned(), part, parts));
+        }
+
+        fn cancelled(&self) -> bool {
+            self.parts.len() >= self.stop_after
+        }
+    }
+
+    fn reads(sheet: &Sheet) {
+        let text = sheet.write();
+        let read = Sheet::parse(HERE, HERE_FILE, &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!(
+            read.profile().unwrap_or_else(|e| panic!("{e}\n{text}")),
+            sheet.profile().unwrap()
+        );
+    }
+
+    #[test]
+    fn what_is_measured_here_is_a_valid_profile() {
+        let mut watch = Silent { parts: Vec::new(), stop_after: usize::MAX };
+        let found = calibrate(1, &mut watch).unwrap().unwrap();
+        reads(&found.sheet);
+        assert_eq!(watch.parts.len(), PARTS.len());
+        assert_eq!(watch.parts[1], ("line transfers".to_owned(), 1, PARTS.len() as u64));
+        let rmw = found.measured.iter().find(|row| row.what == "cost.rmw");
+        assert!(rmw.unwrap().value > 0.0);
+    }
+
+    #[test]
+    fn stopping_leaves_nothing_half_measured() {
+        let mut watch = Silent { parts: Vec::new(), stop_after: 1 };
+        assert_eq!(calibrate(3, &mut watch).unwrap(), None);
+        assert_eq!(watch.parts.len(), 1);
+    }
+
+    #[test]
+    fn one_cpu_with_nothing_measured_is_a_valid_profile_with_assumptions() {
+        let mut cpus = Cpus::here();
+        cpus.list.truncate(1);
+        (cpus.sockets, cpus.cores_per_socket, cpus.threads_per_core) = (1, 1, 1);
+        cpus.cores_per_cluster = 1;
+        let sheet = Description::of(&Rounds::default(), &cpus, 1).finish().sheet;
+        reads(&sheet);
+        let socket = sheet.figures.iter().find(|figure| figure.key.name == "line.socket").unwrap();
+        assert!(matches!(socket.origin, Origin::Assumed(_)));
+    }
+
+    #[test]
+    fn a_big_machine_is_a_valid_profile_even_where_noise_reverses_its_transfers() {
+        let mut cpus = Cpus::here();
+        (cpus.sockets, cpus.cores_per_socket, cpus.threads_per_core) = (2, 8, 2);
+        cpus.cores_per_cluster = 4;
+        let mut all = Rounds::default();
+        for (distance, ns) in [
+            (Distance::Siblings, 12.0),
+            (Distance::Cluster, 60.0),
+            (Distance::Socket, 55.0),
+            (Distance::Cross, 120.0),
+        ] {
+            all.transfers.entry(distance).or_default().push(vec![ns; 9]);
+        }
+        all.smt_slowdown.push(vec![1.4]);
+        all.slice.push(vec![4e6; 9]);
+        let mixed = [vec![4_000.0; 50], vec![40_000.0; 50]].concat();
+        all.latency[2].push(mixed);
+        let found = Description::of(&all, &cpus, 1).finish();
+        reads(&found.sheet);
+        let profile = found.sheet.profile().unwrap();
+        assert_eq!((profile.line.cluster_ns, profile.line.socket_ns), (60.0, 60.0));
+        assert_eq!(profile.line.cross_ns, [120.0]);
+        assert_eq!(profile.schedule.slice_ns, 4e6);
+        let text = found.sheet.write();
+        assert!(text.contains("raised to that of nearer CPUs"), "{text}");
+        assert!(text.contains("two states: 4000 ns in 50 % of the samples, 40000 ns"), "{text}");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (value, digits) in
+            [(0.0, 0.0), (1234.5, 1230.0), (0.012_345, 0.0123), (99.96, 100.0), (5.0, 5.0)]
+        {
+            assert_eq!(rounded(value), Value::Float(digits));
+        }
+    }
+}
