@@ -78,13 +78,13 @@ pub fn observe(world: &RealWorld) -> Vec<f64> {
 pub fn memory(world: &RealWorld) -> Option<Vec<f64>> {
     use std::arch::x86_64::{_mm_clflush, _mm_mfence};
 
-    /// Few pages, so that no page walk is measured.
+    /// One to a page, and no more pages than a TLB holds.
     const LINES: usize = 64;
-    /// Words between entries: a prefetcher may fetch a line's neighbour, not its fourth.
-    const APART: usize = 32;
-    // 5 × line + 17 modulo a power of two visits every line, in steps that no prefetcher follows.
+    /// Words between entries: a page, which no prefetcher leaves.
+    const APART: usize = 512;
+    // 13 × line + 29 modulo a power of two visits every line, in steps of changing length.
     let ring: Vec<AtomicUsize> = (0..LINES * APART)
-        .map(|index| AtomicUsize::new((5 * (index / APART) + 17) % LINES * APART))
+        .map(|index| AtomicUsize::new((13 * (index / APART) + 29) % LINES * APART))
         .collect();
     let sample = || {
         for line in ring.iter().step_by(APART) {
