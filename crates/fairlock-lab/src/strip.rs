@@ -20,7 +20,7 @@ const MOST_WAKE_UPS: usize = 200;
 pub const NOTHING: char = '.';
 /// What a slot of [`Lane::activity`] says, in one letter and in words.
 pub const ACTIVITIES: [(char, &str); 4] =
-    [('r', "runs"), ('s', "spins"), ('z', "sleeps"), ('q', "has no CPU")];
+    [('r', "runs"), ('s', "spins"), ('z', "sleeps"), ('q', "woken or without a CPU")];
 /// What a slot of [`Lane::section`] says, in one letter and as the workloads mark it.
 pub const SECTIONS: [(char, &str); 4] =
     [('h', HOLD_READ), ('H', HOLD_WRITE), ('w', WAIT_READ), ('W', WAIT_WRITE)];

@@ -333,5 +333,33 @@ fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
     assert_eq!(lines.lines().filter(|line| line.starts_with("{\"strip\"")).count(), 2);
     assert!(fairlock(&["report", &at("dio.jsonl")]).output().unwrap().status.success());
     let page = fs::read_to_string(at("dio.html")).unwrap();
-    assert_eq!(page.matches("has no CPU").count(), 2);
+    assert_eq!(page.matches("without a CPU").count(), 2);
+}
+
+#[test]
+fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "timefair"])
+        // The first point takes no time, the second longer than anybody waits.
+        .args(["--threads", "2,240", "--seeds", "1000", "--seconds", "0.001"])
+        .arg("--out")
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = || fs::read_to_string(&path).unwrap_or_default().lines().count();
+    while lines() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":1000"), "{text}");
+    assert!(text.contains("\"cancelled\":true"), "{text}");
 }

@@ -55,7 +55,7 @@ pub(super) fn svg(strip: &Strip, title: &str) -> String {
     let mut x = LEFT;
     for look in looks() {
         let lane_top = TOP - LANE - 8;
-        let (top, height) = (lane_top + look.from, look.height);
+        let (top, height) = (lane_top + 8 - look.height / 2, look.height);
         let _ = write!(
             svg,
             "<path fill=\"{}\" d=\"M{x} {top}h12v{height}h-12z\"/><text x=\"{}\" y=\"{}\">{}</text>\n",
@@ -145,7 +145,7 @@ mod tests {
     fn a_picture_names_its_lanes_and_what_the_colours_mean() {
         let strip = example::strip("mix", "timefair", "eight-sockets");
         let svg = svg(&strip, "before & after");
-        for words in ["reader 1", "writer 1", "hold write", "has no CPU", "before &amp; after"] {
+        for words in ["reader 1", "writer 1", "hold write", "without a CPU", "before &amp; after"] {
             assert!(svg.contains(words), "{words}: {svg}");
         }
         // Wake-ups are lines between two lanes.
