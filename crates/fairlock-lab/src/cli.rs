@@ -15,10 +15,12 @@ use clap::{Args, Parser, Subcommand};
 use fairlock_lab::calibrate;
 use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::machine::{self, Machine};
+use fairlock_lab::plan::Simulated;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
+use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workloads::dio;
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
@@ -63,6 +65,11 @@ enum Command {
         fairlock calibrate                  the machine `here`\n  \
         fairlock calibrate --out big.toml   a machine that you name by this path")]
     Calibrate(CalibrateArgs),
+    /// Predict runs on this machine, make them, and say how far off the predictions are
+    #[command(after_help = "Example:\n  \
+        fairlock calibrate && fairlock validate   about 3 minutes; other programs closed\n  \
+        fairlock validate --quick                 fewer points")]
+    Validate(ValidateArgs),
     /// List the locks, workloads, studies and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
@@ -122,6 +129,31 @@ struct ListArgs {
     machine: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct ValidateArgs {
+    /// This machine's profile
+    #[arg(long, value_name = "MACHINE", default_value = profile::HERE)]
+    on: String,
+    /// Fewer points, shorter runs
+    #[arg(long)]
+    quick: bool,
+    /// Repetitions of every real run
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    repetitions: Option<u32>,
+    /// Seconds of every real run
+    #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
+    seconds: Option<f64>,
+    /// Seeds of every prediction
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    seeds: Option<u32>,
+    /// Also write the rows to this file, for `fairlock report`
+    #[arg(long, value_name = "FILE.jsonl")]
+    out: Option<PathBuf>,
+    /// Seconds that a run may take beyond its own before its lock is called hung
+    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
+    patience: Duration,
+}
+
 /// Why a command ended without success; the message is one line.
 enum Failure {
     Usage(String),
@@ -140,6 +172,7 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => run_bench(&bench),
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
+        Command::Validate(args) => validate_here(&args),
         Command::List(ListArgs { machine: None }) => {
             list();
             Ok(())
@@ -279,15 +312,7 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
     }
     let header =
         Header::now(Vec::new(), false, Machine::here(uses_files.then_some(common.dir.as_path())));
-    let mut writer = match &common.out {
-        None => None,
-        Some(path) => Some(Writer::create(path, &header).map_err(|error| {
-            Failure::Usage(format!(
-                "cannot write {} ({error}); choose a file in a writable directory with --out",
-                path.display()
-            ))
-        })?),
-    };
+    let mut writer = rows_writer(common.out.as_deref(), &header)?;
     let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
     eprintln!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s));
     progress::handle_interrupts(FINISHED_ARE_KEPT);
@@ -310,6 +335,19 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
         println!("rows: {0}; for a page: fairlock report {0}", path.display());
     }
     conclude(&recording, &outcome.failures)
+}
+
+/// A file for rows, if one is wanted.
+fn rows_writer(path: Option<&Path>, header: &Header) -> Result<Option<Writer>, Failure> {
+    let create = |path: &Path| {
+        Writer::create(path, header).map_err(|error| {
+            Failure::Usage(format!(
+                "cannot write {} ({error}); choose a file in a writable directory with --out",
+                path.display()
+            ))
+        })
+    };
+    path.map(create).transpose()
 }
 
 fn conclude(recording: &Recording, failures: &[String]) -> Result<(), Failure> {
@@ -369,6 +407,36 @@ fn calibrate_here(args: &CalibrateArgs) -> Result<(), Failure> {
     })?;
     println!("profile: {}", args.out.display());
     Ok(())
+}
+
+fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
+    let on = Simulated::find(&args.on, 1).map_err(Failure::Usage)?;
+    if cfg!(debug_assertions) {
+        eprintln!("warning: a debug build; instructions look slower than they are");
+    }
+    let effort = if args.quick { validate::Effort::QUICK } else { validate::Effort::FULL };
+    let effort = validate::Effort {
+        repetitions: args.repetitions.unwrap_or(effort.repetitions),
+        seconds: args.seconds.unwrap_or(effort.seconds),
+        seeds: args.seeds.unwrap_or(effort.seeds),
+        ..effort
+    };
+    let batches = validate::batches(effort, &on);
+    let header = Header::now(Vec::new(), args.quick, Machine::here(None));
+    let mut writer = rows_writer(args.out.as_deref(), &header)?;
+    let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
+    eprintln!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s));
+    progress::handle_interrupts(FINISHED_ARE_KEPT);
+    let mut recording = Recording::new(header);
+    let nowhere = Path::new(".");
+    let outcome =
+        runner::run(&batches, nowhere, None, args.patience, &mut recording, writer.as_mut());
+    let score = Score::of(&recording.rows, on.machine());
+    print!("{}{}", report::validation::validation(&score), terminal::missing(&recording));
+    if let Some(path) = &args.out {
+        println!("rows: {}", path.display());
+    }
+    conclude(&recording, &outcome.failures)
 }
 
 fn show_machine(name: &str) -> Result<(), Failure> {

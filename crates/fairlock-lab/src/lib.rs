@@ -8,7 +8,7 @@
 //! * [`plan`]: runs many cells interleaved and hands out rows.
 //! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
 //! * [`strip`]: what a run on a simulated machine looked like, to be drawn.
-//! * [`calibrate`]: measures this machine for the simulator.
+//! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
@@ -28,6 +28,7 @@ pub mod row;
 pub mod strip;
 pub mod study;
 pub mod units;
+pub mod validate;
 pub mod workloads;
 pub mod world;
 

@@ -9,8 +9,9 @@ use super::sleeping::two_threads;
 use crate::error::LabError;
 use crate::world::{RealWorld, World};
 
-/// Operations in one sample: enough that reading the clock does not count.
-const BATCH: u32 = 1000;
+/// Operations in one sample: enough that reading the clock does not count, nor the hundred or so
+/// operations that are still under way when a CPU reads it ahead of them.
+const BATCH: u32 = 4000;
 /// Samples in one round.
 const SAMPLES: usize = 101;
 
@@ -33,7 +34,7 @@ pub fn load(world: &RealWorld) -> Vec<f64> {
     let ring: Vec<AtomicUsize> =
         (0..STEPS).map(|index| AtomicUsize::new((index + 1) % STEPS)).collect();
     let mut at = 0;
-    let samples = time_batches(world, || at = ring[at & (STEPS - 1)].load(Ordering::Relaxed));
+    let samples = time_batches(world, || at = ring[at].load(Ordering::Relaxed));
     black_box(at);
     samples
 }
@@ -76,15 +77,15 @@ pub fn observe(world: &RealWorld) -> Vec<f64> {
 /// Loads of which each needs the one before, from memory; `None` where lines cannot be flushed.
 #[cfg(target_arch = "x86_64")]
 pub fn memory(world: &RealWorld) -> Option<Vec<f64>> {
-    use std::arch::x86_64::{_mm_clflush, _mm_mfence};
+    use std::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence};
 
-    /// Few pages, so that no page walk is measured.
+    /// One to a page, and no more pages than a TLB holds.
     const LINES: usize = 64;
-    /// Words between entries: a prefetcher may fetch a line's neighbour, not its fourth.
-    const APART: usize = 32;
-    // 5 × line + 17 modulo a power of two visits every line, in steps that no prefetcher follows.
+    /// Words between entries: a page, which no prefetcher leaves.
+    const APART: usize = 512;
+    // 13 × line + 29 modulo a power of two visits every line, in steps of changing length.
     let ring: Vec<AtomicUsize> = (0..LINES * APART)
-        .map(|index| AtomicUsize::new((5 * (index / APART) + 17) % LINES * APART))
+        .map(|index| AtomicUsize::new((13 * (index / APART) + 29) % LINES * APART))
         .collect();
     let sample = || {
         for line in ring.iter().step_by(APART) {
@@ -99,6 +100,9 @@ pub fn memory(world: &RealWorld) -> Option<Vec<f64>> {
             at = ring[at].load(Ordering::Relaxed);
         }
         black_box(at);
+        // Most of the loads are still under way, and a CPU reads its clock ahead of them.
+        // SAFETY: every x86-64 CPU has LFENCE.
+        unsafe { _mm_lfence() };
         (world.now() - started) as f64 / LINES as f64
     };
     Some((0..SAMPLES).map(|_| sample()).collect())

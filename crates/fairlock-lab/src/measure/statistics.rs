@@ -53,6 +53,26 @@ pub fn jain(values: &[f64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
+/// Kendall's τ-b between two readings of the same things: 1 if they order all pairs alike, -1 if
+/// the other way round. Readings that differ by less than the fraction `tie` are equal. `None` if
+/// one reading orders nothing.
+pub fn kendall_tau(pairs: &[(f64, f64)], tie: f64) -> Option<f64> {
+    let sign = |a: f64, b: f64| {
+        if (a - b).abs() <= tie * a.abs().max(b.abs()) { 0.0 } else { (a - b).signum() }
+    };
+    let (mut agreement, mut first, mut second) = (0.0, 0.0, 0.0);
+    for (index, a) in pairs.iter().enumerate() {
+        for b in &pairs[..index] {
+            let (x, y) = (sign(a.0, b.0), sign(a.1, b.1));
+            agreement += x * y;
+            first += x * x;
+            second += y * y;
+        }
+    }
+    let scale: f64 = f64::sqrt(first * second);
+    (scale > 0.0).then(|| agreement / scale)
+}
+
 /// A small pseudo-random generator (Marsaglia's xorshift64*), a nanosecond a number: for
 /// jitter and resampling.
 #[derive(Debug, Clone)]
@@ -101,6 +121,21 @@ mod tests {
         assert_eq!(jain(&[0.0, 8.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[]), 1.0);
         assert_eq!(jain(&[0.0, 0.0]), 1.0);
+    }
+
+    #[test]
+    fn kendall_tau_counts_pairs() {
+        let tau = |pairs: &[(f64, f64)]| kendall_tau(pairs, 0.05);
+        assert_eq!(tau(&[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)]), Some(1.0));
+        assert_eq!(tau(&[(1.0, 30.0), (2.0, 20.0), (3.0, 10.0)]), Some(-1.0));
+        // One pair of three the wrong way round.
+        assert_eq!(tau(&[(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]), Some(1.0 / 3.0));
+        // A difference within the noise is no order, and says nothing.
+        assert_eq!(
+            tau(&[(1.0, 1.0), (2.0, 2.0), (2.01, 1.9)]),
+            Some(1.0 * 2.0 / f64::sqrt(2.0 * 3.0))
+        );
+        assert_eq!(tau(&[(1.0, 1.0), (1.0, 2.0)]), None);
     }
 
     #[test]

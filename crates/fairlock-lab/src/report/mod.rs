@@ -7,6 +7,7 @@ mod plot;
 pub mod recording;
 pub mod terminal;
 pub mod trace;
+pub mod validation;
 
 pub use html::page;
 

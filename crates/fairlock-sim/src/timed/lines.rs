@@ -237,7 +237,7 @@ impl Lines {
         }
         if self.spread > 0 {
             let factor = 1024 - self.spread + self.random.below(2 * self.spread + 1);
-            (nearest, farthest) = (nearest.saturating_mul(factor) >> 10, farthest * factor >> 10);
+            (nearest, farthest) = (nearest.saturating_mul(factor) >> 10, (farthest * factor) >> 10);
         }
         let from_memory = others == 0 && !line.is_sharer(cpu);
         if access == Access::Load {
