@@ -334,6 +334,9 @@ impl Description {
 
     /// Adds what the scheduler does and returns its slice.
     fn schedule(&mut self, all: &Rounds) -> f64 {
+        let spread = Value::String("spread".to_owned());
+        let why = "as Linux spreads threads that it starts".to_owned();
+        self.add("schedule.placement", &[("order", spread)], Origin::Assumed(why), "");
         match sleeping::ticks_per_second() {
             Some(hz) => {
                 let origin = Origin::From("kernel".to_owned());

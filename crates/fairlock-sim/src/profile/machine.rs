@@ -3,10 +3,11 @@
 
 use toml::Table;
 
-use super::schema::{KEYS, Kind, links, number, order, time_ns};
+use super::schema::{KEYS, Kind, links, number, order, placement, time_ns};
 use super::sheet::{Figure, ProfileError, Sheet};
 use super::{
-    Arbitration, Costs, Device, Lines, Profile, Schedule, Service, Topology, Wake, Wakening,
+    Arbitration, Costs, Device, Lines, Placement, Profile, Schedule, Service, Topology, Wake,
+    Wakening,
 };
 
 /// More CPUs than any machine of one kernel has. The simulator keeps a record for each.
@@ -34,6 +35,8 @@ impl Sheet {
             },
             line,
             schedule: Schedule {
+                placement: placement(self.amount("schedule.placement")?)
+                    .unwrap_or(Placement::Spread),
                 hz: self.number("schedule.tick", "hz")?,
                 slice_ns: self.time("schedule.slice")?,
                 switch_ns: self.time("schedule.switch")?,

@@ -83,6 +83,17 @@ pub enum Arbitration {
     Random,
 }
 
+/// The CPUs that threads begin on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// One socket after the other: over all cores first, then over their other threads, as Linux
+    /// numbers CPUs. What tests do that bind thread *i* to CPU *i*.
+    Fill,
+    /// Each on another socket, then on another core, then on another thread, as Linux spreads
+    /// threads that it starts.
+    Spread,
+}
+
 /// Cache lines that move between CPUs. Transfers are one way, by compare-exchange.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lines {
@@ -110,6 +121,8 @@ pub struct Lines {
 /// The scheduler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
+    /// Where threads begin.
+    pub placement: Placement,
     /// Ticks per second.
     pub hz: f64,
     /// How long a thread of the fair class runs while others wait for its CPU.
@@ -213,14 +226,16 @@ impl Topology {
         first..first + self.threads_per_core
     }
 
-    /// The CPU of the *i*-th of many threads that are spread: over sockets, then cores, then
-    /// hardware threads, then all over again.
-    pub fn spread(&self, index: u32) -> u32 {
+    /// The CPU that the *i*-th thread begins on; after the last CPU all over again.
+    pub fn place_thread(&self, placement: Placement, index: u32) -> u32 {
         let index = index % self.cpus();
-        let socket = index % self.sockets;
-        let core = index / self.sockets % self.cores_per_socket;
-        let thread = index / self.sockets / self.cores_per_socket;
-        (socket * self.cores_per_socket + core) * self.threads_per_core + thread
+        let cores = self.sockets * self.cores_per_socket;
+        let (nth, thread) = (index % cores, index / cores);
+        let core = match placement {
+            Placement::Fill => nth,
+            Placement::Spread => nth % self.sockets * self.cores_per_socket + nth / self.sockets,
+        };
+        core * self.threads_per_core + thread
     }
 }
 
@@ -259,6 +274,7 @@ impl Profile {
                 arbitration: Arbitration::Fifo,
             },
             schedule: Schedule {
+                placement: Placement::Spread,
                 hz: 1000.0,
                 slice_ns: 3e6,
                 switch_ns: 1_000.0,

@@ -3,7 +3,7 @@
 
 use toml::{Table, Value};
 
-use super::Arbitration;
+use super::{Arbitration, Placement};
 
 /// A key of a machine file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub enum Kind {
     Part,
     /// `{ order = "fifo" }`.
     Order,
+    /// `{ order = "spread" }`.
+    Placement,
     /// `{ hz = 250 }`.
     Ticks,
     /// A list of `{ idle_us = 0, p50_us = 4, p99_us = 12 }`.
@@ -54,7 +56,7 @@ const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
 }
 
 /// All keys, in the order in which they are written.
-pub const KEYS: [Key; 35] = [
+pub const KEYS: [Key; 36] = [
     key("topology.sockets", Kind::Count(1, 64), "sockets, or nodes"),
     key("topology.cores_per_socket", Kind::Count(1, 1024), "cores of one socket"),
     key("topology.threads_per_core", Kind::Count(1, 8), "hardware threads of one core"),
@@ -89,6 +91,11 @@ pub const KEYS: [Key; 35] = [
     key("line.share", Kind::TimeOrNone, "how long one reader's copy keeps the line from the next"),
     key("line.spread", Kind::Part, "by how much single transfers differ, either way"),
     key("line.arbitration", Kind::Order, "who gets a busy line next: fifo, nearest or random"),
+    key(
+        "schedule.placement",
+        Kind::Placement,
+        "where threads begin: fill (socket by socket) or spread (over sockets first)",
+    ),
     key("schedule.tick", Kind::Ticks, "timer interrupts per second, the kernel's HZ"),
     key("schedule.slice", Kind::Time, "how long a thread runs while another wants its CPU"),
     key("schedule.switch", Kind::Time, "a context switch"),
@@ -152,6 +159,15 @@ pub(super) fn order(amount: &Table) -> Option<Arbitration> {
     }
 }
 
+/// The placement in `amount`.
+pub(super) fn placement(amount: &Table) -> Option<Placement> {
+    match amount.get("order")?.as_str()? {
+        "fill" => Some(Placement::Fill),
+        "spread" => Some(Placement::Spread),
+        _ => None,
+    }
+}
+
 impl Kind {
     /// Whether the key holds a list of figures.
     pub fn is_list(self) -> bool {
@@ -188,6 +204,7 @@ impl Kind {
             }
             Kind::Part => only(&["part"]) && holds("part", &|part| (0.0..=0.9).contains(&part)),
             Kind::Order => only(&["order"]) && order(amount).is_some(),
+            Kind::Placement => only(&["order"]) && placement(amount).is_some(),
             Kind::Ticks => only(&["hz"]) && holds("hz", &|hz| (10.0..=10_000.0).contains(&hz)),
             Kind::Wakenings => {
                 only(&["idle_us", "p50_us", "p99_us"])
@@ -230,6 +247,7 @@ impl Kind {
             Kind::Order => {
                 "{ order = \"fifo\" }, { order = \"nearest\" } or { order = \"random\" }".to_owned()
             }
+            Kind::Placement => "{ order = \"fill\" } or { order = \"spread\" }".to_owned(),
             Kind::Ticks => "from 10 to 10000 ticks per second: { hz = 250 }".to_owned(),
             Kind::Wakenings => "a list of { idle_us = 0, p50_us = 4, p99_us = 12 }, the first for \
                                 idle_us = 0, then ascending, 0 < p50_us ≤ p99_us ≤ 1000000"

@@ -35,6 +35,7 @@ share = { ns = 10, assumed = "little" }
 spread = { part = 0.2, assumed = "common" }
 arbitration = { order = "nearest", assumed = "why not" }
 [schedule]
+placement = { order = "spread", assumed = "common" }
 tick = { hz = 250, assumed = "common" }
 slice = { ms = 3, assumed = "common" }
 switch = { us = 1.5, assumed = "common" }

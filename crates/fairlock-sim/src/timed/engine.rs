@@ -135,7 +135,7 @@ impl Engine {
         let entity = |(index, &priority): (usize, &u8)| Entity {
             priority,
             pinned: setup.pinned,
-            cpu: profile.topology.spread(index as u32),
+            cpu: profile.topology.place_thread(profile.schedule.placement, index as u32),
             vruntime: 0,
             runs_since: ORIGIN,
             ready_order: 0,

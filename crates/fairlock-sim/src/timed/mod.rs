@@ -32,8 +32,8 @@ pub struct Setup<'a> {
     pub profile: &'a Profile,
     /// Decides everything that is random.
     pub seed: u64,
-    /// Whether thread *i* stays on the *i*-th CPU, round robin over sockets, then cores, then
-    /// hardware threads. Threads begin there in any case.
+    /// Whether threads stay on the CPU that they begin on
+    /// ([`Placement`](crate::profile::Placement)).
     pub pinned: bool,
     /// Keep the first so many nanoseconds as a [`Timeline`].
     pub timeline_ns: u64,
