@@ -5,8 +5,7 @@
 //! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
 //! briefly, for the rows' lock events.
 //!
-//! On a simulated machine a repetition is a seed, and all of them run side by side, see
-//! [`simulated`].
+//! On a simulated machine a repetition is a seed, and all of them run side by side.
 
 mod simulated;
 

@@ -410,10 +410,9 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             }
         }
         html.push_str("</table></div>\n");
-        for text in [terminal::simulated_counts(&rows), terminal::events(&rows)] {
-            if let Some(text) = text {
-                let _ = writeln!(html, "<pre>{}</pre>", escape(&text));
-            }
+        let counted = [terminal::simulated_counts(&rows), terminal::events(&rows)];
+        for text in counted.into_iter().flatten() {
+            let _ = writeln!(html, "<pre>{}</pre>", escape(&text));
         }
         html.push_str("</details>\n");
     }

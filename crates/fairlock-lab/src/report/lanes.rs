@@ -56,9 +56,9 @@ pub(super) fn svg(strip: &Strip, title: &str) -> String {
     for look in looks() {
         let lane_top = TOP - LANE - 8;
         let (top, height) = (lane_top + 8 - look.height / 2, look.height);
-        let _ = write!(
+        let _ = writeln!(
             svg,
-            "<path fill=\"{}\" d=\"M{x} {top}h12v{height}h-12z\"/><text x=\"{}\" y=\"{}\">{}</text>\n",
+            "<path fill=\"{}\" d=\"M{x} {top}h12v{height}h-12z\"/><text x=\"{}\" y=\"{}\">{}</text>",
             look.color,
             x + 16,
             lane_top + 12,
