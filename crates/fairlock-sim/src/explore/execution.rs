@@ -310,14 +310,22 @@ impl Execution {
         self.takes(choice, &[Access::write(memory(oldest.word))]);
         self.state.threads[thread].buffer.pop_front();
         self.state.note_write(thread, oldest.word);
-        self.note(thread, Some(oldest.word), || format!("store of {:#x} arrives", oldest.bits));
+        self.note(thread, Some(oldest.word), |trace| {
+            format!("store of {} arrives", trace.value(oldest.bits))
+        });
         // SAFETY: the word is alive: one that goes takes the stores to it along, see `gone`.
         unsafe { (oldest.set)(oldest.address, oldest.bits) };
     }
 
-    fn note(&mut self, thread: usize, word: Option<WordId>, what: impl FnOnce() -> String) {
+    fn note(
+        &mut self,
+        thread: usize,
+        word: Option<WordId>,
+        what: impl FnOnce(&mut Trace) -> String,
+    ) {
         if let Some(trace) = &mut self.trace {
-            trace.push(self.schedule.len(), thread, word.map(|word| word - FIRST_WORD), what());
+            let what = what(trace);
+            trace.push(self.schedule.len(), thread, word.map(|word| word - FIRST_WORD), what);
         }
     }
 
@@ -440,13 +448,15 @@ impl Run {
                 // Had the store arrived, others might have come after it.
                 run.takes(run.choice(), &[Access::read(memory(id))]);
                 run.state.note_read(running, id);
-                run.note(running, Some(id), || format!("load of its own store: {bits:#x}"));
+                run.note(running, Some(id), |trace| {
+                    format!("load of its own store: {}", trace.value(bits))
+                });
                 return bits;
             }
             run.takes(run.choice(), &[Access::read(memory(id))]);
             run.state.note_read(running, id);
             let bits = word.get();
-            run.note(running, Some(id), || format!("load: {bits:#x}"));
+            run.note(running, Some(id), |trace| format!("load: {}", trace.value(bits)));
             bits
         })
     }
@@ -471,12 +481,16 @@ impl Run {
                 ptr::from_ref(word).expose_provenance();
                 let store = Pending { word: id, address, bits, set: write_at::<W> };
                 run.state.threads[running].buffer.push_back(store);
-                return run.note(running, Some(id), || format!("store of {bits:#x} is under way"));
+                return run.note(running, Some(id), |trace| {
+                    format!("store of {} is under way", trace.value(bits))
+                });
             }
             run.fence();
             run.takes(run.choice(), &[Access::write(memory(id))]);
             run.state.note_write(running, id);
-            run.note(running, Some(id), || format!("store: {:#x} -> {bits:#x}", word.get()));
+            run.note(running, Some(id), |trace| {
+                format!("store: {} -> {}", trace.value(word.get()), trace.value(bits))
+            });
             word.set(bits);
         });
     }
@@ -516,10 +530,14 @@ impl Run {
             match new {
                 Some(new) => {
                     run.state.note_write(running, id);
-                    run.note(running, Some(id), || format!("update: {old:#x} -> {new:#x}"));
+                    run.note(running, Some(id), |trace| {
+                        format!("update: {} -> {}", trace.value(old), trace.value(new))
+                    });
                     word.set(new);
                 }
-                None => run.note(running, Some(id), || format!("update refused: {old:#x}")),
+                None => run.note(running, Some(id), |trace| {
+                    format!("update refused: {}", trace.value(old))
+                }),
             }
             old
         })
@@ -568,18 +586,19 @@ impl Run {
             let found = word.get();
             if looks && found != expected {
                 run.takes(run.choice(), &[Access::read(memory(id))]);
-                run.note(running, Some(id), || format!("does not sleep: {found:#x}"));
+                run.note(running, Some(id), |_| format!("does not sleep: {found:#x}"));
                 return false;
             }
             run.takes_as_announced();
-            run.note(running, Some(id), || match deadline {
+            run.note(running, Some(id), |_| match deadline {
                 None => format!("sleeps while {expected:#x}"),
                 Some(deadline) => format!("sleeps while {expected:#x}, until {deadline} ns"),
             });
             run.state.sleepers.push(running);
             run.state.threads[running].peek = peek_at::<W>;
             ptr::from_ref(word).expose_provenance();
-            run.state.threads[running].asleep_since = Some(run.state.clock);
+            let sleeps = &mut run.state.threads[running].sleeps;
+            (sleeps.asleep, sleeps.count) = (true, sleeps.count + 1);
             true
         });
         if !sleeps {
@@ -598,7 +617,7 @@ impl Run {
             let woken = matches!(run.state.threads[running].op, Op::Parked { woken: true, .. });
             run.state.end_sleep(running);
             let word = run.word_at(address);
-            run.note(running, Some(word), || match (woken, deadline) {
+            run.note(running, Some(word), |_| match (woken, deadline) {
                 (true, _) => "is awake".to_string(),
                 (false, Some(deadline)) => format!("wakes up: it is {deadline} ns or later"),
                 (false, None) => "wakes up for no reason".to_string(),
@@ -624,7 +643,7 @@ impl Run {
             if let Some(woken) = sleeper {
                 run.state.wake(woken);
             }
-            run.note(running, Some(id), || match (sleeper, heard) {
+            run.note(running, Some(id), |_| match (sleeper, heard) {
                 (Some(woken), _) => format!("wakes t{}", woken + 1),
                 (None, true) => "wakes nobody".to_string(),
                 (None, false) => "wakes, but nobody hears".to_string(),
@@ -642,7 +661,7 @@ impl Run {
             let running = run.running;
             run.takes_as_announced();
             let waited = run.state.end_await(running);
-            run.note(running, None, || match waited {
+            run.note(running, None, |_| match waited {
                 Waited::Some => "something it has read was written".to_string(),
                 Waited::ToTheEnd => "has waited for long enough".to_string(),
             });
@@ -659,7 +678,7 @@ impl Run {
             }
             run.takes_as_announced();
             let now = run.state.look(running);
-            run.note(running, None, || format!("looks at the clock: {now} ns"));
+            run.note(running, None, |_| format!("looks at the clock: {now} ns"));
             now
         })
     }
@@ -672,14 +691,28 @@ impl Run {
         })
     }
 
-    pub(super) fn asleep_since(self, thread: usize) -> Option<u64> {
+    pub(super) fn sleeps_of(self, thread: usize) -> super::Sleeps {
         let in_turn = self.reach(|_| Op::Probe(thread));
         self.with(|run| {
             if in_turn {
                 run.takes_as_announced();
             }
-            run.state.threads[thread].asleep_since
+            let sleeps = run.state.threads[thread].sleeps;
+            let running = run.running;
+            run.note(running, None, |_| format!("looks at t{}: {sleeps:?}", thread + 1));
+            sleeps
         })
+    }
+
+    pub(super) fn pass_time(self, ns: u64) {
+        if self.reach(|_| Op::Pass) {
+            self.with(|run| {
+                let running = run.running;
+                run.takes_as_announced();
+                run.state.clock += ns;
+                run.note(running, None, |_| format!("lets {ns} ns pass"));
+            });
+        }
     }
 
     pub(super) fn running(self) -> (usize, super::Cpus) {

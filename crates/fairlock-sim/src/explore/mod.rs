@@ -474,11 +474,36 @@ impl fmt::Display for Report {
     }
 }
 
-/// Since when, on the run's clock, a thread of the program sleeps; `None` if it does not. Threads
-/// count from 0. For checks of who passes whom.
+/// What a thread's sleeps look like from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sleeps {
+    /// It sleeps now and nobody has woken it.
+    pub asleep: bool,
+    /// How often it went to sleep.
+    pub count: u32,
+}
+
+/// The sleeps of a thread of the program, counted from 0. For checks of who passes whom: a step
+/// of its own, so that nothing is left out that it could see.
+///
+/// ```
+/// use fairlock_sim::explore::{self, Program, Search};
+/// let program = Program::new("nobody sleeps", || ())
+///     .thread(|()| {})
+///     .thread(|()| assert_eq!(explore::sleeps_of(0).count, 0));
+/// assert!(program.assert(&Search::exhaustive()).complete);
+/// ```
 ///
 /// # Panics
 /// Outside a run, or if there is no such thread.
-pub fn asleep_since(thread: usize) -> Option<u64> {
-    Run::current().expect("only a program's thread can ask").asleep_since(thread)
+pub fn sleeps_of(thread: usize) -> Sleeps {
+    Run::current().expect("only a program's thread can ask").sleeps_of(thread)
+}
+
+/// The calling thread lets the clock advance.
+///
+/// # Panics
+/// Outside a run.
+pub fn pass_time(ns: u64) {
+    Run::current().expect("only a program's thread has time").pass_time(ns);
 }

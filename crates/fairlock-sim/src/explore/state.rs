@@ -86,6 +86,8 @@ pub(super) enum Op {
     Look,
     /// Asks whether a thread sleeps.
     Probe(usize),
+    /// Lets time pass.
+    Pass,
     Ended,
 }
 
@@ -123,7 +125,7 @@ pub(super) struct Thread {
     pub(super) turns: u32,
     /// Reads a word like the one it parked on last.
     pub(super) peek: unsafe fn(usize) -> u64,
-    pub(super) asleep_since: Option<u64>,
+    pub(super) sleeps: super::Sleeps,
 }
 
 #[derive(Debug, Default)]
@@ -158,7 +160,7 @@ impl State {
                 jumps: 0,
                 turns: 0,
                 peek: |_| 0,
-                asleep_since: None,
+                sleeps: super::Sleeps::default(),
             });
         }
         for thread in &mut self.threads {
@@ -169,7 +171,7 @@ impl State {
             thread.released = false;
             (thread.spins, thread.time_outs) = (limits.early_spins, limits.early_time_outs);
             (thread.wakes, thread.jumps) = (limits.spurious_wakes, limits.clock_jumps);
-            (thread.turns, thread.asleep_since) = (0, None);
+            (thread.turns, thread.sleeps) = (0, super::Sleeps::default());
         }
     }
 
@@ -194,7 +196,7 @@ impl State {
     fn ways(&self, thread: &Thread) -> (bool, bool) {
         match thread.op {
             Op::Ended => (false, false),
-            Op::Load(_) | Op::Probe(_) | Op::Buffer => (true, false),
+            Op::Load(_) | Op::Probe(_) | Op::Pass | Op::Buffer => (true, false),
             Op::Look => (true, thread.jumps > 0),
             // Full barriers, all of them.
             Op::Store(_) | Op::Update(_) | Op::Unpark(_) | Op::Park(_) => {
@@ -309,6 +311,7 @@ impl State {
                 let passes = early || self.limits.tick_ns > 0;
                 found.push(if passes { Access::write(CLOCK) } else { Access::read(CLOCK) });
             }
+            Op::Pass => found.push(Access::write(CLOCK)),
             Op::Probe(of) => found.push(Access::read(sleep_of(of))),
         }
     }
@@ -362,7 +365,7 @@ impl State {
                 None => thread.wakes -= 1,
             }
         }
-        thread.asleep_since = None;
+        thread.sleeps.asleep = false;
         self.sleepers.retain(|&sleeper| sleeper != at);
     }
 
@@ -384,7 +387,7 @@ impl State {
 
     pub(super) fn wake(&mut self, sleeper: usize) {
         self.sleepers.retain(|&other| other != sleeper);
-        self.threads[sleeper].asleep_since = None;
+        self.threads[sleeper].sleeps.asleep = false;
         if let Op::Parked { woken, .. } = &mut self.threads[sleeper].op {
             *woken = true;
         }

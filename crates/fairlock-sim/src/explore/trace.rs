@@ -27,12 +27,14 @@ struct Line {
 pub(super) struct Trace {
     pub(super) names: Vec<Named>,
     words: Vec<String>,
+    pointers: Vec<u64>,
     lines: Vec<Line>,
 }
 
 impl Trace {
     pub(super) fn clear(&mut self) {
         self.words.clear();
+        self.pointers.clear();
         self.lines.clear();
     }
 
@@ -48,6 +50,20 @@ impl Trace {
 
     pub(super) fn word_name(&self, word: u32) -> String {
         self.words.get(word as usize).cloned().unwrap_or_else(|| format!("w{}", word + 1))
+    }
+
+    /// What a word holds. Addresses are numbered: they are not the same when the execution is
+    /// run again.
+    pub(super) fn value(&mut self, bits: u64) -> String {
+        if !(1 << 40..1 << 47).contains(&bits) {
+            return format!("{bits:#x}");
+        }
+        let known = self.pointers.iter().position(|&pointer| pointer == bits);
+        let at = known.unwrap_or_else(|| {
+            self.pointers.push(bits);
+            self.pointers.len() - 1
+        });
+        format!("pointer {}", at + 1)
     }
 
     pub(super) fn push(&mut self, step: usize, thread: usize, word: Option<u32>, what: String) {
