@@ -166,6 +166,7 @@ impl Execution {
     /// `this` is valid and nobody else uses it meanwhile.
     pub(super) unsafe fn run(this: *mut Execution, fibers: &mut [Fiber]) {
         CURRENT.set(this);
+        let _leave = Leave;
         for (at, fiber) in fibers.iter_mut().enumerate() {
             // SAFETY: the caller's; no fiber runs now, so nothing else refers to it. Here and below.
             unsafe { (*this).running = at };
@@ -181,7 +182,6 @@ impl Execution {
             // SAFETY: as above.
             unsafe { (*this).note_progress(at, progress) };
         }
-        CURRENT.set(ptr::null_mut());
     }
 
     fn begin(&mut self) {
@@ -348,6 +348,15 @@ impl Execution {
             Some(trace) => trace.word_name(word),
             None => format!("w{}", word + 1),
         }
+    }
+}
+
+/// Ends a run, also when the explorer panics.
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        CURRENT.set(ptr::null_mut());
     }
 }
 

@@ -94,6 +94,7 @@ struct Limits {
 }
 
 type Body<S> = Box<dyn Fn(&S)>;
+type Names<S> = Box<dyn Fn(&S) -> Vec<Named>>;
 
 /// What is run: state, threads, and a check at the end.
 pub struct Program<S> {
@@ -101,7 +102,7 @@ pub struct Program<S> {
     make: Box<dyn Fn() -> S>,
     threads: Vec<Body<S>>,
     finally: Body<S>,
-    names: Box<dyn Fn(&S) -> Vec<Named>>,
+    names: Names<S>,
     limits: Limits,
 }
 
