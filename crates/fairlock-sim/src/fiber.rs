@@ -37,6 +37,16 @@ thread_local! {
 
 type Body = Coroutine<(), (), Result<(), Payload>, DefaultStack>;
 
+/// Keeps the stack of a coroutine that has ended for the next one.
+fn keep_stack(ended: Body) {
+    let stack = ended.into_stack();
+    SPARE_STACKS.with_borrow_mut(|spare| {
+        if spare.len() < MOST_SPARE_STACKS {
+            spare.push(stack);
+        }
+    });
+}
+
 /// One simulated thread.
 pub(crate) struct Fiber {
     /// `None` once it has ended.
@@ -78,12 +88,7 @@ impl Fiber {
             }
             CoroutineResult::Return(result) => {
                 RUNNING.set(ptr::null());
-                let stack = self.coroutine.take().expect("it just ran").into_stack();
-                SPARE_STACKS.with_borrow_mut(|spare| {
-                    if spare.len() < MOST_SPARE_STACKS {
-                        spare.push(stack);
-                    }
-                });
+                keep_stack(self.coroutine.take().expect("it just ran"));
                 match result {
                     Ok(()) => Progress::Done,
                     Err(payload) => Progress::Panicked(payload),
@@ -102,6 +107,7 @@ impl Drop for Fiber {
             // dropped when the whole simulation ends, and the locks' own memory, which may hold
             // pointers to waiters' nodes, does not look at them when it is dropped.
             unsafe { coroutine.force_reset() };
+            keep_stack(coroutine);
         }
     }
 }
@@ -112,6 +118,11 @@ pub(crate) fn suspend() {
     assert!(!yielder.is_null(), "only a simulated thread can be suspended");
     // SAFETY: not null, so this is a running fiber's own, which lives as long as its body runs.
     unsafe { (*yielder).suspend(()) };
+}
+
+/// Whether a fiber runs.
+pub(crate) fn is_inside() -> bool {
+    !RUNNING.get().is_null()
 }
 
 /// What a panic said.

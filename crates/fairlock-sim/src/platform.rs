@@ -116,6 +116,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A read-modify-write: `change` answers the new value for the old one, `None` to leave it.
     /// Answers the old one.
     fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64;
+    /// The word's memory is about to be used for something else.
+    #[inline(always)]
+    fn gone<W: Word>(_word: &W) {}
     /// The thread is about to read or write plain data.
     fn touch(address: usize, write: bool);
     /// See [`Platform::park`].
@@ -139,9 +142,16 @@ pub trait Backend: Sized + Send + Sync + 'static {
 }
 
 /// An atomic on a simulated platform.
-pub struct Atomic<V: Value, B> {
+pub struct Atomic<V: Value, B: Backend> {
     word: V::Word,
     backend: PhantomData<fn() -> B>,
+}
+
+impl<V: Value, B: Backend> Drop for Atomic<V, B> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        B::gone(&self.word);
+    }
 }
 
 impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {

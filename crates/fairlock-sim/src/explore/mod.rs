@@ -1,56 +1,510 @@
 //! Tries schedules until one breaks a lock.
+//!
+//! A [`Program`] makes some state, has up to [eight](MOST_THREADS) threads do something with it,
+//! and checks what is left. A [`Search`] runs it again and again, each time in another order of
+//! the threads' atomic operations, parks, wake-ups and looks at the clock, until one execution
+//! fails or it has seen enough. A [`Failure`] prints what happened step by step, and
+//! [`Program::replay`] does it again.
+//!
+//! ```
+//! use fairlock::{PolicyRwSem, policy::TimeFair};
+//! use fairlock_sim::{Explored, explore::{Guarded, Program, Search}};
+//!
+//! type Lock = PolicyRwSem<Guarded, TimeFair, Explored>;
+//! let program = Program::new("a reader and a writer", || Lock::new(Guarded::new()))
+//!     .thread(|lock| _ = lock.read().get())
+//!     .thread(|lock| lock.write().add())
+//!     .finally(|lock| assert_eq!(lock.try_read().expect("the lock is free").get(), 1));
+//! let report = program.check(&Search::exhaustive()).unwrap_or_else(|failure| panic!("{failure}"));
+//! assert!(report.complete);
+//! ```
+//!
+//! # What is wrong
+//! * A thread or the final check panics. [`Guarded`] data panics when a lock lets in too many.
+//! * Threads remain and none can go on: a deadlock; a *lost wake-up* if one of them sleeps on a
+//!   word that has changed.
+//! * An execution has too many [steps](Program::most_steps).
+//! * A word is used after it was dropped.
+//!
+//! # Time
+//! The clock stands still while threads can go on, so waits with an end (a time-out, a spin's
+//! budget) would end only when nobody can go on; then the earliest does. In addition each thread
+//! may, in the searches that try everything at any point, end a [few](Program::early_time_outs) of
+//! its waits early, and find at a [few](Program::clock_jumps) of its looks that the clock has jumped
+//! by 5 ms. These figures are part of what a report calls complete.
+//!
+//! # Not for
+//! Weak memory: operations take effect in one order that all threads agree on, or, with
+//! [`Program::store_buffers`], in those that an x86 allows. Loom does C11 orderings, in
+//! `fairlock`'s own tests.
 
-use std::sync::atomic::Ordering;
+mod backend;
+mod depth_first;
+mod execution;
+mod failure;
+mod guarded;
+mod pct;
+mod random;
+mod replay;
+mod schedule;
+mod state;
+mod trace;
 
-use fairlock::events::NoCounters;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::platform::{Backend, Word};
+pub use backend::{Blind, Deaf, Explore, Flaw, Sound, Torn};
+pub use failure::{Failure, FailureKind};
+pub use guarded::Guarded;
+pub use schedule::{MOST_THREADS, Schedule};
+pub use trace::{Named, named};
 
-/// The scheduler for which every atomic operation is a point where another thread may go on.
-#[derive(Debug, Clone, Copy)]
-pub struct Explore;
+use crate::fiber::{Fiber, panic_message};
+use depth_first::DepthFirst;
+use execution::{Ending, Execution, Run, Strategy};
+use pct::Pct;
+use random::Random;
+use replay::Replay;
+use trace::Trace;
 
-impl Backend for Explore {
-    type Counters = NoCounters;
-    fn load<W: Word>(word: &W, _order: Ordering) -> u64 {
-        word.get()
-    }
-    fn store<W: Word>(word: &W, bits: u64, _order: Ordering) {
-        word.set(bits);
-    }
-    fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
-        let old = word.get();
-        if let Some(new) = change(old) {
-            word.set(new);
+/// What [`Platform::cpu`](fairlock::platform::Platform::cpu) says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cpus {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// All threads are on one.
+    One,
+    /// Each thread is on its own.
+    OneEach,
+}
+
+/// What an execution of a program may do.
+#[derive(Debug, Clone, Default)]
+struct Limits {
+    cpus: Cpus,
+    store_buffers: bool,
+    early_spins: u32,
+    early_time_outs: u32,
+    spurious_wakes: u32,
+    clock_jumps: u32,
+    jump_ns: u64,
+    tick_ns: u64,
+    most_steps: usize,
+}
+
+type Body<S> = Box<dyn Fn(&S)>;
+type Names<S> = Box<dyn Fn(&S) -> Vec<Named>>;
+
+/// What is run: state, threads, and a check at the end.
+pub struct Program<S> {
+    name: String,
+    make: Box<dyn Fn() -> S>,
+    threads: Vec<Body<S>>,
+    finally: Body<S>,
+    names: Names<S>,
+    limits: Limits,
+}
+
+impl<S> Program<S> {
+    /// A program without threads. `make` makes fresh state for each execution.
+    pub fn new(name: impl Into<String>, make: impl Fn() -> S + 'static) -> Self {
+        Program {
+            name: name.into(),
+            make: Box::new(make),
+            threads: Vec::new(),
+            finally: Box::new(|_| {}),
+            names: Box::new(|_| Vec::new()),
+            limits: Limits {
+                early_spins: 1,
+                early_time_outs: 1,
+                jump_ns: 5_000_000,
+                most_steps: 5_000,
+                ..Limits::default()
+            },
         }
-        old
     }
-    fn touch(_address: usize, _write: bool) {}
-    fn park<W: Word>(_word: &W, _expected: u64, _deadline: Option<u64>) {
-        todo!()
+
+    /// One more thread. Its body must do the same whenever it is given the same values: it may not
+    /// use addresses, the real clock, or what earlier executions left behind; nor share plain
+    /// memory with other threads beyond what it checks.
+    ///
+    /// # Panics
+    /// If there are [`MOST_THREADS`] already.
+    #[must_use]
+    pub fn thread(mut self, body: impl Fn(&S) + 'static) -> Self {
+        assert!(self.threads.len() < MOST_THREADS, "a program has at most {MOST_THREADS} threads");
+        self.threads.push(Box::new(body));
+        self
     }
-    fn unpark(_address: usize) {
-        todo!()
+
+    /// So many threads that do the same.
+    ///
+    /// # Panics
+    /// As [`thread`](Self::thread).
+    #[must_use]
+    pub fn threads(self, count: usize, body: impl Fn(&S) + Clone + 'static) -> Self {
+        (0..count).fold(self, |program, _| program.thread(body.clone()))
     }
-    fn relax(_until: Option<u64>) -> bool {
-        todo!()
+
+    /// What holds when all threads have ended: panics if it does not. It must not wait.
+    #[must_use]
+    pub fn finally(mut self, check: impl Fn(&S) + 'static) -> Self {
+        self.finally = Box::new(check);
+        self
     }
-    fn give_way(_attempt: u32) {
-        todo!()
+
+    /// Names for parts of the state in traces.
+    #[must_use]
+    pub fn names(mut self, names: impl Fn(&S) -> Vec<Named> + 'static) -> Self {
+        self.names = Box::new(names);
+        self
     }
-    fn turn() -> u32 {
-        todo!()
+
+    /// What the threads are told about the CPU they are on; by default nothing.
+    #[must_use]
+    pub fn cpus(mut self, cpus: Cpus) -> Self {
+        self.limits.cpus = cpus;
+        self
     }
-    fn now() -> u64 {
-        todo!()
+
+    /// Stores other than SeqCst go into a buffer of their thread, and from there to memory some
+    /// time later, in their order; loads see the thread's own. Updates, SeqCst stores, parks and
+    /// wake-ups wait for the buffer to be empty.
+    #[must_use]
+    pub fn store_buffers(mut self) -> Self {
+        self.limits.store_buffers = true;
+        self
     }
-    fn wake_latency() -> u32 {
-        todo!()
+
+    /// Each thread may end so many spins (and naps that give way) although nothing it has read has
+    /// changed and others could go on; by default 1.
+    #[must_use]
+    pub fn early_spins(mut self, most: u32) -> Self {
+        self.limits.early_spins = most;
+        self
     }
-    fn note_wake_latency(_ns: u32) {
-        todo!()
+
+    /// Each thread may end so many sleeps at their deadline although others could go on; by
+    /// default 1.
+    #[must_use]
+    pub fn early_time_outs(mut self, most: u32) -> Self {
+        self.limits.early_time_outs = most;
+        self
     }
-    fn cpu() -> u32 {
-        todo!()
+
+    /// Each thread may end so many sleeps without a deadline for no reason; by default 0.
+    #[must_use]
+    pub fn spurious_wakes(mut self, most: u32) -> Self {
+        self.limits.spurious_wakes = most;
+        self
     }
+
+    /// The clock may jump by 5 ms, longer than any lock waits before it changes its mind, at so
+    /// many of each thread's looks; by default 0.
+    #[must_use]
+    pub fn clock_jumps(mut self, most: u32) -> Self {
+        self.limits.clock_jumps = most;
+        self
+    }
+
+    /// The clock advances by this at each look; by default 0. Makes every look depend on every
+    /// other, which is dear.
+    #[must_use]
+    pub fn tick(mut self, ns: u64) -> Self {
+        self.limits.tick_ns = ns;
+        self
+    }
+
+    /// An execution with more steps than this is a livelock; by default 5000.
+    #[must_use]
+    pub fn most_steps(mut self, most: usize) -> Self {
+        self.limits.most_steps = most;
+        self
+    }
+
+    /// Looks for an execution that fails.
+    ///
+    /// # Errors
+    /// The first one found.
+    pub fn check(&self, search: &Search) -> Result<Report, Box<Failure>> {
+        let mut strategy = search.strategy();
+        let mut run = Execution::new(&mut *strategy);
+        let mut report =
+            Report { program: self.name.clone(), search: search.to_string(), ..Report::default() };
+        while report.executions + report.cut_short < search.most && strategy.next_run() {
+            let ending = self.execute(&mut run);
+            report.longest = report.longest.max(run.schedule.len());
+            match ending {
+                Ending::Finished => report.executions += 1,
+                Ending::Left => report.cut_short += 1,
+                Ending::Strayed | Ending::Failed(_) => {
+                    let schedule = run.schedule.clone();
+                    let kind = match ending {
+                        Ending::Failed(kind) => kind,
+                        _ => FailureKind::NotDeterministic,
+                    };
+                    let execution = report.executions + report.cut_short + 1;
+                    return Err(self.explain(search.to_string(), execution, kind, schedule));
+                }
+            }
+        }
+        // The last run may have been the last of all.
+        report.complete = search.is_exhaustive() && !strategy.next_run() && strategy.is_complete();
+        Ok(report)
+    }
+
+    /// As [`check`](Self::check) for tests.
+    ///
+    /// # Panics
+    /// If an execution fails, with everything that is known about it.
+    pub fn assert(&self, search: &Search) -> Report {
+        let report = self.check(search).unwrap_or_else(|failure| panic!("{failure}"));
+        eprintln!("{report}");
+        report
+    }
+
+    /// Runs the execution that a failure printed, and beyond its end goes on somehow.
+    ///
+    /// # Errors
+    /// If it fails, as it should; [`FailureKind::NotDeterministic`] if the schedule does not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
+    /// let program = Program::new("no lock", Guarded::new).threads(2, |number| number.add());
+    /// let found = program.check(&Search::exhaustive()).expect_err("they meet");
+    /// let text = found.schedule.to_string();
+    /// let again = program.replay(&text.parse().unwrap()).expect_err("they meet again");
+    /// assert_eq!((again.kind, again.trace), (found.kind, found.trace));
+    /// ```
+    pub fn replay(&self, schedule: &Schedule) -> Result<Report, Box<Failure>> {
+        let mut strategy = Replay::new(schedule.clone());
+        let mut run = Execution::new(&mut strategy);
+        run.trace = Some(Trace::default());
+        let ending = self.execute(&mut run);
+        let search = "replay".to_string();
+        let kind = match ending {
+            Ending::Finished | Ending::Left => {
+                return Ok(Report {
+                    program: self.name.clone(),
+                    search,
+                    executions: 1,
+                    longest: run.schedule.len(),
+                    ..Report::default()
+                });
+            }
+            Ending::Strayed => FailureKind::NotDeterministic,
+            Ending::Failed(kind) => kind,
+        };
+        let trace = run.trace.take().unwrap_or_default().text();
+        let (program, schedule) = (self.name.clone(), run.schedule.clone());
+        Err(Box::new(Failure { program, search, execution: 1, kind, schedule, trace }))
+    }
+
+    /// A failure with its trace.
+    fn explain(
+        &self,
+        search: String,
+        execution: u64,
+        kind: FailureKind,
+        schedule: Schedule,
+    ) -> Box<Failure> {
+        let program = self.name.clone();
+        match self.replay(&schedule) {
+            // Words have names now.
+            Err(again) if again.kind.is_like(&kind) => {
+                Box::new(Failure { program, search, execution, ..*again })
+            }
+            again => {
+                let trace = match again {
+                    Ok(_) => format!("it was: {kind}\n"),
+                    Err(again) => format!("it was: {kind}\nnow: {}\n{}", again.kind, again.trace),
+                };
+                let kind = FailureKind::NotDeterministic;
+                Box::new(Failure { program, search, execution, kind, schedule, trace })
+            }
+        }
+    }
+
+    /// One execution.
+    fn execute(&self, run: &mut Execution) -> Ending {
+        let state = (self.make)();
+        run.reset(self.threads.len(), &self.limits);
+        if let Some(trace) = &mut run.trace {
+            trace.names = (self.names)(&state);
+        }
+        let fiber = |body: &Body<S>| {
+            let (body, state) = (&**body, &state);
+            let body = move || body(state);
+            // SAFETY: the fibers are dropped below, before the state and the program.
+            unsafe { Fiber::new(Box::new(body)) }
+        };
+        let mut fibers: Vec<Fiber> = self.threads.iter().map(fiber).collect();
+        // SAFETY: a unique reference, not used meanwhile.
+        unsafe { Execution::run(run, &mut fibers) };
+        drop(fibers);
+        let ending = run.ending.take().expect("a run that returned has ended");
+        if ending != Ending::Finished {
+            return ending;
+        }
+        match catch_unwind(AssertUnwindSafe(|| (self.finally)(&state))) {
+            Ok(()) => Ending::Finished,
+            Err(payload) => {
+                let message = panic_message(&*payload);
+                Ending::Failed(FailureKind::FinalCheck { message })
+            }
+        }
+    }
+}
+
+/// How executions are chosen.
+#[derive(Debug, Clone)]
+pub struct Search {
+    kind: SearchKind,
+    most: u64,
+}
+
+#[derive(Debug, Clone)]
+enum SearchKind {
+    Exhaustive { preemptions: Option<u32>, reduces: bool },
+    Random { seed: u64 },
+    Pct { seed: u64, depth: u32 },
+}
+
+impl Search {
+    /// Every execution that differs from the others in more than the order of independent steps.
+    pub fn exhaustive() -> Self {
+        let kind = SearchKind::Exhaustive { preemptions: None, reduces: true };
+        Search { kind, most: u64::MAX }
+    }
+
+    /// Executions at random, so many.
+    pub fn random(seed: u64, executions: u64) -> Self {
+        Search { kind: SearchKind::Random { seed }, most: executions }
+    }
+
+    /// Executions by random priorities that change `depth` − 1 times, so many: probabilistic
+    /// concurrency testing, which finds a bug that needs `depth` orderings with a known
+    /// probability.
+    pub fn pct(seed: u64, depth: u32, executions: u64) -> Self {
+        Search { kind: SearchKind::Pct { seed, depth }, most: executions }
+    }
+
+    /// Only executions in which at most so many times a thread loses its turn that could have
+    /// gone on. Turns that end with a wait are free, and so are stores that leave a buffer.
+    #[must_use]
+    pub fn preemptions(mut self, most: u32) -> Self {
+        if let SearchKind::Exhaustive { preemptions, .. } = &mut self.kind {
+            *preemptions = Some(most);
+        }
+        self
+    }
+
+    /// Leaves nothing out, not even executions that differ in nothing. To check the reduction.
+    #[must_use]
+    pub fn unreduced(mut self) -> Self {
+        if let SearchKind::Exhaustive { reduces, .. } = &mut self.kind {
+            *reduces = false;
+        }
+        self
+    }
+
+    /// Stops after so many executions; a search that does is not complete.
+    #[must_use]
+    pub fn at_most(mut self, executions: u64) -> Self {
+        self.most = executions;
+        self
+    }
+
+    fn is_exhaustive(&self) -> bool {
+        matches!(self.kind, SearchKind::Exhaustive { .. })
+    }
+
+    fn strategy(&self) -> Box<dyn Strategy> {
+        match self.kind {
+            SearchKind::Exhaustive { preemptions, reduces } => {
+                Box::new(DepthFirst::new(preemptions, reduces))
+            }
+            SearchKind::Random { seed } => Box::new(Random::new(seed)),
+            SearchKind::Pct { seed, depth } => Box::new(Pct::new(seed, depth)),
+        }
+    }
+}
+
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            SearchKind::Exhaustive { preemptions, reduces } => {
+                f.write_str("exhaustive")?;
+                if let Some(most) = preemptions {
+                    write!(f, ", at most {most} preemptions")?;
+                }
+                f.write_str(if reduces { "" } else { ", unreduced" })
+            }
+            SearchKind::Random { seed } => write!(f, "random, seed {seed}"),
+            SearchKind::Pct { seed, depth } => write!(f, "pct, seed {seed}, depth {depth}"),
+        }
+    }
+}
+
+/// What a search has seen without finding a failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The program.
+    pub program: String,
+    /// The search.
+    pub search: String,
+    /// Executions that ended.
+    pub executions: u64,
+    /// Executions that were left because how they go on had been seen.
+    pub cut_short: u64,
+    /// Steps of the longest.
+    pub longest: usize,
+    /// Every execution within the search's and the program's bounds has been seen, or one that
+    /// differs only in the order of independent steps.
+    pub complete: bool,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { program, search, executions, cut_short, longest, complete } = self;
+        let all = if *complete { "all" } else { "not complete:" };
+        write!(f, "{program} ({search}): {all} {executions} executions")?;
+        write!(f, " and {cut_short} cut short, at most {longest} steps")
+    }
+}
+
+/// What a thread's sleeps look like from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sleeps {
+    /// It sleeps now and nobody has woken it.
+    pub asleep: bool,
+    /// How often it went to sleep.
+    pub count: u32,
+}
+
+/// The sleeps of a thread of the program, counted from 0. For checks of who passes whom: a step
+/// of its own, so that nothing is left out that it could see.
+///
+/// ```
+/// use fairlock_sim::explore::{self, Program, Search};
+/// let program = Program::new("nobody sleeps", || ())
+///     .thread(|()| {})
+///     .thread(|()| assert_eq!(explore::sleeps_of(0).count, 0));
+/// assert!(program.assert(&Search::exhaustive()).complete);
+/// ```
+///
+/// # Panics
+/// Outside a run, or if there is no such thread.
+pub fn sleeps_of(thread: usize) -> Sleeps {
+    Run::current().expect("only a program's thread can ask").sleeps_of(thread)
+}
+
+/// The calling thread lets the clock advance.
+///
+/// # Panics
+/// Outside a run.
+pub fn pass_time(ns: u64) {
+    Run::current().expect("only a program's thread has time").pass_time(ns);
 }

@@ -207,7 +207,10 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut just_queued = true;
         loop {
             if !node.is_linked(&queue) {
-                // Handed over, and about to be told.
+                // Handed over, and about to be told. A call from before is void, and with its state
+                // this writer would not sleep until then. Nobody calls a node that is off the list,
+                // so the state can only have become `GRANTED` meanwhile, which stays.
+                let _ = node.state.compare_exchange(CALLED, WAITING, Relaxed, Relaxed);
                 drop(queue);
                 return self.sleep_until_granted(node, None);
             }

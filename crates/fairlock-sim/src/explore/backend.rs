@@ -1,0 +1,122 @@
+//! The seam: the locks' operations as steps of a run, and platforms with a flaw.
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+use fairlock::events::NoCounters;
+
+use super::Cpus;
+use super::execution::Run;
+use super::state::Waited;
+use crate::platform::{Backend, Word};
+
+/// The scheduler for which every atomic operation is a point where another thread may go on;
+/// with a flaw, if one is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Explore<F = Sound>(PhantomData<F>);
+
+/// What is wrong with a platform: an explorer that does not notice is worth nothing.
+pub trait Flaw: Send + Sync + 'static {
+    /// `unpark` wakes nobody.
+    const DEAF: bool = false;
+    /// `park` does not look at the word before it sleeps.
+    const BLIND: bool = false;
+    /// Others may come between the load and the store of an update, so that a compare-exchange
+    /// can succeed although the word has changed.
+    const TORN: bool = false;
+}
+
+macro_rules! flaws {
+    ($($(#[$doc:meta])* $name:ident { $($flaw:ident)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name;
+        impl Flaw for $name {
+            $(const $flaw: bool = true;)?
+        }
+    )*};
+}
+
+flaws! {
+    /// Nothing is wrong.
+    Sound {}
+    /// Loses every wake-up.
+    Deaf { DEAF }
+    /// Sleeps without looking.
+    Blind { BLIND }
+    /// Has updates in two parts.
+    Torn { TORN }
+}
+
+/// Spins and budgets are some multiple of this; the clock stands still or jumps beyond them.
+const WAKE_LATENCY_NS: u32 = 8_000;
+
+impl<F: Flaw> Backend for Explore<F> {
+    type Counters = NoCounters;
+
+    #[inline]
+    fn load<W: Word>(word: &W, _order: Ordering) -> u64 {
+        Run::current().map_or_else(|| word.get(), |run| run.load(word))
+    }
+    #[inline]
+    fn store<W: Word>(word: &W, bits: u64, order: Ordering) {
+        match Run::current() {
+            None => word.set(bits),
+            Some(run) => run.store(word, bits, order != Ordering::SeqCst),
+        }
+    }
+    #[inline]
+    fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        match Run::current() {
+            None => {
+                let old = word.get();
+                if let Some(new) = change(old) {
+                    word.set(new);
+                }
+                old
+            }
+            Some(run) => run.update(word, change, F::TORN),
+        }
+    }
+    #[inline]
+    fn gone<W: Word>(word: &W) {
+        if let Some(run) = Run::current() {
+            run.gone(word);
+        }
+    }
+    fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
+        let run = Run::current().expect("outside a run nobody could wake a sleeper");
+        run.park(word, expected, deadline, !F::BLIND);
+    }
+    fn unpark(address: usize) {
+        if let Some(run) = Run::current() {
+            run.unpark(address, !F::DEAF);
+        }
+    }
+    fn relax(until: Option<u64>) -> bool {
+        let run = Run::current().expect("outside a run nothing would change");
+        run.wait_for_change(until, until.is_some()) == Waited::ToTheEnd && until.is_some()
+    }
+    fn touch(_address: usize, _write: bool) {}
+    fn give_way(_attempt: u32) {
+        let run = Run::current().expect("outside a run there are no others");
+        run.wait_for_change(None, true);
+    }
+    fn turn() -> u32 {
+        Run::current().map_or(0, Run::turn)
+    }
+    fn now() -> u64 {
+        Run::current().map_or(0, Run::look)
+    }
+    fn wake_latency() -> u32 {
+        WAKE_LATENCY_NS
+    }
+    fn note_wake_latency(_ns: u32) {}
+    fn cpu() -> u32 {
+        match Run::current().map(Run::running) {
+            None | Some((_, Cpus::Unknown)) => 0,
+            Some((_, Cpus::One)) => 1,
+            Some((thread, Cpus::OneEach)) => thread as u32 + 1,
+        }
+    }
+}

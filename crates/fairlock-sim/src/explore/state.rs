@@ -1,0 +1,404 @@
+//! What a run consists of beside its memory: what each thread is about to do and what for it
+//! waits, the clock, the stores on their way; and which steps depend on each other.
+//!
+//! Two steps are independent if taking them in either order ends in the same state and neither
+//! lets or keeps the other from being taken. Searches that leave out executions rely on it, so
+//! here is the whole of it: every step reads or writes *objects*, and steps are independent if
+//! they have no object in common that one of them writes.
+//!
+//! * Each word is an object; its queue of parked threads is another.
+//! * The clock is one: a look reads it; time that passes writes it.
+//! * Whether a thread is asleep is one: parks, wake-ups and programs that ask.
+
+use std::collections::VecDeque;
+
+use super::Limits;
+use super::schedule::{Choice, MOST_THREADS};
+
+/// A word's number, in the order of first touch.
+pub(super) type WordId = u32;
+/// Something that steps read or write.
+pub(super) type Object = u32;
+
+pub(super) const CLOCK: Object = 0;
+/// Words before these numbers stand for other things.
+pub(super) const FIRST_WORD: WordId = 1 + MOST_THREADS as WordId;
+
+pub(super) fn memory(word: WordId) -> Object {
+    2 * word
+}
+pub(super) fn queue(word: WordId) -> Object {
+    2 * word + 1
+}
+pub(super) fn sleep_of(thread: usize) -> Object {
+    2 * (1 + thread as WordId)
+}
+
+/// How a step touches an object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Access {
+    pub(super) object: Object,
+    pub(super) writes: bool,
+    /// False if the last write is what let this step be taken, and nothing else could have: the
+    /// two cannot be taken the other way round.
+    pub(super) reversible: bool,
+}
+
+impl Access {
+    pub(super) fn read(object: Object) -> Self {
+        Access { object, writes: false, reversible: true }
+    }
+    pub(super) fn write(object: Object) -> Self {
+        Access { object, writes: true, reversible: true }
+    }
+    pub(super) fn after(object: Object) -> Self {
+        Access { object, writes: false, reversible: false }
+    }
+    pub(super) fn conflicts(&self, other: &Access) -> bool {
+        self.object == other.object && (self.writes || other.writes)
+    }
+}
+
+/// What a thread is about to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Op {
+    Load(WordId),
+    Store(WordId),
+    /// A store into the thread's own buffer.
+    Buffer,
+    Update(WordId),
+    Park(WordId),
+    /// Sleeps, or is woken and has not run yet.
+    Parked {
+        word: WordId,
+        address: usize,
+        expected: u64,
+        deadline: Option<u64>,
+        woken: bool,
+    },
+    Unpark(WordId),
+    /// Waits for what it has read to be written, or for a moment; `ends` if also for some turns
+    /// to have passed.
+    Await {
+        until: Option<u64>,
+        ends: bool,
+    },
+    Look,
+    /// Asks whether a thread sleeps.
+    Probe(usize),
+    /// Lets time pass.
+    Pass,
+    Ended,
+}
+
+impl Op {
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(self, Op::Ended)
+    }
+}
+
+/// A store on its way to memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) word: WordId,
+    pub(super) address: usize,
+    pub(super) bits: u64,
+    /// Writes the word at `address`.
+    pub(super) set: unsafe fn(usize, u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) op: Op,
+    /// Words read since it last relaxed, with their versions then.
+    pub(super) watched: Vec<(WordId, u32)>,
+    pub(super) buffer: VecDeque<Pending>,
+    /// It was given its turn the odd way.
+    pub(super) early: bool,
+    /// Everybody waits, so the turns that this one waits for have passed.
+    released: bool,
+    /// Odd ways that it may still take.
+    spins: u32,
+    time_outs: u32,
+    wakes: u32,
+    jumps: u32,
+    pub(super) turns: u32,
+    /// Reads a word like the one it parked on last.
+    pub(super) peek: unsafe fn(usize) -> u64,
+    pub(super) sleeps: super::Sleeps,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) threads: Vec<Thread>,
+    pub(super) limits: Limits,
+    pub(super) clock: u64,
+    /// Counts the writes of each word.
+    pub(super) versions: Vec<u32>,
+    /// Parked threads, those that parked first in front.
+    pub(super) sleepers: Vec<usize>,
+}
+
+impl State {
+    pub(super) fn reset(&mut self, threads: usize, limits: &Limits) {
+        self.limits = limits.clone();
+        self.clock = 0;
+        self.versions.clear();
+        self.versions.resize(FIRST_WORD as usize, 0);
+        self.sleepers.clear();
+        self.threads.truncate(threads);
+        while self.threads.len() < threads {
+            self.threads.push(Thread {
+                op: Op::Ended,
+                watched: Vec::new(),
+                buffer: VecDeque::new(),
+                early: false,
+                released: false,
+                spins: 0,
+                time_outs: 0,
+                wakes: 0,
+                jumps: 0,
+                turns: 0,
+                peek: |_| 0,
+                sleeps: super::Sleeps::default(),
+            });
+        }
+        for thread in &mut self.threads {
+            thread.op = Op::Ended;
+            thread.watched.clear();
+            thread.buffer.clear();
+            thread.early = false;
+            thread.released = false;
+            (thread.spins, thread.time_outs) = (limits.early_spins, limits.early_time_outs);
+            (thread.wakes, thread.jumps) = (limits.spurious_wakes, limits.clock_jumps);
+            (thread.turns, thread.sleeps) = (0, super::Sleeps::default());
+        }
+    }
+
+    /// Every step that can be taken.
+    pub(super) fn enabled(&self) -> u32 {
+        let mut enabled = 0;
+        for (at, thread) in self.threads.iter().enumerate() {
+            let (normal, early) = self.ways(thread);
+            if normal {
+                enabled |= Choice::new(at, false).bit();
+            }
+            if early {
+                enabled |= Choice::new(at, true).bit();
+            }
+            if !thread.buffer.is_empty() {
+                enabled |= Choice::new(MOST_THREADS + at, false).bit();
+            }
+        }
+        enabled
+    }
+
+    fn ways(&self, thread: &Thread) -> (bool, bool) {
+        match thread.op {
+            Op::Ended => (false, false),
+            Op::Load(_) | Op::Probe(_) | Op::Pass | Op::Buffer => (true, false),
+            Op::Look => (true, thread.jumps > 0),
+            // Full barriers, all of them.
+            Op::Store(_) | Op::Update(_) | Op::Unpark(_) | Op::Park(_) => {
+                (thread.buffer.is_empty(), false)
+            }
+            Op::Parked { woken: true, .. } => (true, false),
+            Op::Parked { deadline: Some(deadline), .. } => {
+                let passed = deadline <= self.clock;
+                (passed, !passed && thread.time_outs > 0)
+            }
+            Op::Parked { deadline: None, .. } => (false, thread.wakes > 0),
+            Op::Await { until, ends } => {
+                let goes_on = thread.released
+                    || until.is_some_and(|until| until <= self.clock)
+                    || thread.watched.is_empty()
+                    || self.has_change(thread);
+                (goes_on, !goes_on && ends && thread.spins > 0)
+            }
+        }
+    }
+
+    fn has_change(&self, thread: &Thread) -> bool {
+        thread.watched.iter().any(|&(word, seen)| self.versions[word as usize] != seen)
+    }
+
+    /// A wait that a single write ended, and that nothing else could have ended.
+    fn has_one_cause(&self, thread: &Thread, ends: bool) -> bool {
+        let [(word, seen)] = thread.watched[..] else { return false };
+        self.versions[word as usize] == seen + 1 && !(ends && thread.spins > 0)
+    }
+
+    /// A step that ends a wait for no other reason than time, and that what others do may undo.
+    pub(super) fn is_end_of_wait(&self, choice: Choice) -> bool {
+        let parked =
+            |thread: usize| matches!(self.threads[thread].op, Op::Parked { woken: false, .. });
+        choice.is_early() || choice.thread().is_some_and(parked)
+    }
+
+    /// Nobody can take a step: lets time pass until somebody can. False if that does not help.
+    pub(super) fn let_time_pass(&mut self) -> bool {
+        let mut helps = false;
+        for thread in &mut self.threads {
+            if let Op::Await { until: None, ends: true } = thread.op {
+                (thread.released, helps) = (true, true);
+            }
+        }
+        if helps {
+            return true;
+        }
+        let earliest = self.threads.iter().filter_map(|thread| match thread.op {
+            Op::Parked { deadline, .. } => deadline,
+            Op::Await { until, .. } => until,
+            _ => None,
+        });
+        let Some(earliest) = earliest.min() else {
+            return false;
+        };
+        self.clock = self.clock.max(earliest);
+        true
+    }
+
+    pub(super) fn all_ended(&self) -> bool {
+        self.threads.iter().all(|thread| thread.op.is_ended() && thread.buffer.is_empty())
+    }
+
+    /// What a step would touch if it were taken now; what a failed update would only read, it may
+    /// write.
+    pub(super) fn accesses(&self, choice: Choice, found: &mut Vec<Access>) {
+        found.clear();
+        let Some(at) = choice.thread() else {
+            let oldest = self.threads[choice.actor() - MOST_THREADS].buffer.front();
+            found.extend(oldest.map(|oldest| Access::write(memory(oldest.word))));
+            return;
+        };
+        let (thread, early) = (&self.threads[at], choice.is_early());
+        match thread.op {
+            Op::Ended | Op::Buffer => {}
+            Op::Load(word) => found.push(Access::read(memory(word))),
+            Op::Store(word) | Op::Update(word) => found.push(Access::write(memory(word))),
+            Op::Park(word) => found.extend([
+                Access::read(memory(word)),
+                Access::write(queue(word)),
+                Access::write(sleep_of(at)),
+            ]),
+            // After the one who woke it, not after who parked there since.
+            Op::Parked { woken: true, .. } => found.push(Access::after(sleep_of(at))),
+            Op::Parked { word, deadline, .. } => {
+                found.extend([Access::write(queue(word)), Access::write(sleep_of(at))]);
+                if deadline.is_some() {
+                    let read = Access::read(CLOCK);
+                    found.push(if early { Access::write(CLOCK) } else { read });
+                }
+            }
+            Op::Unpark(word) => {
+                found.push(Access::write(queue(word)));
+                found.extend((0..self.threads.len()).map(|of| Access::write(sleep_of(of))));
+            }
+            // The turns have passed because nobody else could go on: after everything.
+            Op::Await { .. } if thread.released => {}
+            Op::Await { until: None, ends } if !early && self.has_one_cause(thread, ends) => {
+                found.push(Access::after(memory(thread.watched[0].0)));
+            }
+            Op::Await { until, .. } => {
+                let read = |&(word, _): &(WordId, u32)| Access::read(memory(word));
+                found.extend(thread.watched.iter().map(read));
+                if until.is_some() {
+                    let read = Access::read(CLOCK);
+                    found.push(if early { Access::write(CLOCK) } else { read });
+                }
+            }
+            Op::Look => {
+                let passes = early || self.limits.tick_ns > 0;
+                found.push(if passes { Access::write(CLOCK) } else { Access::read(CLOCK) });
+            }
+            Op::Pass => found.push(Access::write(CLOCK)),
+            Op::Probe(of) => found.push(Access::read(sleep_of(of))),
+        }
+    }
+
+    // ---- what steps do ----
+
+    pub(super) fn note_read(&mut self, at: usize, word: WordId) {
+        let version = self.versions[word as usize];
+        let watched = &mut self.threads[at].watched;
+        match watched.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, seen)) => *seen = version,
+            None => watched.push((word, version)),
+        }
+    }
+
+    /// A thread's own write is not news to itself.
+    pub(super) fn note_write(&mut self, at: usize, word: WordId) {
+        self.versions[word as usize] += 1;
+        let version = self.versions[word as usize];
+        let watched = &mut self.threads[at].watched;
+        if let Some((_, seen)) = watched.iter_mut().find(|(known, _)| *known == word) {
+            *seen = version;
+        }
+    }
+
+    /// The end of a wait for a change: whether its moment is known to have passed.
+    pub(super) fn end_await(&mut self, at: usize) -> Waited {
+        let clock = self.clock;
+        let thread = &mut self.threads[at];
+        let Op::Await { until, .. } = thread.op else { unreachable!("it waits") };
+        thread.watched.clear();
+        let released = std::mem::take(&mut thread.released);
+        if thread.early {
+            thread.spins -= 1;
+            self.clock = clock.max(until.unwrap_or(0));
+        }
+        let passed = until.is_some_and(|until| until <= self.clock);
+        if passed || released || self.threads[at].early { Waited::ToTheEnd } else { Waited::Some }
+    }
+
+    /// The end of a sleep.
+    pub(super) fn end_sleep(&mut self, at: usize) {
+        let thread = &mut self.threads[at];
+        let Op::Parked { deadline, .. } = thread.op else { unreachable!("it sleeps") };
+        if thread.early {
+            match deadline {
+                Some(deadline) => {
+                    thread.time_outs -= 1;
+                    self.clock = self.clock.max(deadline);
+                }
+                None => thread.wakes -= 1,
+            }
+        }
+        thread.sleeps.asleep = false;
+        self.sleepers.retain(|&sleeper| sleeper != at);
+    }
+
+    /// A look at the clock.
+    pub(super) fn look(&mut self, at: usize) -> u64 {
+        self.clock += self.limits.tick_ns;
+        if self.threads[at].early {
+            self.threads[at].jumps -= 1;
+            self.clock += self.limits.jump_ns;
+        }
+        self.clock
+    }
+
+    /// The thread that has slept longest on the word at `address`.
+    pub(super) fn sleeper(&self, address: usize) -> Option<usize> {
+        let is_there = |&sleeper: &usize| matches!(self.threads[sleeper].op, Op::Parked { address: at, .. } if at == address);
+        self.sleepers.iter().copied().find(is_there)
+    }
+
+    pub(super) fn wake(&mut self, sleeper: usize) {
+        self.sleepers.retain(|&other| other != sleeper);
+        self.threads[sleeper].sleeps.asleep = false;
+        if let Op::Parked { woken, .. } = &mut self.threads[sleeper].op {
+            *woken = true;
+        }
+    }
+}
+
+/// How a wait for a change ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// Something was written.
+    Some,
+    /// All the time or all the turns have passed.
+    ToTheEnd,
+}

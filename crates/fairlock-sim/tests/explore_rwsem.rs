@@ -1,0 +1,405 @@
+//! `RwSem` with every policy in every schedule within stated bounds: nobody is let in beside a
+//! writer, nobody sleeps for ever, and policies keep their promises about who is passed.
+
+use std::time::Duration;
+
+use fairlock::PolicyRwSem;
+use fairlock::lock_api::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use fairlock::policy::{
+    Competition, Discipline, Handoff, Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
+    NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
+};
+use fairlock_sim::On;
+use fairlock_sim::explore::{
+    self, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
+};
+
+type Lock<Pol, F = Sound> = PolicyRwSem<Guarded<F>, Pol, On<Explore<F>>>;
+type Step<Pol, F = Sound> = fn(&Lock<Pol, F>);
+
+fn write<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    lock.write().add();
+}
+
+fn write_fair<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    let guard = lock.write();
+    guard.add();
+    RwLockWriteGuard::unlock_fair(guard);
+}
+
+fn read<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    lock.read().get();
+}
+
+fn read_fair<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    let guard = lock.read();
+    guard.get();
+    RwLockReadGuard::unlock_fair(guard);
+}
+
+fn try_both<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    if let Some(guard) = lock.try_read() {
+        guard.get();
+    }
+    if let Some(guard) = lock.try_write() {
+        guard.add();
+    }
+}
+
+fn downgrade<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    let guard = lock.write();
+    guard.add();
+    let before = guard.get();
+    let guard = RwLockWriteGuard::downgrade(guard);
+    assert_eq!(guard.get(), before, "nobody writes in between");
+}
+
+fn upgrade<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    let guard = lock.upgradable_read();
+    let before = guard.get();
+    let guard = RwLockUpgradableReadGuard::upgrade(guard);
+    assert_eq!(guard.get(), before, "nobody writes in between");
+    guard.add();
+}
+
+fn upgrade_and_back<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    let guard = lock.upgradable_read();
+    let guard = match RwLockUpgradableReadGuard::try_upgrade(guard) {
+        Ok(guard) => {
+            guard.add();
+            RwLockWriteGuard::downgrade_to_upgradable(guard)
+        }
+        Err(guard) => guard,
+    };
+    RwLockUpgradableReadGuard::downgrade(guard).get();
+}
+
+const A_WHILE: Duration = Duration::from_micros(100);
+
+fn upgrade_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    let guard = lock.upgradable_read();
+    match RwLockUpgradableReadGuard::try_upgrade_for(guard, A_WHILE) {
+        Ok(guard) => guard.add(),
+        Err(guard) => _ = guard.get(),
+    }
+}
+
+fn read_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    if let Some(guard) = lock.try_read_for(A_WHILE) {
+        guard.get();
+    }
+}
+
+fn write_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+    if let Some(guard) = lock.try_write_for(A_WHILE) {
+        guard.add();
+    }
+}
+
+/// One thread for each step; afterwards the lock is free, and so many additions were made.
+fn program<Pol: Policy, F: Flaw>(
+    name: &str,
+    steps: &[Step<Pol, F>],
+    added: std::ops::RangeInclusive<u32>,
+) -> Program<Lock<Pol, F>> {
+    let name = format!("{}: {name}", Pol::NAME);
+    let program = Program::new(name, || Lock::<Pol, F>::new(Guarded::new_on()));
+    let program = steps.iter().fold(program, |program, &step| program.thread(step));
+    program.finally(move |lock| {
+        let value = lock.try_write().expect("the lock is free when everybody is done").get();
+        assert!(added.contains(&value), "{value} additions");
+    })
+}
+
+type Job<Pol> = (&'static str, Vec<Step<Pol>>, std::ops::RangeInclusive<u32>);
+
+fn two_threads<Pol: Policy>() -> Vec<Job<Pol>> {
+    vec![
+        ("two writers", vec![write, write], 2..=2),
+        ("a reader and a writer", vec![read, write], 1..=1),
+        ("tries and a writer", vec![try_both, write], 1..=2),
+        ("a downgrade and a writer", vec![downgrade, write], 2..=2),
+        ("a downgrade and a reader", vec![downgrade, read], 1..=1),
+        ("an upgrade and a writer", vec![upgrade, write], 2..=2),
+        ("an upgrade and a reader", vec![upgrade, read], 1..=1),
+        ("two upgrades", vec![upgrade, upgrade], 2..=2),
+        ("an upgrade and back, and a writer", vec![upgrade_and_back, write], 1..=2),
+        ("a timed upgrade and a reader", vec![upgrade_in_time, read], 0..=1),
+        ("fair unlocks", vec![write_fair, write], 2..=2),
+        ("a timed writer and a writer", vec![write_in_time, write], 1..=2),
+        ("a timed reader and a writer", vec![read_in_time, write], 1..=1),
+    ]
+}
+
+fn three_threads<Pol: Policy>() -> Vec<Job<Pol>> {
+    vec![
+        ("a reader and two writers", vec![read, write, write], 2..=2),
+        ("two readers and a writer", vec![read, read, write], 1..=1),
+        ("a reader, a writer and a downgrade", vec![read, write, downgrade], 2..=2),
+        ("an upgrade, a reader and a writer", vec![upgrade, read, write], 2..=2),
+        ("an upgrade and back beside both", vec![upgrade_and_back, read, write], 1..=2),
+        ("a timed upgrade beside both", vec![upgrade_in_time, read, write], 1..=2),
+        ("fair unlocks among all", vec![read_fair, write_fair, write], 2..=2),
+        ("a time-out before both", vec![write_in_time, read, write], 1..=2),
+        ("a time-out before an upgrade", vec![write_in_time, read, upgrade_and_back], 0..=2),
+    ]
+}
+
+fn four_threads<Pol: Policy>() -> Vec<Job<Pol>> {
+    vec![
+        ("two readers and two writers", vec![read, write, read, write], 2..=2),
+        ("four kinds", vec![write_in_time, read_fair, upgrade, downgrade], 2..=3),
+    ]
+}
+
+/// More executions than this of two threads, and preemptions are bounded.
+const MOST_OF_TWO: u64 = 20_000;
+
+/// Without a bound on preemptions where that takes fewer than 20,000 executions, else with at
+/// most three; and with one jump of the clock in each thread.
+fn explore_two<Pol: Policy>() {
+    for (name, steps, added) in two_threads::<Pol>() {
+        let program = program(name, &steps, added).clock_jumps(1);
+        if !program.assert(&Search::exhaustive().at_most(MOST_OF_TWO)).complete {
+            assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
+        }
+    }
+}
+
+fn explore_more<Pol: Policy>(jobs: Vec<Job<Pol>>, preemptions: u32) {
+    for (name, steps, added) in jobs {
+        let program = program(name, &steps, added);
+        assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
+    }
+}
+
+/// Not complete: some thousand executions of eight threads.
+fn explore_eight<Pol: Policy>() {
+    let twice: Step<Pol> = |lock| {
+        read(lock);
+        read(lock);
+    };
+    let steps = [
+        twice,
+        write,
+        read_in_time,
+        write_in_time,
+        upgrade,
+        write_fair,
+        upgrade_in_time,
+        downgrade,
+    ];
+    let program = program("eight threads", &steps, 4..=6).clock_jumps(1);
+    for seed in 1..=3 {
+        program.assert(&Search::pct(seed, 3, 700));
+    }
+    program.assert(&Search::random(4, 700));
+}
+
+/// Stores that arrive late, as on an x86.
+fn explore_store_buffers<Pol: Policy>() {
+    for (name, steps, added) in two_threads::<Pol>() {
+        let program = program(name, &steps, added).store_buffers();
+        program.assert(&Search::exhaustive().at_most(5_000));
+        program.assert(&Search::random(1, 1_000));
+    }
+    for (name, steps, added) in three_threads::<Pol>() {
+        let program = program(name, &steps, added).store_buffers();
+        program.assert(&Search::random(2, 1_000));
+    }
+}
+
+macro_rules! policies {
+    ($($module:ident: $policy:ty, $of_three:literal, $of_four:literal;)*) => {$(
+        mod $module {
+            use super::*;
+            #[test]
+            fn two_threads_in_every_schedule() {
+                explore_two::<$policy>();
+            }
+            #[test]
+            fn three_threads_with_few_preemptions() {
+                explore_more::<$policy>(three_threads(), $of_three);
+            }
+            #[test]
+            fn four_threads_with_fewer() {
+                explore_more::<$policy>(four_threads(), $of_four);
+            }
+            #[test]
+            fn eight_threads_by_chance() {
+                explore_eight::<$policy>();
+            }
+            #[test]
+            fn with_store_buffers() {
+                explore_store_buffers::<$policy>();
+            }
+        }
+    )*};
+}
+
+policies! {
+    time_fair: TimeFair, 1, 1;
+    time_fair_asleep: TimeFairAsleep, 2, 1;
+    phase_fair: PhaseFair, 2, 1;
+    linux_3_10: Linux3_10, 2, 1;
+    linux_5_1: Linux5_1, 2, 1;
+    linux_5_2: Linux5_2, 2, 1;
+    linux_5_3: Linux5_3, 2, 1;
+    linux_5_11: Linux5_11, 2, 1;
+    no_reader_steal: NoReaderSteal, 2, 1;
+}
+
+/// [`TimeFair`] without its spins, each of which multiplies the executions.
+struct TimeFairAsleep;
+
+impl Policy for TimeFairAsleep {
+    const NAME: &'static str = "timefair-asleep";
+    const DISCIPLINE: Discipline = match TimeFair::DISCIPLINE {
+        Discipline::Phases(phases) => Discipline::Phases(Phases { spin: 0, ..phases }),
+        other => other,
+    };
+}
+
+// ---- who is passed ----
+
+/// A writer, another one that comes and goes, and readers that each come again and again. No
+/// reader that comes while the first writer sleeps enters before it more often than `most` times.
+fn a_sleeping_writer_is_passed<Pol: Policy>(most: u32) -> Program<(Lock<Pol>, Done)> {
+    let name = format!("{}: a sleeping writer is passed", Pol::NAME);
+    Program::new(name, || (Lock::new(Guarded::new()), Done::default()))
+        .thread(|(lock, done)| {
+            let guard = lock.write();
+            done.set();
+            drop(guard);
+        })
+        .thread(|(lock, _)| drop(lock.write()))
+        .thread(move |(lock, done)| {
+            let mut passed = 0;
+            for _ in 0..3 {
+                let waits = explore::sleeps_of(0).asleep;
+                let guard = lock.read();
+                passed += u32::from(waits && !done.get());
+                drop(guard);
+            }
+            assert!(passed <= most, "the writer was passed {passed} times");
+        })
+        // So that nobody sleeps for the queue's lock: who sleeps is in the queue.
+        .early_spins(0)
+}
+
+/// [`Linux5_11`] without spins.
+struct Stealing;
+
+impl Policy for Stealing {
+    const NAME: &'static str = "stealing";
+    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
+        writer_spins_on_writer: false,
+        ..Competition::LINUX_5_11
+    });
+}
+
+/// Set once, under a lock.
+#[derive(Default)]
+struct Done(std::cell::Cell<bool>);
+
+impl Done {
+    fn set(&self) {
+        self.0.set(true);
+    }
+    fn get(&self) -> bool {
+        self.0.get()
+    }
+}
+
+#[test]
+fn under_phase_fair_each_reader_passes_a_sleeping_writer_once_at_most() {
+    let search = Search::exhaustive().preemptions(3);
+    let report = a_sleeping_writer_is_passed::<PhaseFair>(1).assert(&search);
+    assert!(report.complete);
+    let failure = a_sleeping_writer_is_passed::<Stealing>(1).check(&search);
+    let failure = failure.expect_err("readers that steal pass as often as they like");
+    assert!(matches!(failure.kind, FailureKind::Panicked { thread: 3, .. }), "{failure}");
+}
+
+/// [`Linux5_11`] without a handoff.
+struct NoHandoff;
+
+impl Policy for NoHandoff {
+    const NAME: &'static str = "no-handoff";
+    const DISCIPLINE: Discipline =
+        Discipline::Compete(Competition { handoff: Handoff::Never, ..Competition::LINUX_5_11 });
+}
+
+/// A reader steals from a writer that has waited for longer than 4 ms. Once the writer has been up
+/// since then, and went to sleep again, it has the lock reserved.
+fn a_writer_that_is_due_is_passed<Pol: Policy>() -> Program<(Lock<Pol>, Done)> {
+    let name = format!("{}: a writer that is due is passed", Pol::NAME);
+    Program::new(name, || (Lock::new(Guarded::new()), Done::default()))
+        .thread(|(lock, done)| {
+            let guard = lock.write();
+            done.set();
+            drop(guard);
+        })
+        .thread(|(lock, done)| {
+            let guard = lock.read();
+            let before = explore::sleeps_of(0);
+            explore::pass_time(5_000_000);
+            drop(guard);
+            let mut reserved = false;
+            for _ in 0..3 {
+                let guard = lock.read();
+                assert!(!reserved || done.get(), "passed a writer that is due");
+                // The first sleep may have begun before the writer knew what time it is.
+                let sleeps = explore::sleeps_of(0);
+                reserved |= before.asleep && sleeps.asleep && sleeps.count > before.count;
+                drop(guard);
+            }
+        })
+}
+
+#[test]
+fn a_writer_that_is_due_is_not_passed_any_more() {
+    let search = Search::exhaustive().preemptions(3);
+    for report in [
+        a_writer_that_is_due_is_passed::<Linux5_11>().assert(&search),
+        a_writer_that_is_due_is_passed::<Linux5_3>().assert(&search),
+        a_writer_that_is_due_is_passed::<NoReaderSteal>().assert(&search),
+    ] {
+        assert!(report.complete, "{report}");
+    }
+    let failure = a_writer_that_is_due_is_passed::<NoHandoff>().check(&search);
+    let failure = failure.expect_err("nothing is ever reserved");
+    assert!(matches!(failure.kind, FailureKind::Panicked { thread: 2, .. }), "{failure}");
+}
+
+// ---- flaws ----
+
+fn with_a_flaw<Pol: Policy, F: Flaw>(steps: &[Step<Pol, F>]) -> FailureKind {
+    let added = steps.len() as u32;
+    let program = program("with a flaw", steps, 0..=added);
+    let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
+    let failure = found.expect_err("the explorer must notice the flaw");
+    let again = program.replay(&failure.schedule).expect_err("and again");
+    assert_eq!((&again.kind, &again.trace), (&failure.kind, &failure.trace));
+    failure.kind
+}
+
+fn flaws_are_noticed<Pol: Policy>() {
+    let kind = with_a_flaw::<Pol, Deaf>(&[write, write, write]);
+    assert!(
+        matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
+        "{}: {kind}",
+        Pol::NAME
+    );
+    let kind = with_a_flaw::<Pol, Torn>(&[write, write]);
+    assert!(!matches!(kind, FailureKind::NotDeterministic), "{}: {kind}", Pol::NAME);
+}
+
+#[test]
+fn the_explorer_notices_lost_wake_ups_and_torn_updates() {
+    flaws_are_noticed::<TimeFair>();
+    flaws_are_noticed::<PhaseFair>();
+    flaws_are_noticed::<Linux3_10>();
+    flaws_are_noticed::<Linux5_3>();
+    flaws_are_noticed::<Linux5_11>();
+}
