@@ -650,6 +650,16 @@ impl Engine {
         self.spend(self.costs.sleep)
     }
 
+    /// The way into the kernel, or back: half of a call that finds nothing to do.
+    pub(super) fn spend_half_a_call(&mut self) -> bool {
+        self.spend(self.costs.wake_nobody / 2)
+    }
+
+    /// What is left of going to sleep after the way into the kernel.
+    pub(super) fn spend_rest_of_sleep(&mut self) -> bool {
+        self.spend(self.costs.sleep.saturating_sub(self.costs.wake_nobody / 2))
+    }
+
     pub(super) fn spend_wake_nobody(&mut self) -> bool {
         self.spend(self.costs.wake_nobody)
     }
@@ -662,21 +672,35 @@ impl Engine {
         self.fall_asleep(self.current, Some(moment));
     }
 
-    pub(super) fn park(&mut self, address: usize, deadline: Option<Ps>) {
+    /// The running thread can be woken from now on, though it does not sleep yet.
+    pub(super) fn park(&mut self, address: usize) {
         let thread = self.current;
         self.parked.entry(address).or_default().push_back(thread);
         self.tasks[thread as usize].parked_on = Some(address);
-        self.fall_asleep(thread, deadline);
     }
 
-    /// Wakes a thread that is parked there, if there is one.
+    /// Sleeps, unless it was woken since [`Self::park`].
+    pub(super) fn sleep_if_parked(&mut self, deadline: Option<Ps>) -> bool {
+        let thread = self.current;
+        let parked = self.tasks[thread as usize].parked_on.is_some();
+        if parked {
+            self.fall_asleep(thread, deadline);
+        }
+        parked
+    }
+
+    /// Wakes a thread that is parked there. False if nobody sleeps there; one that is about to
+    /// does not.
     pub(super) fn unpark(&mut self, address: usize) -> bool {
         let Some(thread) = self.parked.get_mut(&address).and_then(VecDeque::pop_front) else {
             return false;
         };
         self.tasks[thread as usize].parked_on = None;
-        self.wake(thread, Some(self.current));
-        true
+        let sleeps = self.tasks[thread as usize].doing == Doing::Asleep;
+        if sleeps {
+            self.wake(thread, Some(self.current));
+        }
+        sleeps
     }
 
     /// Lets another thread have the CPU, if one waits for it.

@@ -372,18 +372,15 @@ impl Backend for Timed {
 
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
         assert!(is_running(), "nobody would wake a thread outside a run");
-        act(Engine::spend_sleep);
-        if Self::load(word, Ordering::Relaxed) != expected {
-            return;
-        }
+        act(Engine::spend_half_a_call);
         let deadline = deadline.map(moment);
-        act(|engine| {
-            let passed = deadline.is_some_and(|deadline| deadline <= engine.now);
-            if !passed {
-                engine.park(word.address(), deadline);
-            }
-            !passed
-        });
+        let changed = Self::load(word, Ordering::Relaxed) != expected;
+        if changed || deadline.is_some_and(|deadline| deadline <= with(|engine| engine.now)) {
+            return act(Engine::spend_half_a_call);
+        }
+        with(|engine| engine.park(word.address()));
+        act(Engine::spend_rest_of_sleep);
+        act(|engine| engine.sleep_if_parked(deadline));
     }
 
     fn unpark(address: usize) {
