@@ -329,9 +329,8 @@ impl CellSpec {
     /// About how long it takes, in seconds.
     fn estimate_s(&self) -> f64 {
         if self.on.is_some() {
-            let count = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
-            let threads = count("threads") + count("readers") + count("writers");
-            return plan::estimate_simulated_seconds(threads, self.repetitions, self.seconds);
+            let (repetitions, seconds) = (self.repetitions, self.seconds);
+            return plan::estimate_simulated_seconds(&self.workload, repetitions, seconds);
         }
         let uses_file = grid::needs_direct_io(&self.workload);
         plan::estimate_seconds(&self.lock, uses_file, self.repetitions, self.seconds)
@@ -725,8 +724,8 @@ mod tests {
                 .map(|batch| batch.estimate_s())
                 .sum()
         };
-        assert!(total(false) < 360.0, "full: {}", total(false));
-        assert!(total(true) < 58.0, "quick: {}", total(true));
+        assert!(total(false) < 420.0, "full: {}", total(false));
+        assert!(total(true) < 60.0, "quick: {}", total(true));
     }
 
     #[test]
@@ -762,7 +761,7 @@ mod tests {
         for batch in find("s4").unwrap().batches(effort) {
             let expected = match batch.machine() {
                 None => (1, 3.0),
-                Some(_) => (20, 0.02),
+                Some(_) => (20, 0.1),
             };
             for cell in &batch.cells {
                 assert_eq!((cell.repetitions, cell.seconds), expected, "{}", batch.title);

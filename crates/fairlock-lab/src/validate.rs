@@ -119,6 +119,8 @@ impl Prediction {
 pub struct Point {
     /// The workload in words.
     pub title: String,
+    /// Its threads.
+    pub threads: u32,
     /// The locks.
     pub predictions: Vec<Prediction>,
 }
@@ -156,7 +158,11 @@ impl Score {
             let Some(simulated) = simulated else { continue };
             let point = points.entry(key(real)).or_insert_with(|| {
                 order.push(key(real));
-                Point { title: grid::describe(WORKLOAD, &real.params), predictions: Vec::new() }
+                Point {
+                    title: grid::describe(WORKLOAD, &real.params),
+                    threads: grid::param(real, "threads").map_or(0, |threads| threads as u32),
+                    predictions: Vec::new(),
+                }
             });
             point.predictions.push(Prediction {
                 lock: real.lock.clone(),
@@ -171,6 +177,16 @@ impl Score {
     pub fn median_error(&self) -> f64 {
         let errors = self.points.iter().flat_map(|it| &it.predictions).map(Prediction::error);
         median(&errors.collect::<Vec<_>>())
+    }
+
+    /// The same by number of threads.
+    pub fn median_errors_by_threads(&self) -> BTreeMap<u32, f64> {
+        let mut errors: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for point in &self.points {
+            let of_point = point.predictions.iter().map(Prediction::error);
+            errors.entry(point.threads).or_default().extend(of_point);
+        }
+        errors.into_iter().map(|(threads, errors)| (threads, median(&errors))).collect()
     }
 
     /// The median over workloads of τ.
@@ -220,6 +236,7 @@ mod tests {
         assert_eq!(score.points.len(), 1);
         assert!((score.median_error() - 0.1).abs() < 1e-9);
         assert_eq!(score.median_tau(), 1.0);
+        assert_eq!(score.median_errors_by_threads().keys().collect::<Vec<_>>(), [&1]);
         let (_, worst) = score.worst(1)[0];
         assert_eq!((worst.lock.as_str(), worst.predicted), ("c", 300.0));
     }

@@ -142,8 +142,11 @@ const MOST_REPETITIONS: u32 = 1000;
 /// On a simulated machine threads start at once, and a second takes minutes.
 const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
 const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
-/// Host seconds for one simulated second of one thread, about.
-const SIMULATION_COST: f64 = 0.06;
+/// Host seconds for one simulated second of a contended lock. More threads make no more steps: they
+/// wait.
+const SIMULATION_COST: f64 = 4.0;
+/// The same where holders sleep.
+const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
@@ -182,9 +185,10 @@ pub fn estimate_seconds(lock: &str, uses_file: bool, repetitions: u32, seconds: 
 }
 
 /// About how long a cell takes on a simulated machine.
-pub fn estimate_simulated_seconds(threads: f64, repetitions: u32, seconds: f64) -> f64 {
+pub fn estimate_simulated_seconds(workload: &str, repetitions: u32, seconds: f64) -> f64 {
     let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-    f64::from(repetitions) * threads * seconds * SIMULATION_COST / cpus
+    let cost = if workload == mix::NAME { SIMULATION_COST } else { SLEEPING_SIMULATION_COST };
+    f64::from(repetitions) * seconds * cost / cpus
 }
 
 impl Cell {

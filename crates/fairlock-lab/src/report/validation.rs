@@ -54,12 +54,19 @@ pub fn validation(score: &Score) -> String {
             right(format!("{:.2}", prediction.ratio())),
         ]);
     }
+    let by_threads: Vec<String> = score
+        .median_errors_by_threads()
+        .iter()
+        .map(|(threads, error)| format!("{threads}: {}", percent(*error)))
+        .collect();
     format!(
-        "{}\n{}\n{} predictions: median relative error {}, median τ of the locks' order {:.2}\n",
+        "{}\n{}\n{} predictions: median relative error {} (by threads {}), \
+         median τ of the locks' order {:.2}\n",
         finish(points),
         finish(worst),
         score.points.iter().map(|point| point.predictions.len()).sum::<usize>(),
         percent(score.median_error()),
+        by_threads.join(", "),
         score.median_tau()
     )
 }
