@@ -237,12 +237,10 @@ impl<P: Platform> Granted<P> {
         self.spread = false;
     }
 
-    /// Tells `node`, which stays on its list, to try to take the lock. Nothing to do if it was told
-    /// and has not looked yet.
+    /// Tells `node`, which stays on its list, to try to take the lock. Again and again, awake or
+    /// not, as every release does in Linux (`wake_q_add` of the head): what that costs is part of
+    /// what these policies are.
     pub(crate) fn call(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
-        if node.state.load(Relaxed) == CALLED {
-            return Self::none();
-        }
         // Relaxed: the owner looks at everything else under the queue's lock.
         node.state.store(CALLED, Relaxed);
         Granted { called: &node.state, ..Self::none() }
