@@ -45,6 +45,8 @@ impl Sheet {
             },
             wake: Wake {
                 call_ns: self.time("wake.call")?,
+                remote_ns: self.time("wake.remote")?,
+                lines: self.count("wake.lines")?,
                 nobody_ns: self.time("wake.nobody")?,
                 sleep_ns: self.time("wake.sleep")?,
                 idle: self.wakenings()?,

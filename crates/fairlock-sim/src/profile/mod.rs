@@ -149,8 +149,13 @@ pub struct Wakening {
 /// Sleeping and waking.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wake {
-    /// What the waker pays to wake somebody.
+    /// What the waker pays to wake a thread that runs next on its own CPU.
     pub call_ns: f64,
+    /// What it pays more to reach another CPU.
+    pub remote_ns: f64,
+    /// Lines of the woken thread and of its run queue that the waker fetches from the CPU where the
+    /// thread ran, at that distance.
+    pub lines: u32,
     /// What it pays when nobody sleeps there.
     pub nobody_ns: f64,
     /// What a thread pays to go to sleep, beside the context switch.
@@ -283,6 +288,8 @@ impl Profile {
             },
             wake: Wake {
                 call_ns: 1_500.0,
+                remote_ns: 0.0,
+                lines: 0,
                 nobody_ns: 100.0,
                 sleep_ns: 500.0,
                 idle: vec![Wakening { idle_ns: 0.0, p50_ns: 4_000.0, p99_ns: 10_000.0 }],

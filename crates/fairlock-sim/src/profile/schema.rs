@@ -56,7 +56,7 @@ const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
 }
 
 /// All keys, in the order in which they are written.
-pub const KEYS: [Key; 36] = [
+pub const KEYS: [Key; 38] = [
     key("topology.sockets", Kind::Count(1, 64), "sockets, or nodes"),
     key("topology.cores_per_socket", Kind::Count(1, 1024), "cores of one socket"),
     key("topology.threads_per_core", Kind::Count(1, 8), "hardware threads of one core"),
@@ -105,7 +105,13 @@ pub const KEYS: [Key; 36] = [
         Kind::TimeOrNone,
         "a thread that wakes preempts one that has run for this much longer",
     ),
-    key("wake.call", Kind::Time, "what it costs to wake somebody"),
+    key("wake.call", Kind::Time, "what it costs to wake a thread that runs next on the same CPU"),
+    key("wake.remote", Kind::TimeOrNone, "what it costs more to reach another CPU"),
+    key(
+        "wake.lines",
+        Kind::Count(0, 100),
+        "lines of the woken thread and its run queue that the waker fetches from where it ran",
+    ),
     key("wake.nobody", Kind::Time, "the same where nobody sleeps"),
     key("wake.sleep", Kind::Time, "going to sleep, beside the context switch"),
     key(

@@ -43,6 +43,8 @@ migration = { us = 0, assumed = "common" }
 wakeup_granularity = { ms = 1, assumed = "common" }
 [wake]
 call = { us = 1.5, assumed = "common" }
+remote = { ns = 0, assumed = "common" }
+lines = { count = 0, assumed = "common" }
 nobody = { ns = 100, assumed = "common" }
 sleep = { us = 1, assumed = "common" }
 idle = [

@@ -70,6 +70,8 @@ struct Costs {
     switch: Ps,
     migration: Ps,
     wake_call: Ps,
+    wake_remote: Ps,
+    wake_lines: u64,
     wake_nobody: Ps,
     sleep: Ps,
     load: Ps,
@@ -88,6 +90,8 @@ impl Costs {
             switch: ps(profile.schedule.switch_ns),
             migration: ps(profile.schedule.migration_ns),
             wake_call: ps(wake.call_ns),
+            wake_remote: ps(wake.remote_ns),
+            wake_lines: wake.lines.into(),
             wake_nobody: ps(wake.nobody_ns),
             sleep: ps(wake.sleep_ns),
             load: ps(cost.load_ns),
@@ -664,8 +668,13 @@ impl Engine {
         self.spend(self.costs.wake_nobody)
     }
 
-    pub(super) fn spend_wake(&mut self) -> bool {
-        self.spend(self.costs.wake_call.saturating_sub(self.costs.wake_nobody))
+    /// The rest of a call that has woken a thread which ran on the CPU `before` and will on `next`.
+    pub(super) fn spend_wake(&mut self, (before, next): (u32, u32)) -> bool {
+        let here = self.entities[self.current as usize].cpu;
+        let rest = self.costs.wake_call.saturating_sub(self.costs.wake_nobody);
+        let remote = if next == here { 0 } else { self.costs.wake_remote };
+        let fetched = if before == here { 0 } else { self.lines.between(here, before) };
+        self.spend(rest + remote + self.costs.wake_lines * fetched)
     }
 
     pub(super) fn sleep_until(&mut self, moment: Ps) {
@@ -689,18 +698,17 @@ impl Engine {
         parked
     }
 
-    /// Wakes a thread that is parked there. False if nobody sleeps there; one that is about to
-    /// does not.
-    pub(super) fn unpark(&mut self, address: usize) -> bool {
-        let Some(thread) = self.parked.get_mut(&address).and_then(VecDeque::pop_front) else {
-            return false;
-        };
+    /// Wakes a thread that is parked there and answers where it ran and will run. None if nobody
+    /// sleeps there; one that is about to does not.
+    pub(super) fn unpark(&mut self, address: usize) -> Option<(u32, u32)> {
+        let thread = self.parked.get_mut(&address)?.pop_front()?;
         self.tasks[thread as usize].parked_on = None;
-        let sleeps = self.tasks[thread as usize].doing == Doing::Asleep;
-        if sleeps {
-            self.wake(thread, Some(self.current));
+        if self.tasks[thread as usize].doing != Doing::Asleep {
+            return None;
         }
-        sleeps
+        let before = self.entities[thread as usize].cpu;
+        self.wake(thread, Some(self.current));
+        Some((before, self.entities[thread as usize].cpu))
     }
 
     /// Lets another thread have the CPU, if one waits for it.

@@ -214,7 +214,7 @@ impl Lines {
     }
 
     #[inline]
-    fn between(&self, from: u32, to: u32) -> Ps {
+    pub(super) fn between(&self, from: u32, to: u32) -> Ps {
         self.transfer[from as usize * self.cpus + to as usize].into()
     }
 

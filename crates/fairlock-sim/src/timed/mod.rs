@@ -386,8 +386,8 @@ impl Backend for Timed {
     fn unpark(address: usize) {
         if is_running() {
             act(Engine::spend_wake_nobody);
-            if with(|engine| engine.unpark(address)) {
-                act(Engine::spend_wake);
+            if let Some(cpus) = with(|engine| engine.unpark(address)) {
+                act(|engine| engine.spend_wake(cpus));
             }
         }
     }
