@@ -259,3 +259,40 @@ fn the_disk_serves_so_many_at_once() {
     let (alone, six) = (elapsed(1), elapsed(6));
     assert!(alone < 150_000 && (300_000..400_000).contains(&six), "{alone} {six}");
 }
+
+#[test]
+fn a_real_time_thread_leaves_a_twentieth_of_each_second_to_others() {
+    let one = Topology {
+        sockets: 1,
+        cores_per_socket: 1,
+        threads_per_core: 1,
+        cores_per_cluster: 1,
+        hops: vec![vec![0]],
+    };
+    let profile = Profile { topology: one, ..Profile::example() };
+    let began = Cell::new(0);
+    let real_time = Thread { body: Box::new(|| timed::compute(200_000_000)), priority: 50 };
+    let fair = Thread {
+        body: Box::new(|| {
+            timed::compute(1);
+            began.set(timed::now());
+        }),
+        priority: 0,
+    };
+    run_on(&profile, 1, vec![real_time, fair]).unwrap();
+    assert!((950_000_000..1_000_000_000).contains(&began.get()), "{}", began.get());
+}
+
+#[test]
+fn a_thread_that_is_woken_on_its_way_to_sleep_does_not_sleep() {
+    let word = Futex::new(0);
+    let report = run(vec![
+        Box::new(|| Sim::park(&word, 0, None)),
+        Box::new(|| {
+            // The way in takes 75 ns, going to sleep 500.
+            timed::compute(20);
+            Sim::unpark(&raw const word);
+        }),
+    ]);
+    assert_eq!((report.counts.wakeups, report.threads[0].voluntary_switches), (0, 0));
+}

@@ -654,14 +654,23 @@ impl Engine {
         self.spend(self.costs.sleep)
     }
 
-    /// The way into the kernel, or back: half of a call that finds nothing to do.
-    pub(super) fn spend_half_a_call(&mut self) -> bool {
-        self.spend(self.costs.wake_nobody / 2)
+    /// The way into the kernel and to the queue of sleepers: three quarters of a call that finds
+    /// nobody there. The rest is the way back.
+    pub(super) fn spend_way_in(&mut self) -> bool {
+        self.spend(self.way_in())
     }
 
-    /// What is left of going to sleep after the way into the kernel.
+    pub(super) fn spend_way_back(&mut self) -> bool {
+        self.spend(self.costs.wake_nobody - self.way_in())
+    }
+
+    /// What is left of going to sleep after the way in.
     pub(super) fn spend_rest_of_sleep(&mut self) -> bool {
-        self.spend(self.costs.sleep.saturating_sub(self.costs.wake_nobody / 2))
+        self.spend(self.costs.sleep.saturating_sub(self.way_in()))
+    }
+
+    fn way_in(&self) -> Ps {
+        self.costs.wake_nobody / 4 * 3
     }
 
     pub(super) fn spend_wake_nobody(&mut self) -> bool {

@@ -372,11 +372,11 @@ impl Backend for Timed {
 
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
         assert!(is_running(), "nobody would wake a thread outside a run");
-        act(Engine::spend_half_a_call);
+        act(Engine::spend_way_in);
         let deadline = deadline.map(moment);
         let changed = Self::load(word, Ordering::Relaxed) != expected;
         if changed || deadline.is_some_and(|deadline| deadline <= with(|engine| engine.now)) {
-            return act(Engine::spend_half_a_call);
+            return act(Engine::spend_way_back);
         }
         with(|engine| engine.park(word.address()));
         act(Engine::spend_rest_of_sleep);
