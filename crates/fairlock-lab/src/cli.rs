@@ -292,7 +292,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 
     print!("{}", terminal::tables(&recording.rows, false));
     for study in &studies {
-        print!("{}", terminal::study(study, &report::verdicts(study, &recording)));
+        print!("{}", terminal::study(study, &report::verdicts(study, &recording), &recording.rows));
     }
     print!("\n{}", terminal::missing(&recording));
     write_page(&page_path, &recording)?;
@@ -373,7 +373,10 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let recording = Recording::read(&args.file).map_err(Failure::Run)?;
     for name in &recording.header.studies {
         let study = study::find(name).map_err(|error| Failure::Run(error.to_string()))?;
-        print!("{}", terminal::study(&study, &report::verdicts(&study, &recording)));
+        print!(
+            "{}",
+            terminal::study(&study, &report::verdicts(&study, &recording), &recording.rows)
+        );
     }
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
     write_page(&out, &recording)?;

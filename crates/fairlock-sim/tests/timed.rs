@@ -8,7 +8,7 @@ use fairlock::lock_api::RawRwLock;
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
 use fairlock_sim::Sim;
-use fairlock_sim::profile::{Device, Profile, Service, Topology};
+use fairlock_sim::profile::{Arbitration, Device, Profile, Service, Topology};
 use fairlock_sim::timed::{self, Failure, Report, Setup, Thread};
 
 type Word = <Sim as Platform>::AtomicU64;
@@ -295,4 +295,26 @@ fn a_thread_that_is_woken_on_its_way_to_sleep_does_not_sleep() {
         }),
     ]);
     assert_eq!((report.counts.wakeups, report.threads[0].voluntary_switches), (0, 0));
+}
+
+#[test]
+fn every_arbitration_serves_everybody_and_loses_nothing() {
+    for arbitration in [Arbitration::Fifo, Arbitration::Nearest, Arbitration::Random] {
+        let mut profile = Profile::example();
+        profile.line.arbitration = arbitration;
+        let word = Word::new(0);
+        let body = |_| {
+            Box::new(|| {
+                for _ in 0..50 {
+                    word.fetch_add(1, Relaxed);
+                    timed::compute(20);
+                }
+            }) as Body<'_>
+        };
+        let run = |seed| run_on(&profile, seed, threads((0..8).map(body).collect())).unwrap();
+        let first = run(1);
+        assert_eq!(first.elapsed_ns, run(1).elapsed_ns, "{arbitration:?}");
+        assert_eq!(word.load(Relaxed), 800, "{arbitration:?}");
+        assert!(first.counts.transfers >= 50, "{arbitration:?}: {:?}", first.counts);
+    }
 }

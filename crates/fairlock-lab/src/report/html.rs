@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::recording::Recording;
 use super::terminal::{groups, percentiles, sign};
-use super::{lanes, plot, terminal, verdicts};
-use crate::claim::{self, Evidence, Names, Status, Verdict};
+use super::{lanes, plot, published, terminal, verdicts};
+use crate::claim::{Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
 use crate::strip::Strip;
@@ -159,7 +159,6 @@ fn study_section(html: &mut String, study: &Study, verdicts: &[Verdict], recordi
 }
 
 fn source_table(html: &mut String, table: &study::Table, recording: &Recording) {
-    let evidence = Evidence { rows: &recording.rows, ..Evidence::default() };
     let _ = write!(
         html,
         "<div class=\"wide\"><table class=\"source\">\n<caption>{}</caption>\n<tr><th></th>",
@@ -182,36 +181,15 @@ fn source_table(html: &mut String, table: &study::Table, recording: &Recording) 
         }
         let columns = table.here.iter().map(|column| (column, "here"));
         for (column, class) in columns.chain(table.simulated.iter().map(|it| (it, "simulated"))) {
-            let cell = if class == "here" && !row.here {
-                "–".to_owned()
-            } else {
-                source_cell(table, column, row, &evidence)
-            };
+            let cell = published::figure(table, column, row, &recording.rows)
+                .map_or("–".to_owned(), |it| {
+                    format!("<span title=\"{} to {}\">{}</span>", it.low, it.high, it.median)
+                });
             let _ = write!(html, "<td class=\"{class}\">{cell}</td>");
         }
         html.push_str("</tr>\n");
     }
     html.push_str("</table></div>\n");
-}
-
-/// A figure of ours in a table of published ones.
-fn source_cell(
-    table: &study::Table,
-    column: &study::Column,
-    row: &study::TableRow,
-    evidence: &Evidence<'_>,
-) -> String {
-    let (numerator, denominator) = Study::selectors(column, row);
-    let measured = claim::measure(evidence, &numerator, denominator.as_ref(), &row.params);
-    let Ok(figure) = measured else { return "–".to_owned() };
-    let published = column.over_source.as_ref().and_then(|over| table.source_ratio(row, over));
-    let words = |value: f64| match published {
-        Some(published) => format_number(value / published),
-        None if table.in_thousands && denominator.is_none() => format_kilo(value),
-        None => claim::format_figure(&numerator.metric, denominator.is_some(), value),
-    };
-    let [low, median, high] = [figure.low, figure.median, figure.high].map(words);
-    format!("<span title=\"{low} to {high}\">{median}</span>")
 }
 
 fn claim_card(html: &mut String, study: &Study, verdict: &Verdict) {

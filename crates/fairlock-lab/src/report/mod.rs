@@ -4,6 +4,7 @@ mod html;
 mod lanes;
 pub mod machines;
 mod plot;
+mod published;
 pub mod recording;
 pub mod terminal;
 pub mod trace;

@@ -5,11 +5,12 @@ use comfy_table::{
     presets,
 };
 
+use super::published;
 use super::recording::{Header, Recording};
 use crate::claim::{Status, Verdict};
 use crate::grid;
 use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
-use crate::study::Study;
+use crate::study::{self, Study};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
@@ -268,11 +269,45 @@ fn wrapped(text: &str, indent: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// A study's question and the verdict on each of its claims.
-pub fn study(study: &Study, verdicts: &[Verdict]) -> String {
+/// Published figures, and beside them ours from one machine, which is called `place`.
+fn source_table(
+    source: &study::Table,
+    ours: &[study::Column],
+    place: &str,
+    rows: &[Row],
+) -> String {
+    let mut table = Table::new();
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+    let ours_heads = ours.iter().map(|it| format!("{place},\n{}", it.title.replace(" (", "\n(")));
+    let heads = source.columns.iter().map(|column| column.replace(", ", ",\n")).chain(ours_heads);
+    table.set_header(std::iter::once(String::new()).chain(heads));
+    for row in &source.rows {
+        let figures = ours.iter().map(|column| {
+            published::figure(source, column, row, rows).map_or("–".to_owned(), |it| it.median)
+        });
+        let cells = row.source.iter().cloned().chain(figures);
+        let cells = cells.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
+        table.add_row(std::iter::once(Cell::new(&row.name)).chain(cells));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// A study's question, published figures beside ours, and the verdict on each of its claims.
+pub fn study(study: &Study, verdicts: &[Verdict], rows: &[Row]) -> String {
     let mut text = format!("\n{} · {}\n", study.name.to_uppercase(), study.title);
     text.push_str(&wrapped(&study.question, "", 118));
     text.push('\n');
+    for table in &study.source.tables {
+        text.push_str(&format!("\n{}\n", table.title));
+        for (ours, place) in [(&table.here, "here"), (&table.simulated, "simulated")] {
+            if !ours.is_empty() {
+                text.push_str(&source_table(table, ours, place, rows));
+            }
+        }
+    }
     for verdict in verdicts {
         text.push_str(&format!(
             "\n{}\n{}\n",
@@ -306,6 +341,27 @@ mod tests {
     use super::*;
     use crate::example;
     use crate::row::SimulatedCounts;
+
+    #[test]
+    fn a_study_shows_published_figures_beside_ours_within_120_columns() {
+        for name in study::names() {
+            let study = study::find(name).unwrap();
+            let batches = study.batches(study::Effort::default());
+            let cells = batches.iter().flat_map(|batch| &batch.cells);
+            let rows: Vec<Row> = cells.map(example::row_of).collect();
+            let text = super::study(&study, &[], &rows);
+            let row = &study.source.tables[0].rows[0];
+            let lines: Vec<&str> =
+                text.lines().filter(|line| line.starts_with(&row.name)).collect();
+            // Once beside this machine, once beside the simulated one.
+            assert_eq!(lines.len(), 2, "{text}");
+            assert!(lines.iter().all(|line| line.contains(&row.source[0])), "{text}");
+            assert!(text.contains("simulated,"), "{text}");
+            // The example's rows move no bytes, which S0's tables are about.
+            assert!(name == "s0" || lines.iter().all(|line| !line.contains('–')), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        }
+    }
 
     #[test]
     fn tables_fit_120_columns_with_the_longest_lock_name_and_extreme_values() {

@@ -1,0 +1,36 @@
+//! Our figures beside published ones: the cells of a study's source tables.
+
+use crate::claim::{self, Evidence};
+use crate::row::Row;
+use crate::study::{Column, Study, Table, TableRow};
+use crate::units::{format_kilo, format_number};
+
+/// A figure of ours in words.
+pub(super) struct Figure {
+    pub(super) low: String,
+    pub(super) median: String,
+    pub(super) high: String,
+}
+
+/// The figure that belongs into this place, if it was measured.
+pub(super) fn figure(
+    table: &Table,
+    column: &Column,
+    row: &TableRow,
+    rows: &[Row],
+) -> Option<Figure> {
+    let is_here = table.here.iter().any(|it| std::ptr::eq(it, column));
+    if is_here && !row.here {
+        return None;
+    }
+    let evidence = Evidence { rows, ..Evidence::default() };
+    let (numerator, denominator) = Study::selectors(column, row);
+    let figure = claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params).ok()?;
+    let published = column.over_source.as_ref().and_then(|over| table.source_ratio(row, over));
+    let words = |value: f64| match published {
+        Some(published) => format_number(value / published),
+        None if table.in_thousands && denominator.is_none() => format_kilo(value),
+        None => claim::format_figure(&numerator.metric, denominator.is_some(), value),
+    };
+    Some(Figure { low: words(figure.low), median: words(figure.median), high: words(figure.high) })
+}
