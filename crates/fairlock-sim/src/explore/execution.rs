@@ -660,8 +660,8 @@ impl Run {
         });
     }
 
-    /// Waits until something that was read since the last such wait is written; or for a moment;
-    /// or, if it `ends`, for some turns.
+    /// Waits until something that was read since the last such wait is written, or until a moment;
+    /// if it `ends`, the search may end it at any time.
     pub(super) fn wait_for_change(self, until: Option<u64>, ends: bool) -> Waited {
         if !self.reach(|_| Op::Await { until, ends }) {
             return Waited::ToTheEnd;

@@ -77,8 +77,8 @@ pub(super) enum Op {
         woken: bool,
     },
     Unpark(WordId),
-    /// Waits for what it has read to be written, or for a moment; `ends` if also for some turns
-    /// to have passed.
+    /// Waits for what it has read to be written, or for a moment; `ends` if the search may end it
+    /// at any time.
     Await {
         until: Option<u64>,
         ends: bool,
