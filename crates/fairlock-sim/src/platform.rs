@@ -5,13 +5,16 @@
 //! Between two calls into the backend nobody else runs, so operations need no atomicity of their
 //! own. Outside a run, where a lock is made and looked at afterwards, operations act at once.
 
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use fairlock::events::CountEvents;
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use fairlock::process::Process;
+use fairlock::slots::Record;
 
 use crate::explore::Explore;
 use crate::timed::Timed;
@@ -139,6 +142,46 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn note_wake_latency(ns: u32);
     /// See [`Platform::cpu`].
     fn cpu() -> u32;
+    /// The calling thread's number within its run; none outside.
+    fn thread() -> Option<usize>;
+    /// Does something without it being part of the run: operations act at once and cost nothing.
+    fn quietly<R>(act: impl FnOnce() -> R) -> R;
+    /// See [`Platform::asymmetric_heavy`].
+    fn heavy_barrier();
+    /// See [`Platform::fence`].
+    fn fence();
+}
+
+/// The simulated process of the run under way on this real thread: what its locks share.
+struct Run {
+    process: Box<dyn Any>,
+    /// The threads' records, by number.
+    records: Vec<Option<*const ()>>,
+}
+
+thread_local! {
+    static RUN: RefCell<Option<Run>> = const { RefCell::new(None) };
+}
+
+/// Forgets what the locks of the last run shared: a new run begins. It lives until then, so that a
+/// lock can be looked at after its run.
+pub(crate) fn begin_process() {
+    RUN.take();
+}
+
+fn with_run<B: Backend, R>(act: impl FnOnce(&'static Process<On<B>>, &mut Run) -> R) -> R {
+    RUN.with_borrow_mut(|run| {
+        let run = run.get_or_insert_with(|| Run {
+            process: Box::new(Process::<On<B>>::NEW),
+            records: Vec::new(),
+        });
+        let process: *const Process<On<B>> =
+            run.process.downcast_ref().expect("one platform for each run");
+        // SAFETY: boxed, and dropped only by `begin_process`, when no simulated thread of its run
+        // is left. What outlives the run is locks, which are looked at outside and find no
+        // thread, so they keep no reference.
+        act(unsafe { &*process }, run)
+    })
 }
 
 /// An atomic on a simulated platform.
@@ -272,5 +315,36 @@ impl<B: Backend> Platform for On<B> {
     }
     fn cpu() -> u32 {
         B::cpu()
+    }
+    fn process() -> &'static Process<Self> {
+        with_run::<B, _>(|process, _| process)
+    }
+    /// Claimed quietly: that a thread is new is not what a run is about.
+    fn thread() -> Option<&'static Record<Self>> {
+        let number = B::thread()?;
+        with_run::<B, _>(|process, run| {
+            if run.records.len() <= number {
+                run.records.resize(number + 1, None);
+            }
+            let record = *run.records[number].get_or_insert_with(|| {
+                let record = B::quietly(|| process.new_thread());
+                std::ptr::from_ref(record.expect("records for all simulated threads")).cast()
+            });
+            // SAFETY: a record of `process`, which lives as long as its run.
+            Some(unsafe { &*record.cast() })
+        })
+    }
+    fn is_asymmetric() -> bool {
+        true
+    }
+    fn asymmetric_light() {}
+    fn asymmetric_heavy() {
+        B::heavy_barrier();
+    }
+    fn fence() {
+        B::fence();
+    }
+    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
+        word.swap(value, Ordering::SeqCst);
     }
 }

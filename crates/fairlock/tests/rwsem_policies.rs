@@ -12,6 +12,7 @@ use fairlock::platform::{Counting, Os, Platform, Zeroed};
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair,
 };
+use fairlock::process::Process;
 use fairlock::rwsem::RawRwSem;
 use fairlock::{PolicyRwSem, RwSem};
 
@@ -79,6 +80,9 @@ impl<const CLOCK: usize> Platform for Staged<CLOCK> {
     }
     fn cpu() -> u32 {
         Counting::cpu()
+    }
+    fn process() -> &'static Process<Self> {
+        unreachable!("an RwSem shares nothing with others")
     }
 }
 

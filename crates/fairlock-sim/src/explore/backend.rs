@@ -119,4 +119,20 @@ impl<F: Flaw> Backend for Explore<F> {
             Some((thread, Cpus::OneEach)) => thread as u32 + 1,
         }
     }
+    fn thread() -> Option<usize> {
+        Run::current().map(|run| run.running().0)
+    }
+    fn quietly<R>(act: impl FnOnce() -> R) -> R {
+        Run::quietly(act)
+    }
+    fn heavy_barrier() {
+        if let Some(run) = Run::current() {
+            run.heavy_barrier();
+        }
+    }
+    fn fence() {
+        if let Some(run) = Run::current() {
+            run.full_fence();
+        }
+    }
 }

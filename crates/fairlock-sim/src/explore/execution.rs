@@ -13,7 +13,7 @@ use std::ptr;
 use super::Limits;
 use super::failure::FailureKind;
 use super::schedule::{Choice, MOST_THREADS, Schedule};
-use super::state::{Access, FIRST_WORD, Op, Pending, State, Waited, WordId};
+use super::state::{Access, BUFFERS, FIRST_WORD, Op, Pending, State, Waited, WordId};
 use super::state::{memory, queue, sleep_of};
 use super::trace::Trace;
 use crate::fiber::{self, Fiber, Progress};
@@ -307,7 +307,7 @@ impl Execution {
         let thread = choice.actor() - MOST_THREADS;
         let oldest = self.state.threads[thread].buffer.front().copied();
         let oldest = oldest.expect("only a buffer with a store in it is chosen");
-        self.takes(choice, &[Access::write(memory(oldest.word))]);
+        self.takes(choice, &[Access::write(memory(oldest.word)), Access::read(BUFFERS)]);
         self.state.threads[thread].buffer.pop_front();
         self.state.note_write(thread, oldest.word);
         self.note(thread, Some(oldest.word), |trace| {
@@ -485,7 +485,7 @@ impl Run {
         self.with(|run| {
             let (running, id) = (run.running, run.word_at(address));
             if waits {
-                run.takes(run.choice(), &[]);
+                run.takes(run.choice(), &[Access::read(BUFFERS)]);
                 run.strategy().buffered(running);
                 ptr::from_ref(word).expose_provenance();
                 let store = Pending { word: id, address, bits, set: write_at::<W> };
@@ -722,6 +722,36 @@ impl Run {
                 run.note(running, None, |_| format!("lets {ns} ns pass"));
             });
         }
+    }
+
+    /// A full barrier of this thread.
+    pub(super) fn full_fence(self) {
+        if self.with(|run| run.state.limits.store_buffers) && self.reach(|_| Op::Fence) {
+            self.with(|run| {
+                run.fence();
+                run.takes(run.choice(), &[]);
+                run.note(run.running, None, |_| "fence".into());
+            });
+        }
+    }
+
+    /// A full barrier of all threads.
+    pub(super) fn heavy_barrier(self) {
+        if self.with(|run| run.state.limits.store_buffers) && self.reach(|_| Op::Barrier) {
+            self.with(|run| {
+                run.fence();
+                run.takes(run.choice(), &[Access::write(BUFFERS)]);
+                run.note(run.running, None, |_| "barrier on all CPUs".into());
+            });
+        }
+    }
+
+    /// Does something that is no part of the run.
+    pub(super) fn quietly<R>(act: impl FnOnce() -> R) -> R {
+        let current = CURRENT.replace(ptr::null_mut());
+        let result = act();
+        CURRENT.set(current);
+        result
     }
 
     pub(super) fn running(self) -> (usize, super::Cpus) {

@@ -60,6 +60,7 @@ pub use schedule::{MOST_THREADS, Schedule};
 pub use trace::{Named, named};
 
 use crate::fiber::{Fiber, panic_message};
+use crate::platform::begin_process;
 use depth_first::DepthFirst;
 use execution::{Ending, Execution, Run, Strategy};
 use pct::Pct;
@@ -329,6 +330,7 @@ impl<S> Program<S> {
 
     /// One execution.
     fn execute(&self, run: &mut Execution) -> Ending {
+        begin_process();
         let state = (self.make)();
         run.reset(self.threads.len(), &self.limits);
         if let Some(trace) = &mut run.trace {

@@ -7,6 +7,8 @@
 //! they have no object in common that one of them writes.
 //!
 //! * Each word is an object; its queue of parked threads is another.
+//! * The store buffers are one: a store that passes through one reads it, a barrier on all CPUs
+//!   writes it.
 //! * The clock is one: a look reads it; time that passes writes it.
 //! * Whether a thread is asleep is one: parks, wake-ups and programs that ask.
 
@@ -21,6 +23,8 @@ pub(super) type WordId = u32;
 pub(super) type Object = u32;
 
 pub(super) const CLOCK: Object = 0;
+/// Stores that go through a buffer do so before or after a barrier on all CPUs.
+pub(super) const BUFFERS: Object = 1;
 /// Words before these numbers stand for other things.
 pub(super) const FIRST_WORD: WordId = 1 + MOST_THREADS as WordId;
 
@@ -67,6 +71,10 @@ pub(super) enum Op {
     /// A store into the thread's own buffer.
     Buffer,
     Update(WordId),
+    /// A full barrier on this thread's CPU.
+    Fence,
+    /// A full barrier on everybody's CPU.
+    Barrier,
     Park(WordId),
     /// Sleeps, or is woken and has not run yet.
     Parked {
@@ -199,9 +207,10 @@ impl State {
             Op::Load(_) | Op::Probe(_) | Op::Pass | Op::Buffer => (true, false),
             Op::Look => (true, thread.jumps > 0),
             // Full barriers, all of them.
-            Op::Store(_) | Op::Update(_) | Op::Unpark(_) | Op::Park(_) => {
+            Op::Store(_) | Op::Update(_) | Op::Unpark(_) | Op::Park(_) | Op::Fence => {
                 (thread.buffer.is_empty(), false)
             }
+            Op::Barrier => (self.threads.iter().all(|thread| thread.buffer.is_empty()), false),
             Op::Parked { woken: true, .. } => (true, false),
             Op::Parked { deadline: Some(deadline), .. } => {
                 let passed = deadline <= self.clock;
@@ -269,11 +278,14 @@ impl State {
         let Some(at) = choice.thread() else {
             let oldest = self.threads[choice.actor() - MOST_THREADS].buffer.front();
             found.extend(oldest.map(|oldest| Access::write(memory(oldest.word))));
+            found.push(Access::read(BUFFERS));
             return;
         };
         let (thread, early) = (&self.threads[at], choice.is_early());
         match thread.op {
-            Op::Ended | Op::Buffer => {}
+            Op::Ended | Op::Fence => {}
+            Op::Buffer => found.push(Access::read(BUFFERS)),
+            Op::Barrier => found.push(Access::write(BUFFERS)),
             Op::Load(word) => found.push(Access::read(memory(word))),
             Op::Store(word) | Op::Update(word) => found.push(Access::write(memory(word))),
             Op::Park(word) => found.extend([

@@ -766,6 +766,16 @@ impl Engine {
         self.entities[self.current as usize].cpu + 1
     }
 
+    /// The number of the thread that is running.
+    pub(super) fn running(&self) -> usize {
+        self.current as usize
+    }
+
+    /// A barrier on all CPUs.
+    pub(super) fn spend_barrier(&mut self) -> bool {
+        self.spend(self.costs.wake_call)
+    }
+
     pub(super) fn mark(&mut self, what: &'static str) {
         if self.recorder.is_on() {
             let cpu = self.entities[self.current as usize].cpu;

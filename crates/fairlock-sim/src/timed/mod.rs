@@ -18,7 +18,7 @@ use fairlock::platform::{WAKE_LATENCY_AT_FIRST, smoothed_wake_latency};
 use self::engine::Engine;
 use self::lines::Access;
 use crate::fiber::{self, Fiber, Progress};
-use crate::platform::{Backend, Word};
+use crate::platform::{Backend, Word, begin_process};
 use crate::profile::Profile;
 
 /// The scheduler that runs whoever is due next.
@@ -209,6 +209,7 @@ pub fn run(
     stop: &dyn Fn(),
 ) -> Result<Report, Failure> {
     assert!(!is_running(), "a simulated thread cannot simulate");
+    begin_process();
     let priorities: Vec<u8> = threads.iter().map(|thread| thread.priority).collect();
     let mut engine = Engine::new(setup, &priorities);
     let mut fibers: Vec<Fiber> = threads
@@ -435,4 +436,23 @@ impl Backend for Timed {
     fn cpu() -> u32 {
         if is_running() { with(|engine| engine.cpu()) } else { 0 }
     }
+
+    fn thread() -> Option<usize> {
+        is_running().then(|| with(|engine| engine.running()))
+    }
+
+    fn quietly<R>(act: impl FnOnce() -> R) -> R {
+        let engine = ENGINE.replace(ptr::null_mut());
+        let result = act();
+        ENGINE.set(engine);
+        result
+    }
+
+    fn heavy_barrier() {
+        if is_running() {
+            act(Engine::spend_barrier);
+        }
+    }
+
+    fn fence() {}
 }

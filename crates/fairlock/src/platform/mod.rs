@@ -7,6 +7,7 @@
 //!
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
+mod barrier;
 mod os;
 
 use core::sync::atomic::Ordering;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 pub use os::{Counting, Os};
 
 use crate::events::CountEvents;
+use crate::process::Process;
+use crate::slots::Record;
 
 /// What a lock needs from the world it runs in.
 ///
@@ -79,6 +82,46 @@ pub trait Platform: Sized + Send + Sync + 'static {
 
     /// The CPU this thread runs on, plus one; zero where that is unknown or dear to ask.
     fn cpu() -> u32;
+
+    /// What the locks of this process share.
+    fn process() -> &'static Process<Self>;
+
+    /// The calling thread's record in it, claimed at first use; none where a thread cannot have
+    /// one, for instance when it is about to end.
+    fn thread() -> Option<&'static Record<Self>> {
+        None
+    }
+
+    /// Whether [`asymmetric_heavy`](Self::asymmetric_heavy) works here. Asked once at the
+    /// beginning, so the answer does not change while locks are in use.
+    fn is_asymmetric() -> bool {
+        false
+    }
+
+    /// The cheap side of an asymmetric barrier, mostly for the compiler. Between a store and a load
+    /// it has the effect of [`fence`](Self::fence) against a thread that calls
+    /// [`asymmetric_heavy`](Self::asymmetric_heavy) between its own store and load: not both loads
+    /// can miss the other's store.
+    fn asymmetric_light() {}
+
+    /// The dear side: takes microseconds and interrupts other CPUs, so that
+    /// [`asymmetric_light`](Self::asymmetric_light) takes nothing. Not to be called where there is
+    /// none.
+    fn asymmetric_heavy() {
+        unreachable!("this platform said that it has no asymmetric barrier");
+    }
+
+    /// Like [`core::sync::atomic::fence`] with `SeqCst`.
+    fn fence() {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// A store followed by a [`fence`](Self::fence); one exchange where that is the same and
+    /// cheaper.
+    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
+        word.store(value, Ordering::Relaxed);
+        Self::fence();
+    }
 
     /// Reports a blocking shared acquisition of `lock` by this thread, before it blocks, and
     /// panics if the thread holds it shared already. Debug builds only; see

@@ -1,13 +1,17 @@
 //! Real threads on Linux: std atomics, the futex, the monotonic clock.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering::{self, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence, fence};
 
+use super::barrier;
 use super::{
     AtomicCell, AtomicInt, PlainCell, Platform, WAKE_LATENCY_AT_FIRST, Zeroed,
     smoothed_wake_latency,
 };
 use crate::events::{Counters, NoCounters};
+use crate::process::Process;
+use crate::slots::Record;
 
 /// Real threads: what every lock uses unless told otherwise.
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +145,64 @@ macro_rules! real_threads {
             #[inline(always)]
             fn cpu() -> u32 {
                 current_cpu()
+            }
+            fn process() -> &'static Process<Self> {
+                static PROCESS: Process<$platform> = Process::NEW;
+                &PROCESS
+            }
+            #[inline(always)]
+            fn thread() -> Option<&'static Record<Self>> {
+                std::thread_local! {
+                    /// Null before the first use and after the last.
+                    static RECORD: Cell<*const Record<$platform>> =
+                        const { Cell::new(core::ptr::null()) };
+                    static LEAVER: Leaver = const { Leaver };
+                }
+                /// Gives the record back when the thread ends.
+                struct Leaver;
+                impl Drop for Leaver {
+                    fn drop(&mut self) {
+                        // SAFETY: null or a record, which live as long as the process.
+                        if let Some(record) = unsafe { RECORD.get().as_ref() } {
+                            RECORD.set(core::ptr::null());
+                            record.release();
+                        }
+                    }
+                }
+                #[cold]
+                fn claim() -> Option<&'static Record<$platform>> {
+                    // Fails once the thread has given its record back.
+                    LEAVER.try_with(|_| ()).ok()?;
+                    let record = <$platform>::process().new_thread()?;
+                    RECORD.set(record);
+                    Some(record)
+                }
+                // SAFETY: as above.
+                unsafe { RECORD.get().as_ref() }.or_else(claim)
+            }
+            fn is_asymmetric() -> bool {
+                barrier::is_asymmetric()
+            }
+            #[inline(always)]
+            fn asymmetric_light() {
+                compiler_fence(SeqCst);
+            }
+            fn asymmetric_heavy() {
+                barrier::heavy();
+            }
+            #[inline(always)]
+            fn fence() {
+                fence(SeqCst);
+            }
+            #[inline(always)]
+            fn store_and_fence(word: &AtomicU64, value: u64) {
+                if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+                    // Every locked instruction is a full fence there.
+                    word.swap(value, SeqCst);
+                } else {
+                    word.store(value, Ordering::Relaxed);
+                    fence(SeqCst);
+                }
             }
             #[cfg(debug_assertions)]
             fn check_recursion(lock: *const ()) {

@@ -16,6 +16,7 @@
 // Each test file uses the platforms it needs.
 #![allow(dead_code)]
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -24,7 +25,9 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
-use loom::thread::Thread;
+use fairlock::process::Process;
+use fairlock::slots::Record;
+use loom::thread::{Thread, ThreadId};
 
 /// What is wrong with a platform: the checker must notice each of these.
 pub trait Flaw: Send + Sync + 'static {
@@ -36,6 +39,14 @@ pub trait Flaw: Send + Sync + 'static {
     const GULLIBLE: bool = false;
     /// The same on 32 bits.
     const GULLIBLE_HALVES: bool = false;
+    /// The cheap side of an asymmetric barrier is nothing.
+    const NO_LIGHT: bool = false;
+    /// The dear side of an asymmetric barrier is nothing.
+    const NO_HEAVY: bool = false;
+    /// Full fences are nothing.
+    const NO_FENCE: bool = false;
+    /// No flaw: there is no asymmetric barrier.
+    const SYMMETRIC: bool = false;
     /// No flaw: all threads share a CPU, and know it, so nobody spins on an owner.
     const ONE_CPU: bool = false;
     /// No flaw: a store is an exchange. For locks that exchange in vain: if another thread's
@@ -66,6 +77,16 @@ flaws! {
     Gullible = Trusting { GULLIBLE };
     /// Lets everybody into a lock whose word has 32 bits.
     GullibleHalves = TrustingHalves { GULLIBLE_HALVES };
+    /// Faithful, without an asymmetric barrier.
+    Symmetric = NoMembarrier { SYMMETRIC };
+    /// Its asymmetric barrier lacks the cheap side.
+    NoLight = NoLightBarrier { NO_LIGHT };
+    /// Its asymmetric barrier lacks the dear side.
+    NoHeavy = NoHeavyBarrier { NO_HEAVY };
+    /// Its full fences are none.
+    NoFence = NoFullFence { NO_FENCE };
+    /// The same, without an asymmetric barrier.
+    SymmetricNoFence = NoBarriers { SYMMETRIC NO_FENCE };
     /// Faithful, with one CPU.
     OneCpu = Crowded { ONE_CPU };
     /// Loses every wake-up, with one CPU.
@@ -85,6 +106,9 @@ struct Execution {
     pointers: Vec<loom::sync::atomic::AtomicPtr<()>>,
     cells: Vec<loom::cell::UnsafeCell<()>>,
     parked: Vec<(*const (), Thread)>,
+    /// A `Process` of the platform under test, and its threads' records.
+    process: Option<Box<dyn Any>>,
+    records: Vec<(ThreadId, *const ())>,
     now: u64,
     turns: u32,
 }
@@ -434,5 +458,62 @@ impl<F: Flaw> Platform for Model<F> {
 
     fn cpu() -> u32 {
         F::ONE_CPU.into()
+    }
+
+    fn process() -> &'static Process<Self> {
+        let process: *const Process<Self> = execution(|execution| {
+            let process = execution.process.get_or_insert_with(|| Box::new(Process::<Self>::NEW));
+            std::ptr::from_ref(process.downcast_ref().expect("one platform for each model"))
+        });
+        // SAFETY: boxed, and dropped when the next execution begins, with no thread of this left.
+        unsafe { &*process }
+    }
+
+    /// Nobody gives a record back: threads of a model end together.
+    fn thread() -> Option<&'static Record<Self>> {
+        if inert() {
+            return None;
+        }
+        let me = loom::thread::current().id();
+        let known = execution(|execution| {
+            execution.records.iter().find(|(thread, _)| *thread == me).map(|&(_, record)| record)
+        });
+        let record = known.unwrap_or_else(|| {
+            let record = Self::process().new_thread().expect("a record for each thread");
+            let record = std::ptr::from_ref(record).cast();
+            execution(|execution| execution.records.push((me, record)));
+            record
+        });
+        // SAFETY: a record of this execution's process, of this platform.
+        Some(unsafe { &*record.cast() })
+    }
+
+    fn is_asymmetric() -> bool {
+        !F::SYMMETRIC
+    }
+
+    /// In terms of C11 each side of an asymmetric barrier is a full fence.
+    fn asymmetric_light() {
+        if !F::NO_LIGHT && !F::SYMMETRIC && !inert() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn asymmetric_heavy() {
+        assert!(!F::SYMMETRIC, "there is none");
+        if !F::NO_HEAVY && !inert() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn fence() {
+        if !F::NO_FENCE && !inert() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
+        word.store(value, Relaxed);
+        Self::fence();
     }
 }

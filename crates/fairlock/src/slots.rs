@@ -1,0 +1,288 @@
+//! Reader slots: a thread that reads under an [`RwLock`](crate::RwLock) says so in a cache line of
+//! its own, so that readers share nothing.
+//!
+//! ```text
+//!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned
+//!                         record of thread 2: [ slot | slot | slot | slot ]  owned
+//!                         …                     ▲ one cache line, written by that thread
+//! ```
+//!
+//! A thread claims a record at its first read and gives it back when it ends. Records are never
+//! freed, so a writer may look at all of them at any time, and a reader that leaves touches
+//! nothing but its own record: not even the lock, which may be gone by then.
+//!
+//! Invariants
+//! 1. A slot's tag is 0, or that of the lock that its thread reads under or tries to. The
+//!    record's thread alone sets a tag that is 0; whoever drops the guard clears it.
+//! 2. `used` is more than the index of every record that was ever claimed, seen by everybody who
+//!    sees a tag in it.
+//! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
+//!    keeps its slot, and the record, for ever.
+//! 4. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
+//!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
+
+#![allow(dead_code)] // until `RwLock` uses it
+
+use core::ptr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::spin_budget::SpinBudget;
+
+/// Locks that one thread can read under at once without touching them: what fits a cache line.
+pub(crate) const SLOTS: usize = 4;
+const RECORDS_PER_CHUNK: usize = 64;
+/// So many times 64 threads; later ones do without a record. 4 KiB of pointers in the process.
+const CHUNKS: usize = 512;
+
+/// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
+/// the rest, which counts waiting writers.
+const FENCED: u32 = 1 << 31;
+
+/// One lock that a thread reads under.
+#[repr(C)]
+pub(crate) struct Slot<P: Platform> {
+    tag: P::AtomicU64,
+    /// Writers that wait for the tag to change; see [`FENCED`].
+    awaited: P::AtomicU32,
+    /// What they sleep on: changes when the tag is cleared while somebody waits.
+    event: P::AtomicU32,
+}
+
+/// One thread's slots. Two cache lines apart, as processors fetch lines in pairs.
+#[repr(C, align(128))]
+pub struct Record<P: Platform> {
+    slots: [Slot<P>; SLOTS],
+    owned: P::AtomicU32,
+}
+
+impl<P: Platform> Slot<P> {
+    const NEW: Self =
+        Slot { tag: P::AtomicU64::ZERO, awaited: P::AtomicU32::ZERO, event: P::AtomicU32::ZERO };
+
+    /// Says that this thread is about to read; ordered against what follows by nothing but
+    /// [`Platform::asymmetric_light`].
+    #[inline(always)]
+    pub(crate) fn announce(&self, tag: u64) {
+        self.tag.store(tag, Relaxed);
+        P::asymmetric_light();
+    }
+
+    /// The same with a full barrier.
+    #[inline(always)]
+    pub(crate) fn announce_fenced(&self, tag: u64) {
+        P::store_and_fence(&self.tag, tag);
+    }
+
+    /// The thread has left, or did not enter. Touches nothing but the record.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        // Release pairs with the Acquire in `is_held_by`: the next writer comes after this reader.
+        self.tag.store(0, Release);
+        P::asymmetric_light();
+        if self.awaited.load(Relaxed) != 0 {
+            self.tell();
+        }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        if self.awaited.load(Relaxed) & FENCED != 0 {
+            P::fence();
+        }
+        let writers = self.awaited.load(Relaxed) & !FENCED;
+        if writers != 0 {
+            self.event.fetch_add(1, Relaxed);
+            (0..writers).for_each(|_| P::unpark(&self.event));
+        }
+    }
+
+    fn is_held_by(&self, is_tag: &impl Fn(u64) -> bool) -> bool {
+        is_tag(self.tag.load(Acquire))
+    }
+
+    /// Waits until the tag is another. False if the deadline passed.
+    fn wait(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
+        // As long as a wake-up takes: that never costs more than twice the better choice.
+        let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), deadline);
+        while self.is_held_by(is_tag) {
+            if !budget.relax::<P>() {
+                return self.sleep(is_tag, deadline);
+            }
+        }
+        true
+    }
+
+    #[cold]
+    fn sleep(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
+        self.awaited.fetch_add(1, Relaxed);
+        // Invariant 4; pairs with the barrier in `clear` or `tell`.
+        if P::is_asymmetric() {
+            P::asymmetric_heavy()
+        } else {
+            P::fence()
+        }
+        let left = loop {
+            let event = self.event.load(Relaxed);
+            if !self.is_held_by(is_tag) {
+                break true;
+            }
+            if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                break false;
+            }
+            P::park(&self.event, event, deadline);
+        };
+        self.awaited.fetch_sub(1, Relaxed);
+        left
+    }
+}
+
+impl<P: Platform> Record<P> {
+    const NEW: Self = Record { slots: [const { Slot::NEW }; SLOTS], owned: P::AtomicU32::ZERO };
+
+    /// A slot that says nothing yet.
+    #[inline(always)]
+    pub(crate) fn free_slot(&self) -> Option<&Slot<P>> {
+        self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
+    }
+
+    /// Gives the record back: its thread has ended.
+    pub fn release(&self) {
+        // Release pairs with the Acquire in `claim`.
+        self.owned.store(0, Release);
+    }
+
+    fn claim(&self) -> bool {
+        if self.owned.load(Relaxed) != 0
+            || self.owned.compare_exchange(0, 1, Acquire, Relaxed).is_err()
+        {
+            return false;
+        }
+        if self.slots.iter().any(|slot| slot.tag.load(Relaxed) != 0) {
+            self.release(); // Invariant 3.
+            return false;
+        }
+        let fenced = if P::is_asymmetric() { 0 } else { FENCED };
+        // A writer may still be about to count itself out.
+        self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(fenced, Relaxed));
+        true
+    }
+}
+
+/// The records of all threads of a process.
+pub(crate) struct Threads<P: Platform> {
+    chunks: [P::AtomicPtr<Chunk<P>>; CHUNKS],
+    used: P::AtomicU32,
+}
+
+struct Chunk<P: Platform> {
+    records: [Record<P>; RECORDS_PER_CHUNK],
+}
+
+impl<P: Platform> Threads<P> {
+    pub(crate) const NEW: Self =
+        Threads { chunks: [const { P::AtomicPtr::ZERO }; CHUNKS], used: P::AtomicU32::ZERO };
+
+    /// A record for the calling thread; none if there are more threads than records, or no memory.
+    pub(crate) fn claim(&self) -> Option<&Record<P>> {
+        for index in 0..CHUNKS * RECORDS_PER_CHUNK {
+            let chunk = self.chunk(index / RECORDS_PER_CHUNK)?;
+            let record = &chunk.records[index % RECORDS_PER_CHUNK];
+            if record.claim() {
+                self.raise_used(index as u32 + 1);
+                return Some(record);
+            }
+        }
+        None
+    }
+
+    fn raise_used(&self, used: u32) {
+        let mut found = self.used.load(Relaxed);
+        while found < used {
+            // AcqRel: whoever sees the count sees the chunks up to it, also those of others.
+            match self.used.compare_exchange(found, used, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(newer) => found = newer,
+            }
+        }
+    }
+
+    /// The chunk at this place, made now if there is none. Comes from the system's allocator, as
+    /// the program's own may be what takes this lock.
+    fn chunk(&self, at: usize) -> Option<&Chunk<P>> {
+        let layout = Layout::new::<Chunk<P>>();
+        // Acquire pairs with the Release below.
+        let mut chunk = self.chunks[at].load(Acquire);
+        if chunk.is_null() {
+            // SAFETY: the layout's size is not zero; what was allocated is initialised, field by
+            // field as it is too large for some stacks, before anybody else sees it; and it is
+            // freed here by its only owner if another thread came first.
+            unsafe {
+                let new = System.alloc(layout).cast::<Chunk<P>>();
+                if new.is_null() {
+                    return None;
+                }
+                for record in 0..RECORDS_PER_CHUNK {
+                    (&raw mut (*new).records[record]).write(Record::NEW);
+                }
+                match self.chunks[at].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+                    Ok(_) => chunk = new,
+                    Err(found) => {
+                        free(new);
+                        chunk = found;
+                    }
+                }
+            }
+        }
+        // SAFETY: chunks are initialised before they are published, and live as long as `self`.
+        Some(unsafe { &*chunk })
+    }
+
+    /// All slots of threads that have ever read.
+    fn slots(&self) -> impl Iterator<Item = &Slot<P>> {
+        let used = self.used.load(Acquire) as usize;
+        let chunks = self.chunks[..used.div_ceil(RECORDS_PER_CHUNK)].iter();
+        // SAFETY: chunks below `used` were published before it was raised (invariant 2).
+        let records = chunks.flat_map(|chunk| unsafe { &(*chunk.load(Acquire)).records });
+        records.take(used).flat_map(|record| &record.slots)
+    }
+
+    /// Some thread reads under a lock with such a tag, or tries to.
+    pub(crate) fn any_reader(&self, is_tag: impl Fn(u64) -> bool) -> bool {
+        self.slots().any(|slot| slot.is_held_by(&is_tag))
+    }
+
+    /// Waits until every slot that has such a tag now has another. The caller sees to it that no
+    /// thread enters by one any more. False if the deadline passed.
+    pub(crate) fn wait_for_readers(
+        &self,
+        is_tag: impl Fn(u64) -> bool,
+        deadline: Option<u64>,
+    ) -> bool {
+        self.slots().all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
+    }
+}
+
+impl<P: Platform> Drop for Threads<P> {
+    /// Only simulated processes end before the program does.
+    fn drop(&mut self) {
+        for chunk in &self.chunks {
+            let chunk = chunk.load(Relaxed);
+            if !chunk.is_null() {
+                // SAFETY: made by `chunk`, and nobody refers to a process that is gone.
+                unsafe { free(chunk) };
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The chunk was allocated and initialised by [`Threads::chunk`] and nobody else refers to it.
+unsafe fn free<P: Platform>(chunk: *mut Chunk<P>) {
+    // SAFETY: the caller's.
+    unsafe {
+        ptr::drop_in_place(chunk);
+        System.dealloc(chunk.cast(), Layout::new::<Chunk<P>>());
+    }
+}
