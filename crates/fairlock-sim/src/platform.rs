@@ -202,6 +202,9 @@ impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
     fn new(value: V) -> Self {
         Atomic { word: V::Word::new(value.to_bits()), backend: PhantomData }
     }
+    fn value(&mut self) -> V {
+        V::from_bits(self.word.get())
+    }
     #[inline]
     fn load(&self, order: Ordering) -> V {
         V::from_bits(B::load(&self.word, order))

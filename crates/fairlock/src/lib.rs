@@ -16,6 +16,7 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod process;
+pub mod rwlock;
 pub mod rwsem;
 pub mod slots;
 pub mod spin;
@@ -25,4 +26,5 @@ mod wait_queue;
 
 pub use lock_api;
 pub use mutex::{Mutex, MutexGuard};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};

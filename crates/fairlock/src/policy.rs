@@ -257,3 +257,57 @@ policies! {
         ..Competition::LINUX_5_11
     });
 }
+
+/// When the readers of an [`RwLock`](crate::RwLock) use slots: a zero-sized type with one constant.
+/// [`ReadMostly`] is the default.
+///
+/// ```
+/// use fairlock::lock_api;
+/// use fairlock::platform::Os;
+/// use fairlock::policy::{Bias, BiasPolicy};
+/// use fairlock::rwlock::RawRwLock;
+///
+/// /// From the first read on.
+/// struct AtOnce;
+/// impl BiasPolicy for AtOnce {
+///     const BIAS: Bias = Bias { reads_per_sample: 1, samples: 0, ..Bias::READ_MOSTLY };
+/// }
+/// static LOCK: lock_api::RwLock<RawRwLock<Os, AtOnce>, u64> = lock_api::RwLock::new(7);
+/// assert_eq!(*LOCK.read(), 7);
+/// ```
+pub trait BiasPolicy: Send + Sync + 'static {
+    /// The knobs.
+    const BIAS: Bias;
+}
+
+/// Knobs of [`RwLock`](crate::RwLock)'s bias; see [`crate::rwlock`] for the states.
+#[derive(Debug, Clone, Copy)]
+pub struct Bias {
+    /// Every so many-th read of a thread that takes the semaphore is a sample, which writes the
+    /// lock's line once more.
+    pub reads_per_sample: u32,
+    /// After more than so many samples without a write in between, at most 254, readers use slots.
+    pub samples: u8,
+    /// After so many writes that had to look at the slots, the lock samples anew.
+    pub writes: u8,
+    /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
+    /// needed.
+    pub reads_per_look: u32,
+    /// After a barrier on all CPUs readers use fences for so many times as long as it took.
+    pub inhibition: u32,
+}
+
+impl Bias {
+    /// The knobs of [`ReadMostly`], to start a policy of your own from.
+    pub const READ_MOSTLY: Bias =
+        Bias { reads_per_sample: 8, samples: 3, writes: 64, reads_per_look: 64, inhibition: 20 };
+}
+
+/// Readers use slots after some thirty reads without a write. A barrier on all CPUs may take a
+/// twentieth of the time.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadMostly;
+
+impl BiasPolicy for ReadMostly {
+    const BIAS: Bias = Bias::READ_MOSTLY;
+}

@@ -4,18 +4,27 @@
 //! and ends with a run. Several copies of this crate in one program each have their own, and
 //! share nothing.
 
-use crate::platform::Platform;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{AtomicCell, AtomicInt, Platform};
 use crate::slots::{Record, Threads};
 
 /// What the locks of one process share.
 pub struct Process<P: Platform> {
     pub(crate) threads: Threads<P>,
+    /// Locks that got a number so far.
+    locks: P::AtomicU64,
 }
 
 impl<P: Platform> Process<P> {
     /// A process whose threads have not used a lock yet.
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
-    pub const NEW: Self = Process { threads: Threads::NEW };
+    pub const NEW: Self = Process { threads: Threads::NEW, locks: P::AtomicU64::ZERO };
+
+    /// A number for a lock; no two get the same.
+    pub(crate) fn new_lock(&self) -> u64 {
+        self.locks.fetch_add(1, Relaxed) + 1
+    }
 
     /// A record for a thread of this process that has none yet, to be
     /// [released](Record::release) when it ends; none if there are too many, and then it does

@@ -21,8 +21,6 @@
 //! 4. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
 
-#![allow(dead_code)] // until `RwLock` uses it
-
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -42,7 +40,7 @@ const FENCED: u32 = 1 << 31;
 
 /// One lock that a thread reads under.
 #[repr(C)]
-pub(crate) struct Slot<P: Platform> {
+pub struct Slot<P: Platform> {
     tag: P::AtomicU64,
     /// Writers that wait for the tag to change; see [`FENCED`].
     awaited: P::AtomicU32,
@@ -93,7 +91,8 @@ impl<P: Platform> Slot<P> {
         }
         let writers = self.awaited.load(Relaxed) & !FENCED;
         if writers != 0 {
-            self.event.fetch_add(1, Relaxed);
+            // Release pairs with the Acquire in `sleep`: who sees this event sees the tag cleared.
+            self.event.fetch_add(1, Release);
             (0..writers).for_each(|_| P::unpark(&self.event));
         }
     }
@@ -124,7 +123,8 @@ impl<P: Platform> Slot<P> {
             P::fence()
         }
         let left = loop {
-            let event = self.event.load(Relaxed);
+            // Acquire pairs with the Release in `tell`.
+            let event = self.event.load(Acquire);
             if !self.is_held_by(is_tag) {
                 break true;
             }
@@ -140,6 +140,13 @@ impl<P: Platform> Slot<P> {
 
 impl<P: Platform> Record<P> {
     const NEW: Self = Record { slots: [const { Slot::NEW }; SLOTS], owned: P::AtomicU32::ZERO };
+
+    /// The first slot, if it says nothing yet: for the path that must be short.
+    #[inline(always)]
+    pub(crate) fn first_slot(&self) -> Option<&Slot<P>> {
+        let [first, ..] = &self.slots;
+        (first.tag.load(Relaxed) == 0).then_some(first)
+    }
 
     /// A slot that says nothing yet.
     #[inline(always)]
@@ -267,8 +274,8 @@ impl<P: Platform> Threads<P> {
 impl<P: Platform> Drop for Threads<P> {
     /// Only simulated processes end before the program does.
     fn drop(&mut self) {
-        for chunk in &self.chunks {
-            let chunk = chunk.load(Relaxed);
+        for chunk in &mut self.chunks {
+            let chunk = chunk.value();
             if !chunk.is_null() {
                 // SAFETY: made by `chunk`, and nobody refers to a process that is gone.
                 unsafe { free(chunk) };

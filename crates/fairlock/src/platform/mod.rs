@@ -170,6 +170,9 @@ pub trait AtomicCell<V: Copy>: Send + Sync {
     const ZERO: Self;
     /// As in std.
     fn new(value: V) -> Self;
+    /// The value, where nobody else has access: no operation as far as a checker is concerned. As
+    /// std's `get_mut`.
+    fn value(&mut self) -> V;
     /// As in std.
     fn load(&self, order: Ordering) -> V;
     /// As in std.

@@ -30,6 +30,10 @@ macro_rules! std_cell {
                 <$atomic>::new(value)
             }
             #[inline(always)]
+            fn value(&mut self) -> $value {
+                *self.get_mut()
+            }
+            #[inline(always)]
             fn load(&self, order: Ordering) -> $value {
                 self.load(order)
             }

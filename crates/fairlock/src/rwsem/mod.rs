@@ -30,8 +30,8 @@
 mod api;
 mod compete;
 mod phases;
-mod queue;
-mod word;
+pub(crate) mod queue;
+pub(crate) mod word;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -85,23 +85,28 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         Snapshot::of(&self.events)
     }
 
+    #[inline(always)]
+    pub(crate) fn count(&self, event: Event) {
+        self.events.count(event);
+    }
+
     // ---- shared ----
 
     #[inline]
-    fn read(&self, deadline: Option<u64>) -> bool {
+    pub(crate) fn read(&self, deadline: Option<u64>) -> bool {
         self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
     }
 
     /// A slow path that has nothing to report lets the fast path do without a stack frame.
     #[inline]
-    fn read_without_deadline(&self) {
+    pub(crate) fn read_without_deadline(&self) {
         if !self.try_read_once() {
             self.acquire_slow_without_deadline(Kind::Read);
         }
     }
 
     #[inline]
-    fn try_read_once(&self) -> bool {
+    pub(crate) fn try_read_once(&self) -> bool {
         let word = self.word.load(Relaxed);
         // Acquire pairs with the Release of `unlock_write`.
         word < READER_LIMIT - 1
@@ -111,7 +116,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock shared, and not upgradable.
     #[inline]
-    unsafe fn unlock_read(&self) {
+    pub(crate) unsafe fn unlock_read(&self) {
         // Release pairs with the Acquire of the next writer.
         let word = self.word.fetch_sub(READER, Release);
         if word >= READER_LIMIT {
@@ -122,7 +127,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     // ---- exclusive ----
 
     #[inline]
-    fn write(&self, deadline: Option<u64>) -> bool {
+    pub(crate) fn write(&self, deadline: Option<u64>) -> bool {
         if self.try_write_once() {
             self.owner_cpu.store(P::cpu(), Relaxed);
             return true;
@@ -131,7 +136,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     #[inline]
-    fn write_without_deadline(&self) {
+    pub(crate) fn write_without_deadline(&self) {
         if self.try_write_once() {
             self.owner_cpu.store(P::cpu(), Relaxed);
         } else {
@@ -157,7 +162,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock exclusively.
     #[inline]
-    unsafe fn unlock_write(&self) {
+    pub(crate) unsafe fn unlock_write(&self) {
         // Release pairs with the Acquire of the next holder.
         let word = self.word.fetch_sub(WRITER, Release);
         if word != WRITER {
@@ -168,7 +173,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     // ---- the rest, by family ----
 
     /// Enters if the policy lets a newcomer in right now.
-    fn try_enter(&self, kind: Kind) -> bool {
+    pub(crate) fn try_enter(&self, kind: Kind) -> bool {
         let mut word = self.word.load(Relaxed);
         while let Some(entered) = self.admit(word, kind) {
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
@@ -245,7 +250,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// False only if the writer surely does not run: it acquired the lock on the CPU that this
     /// thread runs on now. It cannot see a writer that was preempted on another CPU, and is
     /// wrong about one that has moved since.
-    fn owner_may_run(&self) -> bool {
+    pub(crate) fn owner_may_run(&self) -> bool {
         // 0 is unknown, and `u32::MAX` what a thread stores that the kernel does not tell its CPU;
         // other values that are no CPU are no CPU of this thread's either.
         let owner = self.owner_cpu.load(Relaxed);
@@ -291,7 +296,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
     /// `READER | UPGRADABLE`.
     #[inline]
-    unsafe fn unlock_fair(&self, held: u64) {
+    pub(crate) unsafe fn unlock_fair(&self, held: u64) {
         // Release pairs with the Acquire of the next holder.
         if self.word.compare_exchange(held, 0, Release, Relaxed).is_err() {
             self.unlock_fair_slow(held);
@@ -327,7 +332,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock exclusively; afterwards it holds it shared, with the right to
     /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.
-    unsafe fn downgrade(&self, keep: u64) {
+    pub(crate) unsafe fn downgrade(&self, keep: u64) {
         // Release pairs with the Acquire of readers that enter now.
         // One step from WRITER to what is kept; `keep` is the larger, so the difference wraps.
         let word = self.word.fetch_add((READER | keep).wrapping_sub(WRITER), Release);
@@ -339,7 +344,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock upgradable.
     #[inline]
-    unsafe fn unlock_upgradable(&self) {
+    pub(crate) unsafe fn unlock_upgradable(&self) {
         let word = self.word.fetch_sub(READER | UPGRADABLE, Release) - (READER | UPGRADABLE);
         if has_waiters(word) {
             if is_free(word) {
@@ -353,7 +358,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     /// # Safety
     /// The caller holds the lock upgradable; afterwards it holds it shared.
-    unsafe fn downgrade_upgradable(&self) {
+    pub(crate) unsafe fn downgrade_upgradable(&self) {
         let word = self.word.fetch_and(!UPGRADABLE, Release);
         if has_waiters(word) {
             self.serve_locked();
@@ -375,7 +380,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     /// # Safety
     /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
-    unsafe fn try_upgrade(&self) -> bool {
+    pub(crate) unsafe fn try_upgrade(&self) -> bool {
         let mut word = self.word.load(Relaxed);
         while readers(word) == 1 {
             // Acquire pairs with the Release of the readers that left.
@@ -394,7 +399,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
     /// still upgradable.
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+    pub(crate) unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
         // SAFETY: passed on.
         if unsafe { self.try_upgrade() } {
             return true;
@@ -450,11 +455,21 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         });
     }
 
-    fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))
     }
 
-    fn is_locked_exclusive(&self) -> bool {
+    /// Acquire pairs with the Release of the writer that left.
+    #[inline]
+    pub(crate) fn has_writer(&self) -> bool {
+        has_writer(self.word.load(Acquire))
+    }
+
+    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
+        self.try_enter(Kind::Upgradable) || self.acquire_slow(Kind::Upgradable, deadline)
+    }
+
+    pub(crate) fn is_locked_exclusive(&self) -> bool {
         has_writer(self.word.load(Relaxed))
     }
 }

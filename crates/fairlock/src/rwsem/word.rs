@@ -3,7 +3,7 @@
 /// Low 32 bits: shared holders, the upgradable one included.
 pub(super) const READERS: u64 = 0xffff_ffff;
 /// One shared holder.
-pub(super) const READER: u64 = 1;
+pub(crate) const READER: u64 = 1;
 /// A word below this has no flag set, no writer in or trying, and room for one more reader: the
 /// fast path's whole condition in one comparison.
 pub(super) const READER_LIMIT: u64 = 1 << 31;
@@ -12,7 +12,7 @@ pub(super) const READER_LIMIT: u64 = 1 << 31;
 /// that has added its bias in vain and not yet removed it.
 pub(super) const WRITERS: u64 = 0x00ff_ffff << 32;
 /// One writer.
-pub(super) const WRITER: u64 = 1 << 32;
+pub(crate) const WRITER: u64 = 1 << 32;
 
 /// The queue is not empty. Changes only under the queue's lock.
 pub(super) const WAITERS: u64 = 1 << 56;
@@ -25,7 +25,7 @@ pub(super) const WRITE_PHASE: u64 = 1 << 59;
 /// Phases: some waiter sleeps with the phase's end as its deadline and will close it.
 pub(super) const GUARDED: u64 = 1 << 60;
 /// One of the shared holders may upgrade.
-pub(super) const UPGRADABLE: u64 = 1 << 61;
+pub(crate) const UPGRADABLE: u64 = 1 << 61;
 /// That holder waits for the other readers to leave; no reader enters.
 pub(super) const UPGRADING: u64 = 1 << 62;
 

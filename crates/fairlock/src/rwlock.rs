@@ -1,0 +1,754 @@
+//! The default reader-writer lock: reads without a locked instruction or a shared cache line,
+//! under writers that are never starved.
+//!
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`] and one word more, the *bias*, which says
+//! how readers come in:
+//!
+//! | bias | a reader | a writer, once it holds the semaphore |
+//! |---|---|---|
+//! | `SHARED` | takes the semaphore | is alone |
+//! | `FENCED` | announces itself in a slot of its own thread (`slots.rs`) with a full fence, sees that no writer holds the semaphore, is in | waits until no slot has the lock's number |
+//! | `LIGHT` | announces itself with a plain store, sees that the bias is still `LIGHT`, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
+//!
+//! ```text
+//!              some reads in a row                 no barrier for a while
+//!   SHARED ────────────────────────────► FENCED ─────────────────────────► LIGHT
+//!      ▲     (or straight to LIGHT)       │   ▲                              │
+//!      └──────────────────────────────────┘   └──────────────────────────────┘
+//!              so many writes                        the next write
+//! ```
+//!
+//! A reader that finds a writer in its way, or no free slot, takes the semaphore; so do
+//! upgradable readers. There the waiting is done, and its policy is the lock's. Writers
+//! exclude each other and those readers by the semaphore alone.
+//!
+//! Why it is right: whoever enters by a slot first stores its announcement, then loads the state;
+//! a writer first stores the state, then loads the slots. With a barrier between on both sides at
+//! least one of them sees the other (Dekker). In `FENCED` the state is the semaphore's word and
+//! both barriers are full fences; in `LIGHT` it is the bias, the reader's barrier is free and the
+//! writer's is the asymmetric one that pays for both.
+//!
+//! Invariants
+//! 1. The bias leaves `SHARED` only by a reader that holds the semaphore, and reaches `LIGHT`
+//!    from `FENCED` only by a reader that is in. So a writer that holds the semaphore and waited
+//!    for all slots has seen every such change.
+//! 2. The bias leaves `LIGHT` and `FENCED` only by a writer that holds the semaphore, for
+//!    `SHARED` only after all slots are left.
+//! 3. A lock's number belongs to no other lock of the process, ever. A slot that was forgotten
+//!    blocks the lock that it was taken for, wherever that moves, and no other.
+//! 4. An unlock is one atomic operation, on a slot or on the semaphore, which is also its last
+//!    access to the lock.
+//!
+//! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
+//! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
+//! plain stores with an asymmetric barrier; and `FENCED`, where a write costs a look at the
+//! slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
+//! send all readers to a shared word.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use lock_api::GuardNoSend;
+
+use crate::events::{Event, Snapshot};
+use crate::platform::{AtomicCell, Os, Platform, after, until};
+use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::rwsem::RawRwSem;
+use crate::rwsem::queue::Kind;
+use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
+use crate::slots::{Record, Slot};
+use crate::spin_budget::SpinBudget;
+
+/// How readers come in.
+const MODE: u64 = 0b11;
+const SHARED: u64 = 0;
+const FENCED: u64 = 1;
+const LIGHT: u64 = 2;
+
+/// `SHARED`: samples of reads since the last write. Else: writes until the lock is `SHARED` again.
+const TALLY: u64 = 0xff << TALLY_SHIFT;
+const TALLY_SHIFT: u32 = 2;
+const ONE: u64 = 1 << TALLY_SHIFT;
+
+/// The lock's number, 0 before its bias first leaves `SHARED`. 54 bits do not run out.
+const NUMBER_SHIFT: u32 = 10;
+
+/// The longest inhibition that counts, ns.
+const LONGEST_INHIBITION: u64 = 1_000_000_000;
+
+/// The clock of inhibitions ticks every 65 µs and wraps after 78 h.
+const TICK_SHIFT: u32 = 16;
+
+fn mode(bias: u64) -> u64 {
+    bias & MODE
+}
+
+fn number(bias: u64) -> u64 {
+    bias >> NUMBER_SHIFT
+}
+
+fn has_slots(bias: u64) -> bool {
+    mode(bias) != SHARED
+}
+
+/// A reader-writer lock for data that is mostly read: the one to use unless you know better.
+///
+/// Any number of readers or one writer. While no writer is about, a read locks and unlocks with
+/// two plain stores and a few loads, all on lines that no other thread writes: about a
+/// nanosecond, on any number of CPUs at once. 32 bytes beside the data; usable in statics.
+///
+/// # Guarantees
+/// * A writer waits for the readers it finds, and for what the semaphore makes it wait for:
+///   see [`TimeFair`]. Readers that come later wait for the writer.
+/// * A write that finds readers using slots costs a look at one cache line for each thread
+///   of the process that uses such locks, and now and then a barrier on all CPUs (some
+///   microseconds; at most a twentieth of the time).
+/// * While writes are frequent it is an [`RwSem`](crate::RwSem).
+/// * The lock's memory is not touched by an unlock once another thread can have the lock.
+/// * No poisoning: a panic releases the lock through its guard.
+/// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
+/// * Read guards do not move between threads.
+///
+/// In destructors of thread-local variables, and beyond four locks read by one thread at once, reads
+/// take the semaphore.
+///
+/// # Panics
+/// As [`RwSem`](crate::RwSem).
+///
+/// # Examples
+/// ```
+/// use fairlock::RwLock;
+/// use std::time::Duration;
+///
+/// static TABLE: RwLock<Vec<u32>> = RwLock::new(Vec::new());
+///
+/// TABLE.write().push(7);
+/// assert_eq!(*TABLE.read(), [7]);
+///
+/// // Timed, upgradable, downgrade:
+/// let entry = TABLE.try_upgradable_read_for(Duration::from_millis(10)).unwrap();
+/// if !entry.contains(&8) {
+///     let mut entry = fairlock::RwLockUpgradableReadGuard::upgrade(entry);
+///     entry.push(8);
+///     let entry = fairlock::RwLockWriteGuard::downgrade(entry);
+///     assert_eq!(entry.len(), 2);
+/// }
+/// ```
+/// Guards that own their lock:
+/// ```
+/// use std::sync::Arc;
+/// let lock = Arc::new(fairlock::RwLock::new(String::new()));
+/// let mut guard = lock.write_arc();
+/// guard.push('x');
+/// ```
+/// On another [platform](crate::platform), write the type out:
+/// ```
+/// use fairlock::{lock_api, platform::Counting, rwlock::RawRwLock};
+/// let counted = lock_api::RwLock::<RawRwLock<Counting>, u8>::new(0);
+/// assert!(!counted.is_locked());
+/// ```
+pub type RwLock<T> = lock_api::RwLock<RawRwLock<Os>, T>;
+
+/// Shared access to an [`RwLock`]'s data; releases when dropped.
+pub type RwLockReadGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockReadGuard<'a, RawRwLock<P, B>, T>;
+/// Exclusive access to an [`RwLock`]'s data; releases when dropped.
+pub type RwLockWriteGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockWriteGuard<'a, RawRwLock<P, B>, T>;
+/// Shared access that can become exclusive; one at a time, beside plain readers.
+pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockUpgradableReadGuard<'a, RawRwLock<P, B>, T>;
+
+/// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
+pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
+    bias: P::AtomicU64,
+    /// Until then readers use fences, in ticks.
+    inhibited: P::AtomicU32,
+    sem: RawRwSem<TimeFair, P>,
+    policy: PhantomData<fn() -> B>,
+}
+
+/// What a read guard remembers: the slot in which the thread said that it reads, if not the
+/// semaphore. Inert: forgetting it keeps the lock locked.
+pub struct Shared<P: Platform> {
+    slot: Option<&'static Slot<P>>,
+    /// Slots are thread-owned; see [`crate::slots`].
+    not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared reference to it gives access to nothing.
+unsafe impl<P: Platform> Sync for Shared<P> {}
+
+impl<P: Platform> Shared<P> {
+    #[inline(always)]
+    fn by(slot: &'static Slot<P>) -> Self {
+        Shared { slot: Some(slot), not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    fn by_semaphore() -> Self {
+        Shared { slot: None, not_send: PhantomData }
+    }
+}
+
+/// How an attempt to read by a slot ended.
+enum Entry<P: Platform> {
+    In(&'static Slot<P>),
+    /// A writer has the semaphore.
+    Writer,
+    /// Not by slots, or none is free.
+    Semaphore,
+}
+
+impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+    /// A free lock.
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    pub const NEW: Self = RawRwLock {
+        bias: P::AtomicU64::ZERO,
+        inhibited: P::AtomicU32::ZERO,
+        sem: RawRwSem::NEW,
+        policy: PhantomData,
+    };
+
+    fn id(&self) -> *const () {
+        core::ptr::from_ref(self).cast()
+    }
+
+    // ---- readers ----
+
+    /// By a slot and without a fence, if that is how readers come in.
+    #[inline(always)]
+    fn read_light(&self) -> Option<Shared<P>> {
+        let bias = self.bias.load(Relaxed);
+        if bias & LIGHT == 0 {
+            return None;
+        }
+        let slot = P::thread()?.first_slot()?;
+        slot.announce(bias);
+        // Acquire pairs with the Release in `lighten` and `use_slots`, and so with all writers
+        // before that.
+        if self.bias.load(Acquire) == bias {
+            return Some(Shared::by(slot));
+        }
+        slot.clear();
+        None
+    }
+
+    /// A slow path that has nothing to report keeps the fast path short.
+    #[cold]
+    fn read_without_deadline(&self) -> Shared<P> {
+        self.read_slow(None).expect("without a deadline a wait ends with the lock")
+    }
+
+    /// By a slot with a fence, or by the semaphore. None if the deadline passed.
+    #[inline]
+    fn read_slow(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        let mut budget = None;
+        loop {
+            match self.read_by_slot() {
+                Entry::In(slot) => return Some(Shared::by(slot)),
+                Entry::Semaphore => break,
+                Entry::Writer => {}
+            }
+            // Longer than a short write, shorter than what queueing costs.
+            let budget = budget.get_or_insert_with(|| {
+                SpinBudget::new::<P>(u64::from(P::wake_latency() / 8), deadline)
+            });
+            if !self.sem.owner_may_run() || !budget.relax::<P>() {
+                break;
+            }
+        }
+        if !self.sem.read(deadline) {
+            return None;
+        }
+        self.note_read();
+        Some(Shared::by_semaphore())
+    }
+
+    /// By a slot, with a fence if the bias says so.
+    #[inline(always)]
+    fn read_by_slot(&self) -> Entry<P> {
+        let bias = self.bias.load(Relaxed);
+        if !has_slots(bias) {
+            return Entry::Semaphore;
+        }
+        if self.sem.has_writer() {
+            return Entry::Writer;
+        }
+        let Some(slot) = P::thread().and_then(Record::free_slot) else {
+            return Entry::Semaphore;
+        };
+        if bias & LIGHT != 0 {
+            slot.announce(bias)
+        } else {
+            slot.announce_fenced(bias)
+        }
+        // In this order: a writer that came and went may have left the lock without slots.
+        // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
+        if !self.sem.has_writer() && self.bias.load(Acquire) == bias {
+            if bias & LIGHT == 0 && P::turn().is_multiple_of(B::BIAS.reads_per_look) {
+                self.lighten(bias);
+            }
+            return Entry::In(slot);
+        }
+        slot.clear();
+        Entry::Writer
+    }
+
+    /// By a slot or the semaphore, without waiting.
+    fn try_read(&self) -> Option<Shared<P>> {
+        if let Entry::In(slot) = self.read_by_slot() {
+            return Some(Shared::by(slot));
+        }
+        let entered = self.sem.try_read_once() || self.sem.try_enter(Kind::Read);
+        entered.then(|| {
+            self.note_read();
+            Shared::by_semaphore()
+        })
+    }
+
+    /// The caller has just entered by the semaphore.
+    #[inline]
+    fn note_read(&self) {
+        let bias = self.bias.load(Relaxed);
+        if mode(bias) == SHARED && P::turn().is_multiple_of(B::BIAS.reads_per_sample) {
+            self.sample_read(bias);
+        }
+    }
+
+    #[cold]
+    fn sample_read(&self, bias: u64) {
+        if (bias & TALLY) >> TALLY_SHIFT < B::BIAS.samples.into() {
+            // A sample that is lost to another reader's does not matter.
+            _ = self.bias.compare_exchange(bias, bias + ONE, Relaxed, Relaxed);
+        } else {
+            self.use_slots(bias);
+        }
+    }
+
+    /// Invariant 1: the caller holds the semaphore, so no writer does.
+    fn use_slots(&self, bias: u64) {
+        let number = match number(bias) {
+            0 => P::process().new_lock(),
+            number => number,
+        };
+        let mode = if self.may_be_light() { LIGHT } else { FENCED };
+        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | mode;
+        // Release pairs with the Acquire of readers that come in by it.
+        if self.bias.compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
+            self.sem.count(Event::SlotsBegin);
+        }
+    }
+
+    /// Invariant 1: the caller is in.
+    #[cold]
+    fn lighten(&self, bias: u64) {
+        if self.may_be_light() {
+            // Release pairs with the Acquire of readers that come in by it.
+            let light = bias - FENCED + LIGHT;
+            if self.bias.compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
+                self.sem.count(Event::SlotsLight);
+            }
+        }
+    }
+
+    fn may_be_light(&self) -> bool {
+        const LONGEST: u32 = (LONGEST_INHIBITION >> TICK_SHIFT) as u32;
+        let left = self.inhibited.load(Relaxed).wrapping_sub(Self::tick());
+        P::is_asymmetric() && !(1..=LONGEST).contains(&left)
+    }
+
+    fn tick() -> u32 {
+        (P::now() >> TICK_SHIFT) as u32
+    }
+
+    /// # Safety
+    /// The caller holds the lock shared, as `held` says.
+    #[inline(always)]
+    unsafe fn unlock_read(&self, held: &Shared<P>) {
+        match held.slot {
+            Some(slot) => slot.clear(),
+            // SAFETY: the caller's.
+            None => unsafe { self.sem.unlock_read() },
+        }
+    }
+
+    // ---- writers ----
+
+    /// Waits for the readers in slots. The caller holds the semaphore exclusively; so it does
+    /// afterwards, also if the deadline passed and this returns false.
+    #[inline(always)]
+    fn exclude_readers(&self, deadline: Option<u64>) -> bool {
+        // Relaxed: invariant 1.
+        let bias = self.bias.load(Relaxed);
+        bias & (MODE | TALLY) == 0 || self.revoke(bias, Wait::Until(deadline))
+    }
+
+    /// The same without waiting: false if there are any.
+    #[inline(always)]
+    fn finds_no_readers(&self) -> bool {
+        let bias = self.bias.load(Relaxed);
+        bias & (MODE | TALLY) == 0 || self.revoke(bias, Wait::No)
+    }
+
+    #[inline(never)]
+    fn revoke(&self, mut bias: u64, wait: Wait) -> bool {
+        if !has_slots(bias) {
+            // Nobody else writes it: only readers that hold the semaphore do.
+            self.bias.store(bias & !TALLY, Relaxed);
+            return true;
+        }
+        self.sem.count(Event::SlotsWrite);
+        let threads = &P::process().threads;
+        let mine = number(bias);
+        let is_mine = |tag: u64| number(tag) == mine;
+        loop {
+            if bias & LIGHT != 0 {
+                self.darken(bias);
+            } else {
+                P::fence();
+            }
+            let left = match wait {
+                Wait::Until(deadline) => threads.wait_for_readers(is_mine, deadline),
+                Wait::No => !threads.any_reader(is_mine),
+            };
+            if !left {
+                return false;
+            }
+            // One that was in may have changed it.
+            bias = self.bias.load(Relaxed);
+            if mode(bias) == FENCED {
+                break;
+            }
+        }
+        // Nobody is in by a slot, so nobody else writes the bias now.
+        let next = if bias & TALLY == 0 {
+            self.sem.count(Event::SlotsEnd);
+            bias - FENCED + SHARED
+        } else {
+            bias - ONE
+        };
+        self.bias.store(next, Relaxed);
+        true
+    }
+
+    /// From `LIGHT` to `FENCED`, and a barrier so that every reader has seen it or is seen.
+    #[cold]
+    fn darken(&self, bias: u64) {
+        self.sem.count(Event::SlotsBarrier);
+        let began = P::now();
+        self.bias.store(bias - LIGHT + FENCED, Relaxed);
+        P::asymmetric_heavy();
+        let ended = P::now();
+        let inhibition = ((ended - began) * u64::from(B::BIAS.inhibition))
+            .min(LONGEST_INHIBITION - (1 << TICK_SHIFT));
+        let until = Self::tick().wrapping_add((inhibition >> TICK_SHIFT) as u32 + 1);
+        self.inhibited.store(until, Relaxed);
+    }
+
+    /// Some thread has said that it reads, or tries to.
+    fn has_reader_in_slot(&self) -> bool {
+        let bias = self.bias.load(Relaxed);
+        has_slots(bias) && P::process().threads.any_reader(|tag| number(tag) == number(bias))
+    }
+
+    fn write(&self, deadline: Option<u64>) -> bool {
+        if !self.sem.write(deadline) {
+            return false;
+        }
+        let alone = self.exclude_readers(deadline);
+        if !alone {
+            // SAFETY: acquired above.
+            unsafe { self.sem.unlock_write() };
+        }
+        alone
+    }
+
+    fn try_write(&self) -> bool {
+        // First without disturbing anybody.
+        if self.has_reader_in_slot() || !self.sem.try_enter(Kind::Write) {
+            return false;
+        }
+        let alone = self.finds_no_readers();
+        if !alone {
+            // SAFETY: acquired above.
+            unsafe { self.sem.unlock_write() };
+        }
+        alone
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
+    /// still upgradable.
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+        // SAFETY: the caller's.
+        if !unsafe { self.sem.upgrade(deadline) } {
+            return false;
+        }
+        let alone = self.exclude_readers(deadline);
+        if !alone {
+            // SAFETY: upgraded above.
+            unsafe { self.sem.downgrade(UPGRADABLE) };
+        }
+        alone
+    }
+
+    /// # Safety
+    /// As [`upgrade`](Self::upgrade).
+    unsafe fn try_upgrade(&self) -> bool {
+        // SAFETY: the caller's.
+        if self.has_reader_in_slot() || !unsafe { self.sem.try_upgrade() } {
+            return false;
+        }
+        let alone = self.finds_no_readers();
+        if !alone {
+            // SAFETY: upgraded above.
+            unsafe { self.sem.downgrade(UPGRADABLE) };
+        }
+        alone
+    }
+}
+
+/// Whether a writer waits for readers in slots.
+#[derive(Clone, Copy)]
+enum Wait {
+    No,
+    Until(Option<u64>),
+}
+
+// ---- lock_api ----
+
+impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+    pub(crate) fn events(&self) -> Snapshot {
+        self.sem.events()
+    }
+
+    #[inline(always)]
+    fn check_recursion(&self) {
+        if cfg!(debug_assertions) {
+            P::check_recursion(self.id());
+        }
+    }
+
+    #[inline(always)]
+    fn begin_shared(&self) {
+        if cfg!(debug_assertions) {
+            P::note_shared(self.id());
+        }
+    }
+
+    #[inline(always)]
+    fn end_shared(&self) {
+        if cfg!(debug_assertions) {
+            P::forget_shared(self.id());
+        }
+    }
+
+    fn lock_read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        self.check_recursion();
+        self.read_light().or_else(|| self.read_slow(deadline)).inspect(|_| self.begin_shared())
+    }
+
+    fn lock_write(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
+        self.write(deadline).then_some(GuardNoSend::new())
+    }
+
+    fn lock_upgrade(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
+        self.check_recursion();
+        self.sem.upgradable(deadline).then(|| self.new_upgradable())
+    }
+
+    fn new_upgradable(&self) -> GuardNoSend {
+        self.begin_shared();
+        GuardNoSend::new()
+    }
+
+    fn upgrade_by(
+        &self,
+        deadline: Option<u64>,
+        held: GuardNoSend,
+    ) -> Result<GuardNoSend, GuardNoSend> {
+        // SAFETY: `held` is an upgradable acquisition's state.
+        if unsafe { self.upgrade(deadline) } {
+            self.end_shared();
+            Ok(held)
+        } else {
+            Err(held)
+        }
+    }
+}
+
+// SAFETY: invariants 1 and 2: a writer is alone in the semaphore and in the slots; acquisitions are
+// Acquire, releases Release. Guard state is inert. A lock that is moved takes its number along,
+// and one that is dropped its number with it (invariant 3); waiters borrow it.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> {
+    const INIT: Self = Self::NEW;
+    type SharedGuard = Shared<P>;
+    type ExclusiveGuard = GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) -> Shared<P> {
+        self.check_recursion();
+        let shared = self.read_light().unwrap_or_else(|| self.read_without_deadline());
+        self.begin_shared();
+        shared
+    }
+    #[inline]
+    fn try_lock_shared(&self) -> Option<Shared<P>> {
+        self.read_light().or_else(|| self.try_read()).inspect(|_| self.begin_shared())
+    }
+    #[inline]
+    unsafe fn unlock_shared(&self, held: Shared<P>) {
+        self.end_shared();
+        // SAFETY: the caller's.
+        unsafe { self.unlock_read(&held) };
+    }
+    #[inline]
+    fn lock_exclusive(&self) -> GuardNoSend {
+        self.sem.write_without_deadline();
+        let alone = self.exclude_readers(None);
+        debug_assert!(alone, "without a deadline all readers leave");
+        GuardNoSend::new()
+    }
+    #[inline]
+    fn try_lock_exclusive(&self) -> Option<GuardNoSend> {
+        self.try_write().then(GuardNoSend::new)
+    }
+    #[inline]
+    unsafe fn unlock_exclusive(&self, _guard: GuardNoSend) {
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_write() };
+    }
+    fn is_locked(&self) -> bool {
+        self.sem.is_locked() || self.has_reader_in_slot()
+    }
+    fn is_locked_exclusive(&self) -> bool {
+        self.sem.is_locked_exclusive()
+    }
+}
+
+// SAFETY: as above; who waits does so at the semaphore, which chooses the next holder before it is
+// free.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P, B> {
+    #[inline]
+    unsafe fn unlock_shared_fair(&self, held: Shared<P>) {
+        self.end_shared();
+        match held.slot {
+            Some(slot) => slot.clear(),
+            // SAFETY: the caller's.
+            None => unsafe { self.sem.unlock_fair(READER) },
+        }
+    }
+    #[inline]
+    unsafe fn unlock_exclusive_fair(&self, _guard: GuardNoSend) {
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_fair(WRITER) };
+    }
+}
+
+// SAFETY: the writer becomes a reader of the semaphore in one atomic step, which is a Release.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockDowngrade for RawRwLock<P, B> {
+    unsafe fn downgrade(&self, _guard: GuardNoSend) -> Shared<P> {
+        // SAFETY: the caller's.
+        unsafe { self.sem.downgrade(0) };
+        self.begin_shared();
+        Shared::by_semaphore()
+    }
+}
+
+// SAFETY: as for the untimed forms; failing leaves nothing held and no node queued.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P, B> {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_shared_for(&self, timeout: Duration) -> Option<Shared<P>> {
+        self.lock_read(after::<P>(timeout))
+    }
+    fn try_lock_shared_until(&self, instant: Instant) -> Option<Shared<P>> {
+        self.lock_read(until::<P>(instant))
+    }
+    fn try_lock_exclusive_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+        self.lock_write(after::<P>(timeout))
+    }
+    fn try_lock_exclusive_until(&self, instant: Instant) -> Option<GuardNoSend> {
+        self.lock_write(until::<P>(instant))
+    }
+}
+
+// SAFETY: the semaphore admits one such holder; it becomes the writer once it is alone in the
+// semaphore and then in the slots.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock<P, B> {
+    type UpgradableGuard = GuardNoSend;
+
+    fn lock_upgradable(&self) -> GuardNoSend {
+        self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
+    }
+    fn try_lock_upgradable(&self) -> Option<GuardNoSend> {
+        self.sem.try_enter(Kind::Upgradable).then(|| self.new_upgradable())
+    }
+    unsafe fn unlock_upgradable(&self, _guard: GuardNoSend) {
+        self.end_shared();
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_upgradable() };
+    }
+    unsafe fn upgrade(&self, guard: GuardNoSend) -> GuardNoSend {
+        self.upgrade_by(None, guard).unwrap_or_else(|guard| guard)
+    }
+    unsafe fn try_upgrade(&self, guard: GuardNoSend) -> Result<GuardNoSend, GuardNoSend> {
+        // SAFETY: the caller's.
+        if unsafe { self.try_upgrade() } {
+            self.end_shared();
+            Ok(guard)
+        } else {
+            Err(guard)
+        }
+    }
+}
+
+// SAFETY: as for the plain fair unlock.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeFair for RawRwLock<P, B> {
+    unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
+        self.end_shared();
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_fair(READER | UPGRADABLE) };
+    }
+}
+
+// SAFETY: one atomic step of the semaphore each, a Release.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<P, B> {
+    unsafe fn downgrade_upgradable(&self, _guard: GuardNoSend) -> Shared<P> {
+        // SAFETY: the caller's.
+        unsafe { self.sem.downgrade_upgradable() };
+        Shared::by_semaphore()
+    }
+    unsafe fn downgrade_to_upgradable(&self, _guard: GuardNoSend) -> GuardNoSend {
+        // SAFETY: the caller's.
+        unsafe { self.sem.downgrade(UPGRADABLE) };
+        self.new_upgradable()
+    }
+}
+
+// SAFETY: as for the untimed forms; a failed upgrade still holds the upgradable acquisition.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P, B> {
+    fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+        self.lock_upgrade(after::<P>(timeout))
+    }
+    fn try_lock_upgradable_until(&self, instant: Instant) -> Option<GuardNoSend> {
+        self.lock_upgrade(until::<P>(instant))
+    }
+    unsafe fn try_upgrade_for(
+        &self,
+        guard: GuardNoSend,
+        timeout: Duration,
+    ) -> Result<GuardNoSend, GuardNoSend> {
+        self.upgrade_by(after::<P>(timeout), guard)
+    }
+    unsafe fn try_upgrade_until(
+        &self,
+        guard: GuardNoSend,
+        instant: Instant,
+    ) -> Result<GuardNoSend, GuardNoSend> {
+        self.upgrade_by(until::<P>(instant), guard)
+    }
+}
