@@ -347,6 +347,7 @@ impl<B: Backend> Platform for On<B> {
     fn fence() {
         B::fence();
     }
+    fn fence_after_update() {}
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
         word.swap(value, Ordering::SeqCst);
     }

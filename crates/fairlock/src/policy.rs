@@ -293,18 +293,19 @@ pub struct Bias {
     /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
     /// needed.
     pub reads_per_look: u32,
-    /// After a barrier on all CPUs readers use fences for so many times as long as it took.
-    pub inhibition: u32,
+    /// Readers do without fences once no write has come for so many times as long as a barrier on
+    /// all CPUs takes, which the next write will cost.
+    pub patience: u32,
 }
 
 impl Bias {
     /// The knobs of [`ReadMostly`], to start a policy of your own from.
     pub const READ_MOSTLY: Bias =
-        Bias { reads_per_sample: 8, samples: 3, writes: 64, reads_per_look: 64, inhibition: 20 };
+        Bias { reads_per_sample: 8, samples: 3, writes: 64, reads_per_look: 64, patience: 20 };
 }
 
-/// Readers use slots after some thirty reads without a write. A barrier on all CPUs may take a
-/// twentieth of the time.
+/// Readers use slots after some thirty reads without a write, and no fences after a time without
+/// a write of which a barrier on all CPUs is a twentieth.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadMostly;
 

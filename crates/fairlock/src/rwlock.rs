@@ -60,28 +60,32 @@ use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 
-/// How readers come in.
-const MODE: u64 = 0b11;
+/// How readers come in: one bit or none.
+const MODE: u64 = 0b111;
 const SHARED: u64 = 0;
-const FENCED: u64 = 1;
-const LIGHT: u64 = 2;
+const FENCED: u64 = 0b001;
+const LIGHT: u64 = 0b010;
+const DIMMED: u64 = 0b100;
 
 /// `SHARED`: samples of reads since the last write. Else: writes until the lock is `SHARED` again.
 const TALLY: u64 = 0xff << TALLY_SHIFT;
-const TALLY_SHIFT: u32 = 2;
+const TALLY_SHIFT: u32 = 3;
 const ONE: u64 = 1 << TALLY_SHIFT;
 
-/// The lock's number, 0 before its bias first leaves `SHARED`. 54 bits do not run out.
-const NUMBER_SHIFT: u32 = 10;
+/// The lock's number, 0 before its bias first leaves `SHARED`. 53 bits do not run out.
+const NUMBER_SHIFT: u32 = 11;
 
-/// The longest inhibition that counts, ns.
-const LONGEST_INHIBITION: u64 = 1_000_000_000;
-
-/// The clock of inhibitions ticks every 65 µs and wraps after 78 h.
-const TICK_SHIFT: u32 = 16;
+/// The clock of quiet times ticks every 4 µs and wraps after 68 s, which only makes a time look
+/// shorter.
+const TICK_SHIFT: u32 = 12;
+const TICKS: u32 = 0x00ff_ffff;
 
 fn mode(bias: u64) -> u64 {
     bias & MODE
+}
+
+fn tally(bias: u64) -> u32 {
+    ((bias & TALLY) >> TALLY_SHIFT) as u32
 }
 
 fn number(bias: u64) -> u64 {
@@ -163,8 +167,9 @@ pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
     bias: P::AtomicU64,
-    /// Until then readers use fences, in ticks.
-    inhibited: P::AtomicU32,
+    /// Low byte: the tally that a reader saw when it last looked, which every write changes. The
+    /// rest: when it was first seen, in ticks.
+    quiet: P::AtomicU32,
     sem: RawRwSem<TimeFair, P>,
     policy: PhantomData<fn() -> B>,
 }
@@ -192,21 +197,12 @@ impl<P: Platform> Shared<P> {
     }
 }
 
-/// How an attempt to read by a slot ended.
-enum Entry<P: Platform> {
-    In(&'static Slot<P>),
-    /// A writer has the semaphore.
-    Writer,
-    /// Not by slots, or none is free.
-    Semaphore,
-}
-
 impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock {
         bias: P::AtomicU64::ZERO,
-        inhibited: P::AtomicU32::ZERO,
+        quiet: P::AtomicU32::ZERO,
         sem: RawRwSem::NEW,
         policy: PhantomData,
     };
@@ -235,26 +231,54 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         None
     }
 
-    /// A slow path that has nothing to report keeps the fast path short.
-    #[cold]
+    /// By a slot with a fence, if that is how readers come in and nobody is in the way.
+    #[inline(always)]
+    fn read_fenced(&self) -> Option<Shared<P>> {
+        let bias = self.bias.load(Relaxed);
+        if bias & (FENCED | DIMMED) == 0 {
+            return None;
+        }
+        let thread = P::thread()?;
+        let slot = thread.free_slot()?;
+        slot.announce_fenced(bias);
+        // In this order: a writer that came and went may have left the lock without slots.
+        // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
+        if self.sem.has_writer() || self.bias.load(Acquire) != bias {
+            slot.clear();
+            return None;
+        }
+        if thread.counts_read(B::BIAS.reads_per_look) {
+            self.look(bias);
+        }
+        Some(Shared::by(slot))
+    }
+
+    #[inline(never)]
     fn read_without_deadline(&self) -> Shared<P> {
+        self.read_fenced().unwrap_or_else(|| self.wait_to_read())
+    }
+
+    #[cold]
+    fn wait_to_read(&self) -> Shared<P> {
         self.read_slow(None).expect("without a deadline a wait ends with the lock")
     }
 
-    /// By a slot with a fence, or by the semaphore. None if the deadline passed.
-    #[inline]
+    /// By a slot or by the semaphore. None if the deadline passed.
+    #[cold]
     fn read_slow(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
-        loop {
-            match self.read_by_slot() {
-                Entry::In(slot) => return Some(Shared::by(slot)),
-                Entry::Semaphore => break,
-                Entry::Writer => {}
+        while has_slots(self.bias.load(Relaxed)) {
+            if !self.sem.has_writer() {
+                if let Some(shared) = self.read_by_slot() {
+                    return Some(shared);
+                }
+                if !self.sem.has_writer() {
+                    break; // No slot is free, or a writer came and went.
+                }
             }
-            // Longer than a short write, shorter than what queueing costs.
-            let budget = budget.get_or_insert_with(|| {
-                SpinBudget::new::<P>(u64::from(P::wake_latency() / 8), deadline)
-            });
+            // While a writer is in that may be out sooner than a sleep takes.
+            let budget = budget
+                .get_or_insert_with(|| SpinBudget::new::<P>(P::wake_latency().into(), deadline));
             if !self.sem.owner_may_run() || !budget.relax::<P>() {
                 break;
             }
@@ -266,40 +290,25 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         Some(Shared::by_semaphore())
     }
 
-    /// By a slot, with a fence if the bias says so.
-    #[inline(always)]
-    fn read_by_slot(&self) -> Entry<P> {
+    /// Any slot, with a fence if the bias says so.
+    fn read_by_slot(&self) -> Option<Shared<P>> {
         let bias = self.bias.load(Relaxed);
-        if !has_slots(bias) {
-            return Entry::Semaphore;
+        if bias & LIGHT == 0 {
+            return self.read_fenced();
         }
-        if self.sem.has_writer() {
-            return Entry::Writer;
-        }
-        let Some(slot) = P::thread().and_then(Record::free_slot) else {
-            return Entry::Semaphore;
-        };
-        if bias & LIGHT != 0 {
-            slot.announce(bias)
-        } else {
-            slot.announce_fenced(bias)
-        }
-        // In this order: a writer that came and went may have left the lock without slots.
-        // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
-        if !self.sem.has_writer() && self.bias.load(Acquire) == bias {
-            if bias & LIGHT == 0 && P::turn().is_multiple_of(B::BIAS.reads_per_look) {
-                self.lighten(bias);
-            }
-            return Entry::In(slot);
+        let slot = P::thread()?.free_slot()?;
+        slot.announce(bias);
+        if self.bias.load(Acquire) == bias {
+            return Some(Shared::by(slot));
         }
         slot.clear();
-        Entry::Writer
+        None
     }
 
     /// By a slot or the semaphore, without waiting.
     fn try_read(&self) -> Option<Shared<P>> {
-        if let Entry::In(slot) = self.read_by_slot() {
-            return Some(Shared::by(slot));
+        if let Some(shared) = self.read_by_slot() {
+            return Some(shared);
         }
         let entered = self.sem.try_read_once() || self.sem.try_enter(Kind::Read);
         entered.then(|| {
@@ -312,14 +321,15 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline]
     fn note_read(&self) {
         let bias = self.bias.load(Relaxed);
-        if mode(bias) == SHARED && P::turn().is_multiple_of(B::BIAS.reads_per_sample) {
+        let samples = |thread: &Record<P>| thread.counts_read(B::BIAS.reads_per_sample);
+        if mode(bias) == SHARED && P::thread().is_some_and(samples) {
             self.sample_read(bias);
         }
     }
 
     #[cold]
     fn sample_read(&self, bias: u64) {
-        if (bias & TALLY) >> TALLY_SHIFT < B::BIAS.samples.into() {
+        if tally(bias) < B::BIAS.samples.into() {
             // A sample that is lost to another reader's does not matter.
             _ = self.bias.compare_exchange(bias, bias + ONE, Relaxed, Relaxed);
         } else {
@@ -333,18 +343,21 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             0 => P::process().new_lock(),
             number => number,
         };
-        let mode = if self.may_be_light() { LIGHT } else { FENCED };
-        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | mode;
+        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | FENCED;
         // Release pairs with the Acquire of readers that come in by it.
         if self.bias.compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
+            self.note_write_seen(next);
             self.sem.count(Event::SlotsBegin);
         }
     }
 
-    /// Invariant 1: the caller is in.
+    /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
     #[cold]
-    fn lighten(&self, bias: u64) {
-        if self.may_be_light() {
+    fn look(&self, bias: u64) {
+        if self.sem.has_waiters() {
+            // Readers in slots are what a waiter's timer may have to wait for a CPU for.
+            self.sem.end_overdue_phase();
+        } else if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
             // Release pairs with the Acquire of readers that come in by it.
             let light = bias - FENCED + LIGHT;
             if self.bias.compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
@@ -353,10 +366,20 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    fn may_be_light(&self) -> bool {
-        const LONGEST: u32 = (LONGEST_INHIBITION >> TICK_SHIFT) as u32;
-        let left = self.inhibited.load(Relaxed).wrapping_sub(Self::tick());
-        P::is_asymmetric() && !(1..=LONGEST).contains(&left)
+    /// No write has come for `patience` times as long as a barrier takes.
+    fn is_quiet(&self, bias: u64) -> bool {
+        let quiet = self.quiet.load(Relaxed);
+        if quiet & !(TICKS << 8) != tally(bias) {
+            self.note_write_seen(bias);
+            return false;
+        }
+        let ticks = Self::tick().wrapping_sub(quiet >> 8) & TICKS;
+        let patience = P::process().barrier_ns() * u64::from(B::BIAS.patience);
+        u64::from(ticks) << TICK_SHIFT >= patience
+    }
+
+    fn note_write_seen(&self, bias: u64) {
+        self.quiet.store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
     }
 
     fn tick() -> u32 {
@@ -404,10 +427,10 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let mine = number(bias);
         let is_mine = |tag: u64| number(tag) == mine;
         loop {
-            if bias & LIGHT != 0 {
+            if bias & (LIGHT | DIMMED) != 0 {
                 self.darken(bias);
             } else {
-                P::fence();
+                P::fence_after_update();
             }
             let left = match wait {
                 Wait::Until(deadline) => threads.wait_for_readers(is_mine, deadline),
@@ -418,7 +441,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             }
             // One that was in may have changed it.
             bias = self.bias.load(Relaxed);
-            if mode(bias) == FENCED {
+            if bias & FENCED != 0 {
                 break;
             }
         }
@@ -433,18 +456,14 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         true
     }
 
-    /// From `LIGHT` to `FENCED`, and a barrier so that every reader has seen it or is seen.
+    /// To `FENCED`, and a barrier so that every reader has seen it or is seen.
     #[cold]
     fn darken(&self, bias: u64) {
         self.sem.count(Event::SlotsBarrier);
         let began = P::now();
-        self.bias.store(bias - LIGHT + FENCED, Relaxed);
+        self.bias.store(bias & !MODE | FENCED, Relaxed);
         P::asymmetric_heavy();
-        let ended = P::now();
-        let inhibition = ((ended - began) * u64::from(B::BIAS.inhibition))
-            .min(LONGEST_INHIBITION - (1 << TICK_SHIFT));
-        let until = Self::tick().wrapping_add((inhibition >> TICK_SHIFT) as u32 + 1);
-        self.inhibited.store(until, Relaxed);
+        P::process().note_barrier(P::now() - began);
     }
 
     /// Some thread has said that it reads, or tries to.
@@ -453,9 +472,22 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         has_slots(bias) && P::process().threads.any_reader(|tag| number(tag) == number(bias))
     }
 
+    /// A writer will have to wait for the semaphore: from now on readers look at it.
+    #[cold]
+    fn dim(&self) {
+        let bias = self.bias.load(Relaxed);
+        if bias & LIGHT != 0 {
+            let dimmed = bias - LIGHT + DIMMED;
+            _ = self.bias.compare_exchange(bias, dimmed, Relaxed, Relaxed);
+        }
+    }
+
     fn write(&self, deadline: Option<u64>) -> bool {
-        if !self.sem.write(deadline) {
-            return false;
+        if !self.sem.try_write() {
+            self.dim();
+            if !self.sem.write_slow(deadline) {
+                return false;
+            }
         }
         let alone = self.exclude_readers(deadline);
         if !alone {
@@ -463,6 +495,13 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             unsafe { self.sem.unlock_write() };
         }
         alone
+    }
+
+    #[cold]
+    fn wait_to_write(&self) {
+        self.dim();
+        let acquired = self.sem.write_slow(None);
+        assert!(acquired, "without a deadline a wait ends with the lock");
     }
 
     fn try_write(&self) -> bool {
@@ -606,7 +645,9 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
     }
     #[inline]
     fn lock_exclusive(&self) -> GuardNoSend {
-        self.sem.write_without_deadline();
+        if !self.sem.try_write() {
+            self.wait_to_write();
+        }
         let alone = self.exclude_readers(None);
         debug_assert!(alone, "without a deadline all readers leave");
         GuardNoSend::new()

@@ -52,7 +52,10 @@ pub struct Slot<P: Platform> {
 #[repr(C, align(128))]
 pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
+    // ---- the second line, which hardly anybody else touches ----
     owned: P::AtomicU32,
+    /// Counts the thread's reads, but for those without a fence.
+    reads: P::AtomicU32,
 }
 
 impl<P: Platform> Slot<P> {
@@ -139,13 +142,25 @@ impl<P: Platform> Slot<P> {
 }
 
 impl<P: Platform> Record<P> {
-    const NEW: Self = Record { slots: [const { Slot::NEW }; SLOTS], owned: P::AtomicU32::ZERO };
+    const NEW: Self = Record {
+        slots: [const { Slot::NEW }; SLOTS],
+        owned: P::AtomicU32::ZERO,
+        reads: P::AtomicU32::ZERO,
+    };
 
     /// The first slot, if it says nothing yet: for the path that must be short.
     #[inline(always)]
     pub(crate) fn first_slot(&self) -> Option<&Slot<P>> {
         let [first, ..] = &self.slots;
         (first.tag.load(Relaxed) == 0).then_some(first)
+    }
+
+    /// Counts one of this thread's reads; true for every so many-th.
+    #[inline(always)]
+    pub(crate) fn counts_read(&self, every: u32) -> bool {
+        let reads = self.reads.load(Relaxed).wrapping_add(1);
+        self.reads.store(reads, Relaxed);
+        reads.is_multiple_of(every)
     }
 
     /// A slot that says nothing yet.

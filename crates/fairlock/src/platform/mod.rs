@@ -116,6 +116,12 @@ pub trait Platform: Sized + Send + Sync + 'static {
         core::sync::atomic::fence(Ordering::SeqCst);
     }
 
+    /// A [`fence`](Self::fence) by a thread that has just updated a word, or has read what a thread
+    /// wrote that did: nothing where every atomic update is a fence itself.
+    fn fence_after_update() {
+        Self::fence();
+    }
+
     /// A store followed by a [`fence`](Self::fence); one exchange where that is the same and
     /// cheaper.
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {

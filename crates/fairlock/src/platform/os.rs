@@ -199,6 +199,14 @@ macro_rules! real_threads {
                 fence(SeqCst);
             }
             #[inline(always)]
+            fn fence_after_update() {
+                if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+                    compiler_fence(SeqCst);
+                } else {
+                    fence(SeqCst);
+                }
+            }
+            #[inline(always)]
             fn store_and_fence(word: &AtomicU64, value: u64) {
                 if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
                     // Every locked instruction is a full fence there.

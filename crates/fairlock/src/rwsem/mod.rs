@@ -126,20 +126,29 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     // ---- exclusive ----
 
+    /// Takes the lock if it is free and nobody waits.
     #[inline]
-    pub(crate) fn write(&self, deadline: Option<u64>) -> bool {
-        if self.try_write_once() {
+    pub(crate) fn try_write(&self) -> bool {
+        let taken = self.try_write_once();
+        if taken {
             self.owner_cpu.store(P::cpu(), Relaxed);
-            return true;
         }
+        taken
+    }
+
+    /// After [`try_write`](Self::try_write) has failed. False if the deadline passed.
+    pub(crate) fn write_slow(&self, deadline: Option<u64>) -> bool {
         self.acquire_slow(Kind::Write, deadline)
     }
 
     #[inline]
-    pub(crate) fn write_without_deadline(&self) {
-        if self.try_write_once() {
-            self.owner_cpu.store(P::cpu(), Relaxed);
-        } else {
+    fn write(&self, deadline: Option<u64>) -> bool {
+        self.try_write() || self.write_slow(deadline)
+    }
+
+    #[inline]
+    fn write_without_deadline(&self) {
+        if !self.try_write() {
             self.acquire_slow_without_deadline(Kind::Write);
         }
     }
@@ -463,6 +472,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     #[inline]
     pub(crate) fn has_writer(&self) -> bool {
         has_writer(self.word.load(Acquire))
+    }
+
+    /// Somebody waits for this lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        has_waiters(self.word.load(Relaxed))
     }
 
     pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {

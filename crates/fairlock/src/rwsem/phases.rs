@@ -47,7 +47,7 @@ use super::queue::{GRANTED, Granted, Kind, LockedQueue, Node, RETRY, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
-use crate::policy::{Phases, Policy};
+use crate::policy::{Discipline, Phases, Policy};
 use crate::spin_budget::SpinBudget;
 
 /// The clock here ticks every 64 ns: in 32 bits that is 274 s, enough to tell before from after
@@ -300,6 +300,36 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         Some(entered)
     }
 
+    /// Ends the running phase if its budget has ended, and with it the time that its guard needs
+    /// to wake up: it may be waiting for a CPU.
+    #[cold]
+    pub(crate) fn end_overdue_phase(&self) {
+        let Discipline::Phases(knobs) = Pol::DISCIPLINE else { return };
+        let overdue = || {
+            let late = self.clock.remaining(PhaseClock::<P>::now()).saturating_neg();
+            let word = self.word.load(Relaxed);
+            let grace = 2 * ticks(P::wake_latency().into()) as i32;
+            has_waiters(word) && !has_writer(word) && late > grace
+        };
+        if !overdue() {
+            return;
+        }
+        let queue = self.queue.lock();
+        if !overdue() {
+            return;
+        }
+        let mut word = self.word.load(Relaxed);
+        while has_waiters(word) && (word & CLOSED == 0 || word & OPEN != 0) {
+            match self.close(word, OPEN) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        let granted = self.serve_phases(knobs, &queue);
+        drop(queue);
+        granted.grant();
+    }
+
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
         let left = self.clock.left.load(Relaxed);
@@ -484,8 +514,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 return false;
             }
             if admitted.is_none() && has_waiters(word) && !self.soon_mine(word, side) {
-                // A phase of the other side: queues, unless nobody is there to use the lock.
-                return self.is_left_idle(side) && self.enter_idle_phase(kind);
+                // A phase of the other side: queues, unless there is room between its sections.
+                return self.enter_gap(kind, side);
             }
             if has_writer(word) && !self.owner_may_run() {
                 if naps == NAPS || !self.is_short(Side::Write) {
@@ -524,46 +554,51 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         hold != 0 && hold < ticks(P::wake_latency().into())
     }
 
-    /// The lock lingers for the other side and stays free for twice as long as that side is
-    /// expected to be away.
-    fn is_left_idle(&self, side: Side) -> bool {
-        let mut until = 0;
+    /// Takes the lock in a phase of the other side, between two of its sections; the phase and its
+    /// end stay as they are. So threads that read and write by turns do not sleep for each
+    /// other's phases. In an open phase, where sections are short, at once when the lock is
+    /// free; in a careful one after that side has been away for twice as long as it is expected to.
+    fn enter_gap(&self, kind: Kind, side: Side) -> bool {
+        let (mut ends, mut free_since) = (0, 0);
         loop {
             let word = self.word.load(Relaxed);
-            if !self.lingers_for_other(word, side) {
+            if !has_waiters(word) || word & CLOSED != 0 || phase(word) == side {
                 return false;
             }
             let now = P::now();
-            if until == 0 {
-                let away = self.clock.expected_return(phase(word)).max(1) << TICK_SHIFT;
-                until = now + u64::from((2 * away).min(LONGEST_ABSENCE));
-            } else if now >= until {
-                return self.fits(side, ticks(now));
+            if ends == 0 {
+                ends = now + u64::from(LONGEST_ABSENCE);
             }
-            P::relax(Some(until));
+            if is_free(word) {
+                if free_since == 0 {
+                    free_since = now;
+                }
+                let away = u64::from(self.clock.expected_return(phase(word)).max(1)) << TICK_SHIFT;
+                if (word & OPEN != 0 || now >= free_since + (2 * away).min(LONGEST_ABSENCE.into()))
+                    && self.fits(side, ticks(now))
+                {
+                    let entered = match kind {
+                        Kind::Read => plus_reader(word),
+                        Kind::Write => word + WRITER,
+                        _ => return false,
+                    };
+                    if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_ok() {
+                        self.events.count(Event::PhaseIdle);
+                        return true;
+                    }
+                    continue;
+                }
+            } else {
+                free_since = 0;
+                if word & OPEN == 0 {
+                    return false;
+                }
+            }
+            if now >= ends {
+                return false;
+            }
+            P::relax(Some(ends));
         }
-    }
-
-    fn lingers_for_other(&self, word: u64, side: Side) -> bool {
-        is_free(word) && has_waiters(word) && word & CLOSED == 0 && phase(word) != side
-    }
-
-    /// Takes the lock that lingers for the other side; the phase and its end stay as they are.
-    /// So threads that read and write by turns do not sleep for each other's phases.
-    fn enter_idle_phase(&self, kind: Kind) -> bool {
-        let word = self.word.load(Relaxed);
-        let side = if kind == Kind::Read { Side::Read } else { Side::Write };
-        let entered = match kind {
-            Kind::Read => plus_reader(word),
-            Kind::Write => word + WRITER,
-            _ => return false,
-        };
-        let enters = self.lingers_for_other(word, side)
-            && self.word.compare_exchange(word, entered, Acquire, Relaxed).is_ok();
-        if enters {
-            self.events.count(Event::PhaseIdle);
-        }
-        enters
     }
 
     fn sleep_until_phase(
