@@ -270,7 +270,7 @@ policies! {
 /// /// From the first read on.
 /// struct AtOnce;
 /// impl BiasPolicy for AtOnce {
-///     const BIAS: Bias = Bias { reads_per_sample: 1, samples: 0, ..Bias::READ_MOSTLY };
+///     const BIAS: Bias = Bias { reads: 0, ..Bias::READ_MOSTLY };
 /// }
 /// static LOCK: lock_api::RwLock<RawRwLock<Os, AtOnce>, u64> = lock_api::RwLock::new(7);
 /// assert_eq!(*LOCK.read(), 7);
@@ -283,12 +283,9 @@ pub trait BiasPolicy: Send + Sync + 'static {
 /// Knobs of [`RwLock`](crate::RwLock)'s bias; see [`crate::rwlock`] for the states.
 #[derive(Debug, Clone, Copy)]
 pub struct Bias {
-    /// Every so many-th read of a thread that takes the semaphore is a sample, which writes the
-    /// lock's line once more.
-    pub reads_per_sample: u32,
-    /// After more than so many samples without a write in between, at most 254, readers use slots.
-    pub samples: u8,
-    /// After so many writes that had to look at the slots, the lock samples anew.
+    /// After so many reads without a write in between, readers use slots.
+    pub reads: u32,
+    /// After so many writes that had to look at the slots, the lock counts reads anew.
     pub writes: u8,
     /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
     /// needed.
@@ -300,11 +297,10 @@ pub struct Bias {
 
 impl Bias {
     /// The knobs of [`ReadMostly`], to start a policy of your own from.
-    pub const READ_MOSTLY: Bias =
-        Bias { reads_per_sample: 8, samples: 3, writes: 64, reads_per_look: 64, patience: 20 };
+    pub const READ_MOSTLY: Bias = Bias { reads: 64, writes: 255, reads_per_look: 64, patience: 20 };
 }
 
-/// Readers use slots after some thirty reads without a write, and no fences after a time without
+/// Readers use slots after 64 reads without a write, and no fences after a time without
 /// a write of which a barrier on all CPUs is a twentieth.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadMostly;

@@ -57,7 +57,7 @@ use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::RawRwSem;
 use crate::rwsem::queue::Kind;
 use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
-use crate::slots::{Record, Slot};
+use crate::slots::Slot;
 use crate::spin_budget::SpinBudget;
 
 /// How readers come in: one bit or none.
@@ -67,7 +67,7 @@ const FENCED: u64 = 0b001;
 const LIGHT: u64 = 0b010;
 const DIMMED: u64 = 0b100;
 
-/// `SHARED`: samples of reads since the last write. Else: writes until the lock is `SHARED` again.
+/// Writes until the lock is `SHARED` again.
 const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
 const ONE: u64 = 1 << TALLY_SHIFT;
@@ -167,9 +167,9 @@ pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
     bias: P::AtomicU64,
-    /// Low byte: the tally that a reader saw when it last looked, which every write changes. The
-    /// rest: when it was first seen, in ticks.
-    quiet: P::AtomicU32,
+    /// In `SHARED`: reads since the last write. Else, low byte: the tally that a reader saw when it
+    /// last looked, which every write changes; the rest: when it was first seen, in ticks.
+    count: P::AtomicU32,
     sem: RawRwSem<TimeFair, P>,
     policy: PhantomData<fn() -> B>,
 }
@@ -202,7 +202,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock {
         bias: P::AtomicU64::ZERO,
-        quiet: P::AtomicU32::ZERO,
+        count: P::AtomicU32::ZERO,
         sem: RawRwSem::NEW,
         policy: PhantomData,
     };
@@ -239,7 +239,16 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             return None;
         }
         let thread = P::thread()?;
-        let slot = thread.free_slot()?;
+        let shared = self.read_by(thread.first_slot()?, bias)?;
+        if thread.counts_read(B::BIAS.reads_per_look) {
+            self.look(bias);
+        }
+        Some(shared)
+    }
+
+    /// By this slot and with a fence.
+    #[inline(always)]
+    fn read_by(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
         // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
@@ -247,15 +256,20 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             slot.clear();
             return None;
         }
-        if thread.counts_read(B::BIAS.reads_per_look) {
-            self.look(bias);
-        }
         Some(Shared::by(slot))
     }
 
-    #[inline(never)]
-    fn read_without_deadline(&self) -> Shared<P> {
-        self.read_fenced().unwrap_or_else(|| self.wait_to_read())
+    /// Everything that can be tried without waiting, in place: what a call keeps on the stack would
+    /// have to reach the cache before a fence ends, which makes such a read half as dear again.
+    #[inline(always)]
+    fn read_at_once(&self) -> Option<Shared<P>> {
+        if has_slots(self.bias.load(Relaxed)) {
+            return self.read_light().or_else(|| self.read_fenced());
+        }
+        self.sem.try_read_once().then(|| {
+            self.count_read();
+            Shared::by_semaphore()
+        })
     }
 
     #[cold]
@@ -269,7 +283,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let mut budget = None;
         while has_slots(self.bias.load(Relaxed)) {
             if !self.sem.has_writer() {
-                if let Some(shared) = self.read_by_slot() {
+                if let Some(shared) = self.read_by_any_slot() {
                     return Some(shared);
                 }
                 if !self.sem.has_writer() {
@@ -286,58 +300,48 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.read(deadline) {
             return None;
         }
-        self.note_read();
+        self.count_read();
         Some(Shared::by_semaphore())
     }
 
-    /// Any slot, with a fence if the bias says so.
-    fn read_by_slot(&self) -> Option<Shared<P>> {
+    /// By any slot, with a fence whether or not that is needed.
+    fn read_by_any_slot(&self) -> Option<Shared<P>> {
         let bias = self.bias.load(Relaxed);
-        if bias & LIGHT == 0 {
-            return self.read_fenced();
+        if !has_slots(bias) {
+            return None;
         }
-        let slot = P::thread()?.free_slot()?;
-        slot.announce(bias);
-        if self.bias.load(Acquire) == bias {
-            return Some(Shared::by(slot));
-        }
-        slot.clear();
-        None
+        self.read_by(P::thread()?.free_slot()?, bias)
     }
 
     /// By a slot or the semaphore, without waiting.
     fn try_read(&self) -> Option<Shared<P>> {
-        if let Some(shared) = self.read_by_slot() {
+        if let Some(shared) = self.read_by_any_slot() {
             return Some(shared);
         }
         let entered = self.sem.try_read_once() || self.sem.try_enter(Kind::Read);
         entered.then(|| {
-            self.note_read();
+            self.count_read();
             Shared::by_semaphore()
         })
     }
 
-    /// The caller has just entered by the semaphore.
-    #[inline]
-    fn note_read(&self) {
+    /// The caller has just entered by the semaphore. Loses counts to other readers, which does not
+    /// matter; costs no locked instruction, and the lock's line is the caller's anyway.
+    #[inline(always)]
+    fn count_read(&self) {
         let bias = self.bias.load(Relaxed);
-        let samples = |thread: &Record<P>| thread.counts_read(B::BIAS.reads_per_sample);
-        if mode(bias) == SHARED && P::thread().is_some_and(samples) {
-            self.sample_read(bias);
-        }
-    }
-
-    #[cold]
-    fn sample_read(&self, bias: u64) {
-        if tally(bias) < B::BIAS.samples.into() {
-            // A sample that is lost to another reader's does not matter.
-            _ = self.bias.compare_exchange(bias, bias + ONE, Relaxed, Relaxed);
-        } else {
-            self.use_slots(bias);
+        if mode(bias) == SHARED {
+            let reads = self.count.load(Relaxed);
+            if reads < B::BIAS.reads {
+                self.count.store(reads + 1, Relaxed);
+            } else {
+                self.use_slots(bias);
+            }
         }
     }
 
     /// Invariant 1: the caller holds the semaphore, so no writer does.
+    #[cold]
     fn use_slots(&self, bias: u64) {
         let number = match number(bias) {
             0 => P::process().new_lock(),
@@ -368,18 +372,18 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     /// No write has come for `patience` times as long as a barrier takes.
     fn is_quiet(&self, bias: u64) -> bool {
-        let quiet = self.quiet.load(Relaxed);
-        if quiet & !(TICKS << 8) != tally(bias) {
+        let seen = self.count.load(Relaxed);
+        if seen & !(TICKS << 8) != tally(bias) {
             self.note_write_seen(bias);
             return false;
         }
-        let ticks = Self::tick().wrapping_sub(quiet >> 8) & TICKS;
+        let ticks = Self::tick().wrapping_sub(seen >> 8) & TICKS;
         let patience = P::process().barrier_ns() * u64::from(B::BIAS.patience);
         u64::from(ticks) << TICK_SHIFT >= patience
     }
 
     fn note_write_seen(&self, bias: u64) {
-        self.quiet.store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
+        self.count.store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
     }
 
     fn tick() -> u32 {
@@ -405,23 +409,33 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     fn exclude_readers(&self, deadline: Option<u64>) -> bool {
         // Relaxed: invariant 1.
         let bias = self.bias.load(Relaxed);
-        bias & (MODE | TALLY) == 0 || self.revoke(bias, Wait::Until(deadline))
+        if has_slots(bias) {
+            return self.revoke(bias, Wait::Until(deadline));
+        }
+        self.forget_reads();
+        true
     }
 
     /// The same without waiting: false if there are any.
     #[inline(always)]
     fn finds_no_readers(&self) -> bool {
         let bias = self.bias.load(Relaxed);
-        bias & (MODE | TALLY) == 0 || self.revoke(bias, Wait::No)
+        if has_slots(bias) {
+            return self.revoke(bias, Wait::No);
+        }
+        self.forget_reads();
+        true
+    }
+
+    #[inline(always)]
+    fn forget_reads(&self) {
+        if self.count.load(Relaxed) != 0 {
+            self.count.store(0, Relaxed);
+        }
     }
 
     #[inline(never)]
     fn revoke(&self, mut bias: u64, wait: Wait) -> bool {
-        if !has_slots(bias) {
-            // Nobody else writes it: only readers that hold the semaphore do.
-            self.bias.store(bias & !TALLY, Relaxed);
-            return true;
-        }
         self.sem.count(Event::SlotsWrite);
         let threads = &P::process().threads;
         let mine = number(bias);
@@ -453,6 +467,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             bias - ONE
         };
         self.bias.store(next, Relaxed);
+        if !has_slots(next) {
+            self.forget_reads();
+        }
         true
     }
 
@@ -586,7 +603,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     fn lock_read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         self.check_recursion();
-        self.read_light().or_else(|| self.read_slow(deadline)).inspect(|_| self.begin_shared())
+        self.read_at_once().or_else(|| self.read_slow(deadline)).inspect(|_| self.begin_shared())
     }
 
     fn lock_write(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
@@ -629,7 +646,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
     #[inline]
     fn lock_shared(&self) -> Shared<P> {
         self.check_recursion();
-        let shared = self.read_light().unwrap_or_else(|| self.read_without_deadline());
+        let shared = self.read_at_once().unwrap_or_else(|| self.wait_to_read());
         self.begin_shared();
         shared
     }

@@ -21,13 +21,7 @@ use loom_platform::{
 struct AtOnce;
 
 impl BiasPolicy for AtOnce {
-    const BIAS: Bias = Bias {
-        reads_per_sample: 1,
-        samples: 0,
-        reads_per_look: 1,
-        patience: 0,
-        ..Bias::READ_MOSTLY
-    };
+    const BIAS: Bias = Bias { reads: 0, reads_per_look: 1, patience: 0, ..Bias::READ_MOSTLY };
 }
 
 /// The same until the first write.
