@@ -9,7 +9,7 @@ use fairlock::policy::Policy;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
 use lock_api::{RawMutex, RawRwLock};
 
-use super::{LabLock, Protected};
+use super::{LabLock, Protected, RawRwLock as RawDefault};
 
 /// Fairlock's own, with any policy.
 impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
@@ -31,6 +31,31 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
 
     fn events(&self) -> BTreeMap<String, u64> {
         counted::<P>(|| events::of_rwsem(self))
+    }
+}
+
+/// Fairlock's default lock.
+pub struct DefaultRwLock<P: Platform = Os>(lock_api::RwLock<RawDefault<P>, Protected<P>>);
+
+impl<P: Platform> LabLock for DefaultRwLock<P> {
+    type Platform = P;
+
+    fn new(data: Protected<P>) -> Self {
+        DefaultRwLock(lock_api::RwLock::from_raw(lock_api::RawRwLock::INIT, data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.read())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.write())
+    }
+
+    fn events(&self) -> BTreeMap<String, u64> {
+        counted::<P>(|| events::of_rwsem(&self.0))
     }
 }
 
