@@ -360,14 +360,15 @@ impl CellSpec {
 
     /// About how long it takes, in seconds.
     fn estimate_s(&self) -> f64 {
-        if self.on.is_some() {
-            let (repetitions, seconds) = (self.repetitions, self.seconds);
-            return plan::estimate_simulated_seconds(&self.workload, repetitions, seconds);
-        }
-        let uses_file = grid::needs_direct_io(&self.workload);
         let of = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
         let threads = of("threads") + of("readers") + of("writers");
-        plan::estimate_seconds(&self.lock, threads, uses_file, self.repetitions, self.seconds)
+        let (lock, repetitions, seconds) = (&self.lock, self.repetitions, self.seconds);
+        if self.on.is_some() {
+            let workload = &self.workload;
+            return plan::estimate_simulated_seconds(workload, lock, threads, repetitions, seconds);
+        }
+        let uses_file = grid::needs_direct_io(&self.workload);
+        plan::estimate_seconds(lock, threads, uses_file, repetitions, seconds)
     }
 }
 

@@ -42,6 +42,8 @@ use crate::world::{RealWorld, SimWorld, World};
 pub trait LabLock: Send + Sync + 'static {
     /// What the lock and the data under it are made of.
     type Platform: Platform;
+    /// Bytes of a lock without its data, those on the heap included.
+    const BYTES: usize;
     /// A free lock around `data`.
     fn new(data: Protected<Self::Platform>) -> Self;
     /// Runs `section` with the lock held shared.
@@ -131,6 +133,8 @@ pub struct Descriptor {
     pub about: &'static str,
     /// Where it comes from.
     pub kind: Kind,
+    /// Bytes of a lock without its data, those on the heap included.
+    pub bytes: usize,
     /// The lock itself: what is measured.
     pub(crate) plain: Runners<RealWorld>,
     /// Its counted twin, if it has one.
@@ -149,6 +153,7 @@ macro_rules! registry {
             name: $name,
             about: $about,
             kind: Kind::$kind,
+            bytes: <$lock as LabLock>::BYTES,
             plain: real::<$lock>(),
             counted: None$(.or(Some(real::<$twin>())))?,
             simulated: None$(.or(Some(simulated::<$simulated>())))?,

@@ -170,6 +170,11 @@ const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
 /// Host seconds for one simulated second of a contended lock. More threads make no more steps: they
 /// wait.
 const SIMULATION_COST: f64 = 4.0;
+/// The same for each thread of a lock whose readers do not wait for each other, with 100 PAUSEs
+/// between the operations.
+const SCALING_SIMULATION_COST: f64 = 1.6;
+/// The lock that is so.
+const SCALING_LOCK: &str = "rwlock";
 /// The same where holders sleep.
 const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
@@ -219,9 +224,19 @@ pub fn estimate_seconds(
 }
 
 /// About how long a cell takes on a simulated machine.
-pub fn estimate_simulated_seconds(workload: &str, repetitions: u32, seconds: f64) -> f64 {
+pub fn estimate_simulated_seconds(
+    workload: &str,
+    lock: &str,
+    threads: f64,
+    repetitions: u32,
+    seconds: f64,
+) -> f64 {
     let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-    let cost = if workload == mix::NAME { SIMULATION_COST } else { SLEEPING_SIMULATION_COST };
+    let cost = match workload {
+        turns::NAME if lock == SCALING_LOCK => SIMULATION_COST + threads * SCALING_SIMULATION_COST,
+        workload if workload.starts_with("dio") => SLEEPING_SIMULATION_COST,
+        _ => SIMULATION_COST,
+    };
     f64::from(repetitions) * seconds * cost / cpus
 }
 
