@@ -45,7 +45,7 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study                      every study, about 5 minutes\n  \
+        fairlock study                      every study, about 7 minutes\n  \
         fairlock study s0 --dir /mnt/nvme   the files on a drive of your choice\n  \
         fairlock study --quick              every study, under a minute")]
     Study(StudyArgs),
