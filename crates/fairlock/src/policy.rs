@@ -297,7 +297,8 @@ pub struct Bias {
 
 impl Bias {
     /// The knobs of [`ReadMostly`], to start a policy of your own from.
-    pub const READ_MOSTLY: Bias = Bias { reads: 64, writes: 255, reads_per_look: 64, patience: 20 };
+    pub const READ_MOSTLY: Bias =
+        Bias { reads: 64, writes: 255, reads_per_look: 512, patience: 20 };
 }
 
 /// Readers use slots after 64 reads without a write, and no fences after a time without

@@ -100,11 +100,13 @@ impl<P: Platform> Slot<P> {
         }
     }
 
+    #[inline(always)]
     fn is_held_by(&self, is_tag: &impl Fn(u64) -> bool) -> bool {
         is_tag(self.tag.load(Acquire))
     }
 
     /// Waits until the tag is another. False if the deadline passed.
+    #[inline(never)]
     fn wait(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
         // As long as a wake-up takes: that never costs more than twice the better choice.
         let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), deadline);
@@ -261,28 +263,43 @@ impl<P: Platform> Threads<P> {
         Some(unsafe { &*chunk })
     }
 
-    /// All slots of threads that have ever read.
-    fn slots(&self) -> impl Iterator<Item = &Slot<P>> {
-        let used = self.used.load(Acquire) as usize;
-        let chunks = self.chunks[..used.div_ceil(RECORDS_PER_CHUNK)].iter();
-        // SAFETY: chunks below `used` were published before it was raised (invariant 2).
-        let records = chunks.flat_map(|chunk| unsafe { &(*chunk.load(Acquire)).records });
-        records.take(used).flat_map(|record| &record.slots)
+    /// Asks every slot of the threads that have ever read, until one says no; true if none does.
+    #[inline(always)]
+    fn all(&self, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
+        let mut left = self.used.load(Acquire) as usize;
+        for chunk in &self.chunks {
+            if left == 0 {
+                break;
+            }
+            // SAFETY: chunks below `used` were published before it was raised (invariant 2).
+            let chunk = unsafe { &*chunk.load(Acquire) };
+            for record in chunk.records.iter().take(left) {
+                for slot in &record.slots {
+                    if !ask(slot) {
+                        return false;
+                    }
+                }
+            }
+            left = left.saturating_sub(RECORDS_PER_CHUNK);
+        }
+        true
     }
 
     /// Some thread reads under a lock with such a tag, or tries to.
+    #[inline(always)]
     pub(crate) fn any_reader(&self, is_tag: impl Fn(u64) -> bool) -> bool {
-        self.slots().any(|slot| slot.is_held_by(&is_tag))
+        !self.all(|slot| !slot.is_held_by(&is_tag))
     }
 
     /// Waits until every slot that has such a tag now has another. The caller sees to it that no
     /// thread enters by one any more. False if the deadline passed.
+    #[inline(always)]
     pub(crate) fn wait_for_readers(
         &self,
         is_tag: impl Fn(u64) -> bool,
         deadline: Option<u64>,
     ) -> bool {
-        self.slots().all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
+        self.all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
     }
 }
 

@@ -45,6 +45,11 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// Per-lock event counters; a zero-sized type where nothing is counted.
     type Counters: CountEvents;
 
+    /// Spins read the clock for the first time after so many turns: most end sooner, and reading it
+    /// takes as long as a turn. 0 where the clock costs nothing or [`relax`](Self::relax) has to
+    /// know the end.
+    const TURNS_BEFORE_CLOCK: u32 = 0;
+
     /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) on the same word or
     /// until [`now`](Self::now) reaches `deadline`. May return early for no reason, so callers
     /// loop. Comparing and going to sleep are one atomic step against `unpark`.

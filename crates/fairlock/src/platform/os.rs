@@ -117,6 +117,7 @@ macro_rules! real_threads {
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
+            const TURNS_BEFORE_CLOCK: u32 = 8;
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 futex_wait(word, expected, deadline);
