@@ -14,6 +14,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+mod chunks;
 pub mod events;
 pub mod mutex;
 pub mod platform;

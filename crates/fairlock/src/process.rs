@@ -1,4 +1,4 @@
-//! What the locks of one process share: the records of its threads.
+//! What the locks of one process share: the records of its threads, and waiting rooms.
 //!
 //! One such object exists for each [`Platform`]; where the process is a simulated one it begins
 //! and ends with a run. Several copies of this crate in one program each have their own, and
@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::rwsem::Rooms;
 use crate::slots::{Record, Threads};
 
 /// What the locks of one process share.
@@ -16,6 +17,7 @@ pub struct Process<P: Platform> {
     locks: P::AtomicU64,
     /// What a barrier on all CPUs takes here, ns: a running estimate; 0 before the first.
     barrier_ns: P::AtomicU32,
+    pub(crate) rooms: Rooms<P>,
 }
 
 /// Before one was measured, ns: a value for machines whose interrupts between CPUs are dear.
@@ -28,6 +30,7 @@ impl<P: Platform> Process<P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     pub const NEW: Self = Process {
         threads: Threads::NEW,
+        rooms: Rooms::NEW,
         locks: P::AtomicU64::ZERO,
         barrier_ns: P::AtomicU32::ZERO,
     };

@@ -54,9 +54,9 @@ use lock_api::GuardNoSend;
 use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
-use crate::rwsem::RawRwSem;
 use crate::rwsem::queue::Kind;
 use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
+use crate::rwsem::{RawRwSem, Rented};
 use crate::slots::Slot;
 use crate::spin_budget::SpinBudget;
 
@@ -167,10 +167,7 @@ pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
     bias: P::AtomicU64,
-    /// In `SHARED`: reads since the last write. Else, low byte: the tally that a reader saw when it
-    /// last looked, which every write changes; the rest: when it was first seen, in ticks.
-    count: P::AtomicU32,
-    sem: RawRwSem<TimeFair, P>,
+    sem: RawRwSem<TimeFair, P, Rented<P>>,
     policy: PhantomData<fn() -> B>,
 }
 
@@ -181,6 +178,8 @@ pub struct Shared<P: Platform> {
     /// Slots are thread-owned; see [`crate::slots`].
     not_send: PhantomData<*mut ()>,
 }
+
+const _: () = assert!(size_of::<RwLock<()>>() <= 32);
 
 // SAFETY: a shared reference to it gives access to nothing.
 unsafe impl<P: Platform> Sync for Shared<P> {}
@@ -200,15 +199,18 @@ impl<P: Platform> Shared<P> {
 impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
-    pub const NEW: Self = RawRwLock {
-        bias: P::AtomicU64::ZERO,
-        count: P::AtomicU32::ZERO,
-        sem: RawRwSem::NEW,
-        policy: PhantomData,
-    };
+    pub const NEW: Self =
+        RawRwLock { bias: P::AtomicU64::ZERO, sem: RawRwSem::NEW, policy: PhantomData };
 
     fn id(&self) -> *const () {
         core::ptr::from_ref(self).cast()
+    }
+
+    /// In `SHARED`: reads since the last write. Else, low byte: the tally that a reader saw when it
+    /// last looked, which every write changes; the rest: when it was first seen, in ticks.
+    #[inline(always)]
+    fn count(&self) -> &P::AtomicU32 {
+        &self.sem.lodging().extra
     }
 
     // ---- readers ----
@@ -331,9 +333,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     fn count_read(&self) {
         let bias = self.bias.load(Relaxed);
         if mode(bias) == SHARED {
-            let reads = self.count.load(Relaxed);
+            let reads = self.count().load(Relaxed);
             if reads < B::BIAS.reads {
-                self.count.store(reads + 1, Relaxed);
+                self.count().store(reads + 1, Relaxed);
             } else {
                 self.use_slots(bias);
             }
@@ -372,7 +374,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     /// No write has come for `patience` times as long as a barrier takes.
     fn is_quiet(&self, bias: u64) -> bool {
-        let seen = self.count.load(Relaxed);
+        let seen = self.count().load(Relaxed);
         if seen & !(TICKS << 8) != tally(bias) {
             self.note_write_seen(bias);
             return false;
@@ -383,7 +385,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     fn note_write_seen(&self, bias: u64) {
-        self.count.store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
+        self.count().store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
     }
 
     fn tick() -> u32 {
@@ -429,8 +431,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     #[inline(always)]
     fn forget_reads(&self) {
-        if self.count.load(Relaxed) != 0 {
-            self.count.store(0, Relaxed);
+        if self.count().load(Relaxed) != 0 {
+            self.count().store(0, Relaxed);
         }
     }
 

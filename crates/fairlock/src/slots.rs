@@ -20,12 +20,12 @@
 //!    keeps its slot, and the record, for ever.
 //! 4. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
+//! 5. `spare_room` is touched by the record's thread alone.
 
-use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::alloc::{GlobalAlloc, Layout, System};
 
-use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::chunks::Chunks;
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::spin_budget::SpinBudget;
 
 /// Locks that one thread can read under at once without touching them: what fits a cache line.
@@ -56,7 +56,15 @@ pub struct Record<P: Platform> {
     owned: P::AtomicU32,
     /// Counts the thread's reads, but for those without a fence.
     reads: P::AtomicU32,
+    /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
+    /// the record when the thread ends.
+    spare_room: P::Cell<*const ()>,
 }
+
+// SAFETY: invariant 5 for the plain cell; everything else is atomic.
+unsafe impl<P: Platform> Sync for Record<P> {}
+// SAFETY: a record is not bound to a thread before it is claimed.
+unsafe impl<P: Platform> Send for Record<P> {}
 
 impl<P: Platform> Slot<P> {
     const NEW: Self =
@@ -148,7 +156,13 @@ impl<P: Platform> Record<P> {
         slots: [const { Slot::NEW }; SLOTS],
         owned: P::AtomicU32::ZERO,
         reads: P::AtomicU32::ZERO,
+        spare_room: P::Cell::ZERO,
     };
+
+    /// For the record's thread only.
+    pub(crate) fn spare_room(&self) -> &P::Cell<*const ()> {
+        &self.spare_room
+    }
 
     /// The first slot, if it says nothing yet: for the path that must be short.
     #[inline(always)]
@@ -196,23 +210,17 @@ impl<P: Platform> Record<P> {
 
 /// The records of all threads of a process.
 pub(crate) struct Threads<P: Platform> {
-    chunks: [P::AtomicPtr<Chunk<P>>; CHUNKS],
+    records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
     used: P::AtomicU32,
 }
 
-struct Chunk<P: Platform> {
-    records: [Record<P>; RECORDS_PER_CHUNK],
-}
-
 impl<P: Platform> Threads<P> {
-    pub(crate) const NEW: Self =
-        Threads { chunks: [const { P::AtomicPtr::ZERO }; CHUNKS], used: P::AtomicU32::ZERO };
+    pub(crate) const NEW: Self = Threads { records: Chunks::NEW, used: P::AtomicU32::ZERO };
 
     /// A record for the calling thread; none if there are more threads than records, or no memory.
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
         for index in 0..CHUNKS * RECORDS_PER_CHUNK {
-            let chunk = self.chunk(index / RECORDS_PER_CHUNK)?;
-            let record = &chunk.records[index % RECORDS_PER_CHUNK];
+            let record = self.records.get_or_make(index, |_| Record::NEW)?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
                 return Some(record);
@@ -232,57 +240,12 @@ impl<P: Platform> Threads<P> {
         }
     }
 
-    /// The chunk at this place, made now if there is none. Comes from the system's allocator, as
-    /// the program's own may be what takes this lock.
-    fn chunk(&self, at: usize) -> Option<&Chunk<P>> {
-        let layout = Layout::new::<Chunk<P>>();
-        // Acquire pairs with the Release below.
-        let mut chunk = self.chunks[at].load(Acquire);
-        if chunk.is_null() {
-            // SAFETY: the layout's size is not zero; what was allocated is initialised, field by
-            // field as it is too large for some stacks, before anybody else sees it; and it is
-            // freed here by its only owner if another thread came first.
-            unsafe {
-                let new = System.alloc(layout).cast::<Chunk<P>>();
-                if new.is_null() {
-                    return None;
-                }
-                for record in 0..RECORDS_PER_CHUNK {
-                    (&raw mut (*new).records[record]).write(Record::NEW);
-                }
-                match self.chunks[at].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
-                    Ok(_) => chunk = new,
-                    Err(found) => {
-                        free(new);
-                        chunk = found;
-                    }
-                }
-            }
-        }
-        // SAFETY: chunks are initialised before they are published, and live as long as `self`.
-        Some(unsafe { &*chunk })
-    }
-
     /// Asks every slot of the threads that have ever read, until one says no; true if none does.
     #[inline(always)]
     fn all(&self, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
-        let mut left = self.used.load(Acquire) as usize;
-        for chunk in &self.chunks {
-            if left == 0 {
-                break;
-            }
-            // SAFETY: chunks below `used` were published before it was raised (invariant 2).
-            let chunk = unsafe { &*chunk.load(Acquire) };
-            for record in chunk.records.iter().take(left) {
-                for slot in &record.slots {
-                    if !ask(slot) {
-                        return false;
-                    }
-                }
-            }
-            left = left.saturating_sub(RECORDS_PER_CHUNK);
-        }
-        true
+        // Invariant 2: records below `used` were published before it was raised.
+        let used = self.used.load(Acquire) as usize;
+        self.records.all_of_first(used, |record| record.slots.iter().all(&mut ask))
     }
 
     /// Some thread reads under a lock with such a tag, or tries to.
@@ -300,28 +263,5 @@ impl<P: Platform> Threads<P> {
         deadline: Option<u64>,
     ) -> bool {
         self.all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
-    }
-}
-
-impl<P: Platform> Drop for Threads<P> {
-    /// Only simulated processes end before the program does.
-    fn drop(&mut self) {
-        for chunk in &mut self.chunks {
-            let chunk = chunk.value();
-            if !chunk.is_null() {
-                // SAFETY: made by `chunk`, and nobody refers to a process that is gone.
-                unsafe { free(chunk) };
-            }
-        }
-    }
-}
-
-/// # Safety
-/// The chunk was allocated and initialised by [`Threads::chunk`] and nobody else refers to it.
-unsafe fn free<P: Platform>(chunk: *mut Chunk<P>) {
-    // SAFETY: the caller's.
-    unsafe {
-        ptr::drop_in_place(chunk);
-        System.dealloc(chunk.cast(), Layout::new::<Chunk<P>>());
     }
 }

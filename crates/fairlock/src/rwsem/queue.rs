@@ -95,7 +95,7 @@ impl<P: Platform> Node<P> {
 }
 
 /// The two lists with their lock.
-pub(crate) struct Queue<P: Platform> {
+pub struct Queue<P: Platform> {
     lock: QueueLock<P>,
     tickets: P::Cell<u32>,
     readers: Ring<P, Node<P>>,
@@ -113,10 +113,15 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
         LockedQueue { queue: self, locked: self.lock.lock() }
     }
+
+    /// The same if nobody has the lock.
+    pub(crate) fn try_lock(&self) -> Option<LockedQueue<'_, P>> {
+        Some(LockedQueue { queue: self, locked: self.lock.try_lock()? })
+    }
 }
 
 /// The queue with its lock held.
-pub(crate) struct LockedQueue<'a, P: Platform> {
+pub struct LockedQueue<'a, P: Platform> {
     queue: &'a Queue<P>,
     locked: Locked<'a, P>,
 }
