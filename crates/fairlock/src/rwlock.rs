@@ -56,7 +56,7 @@ use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::queue::Kind;
 use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
-use crate::rwsem::{RawRwSem, Rented};
+use crate::rwsem::{BESIDE, RawRwSem, Rented};
 use crate::slots::Slot;
 use crate::spin_budget::SpinBudget;
 
@@ -75,10 +75,10 @@ const ONE: u64 = 1 << TALLY_SHIFT;
 /// The lock's number, 0 before its bias first leaves `SHARED`. 53 bits do not run out.
 const NUMBER_SHIFT: u32 = 11;
 
-/// The clock of quiet times ticks every 4 µs and wraps after 68 s, which only makes a time look
+/// The clock of quiet times ticks every 4 µs and wraps after 34 s, which only makes a time look
 /// shorter.
 const TICK_SHIFT: u32 = 12;
-const TICKS: u32 = 0x00ff_ffff;
+const TICKS: u32 = 0x007f_ffff;
 
 fn mode(bias: u64) -> u64 {
     bias & MODE
@@ -206,7 +206,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         core::ptr::from_ref(self).cast()
     }
 
-    /// In `SHARED`: reads since the last write. Else, low byte: the tally that a reader saw when it
+    /// In `SHARED`: reads since the last write. Else [`BESIDE`]; low byte: the tally that a reader saw when it
     /// last looked, which every write changes; the rest: when it was first seen, in ticks.
     #[inline(always)]
     fn count(&self) -> &P::AtomicU32 {
@@ -375,7 +375,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// No write has come for `patience` times as long as a barrier takes.
     fn is_quiet(&self, bias: u64) -> bool {
         let seen = self.count().load(Relaxed);
-        if seen & !(TICKS << 8) != tally(bias) {
+        if seen & 0xff != tally(bias) {
             self.note_write_seen(bias);
             return false;
         }
@@ -385,7 +385,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     fn note_write_seen(&self, bias: u64) {
-        self.count().store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
+        self.count().store(BESIDE | (Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
     }
 
     fn tick() -> u32 {

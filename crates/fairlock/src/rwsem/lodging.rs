@@ -18,6 +18,7 @@ use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::phases::{Estimates, PhaseClock};
 use super::queue::{LockedQueue, Queue};
@@ -51,9 +52,13 @@ pub struct Rented<P: Platform> {
     owner_cpu: P::AtomicU32,
     /// What the room knew when it was given back.
     estimates: Estimates<P>,
-    /// Of no use here: for the lock that is built on this one, so that no padding is wasted.
+    /// For the lock that is built on this one, so that no padding is wasted. Here only the highest
+    /// bit matters, see [`BESIDE`].
     pub(crate) extra: P::AtomicU32,
 }
+
+/// In [`Rented::extra`]: readers need not take the lock.
+pub(crate) const BESIDE: u32 = 1 << 31;
 
 // SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
 // (queue.rs, invariant 1); everything else is atomic.
@@ -71,6 +76,8 @@ pub trait Place<P: Platform>: 'static {
     fn clock(&self) -> &PhaseClock<P>;
     /// As in the word.
     fn bits(&self) -> u64;
+    /// When somebody queued last, readers did not need to take the lock.
+    fn is_beside(&self) -> bool;
 }
 
 /// What [`Lodging`] is to this module.
@@ -98,6 +105,9 @@ pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
 
     /// A room for a lock that names none, or may do so; none if all are rented.
     fn rent(&self) -> Option<Attended<'_, P, Self>>;
+
+    /// Somebody has queued in the room.
+    fn note_queued(&self, _place: &Self::Place) {}
 
     /// The word has come to name the room.
     fn move_in(&self, place: &Self::Place, queue: &LockedQueue<'_, P>);
@@ -154,6 +164,11 @@ impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
         }
     }
 
+    /// Somebody has queued here.
+    pub(super) fn note_queued(&self) {
+        self.lodging.note_queued(self.place);
+    }
+
     /// The lock keeps the room when this is dropped.
     pub(super) fn stays(&self) -> bool {
         L::IS_INLINE || !self.queue.is_empty()
@@ -193,6 +208,10 @@ impl<P: Platform> Place<P> for Inline<P> {
     #[inline(always)]
     fn bits(&self) -> u64 {
         const { room_bits(1) }
+    }
+    #[inline(always)]
+    fn is_beside(&self) -> bool {
+        false
     }
 }
 
@@ -247,6 +266,9 @@ impl<P: Platform> Place<P> for Room<P> {
     fn bits(&self) -> u64 {
         room_bits(self.number)
     }
+    fn is_beside(&self) -> bool {
+        self.beside.load(Relaxed) != 0
+    }
 }
 
 impl<P: Platform> Rented<P> {
@@ -292,6 +314,9 @@ impl<P: Platform> Lodges<P> for Rented<P> {
         place.clock.estimates().copy_from(&self.estimates);
         let (queue, is_home) = (ManuallyDrop::new(queue), Cell::new(false));
         Some(Attended { lodging: self, place, queue, is_home })
+    }
+    fn note_queued(&self, place: &Room<P>) {
+        place.beside.store(self.extra.load(Relaxed) & BESIDE, Relaxed);
     }
     fn move_in(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) {
         place.tenant.set(self.tenant());

@@ -39,6 +39,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
+pub(crate) use lodging::BESIDE;
 pub use lodging::{Inline, Lodging, Rented};
 pub(crate) use rooms::Rooms;
 

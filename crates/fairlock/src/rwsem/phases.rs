@@ -64,6 +64,8 @@ const SPIN_FOR_A_WAKE_UP: u32 = 3;
 const FIRST_PHASE: u32 = 3;
 /// Up to this many readers with long holds are woken by one thread.
 const FEW: u32 = 8;
+/// Up to this many readers are told to try again at once.
+const MOST_CALLED: u32 = 8;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it.
 const LONGEST_ABSENCE: u32 = 1_000;
 /// So many failed attempts to enter pass for a turn of the spin.
@@ -517,6 +519,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         } else {
             queue.push(node);
         }
+        queue.note_queued();
         if granted.is_empty() {
             granted = self.serve_phases(knobs, &queue);
         }
@@ -826,7 +829,11 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// The lock was left free with somebody waiting: leaves it to the running side for a moment,
     /// or hands it over.
     pub(super) fn left_in_phase(&self, knobs: Phases, side: Side, word: u64) {
-        if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
+        if is_free(word) && word & CLOSED == 0 && self.lodging.place(word).is_beside() {
+            if self.call_waiters(word) {
+                return;
+            }
+        } else if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
             return; // Lingers; the guard will close it.
         }
         if !is_free(word) {
@@ -871,6 +878,55 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             // Waking others is not what keeps this side away.
             clock.note_left(side, PhaseClock::<P>::now());
         }
+    }
+
+    /// Where most readers do not take this lock, as they have slots, it stands free most of the time.
+    /// Then nobody is worth keeping it for, and reserving it for somebody who has to wake up first
+    /// would stop all those readers meanwhile: those that wait are told to try again. One that
+    /// comes back in vain is served as usual. False if there is nobody to tell.
+    #[cold]
+    fn call_waiters(&self, word: u64) -> bool {
+        let Some(queue) = self.attend(word) else {
+            return true; // Everybody who waited then has been served.
+        };
+        let word = self.word.load(Relaxed);
+        if !is_free(word) || word & CLOSED != 0 {
+            // Whoever has it calls them; whoever closed it serves them.
+            return !is_free(word);
+        }
+        let mut granted = Granted::none();
+        let mut guard = 0;
+        let mut call = |oldest: Option<&Node<P>>| {
+            let called = oldest
+                .filter(|it| it.retried.get() == 0 && matches!(it.kind, Kind::Read | Kind::Write));
+            if let Some(node) = called {
+                guard |= node.guard.get();
+                let node: *const Node<P> = node;
+                // SAFETY: linked, so alive, and it stays so until it is told.
+                granted.retry(&queue, unsafe { &*node });
+            }
+            called.is_some()
+        };
+        call(queue.oldest_writer());
+        let mut called = 0;
+        while called < MOST_CALLED && call(queue.oldest_reader()) {
+            called += 1;
+        }
+        if granted.is_empty() {
+            return false;
+        }
+        let clear = match (queue.is_empty(), guard) {
+            (true, _) => QUEUE_FLAGS,
+            (false, 0) => 0,
+            (false, _) => GUARDED,
+        };
+        if clear != 0 {
+            self.word.fetch_and(!clear, Relaxed);
+        }
+        self.events.add(Event::PhaseCalled, granted.len().into());
+        drop(queue);
+        granted.grant();
+        true
     }
 
     /// Lets in whoever may come in now.

@@ -45,6 +45,8 @@ pub struct Room<P: Platform> {
     pub(super) number: u32,
     /// The lock that rents it. For comparisons only.
     pub(super) tenant: P::Cell<*const ()>,
+    /// Not 0: readers do not need to take the lock that rents it. A hint.
+    pub(super) beside: P::AtomicU32,
     /// The next on the list, 0 at its end.
     next: P::AtomicU32,
 }
@@ -62,6 +64,7 @@ impl<P: Platform> Room<P> {
             clock: PhaseClock::NEW,
             number: index as u32 + 1,
             tenant: P::Cell::ZERO,
+            beside: P::AtomicU32::ZERO,
             next: P::AtomicU32::ZERO,
         }
     }
