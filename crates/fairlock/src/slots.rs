@@ -17,8 +17,11 @@
 //! 2. `used` is more than the index of every record that was ever claimed, seen by everybody who
 //!    sees a tag in it.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
-//!    keeps its slot, and the record, for ever.
-//! 4. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
+//!    keeps its slot, and the record, for ever. Except in the child of a `fork`, see
+//!    [`Threads::keep_only`].
+//! 4. `search` does not pass a record that can be claimed: all below it are owned, or were given back
+//!    with a tag (those are found again once a lower one is given back).
+//! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
 
 #![allow(dead_code)] // until `RwLock` uses it
@@ -55,6 +58,7 @@ pub(crate) struct Slot<P: Platform> {
 pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
     owned: P::AtomicU32,
+    index: u32,
 }
 
 impl<P: Platform> Slot<P> {
@@ -117,7 +121,7 @@ impl<P: Platform> Slot<P> {
     #[cold]
     fn sleep(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
         self.awaited.fetch_add(1, Relaxed);
-        // Invariant 4; pairs with the barrier in `clear` or `tell`.
+        // Invariant 5; pairs with the barrier in `clear` or `tell`.
         if P::is_asymmetric() {
             P::asymmetric_heavy()
         } else {
@@ -139,18 +143,14 @@ impl<P: Platform> Slot<P> {
 }
 
 impl<P: Platform> Record<P> {
-    const NEW: Self = Record { slots: [const { Slot::NEW }; SLOTS], owned: P::AtomicU32::ZERO };
+    fn new(index: u32) -> Self {
+        Record { slots: [const { Slot::NEW }; SLOTS], owned: P::AtomicU32::ZERO, index }
+    }
 
     /// A slot that says nothing yet.
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<&Slot<P>> {
         self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
-    }
-
-    /// Gives the record back: its thread has ended.
-    pub fn release(&self) {
-        // Release pairs with the Acquire in `claim`.
-        self.owned.store(0, Release);
     }
 
     fn claim(&self) -> bool {
@@ -160,13 +160,19 @@ impl<P: Platform> Record<P> {
             return false;
         }
         if self.slots.iter().any(|slot| slot.tag.load(Relaxed) != 0) {
-            self.release(); // Invariant 3.
+            self.disown(); // Invariant 3.
             return false;
         }
-        let fenced = if P::is_asymmetric() { 0 } else { FENCED };
-        // A writer may still be about to count itself out.
-        self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(fenced, Relaxed));
+        if !P::is_asymmetric() {
+            // A writer may still be about to count itself out.
+            self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(FENCED, Relaxed));
+        }
         true
+    }
+
+    fn disown(&self) {
+        // Release pairs with the Acquire in `claim`.
+        self.owned.store(0, Release);
     }
 }
 
@@ -174,27 +180,82 @@ impl<P: Platform> Record<P> {
 pub(crate) struct Threads<P: Platform> {
     chunks: [P::AtomicPtr<Chunk<P>>; CHUNKS],
     used: P::AtomicU32,
+    /// Where to look for a free record, and above that how often one was given back, by which a
+    /// thread that has found all of them taken sees that this is no longer so.
+    search: P::AtomicU64,
 }
+
+/// Of `search`: one record given back.
+const GIVEN_BACK: u64 = 1 << 32;
 
 struct Chunk<P: Platform> {
     records: [Record<P>; RECORDS_PER_CHUNK],
 }
 
 impl<P: Platform> Threads<P> {
-    pub(crate) const NEW: Self =
-        Threads { chunks: [const { P::AtomicPtr::ZERO }; CHUNKS], used: P::AtomicU32::ZERO };
+    pub(crate) const NEW: Self = Threads {
+        chunks: [const { P::AtomicPtr::ZERO }; CHUNKS],
+        used: P::AtomicU32::ZERO,
+        search: P::AtomicU64::ZERO,
+    };
 
     /// A record for the calling thread; none if there are more threads than records, or no memory.
+    /// The lowest that is free, as writers look at all up to the highest ever used.
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
-        for index in 0..CHUNKS * RECORDS_PER_CHUNK {
+        // Acquire pairs with the Release in `release`: what was given back looks so.
+        let search = self.search.load(Acquire);
+        for index in search as u32 as usize..CHUNKS * RECORDS_PER_CHUNK {
             let chunk = self.chunk(index / RECORDS_PER_CHUNK)?;
             let record = &chunk.records[index % RECORDS_PER_CHUNK];
             if record.claim() {
                 self.raise_used(index as u32 + 1);
+                let further = (search & !(GIVEN_BACK - 1)) | (index as u64 + 1);
+                // Fails if one was given back meanwhile, perhaps among those seen taken
+                // (invariant 4), or if another thread was faster: then it is nearly as far.
+                let _ = self.search.compare_exchange(search, further, Relaxed, Relaxed);
                 return Some(record);
             }
         }
         None
+    }
+
+    /// Gives a record back: its thread has ended.
+    pub(crate) fn release(&self, record: &Record<P>) {
+        record.disown();
+        let mut found = self.search.load(Relaxed);
+        loop {
+            let first = u64::from(record.index.min(found as u32));
+            let now_free = ((found & !(GIVEN_BACK - 1)) | first).wrapping_add(GIVEN_BACK);
+            // Release pairs with the Acquire in `claim`.
+            match self.search.compare_exchange(found, now_free, Release, Relaxed) {
+                Ok(_) => break,
+                Err(newer) => found = newer,
+            }
+        }
+    }
+
+    /// In the child of a `fork`, whose only thread has the record `own`: the others are gone, and
+    /// with them what they read and whom they waited for. What a thread left behind that had ended
+    /// before, by a guard that it forgot, remains.
+    pub(crate) fn keep_only(&self, own: Option<&Record<P>>) {
+        // Not up to `used`: a thread may have been about to raise it.
+        let chunks = self.chunks.iter().map(|chunk| chunk.load(Acquire));
+        for chunk in chunks.take_while(|chunk| !chunk.is_null()) {
+            // SAFETY: chunks are initialised before they are published, and live as long as `self`.
+            for record in unsafe { &(*chunk).records } {
+                let is_own = own.is_some_and(|own| ptr::eq(own, record));
+                let is_gone = !is_own && record.owned.load(Relaxed) != 0;
+                for slot in &record.slots {
+                    slot.awaited.fetch_and(FENCED, Relaxed);
+                    if is_gone {
+                        slot.tag.store(0, Relaxed);
+                    }
+                }
+                if is_gone {
+                    self.release(record);
+                }
+            }
+        }
     }
 
     fn raise_used(&self, used: u32) {
@@ -224,7 +285,8 @@ impl<P: Platform> Threads<P> {
                     return None;
                 }
                 for record in 0..RECORDS_PER_CHUNK {
-                    (&raw mut (*new).records[record]).write(Record::NEW);
+                    let index = (at * RECORDS_PER_CHUNK + record) as u32;
+                    (&raw mut (*new).records[record]).write(Record::new(index));
                 }
                 match self.chunks[at].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
                     Ok(_) => chunk = new,
@@ -284,5 +346,119 @@ unsafe fn free<P: Platform>(chunk: *mut Chunk<P>) {
     unsafe {
         ptr::drop_in_place(chunk);
         System.dealloc(chunk.cast(), Layout::new::<Chunk<P>>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::platform::{Os, Symmetric};
+
+    type Records = Threads<Os>;
+
+    fn claim(threads: &Records) -> &Record<Os> {
+        threads.claim().expect("there are enough")
+    }
+
+    #[test]
+    fn the_lowest_free_record_is_given_out() {
+        let threads = Records::NEW;
+        let records: Vec<_> = (0..200).map(|_| claim(&threads)).collect();
+        assert!(records.iter().enumerate().all(|(at, record)| record.index as usize == at));
+        for free in [150, 3, 199, 64] {
+            threads.release(records[free]);
+        }
+        assert_eq!([(); 5].map(|()| claim(&threads).index), [3, 64, 150, 199, 200]);
+        assert_eq!(threads.used.load(Relaxed), 201);
+    }
+
+    #[test]
+    fn a_record_that_still_says_something_is_nobody_elses() {
+        let threads = Records::NEW;
+        let [first, forgotten] = [claim(&threads), claim(&threads)];
+        forgotten.free_slot().expect("a fresh record").announce(7);
+        threads.release(forgotten);
+        let next = claim(&threads);
+        assert!(!ptr::eq(next, forgotten));
+        assert!(threads.any_reader(|tag| tag == 7), "a forgotten guard keeps its slot");
+        threads.keep_only(Some(next));
+        assert!(threads.any_reader(|tag| tag == 7), "also in the child of a fork");
+        forgotten.slots[0].clear();
+        // By `keep_only`.
+        assert!(ptr::eq(claim(&threads), first));
+        assert!(ptr::eq(claim(&threads), forgotten), "found again");
+    }
+
+    #[test]
+    fn records_claimed_and_given_back_at_once_have_one_owner_each_and_none_is_lost() {
+        const THREADS: usize = 4;
+        let (threads, there) = (Records::NEW, Barrier::new(THREADS));
+        thread::scope(|scope| {
+            for id in 1..=THREADS as u64 {
+                let (threads, there) = (&threads, &there);
+                scope.spawn(move || {
+                    there.wait();
+                    for _ in 0..5_000 {
+                        let records = [claim(threads), claim(threads)];
+                        let slots = records.map(|it| it.free_slot().expect("nobody's"));
+                        slots.iter().for_each(|slot| slot.announce(id));
+                        assert!(slots.iter().all(|slot| slot.is_held_by(&|tag| tag == id)));
+                        slots.iter().for_each(|slot| slot.clear());
+                        records.iter().for_each(|record| threads.release(record));
+                    }
+                });
+            }
+        });
+        assert_eq!(threads.search.load(Relaxed) as u32, 0);
+        assert!(threads.used.load(Relaxed) as usize <= 2 * THREADS);
+    }
+
+    #[test]
+    fn threads_that_come_and_go_use_no_more_records_than_there_were_at_once() {
+        const AT_ONCE: usize = 8;
+        /// Of the crate's other tests, the forks use records of `Symmetric`, too.
+        const OTHERS: usize = 8;
+        let body = || assert!(Symmetric::thread().is_some());
+        for _ in 0..10_000 / AT_ONCE {
+            let threads = [(); AT_ONCE].map(|()| thread::spawn(body));
+            threads.into_iter().for_each(|thread| thread.join().expect("a record for each"));
+        }
+        let used = Symmetric::process().threads.used.load(Relaxed);
+        assert!(used as usize <= AT_ONCE + OTHERS, "{used}");
+    }
+
+    /// Asks for its thread's record when it goes.
+    struct Late;
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            if let Some(slot) = Os::thread().and_then(Record::free_slot) {
+                slot.announce(9);
+                slot.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_local_that_reads_when_it_goes_does_no_harm() {
+        std::thread_local! {
+            static LATE: Late = const { Late };
+        }
+        // Made before the record and after it, so that it goes in both orders; and without one.
+        for order in 0..3 {
+            let body = move || {
+                if order == 0 {
+                    LATE.with(|_| ());
+                }
+                if order < 2 {
+                    assert!(Os::thread().is_some());
+                }
+                LATE.with(|_| ());
+            };
+            thread::spawn(body).join().expect("no panic");
+        }
     }
 }

@@ -8,12 +8,13 @@
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
 mod barrier;
+mod fork;
 mod os;
 
 use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-pub use os::{Counting, Os};
+pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;
 use crate::process::Process;
