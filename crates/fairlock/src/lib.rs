@@ -17,6 +17,7 @@ pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod rwsem;
+mod shared_barrier;
 pub mod slots;
 pub mod spin;
 mod spin_budget;

@@ -210,8 +210,8 @@ macro_rules! real_threads {
             fn asymmetric_light() {
                 compiler_fence(SeqCst);
             }
-            fn asymmetric_heavy() {
-                barrier::heavy();
+            fn barrier_on_all_cpus() {
+                barrier::on_all_cpus();
             }
             #[inline(always)]
             fn fence() {
