@@ -146,8 +146,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn thread() -> Option<usize>;
     /// Does something without it being part of the run: operations act at once and cost nothing.
     fn quietly<R>(act: impl FnOnce() -> R) -> R;
-    /// See [`Platform::asymmetric_heavy`].
-    fn heavy_barrier();
+    /// Whether threads that want barriers at once share them, as on real threads. Where every step
+    /// makes more schedules to try, that is tried apart.
+    const SHARES_BARRIERS: bool;
+    /// See [`Platform::barrier_on_all_cpus`].
+    fn barrier_on_all_cpus();
     /// See [`Platform::fence`].
     fn fence();
 }
@@ -342,7 +345,14 @@ impl<B: Backend> Platform for On<B> {
     }
     fn asymmetric_light() {}
     fn asymmetric_heavy() {
-        B::heavy_barrier();
+        if B::SHARES_BARRIERS {
+            Self::process().pass_barrier();
+        } else {
+            B::barrier_on_all_cpus();
+        }
+    }
+    fn barrier_on_all_cpus() {
+        B::barrier_on_all_cpus();
     }
     fn fence() {
         B::fence();

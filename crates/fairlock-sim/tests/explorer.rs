@@ -7,8 +7,10 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
-use fairlock_sim::Explored;
-use fairlock_sim::explore::{FailureKind, Guarded, Program, Schedule, Search};
+use fairlock_sim::explore::{
+    Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Schedule, Search, Sound,
+};
+use fairlock_sim::{Explored, On};
 
 type Word = <Explored as Platform>::AtomicU32;
 
@@ -84,6 +86,80 @@ fn a_thread_sees_its_own_stores() {
     assert!(program.assert(&Search::exhaustive()).complete);
 }
 
+/// The same with an asymmetric barrier: its light side in one thread, its heavy one in the other.
+fn both_load_zero_on<F: Flaw>(search: &Search) -> bool {
+    type Word<F> = <On<Explore<F>> as Platform>::AtomicU32;
+    let state = || -> [Word<F>; 4] { std::array::from_fn(|_| Word::<F>::new(0)) };
+    let program = Program::new("asymmetric store buffering", state)
+        .thread(|[own, other, found, _]: &[Word<F>; 4]| {
+            own.store(1, Relaxed);
+            On::<Explore<F>>::asymmetric_light();
+            found.store(other.load(Relaxed), SeqCst);
+        })
+        .thread(|[other, own, _, found]| {
+            own.store(1, Relaxed);
+            On::<Explore<F>>::asymmetric_heavy();
+            found.store(other.load(Relaxed), SeqCst);
+        })
+        .finally(|[_, _, found, other]| {
+            let found = [found.load(Relaxed), other.load(Relaxed)];
+            assert_ne!(found, [0, 0], "both loaded zero");
+        })
+        .store_buffers();
+    match program.check(search) {
+        Ok(_) => false,
+        Err(failure) => {
+            assert!(matches!(failure.kind, FailureKind::FinalCheck { .. }), "{failure}");
+            true
+        }
+    }
+}
+
+#[test]
+fn an_asymmetric_barrier_forbids_what_store_buffers_allow() {
+    let one_preemption = Search::exhaustive().preemptions(1);
+    for search in
+        [Search::exhaustive(), one_preemption, Search::random(1, 2_000), Search::pct(1, 3, 2_000)]
+    {
+        assert!(!both_load_zero_on::<Sound>(&search), "{search}");
+        assert!(both_load_zero_on::<NoBarrier>(&search), "{search}");
+        assert!(both_load_zero_on::<OwnBarrier>(&search), "{search}");
+    }
+}
+
+#[test]
+fn a_barrier_comes_to_each_cpu_at_a_moment_of_its_own() {
+    // Another thread's barrier does not stand for one's own fence: it may come to the reader before
+    // this thread's store has left the buffer.
+    let program = |fences: bool| {
+        Program::new("a borrowed barrier", words::<4>)
+            .thread(|[slot, state, found, _]| {
+                slot.store(1, Relaxed);
+                found.store(state.load(Relaxed) + 1, SeqCst);
+            })
+            .thread(move |[slot, state, found, number]| {
+                state.store(1, Relaxed);
+                if fences {
+                    Explored::fence();
+                }
+                // A barrier that begins later, and has ended.
+                if number.load(Relaxed) == 0 && number.load(Relaxed) == 2 {
+                    let both = slot.load(Relaxed) == 0 && found.load(Relaxed) == 1;
+                    assert!(!both, "the reader saw nobody, and nobody saw it");
+                }
+            })
+            .thread(|[_, _, _, number]| {
+                number.fetch_add(1, Relaxed);
+                Explored::asymmetric_heavy();
+                number.fetch_add(1, Relaxed);
+            })
+            .store_buffers()
+    };
+    assert!(program(true).assert(&Search::exhaustive()).complete);
+    let failure = program(false).check(&Search::exhaustive()).expect_err("no fence");
+    assert!(matches!(failure.kind, FailureKind::Panicked { .. }), "{failure}");
+}
+
 // ---- small programs, to see that nothing is left out ----
 
 /// What a random program's threads do.
@@ -100,6 +176,8 @@ enum Step {
     Park(usize, u32, Option<u64>),
     Unpark(usize),
     Look,
+    Fence,
+    Barrier,
 }
 
 #[derive(Clone)]
@@ -124,6 +202,20 @@ impl Numbers {
             10 => Step::Park(word, value, (self.below(2) == 0).then_some(100)),
             11 | 12 => Step::Unpark(word),
             _ => Step::Look,
+        }
+    }
+}
+
+impl Numbers {
+    /// Stores, loads, and what lets buffers drain.
+    fn step_with_barriers(&mut self) -> Step {
+        let (word, value) = (self.below(2) as usize, self.below(3) as u32);
+        match self.below(10) {
+            0..=2 => Step::Load(word),
+            3..=5 => Step::Store(word, value),
+            6 => Step::Add(word),
+            7 => Step::Fence,
+            _ => Step::Barrier,
         }
     }
 }
@@ -173,6 +265,14 @@ fn outcomes(steps: &[Vec<Step>], buffers: bool, search: &Search) -> Option<BTree
                         0
                     }
                     Step::Look => Explored::now(),
+                    Step::Fence => {
+                        Explored::fence();
+                        0
+                    }
+                    Step::Barrier => {
+                        Explored::asymmetric_heavy();
+                        0
+                    }
                 };
                 seen[at].borrow_mut().push(found);
             }
@@ -206,11 +306,22 @@ fn outcomes(steps: &[Vec<Step>], buffers: bool, search: &Search) -> Option<BTree
 
 /// The reductions leave out nothing that ends differently.
 fn compare(threads: usize, length: usize, programs: u64, buffers: bool, bound: Option<u32>) {
+    compare_with(Numbers::step, threads, length, programs, buffers, bound);
+}
+
+fn compare_with(
+    step: fn(&mut Numbers) -> Step,
+    threads: usize,
+    length: usize,
+    programs: u64,
+    buffers: bool,
+    bound: Option<u32>,
+) {
     let mut compared = 0;
     for seed in 0..programs {
         let mut numbers = Numbers(seed * 7919 + threads as u64 * 31 + length as u64);
         let steps: Vec<Vec<Step>> =
-            (0..threads).map(|_| (0..length).map(|_| numbers.step()).collect()).collect();
+            (0..threads).map(|_| (0..length).map(|_| step(&mut numbers)).collect()).collect();
         let search = match bound {
             None => Search::exhaustive(),
             Some(bound) => Search::exhaustive().preemptions(bound),
@@ -242,6 +353,29 @@ fn the_reduction_leaves_out_nothing_that_three_threads_can_do() {
 fn the_reduction_leaves_out_nothing_with_store_buffers() {
     compare(2, 3, 400, true, None);
     compare(3, 2, 60, true, None);
+}
+
+#[test]
+fn the_bounded_reduction_leaves_out_nothing_with_store_buffers() {
+    for bound in 0..=2 {
+        compare(2, 3, 300, true, Some(bound));
+        compare(3, 2, 60, true, Some(bound));
+    }
+}
+
+#[test]
+fn the_reduction_leaves_out_nothing_with_barriers_on_all_cpus() {
+    compare_with(Numbers::step_with_barriers, 2, 3, 400, true, None);
+    compare_with(Numbers::step_with_barriers, 2, 4, 200, true, None);
+    compare_with(Numbers::step_with_barriers, 3, 2, 200, true, None);
+}
+
+#[test]
+fn the_bounded_reduction_leaves_out_nothing_with_barriers_on_all_cpus() {
+    for bound in 0..=2 {
+        compare_with(Numbers::step_with_barriers, 2, 3, 400, true, Some(bound));
+        compare_with(Numbers::step_with_barriers, 3, 2, 200, true, Some(bound));
+    }
 }
 
 #[test]

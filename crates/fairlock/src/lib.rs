@@ -22,6 +22,7 @@ pub mod policy;
 pub mod process;
 pub mod rwlock;
 pub mod rwsem;
+mod shared_barrier;
 pub mod slots;
 pub mod spin;
 mod spin_budget;

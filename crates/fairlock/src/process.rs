@@ -1,13 +1,21 @@
-//! What the locks of one process share: the records of its threads, and waiting rooms.
+//! What the locks of one process share: the records of its threads, waiting rooms, and barriers on
+//! all CPUs.
 //!
 //! One such object exists for each [`Platform`]; where the process is a simulated one it begins
-//! and ends with a run. Several copies of this crate in one program each have their own, and
-//! share nothing.
+//! and ends with a run.
+//!
+//! Several copies of this crate in one program, by their versions or in libraries that are loaded,
+//! each have their own, and share nothing: a lock is used through the copy that made it, so its
+//! readers are in the records where its writers look. What they have in common is harmless to
+//! share: the kernel's asymmetric barrier reaches all threads of the process, and registering for
+//! it twice is registering once. [`Os`](crate::platform::Os) and
+//! [`Counting`](crate::platform::Counting) are two copies in this sense.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{AtomicCell, AtomicInt, Platform};
 use crate::rwsem::Rooms;
+use crate::shared_barrier::SharedBarrier;
 use crate::slots::{Record, Threads};
 
 /// What the locks of one process share.
@@ -18,6 +26,7 @@ pub struct Process<P: Platform> {
     /// What a barrier on all CPUs takes here, ns: a running estimate; 0 before the first.
     barrier_ns: P::AtomicU32,
     pub(crate) rooms: Rooms<P>,
+    barrier: SharedBarrier<P>,
 }
 
 /// Before one was measured, ns: a value for machines whose interrupts between CPUs are dear.
@@ -31,6 +40,7 @@ impl<P: Platform> Process<P> {
     pub const NEW: Self = Process {
         threads: Threads::NEW,
         rooms: Rooms::NEW,
+        barrier: SharedBarrier::NEW,
         locks: P::AtomicU64::ZERO,
         barrier_ns: P::AtomicU32::ZERO,
     };
@@ -53,10 +63,157 @@ impl<P: Platform> Process<P> {
         self.barrier_ns.store(estimate.max(1) as u32, Relaxed);
     }
 
-    /// A record for a thread of this process that has none yet, to be
-    /// [released](Record::release) when it ends; none if there are too many, and then it does
-    /// without. For those that implement a [`Platform`].
+    /// A record for a thread of this process that has none yet, [given
+    /// back](Self::thread_ended) when it ends; none if there are too many, and then it does
+    /// without. For those that implement a [`Platform`], as all that follow.
     pub fn new_thread(&self) -> Option<&Record<P>> {
         self.threads.claim()
+    }
+
+    /// The thread to which this record was given reads no more.
+    pub fn thread_ended(&self, record: &Record<P>) {
+        self.threads.release(record);
+    }
+
+    /// This process is the child of a `fork` by the thread that has the record `own`, and has no
+    /// other threads yet.
+    pub fn forked(&self, own: Option<&Record<P>>) {
+        self.threads.keep_only(own);
+        self.barrier.forked();
+    }
+
+    /// Returns when a [barrier on all CPUs](Platform::barrier_on_all_cpus) has ended that began
+    /// after the call: one of this call's own, or one that another thread's call began.
+    pub fn pass_barrier(&self) {
+        self.barrier.pass();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr;
+    use std::collections::HashSet;
+    use std::sync::{Barrier, Mutex};
+    use std::thread;
+
+    use super::*;
+    use crate::platform::{Os, Symmetric};
+
+    type Records = Threads<Os>;
+
+    fn claim(threads: &Records) -> &Record<Os> {
+        threads.claim().expect("there are enough")
+    }
+
+    fn address<P: Platform>(record: &Record<P>) -> usize {
+        ptr::from_ref(record).addr()
+    }
+
+    #[test]
+    fn the_lowest_free_record_is_given_out() {
+        let threads = Records::NEW;
+        let records: Vec<_> = (0..200).map(|_| claim(&threads)).collect();
+        for free in [150, 3, 199, 64] {
+            threads.release(records[free]);
+        }
+        for lowest in [3, 64, 150, 199] {
+            assert!(ptr::eq(claim(&threads), records[lowest]));
+        }
+        let next = claim(&threads);
+        assert!(records.iter().all(|record| !ptr::eq(next, *record)));
+    }
+
+    #[test]
+    fn a_record_that_still_says_something_is_nobody_elses() {
+        let threads = Records::NEW;
+        let [first, forgotten] = [claim(&threads), claim(&threads)];
+        let slot = forgotten.free_slot().expect("a fresh record");
+        slot.announce(7);
+        threads.release(forgotten);
+        let next = claim(&threads);
+        assert!(!ptr::eq(next, forgotten));
+        assert!(threads.any_reader(|tag| tag == 7), "a forgotten guard keeps its slot");
+        threads.keep_only(Some(next));
+        assert!(threads.any_reader(|tag| tag == 7), "also in the child of a fork");
+        slot.clear();
+        // `keep_only` has given back a lower one.
+        assert!(ptr::eq(claim(&threads), first));
+        assert!(ptr::eq(claim(&threads), forgotten), "found again");
+    }
+
+    #[test]
+    fn records_claimed_and_given_back_at_once_have_one_owner_each_and_none_is_lost() {
+        const THREADS: usize = 4;
+        let (threads, there) = (Records::NEW, Barrier::new(THREADS));
+        let lowest = claim(&threads);
+        threads.release(lowest);
+        let (owned, ever) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+        let claim_and_release = || {
+            there.wait();
+            for _ in 0..5_000 {
+                let records = [claim(&threads), claim(&threads)];
+                for record in records.map(address) {
+                    assert!(owned.lock().expect("no panic").insert(record), "two owners");
+                    ever.lock().expect("no panic").insert(record);
+                }
+                for record in records {
+                    owned.lock().expect("no panic").remove(&address(record));
+                    threads.release(record);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(claim_and_release);
+            }
+        });
+        assert!(ever.into_inner().expect("no panic").len() <= 2 * THREADS);
+        assert!(ptr::eq(claim(&threads), lowest));
+    }
+
+    #[test]
+    fn threads_that_come_and_go_use_no_more_records_than_there_were_at_once() {
+        const AT_ONCE: usize = 8;
+        /// Of the crate's other tests, the forks use records of `Symmetric`, too.
+        const OTHERS: usize = 8;
+        let body = || Symmetric::thread().map(address).expect("a record for each");
+        let mut ever = HashSet::new();
+        for _ in 0..10_000 / AT_ONCE {
+            let threads = [(); AT_ONCE].map(|()| thread::spawn(body));
+            ever.extend(threads.map(|thread| thread.join().expect("no panic")));
+        }
+        assert!(ever.len() <= AT_ONCE + OTHERS, "{}", ever.len());
+    }
+
+    /// Asks for its thread's record when it goes.
+    struct Late;
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            if let Some(slot) = Os::thread().and_then(Record::free_slot) {
+                slot.announce(9);
+                slot.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_local_that_reads_when_it_goes_does_no_harm() {
+        std::thread_local! {
+            static LATE: Late = const { Late };
+        }
+        // Made before the record and after it, so that it goes in both orders; and without one.
+        for order in 0..3 {
+            let body = move || {
+                if order == 0 {
+                    LATE.with(|_| ());
+                }
+                if order < 2 {
+                    assert!(Os::thread().is_some());
+                }
+                LATE.with(|_| ());
+            };
+            thread::spawn(body).join().expect("no panic");
+        }
     }
 }

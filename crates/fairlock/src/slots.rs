@@ -17,10 +17,13 @@
 //! 2. `used` is more than the index of every record that was ever claimed, seen by everybody who
 //!    sees a tag in it.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
-//!    keeps its slot, and the record, for ever.
-//! 4. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
+//!    keeps its slot, and the record, for ever. Except in the child of a `fork`, see
+//!    [`Threads::keep_only`].
+//! 4. `search` does not pass a record that can be claimed: all below it are owned, or were given back
+//!    with a tag (those are found again once a lower one is given back).
+//! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
-//! 5. `spare_room` is touched by the record's thread alone.
+//! 6. `spare_room` is touched by the record's thread alone.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -59,9 +62,10 @@ pub struct Record<P: Platform> {
     /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
     /// the record when the thread ends.
     spare_room: P::Cell<*const ()>,
+    index: u32,
 }
 
-// SAFETY: invariant 5 for the plain cell; everything else is atomic.
+// SAFETY: invariant 6 for the plain cell; everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
 unsafe impl<P: Platform> Send for Record<P> {}
@@ -129,7 +133,7 @@ impl<P: Platform> Slot<P> {
     #[cold]
     fn sleep(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
         self.awaited.fetch_add(1, Relaxed);
-        // Invariant 4; pairs with the barrier in `clear` or `tell`.
+        // Invariant 5; pairs with the barrier in `clear` or `tell`.
         if P::is_asymmetric() {
             P::asymmetric_heavy()
         } else {
@@ -152,12 +156,15 @@ impl<P: Platform> Slot<P> {
 }
 
 impl<P: Platform> Record<P> {
-    const NEW: Self = Record {
-        slots: [const { Slot::NEW }; SLOTS],
-        owned: P::AtomicU32::ZERO,
-        reads: P::AtomicU32::ZERO,
-        spare_room: P::Cell::ZERO,
-    };
+    fn new(index: u32) -> Self {
+        Record {
+            slots: [const { Slot::NEW }; SLOTS],
+            owned: P::AtomicU32::ZERO,
+            reads: P::AtomicU32::ZERO,
+            spare_room: P::Cell::ZERO,
+            index,
+        }
+    }
 
     /// For the record's thread only.
     pub(crate) fn spare_room(&self) -> &P::Cell<*const ()> {
@@ -185,12 +192,6 @@ impl<P: Platform> Record<P> {
         self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
     }
 
-    /// Gives the record back: its thread has ended.
-    pub fn release(&self) {
-        // Release pairs with the Acquire in `claim`.
-        self.owned.store(0, Release);
-    }
-
     fn claim(&self) -> bool {
         if self.owned.load(Relaxed) != 0
             || self.owned.compare_exchange(0, 1, Acquire, Relaxed).is_err()
@@ -198,13 +199,19 @@ impl<P: Platform> Record<P> {
             return false;
         }
         if self.slots.iter().any(|slot| slot.tag.load(Relaxed) != 0) {
-            self.release(); // Invariant 3.
+            self.disown(); // Invariant 3.
             return false;
         }
-        let fenced = if P::is_asymmetric() { 0 } else { FENCED };
-        // A writer may still be about to count itself out.
-        self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(fenced, Relaxed));
+        if !P::is_asymmetric() {
+            // A writer may still be about to count itself out.
+            self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(FENCED, Relaxed));
+        }
         true
+    }
+
+    fn disown(&self) {
+        // Release pairs with the Acquire in `claim`.
+        self.owned.store(0, Release);
     }
 }
 
@@ -212,21 +219,71 @@ impl<P: Platform> Record<P> {
 pub(crate) struct Threads<P: Platform> {
     records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
     used: P::AtomicU32,
+    /// Where to look for a free record, and above that how often one was given back, by which a
+    /// thread that has found all of them taken sees that this is no longer so.
+    search: P::AtomicU64,
 }
 
+/// Of `search`: one record given back.
+const GIVEN_BACK: u64 = 1 << 32;
+
 impl<P: Platform> Threads<P> {
-    pub(crate) const NEW: Self = Threads { records: Chunks::NEW, used: P::AtomicU32::ZERO };
+    pub(crate) const NEW: Self =
+        Threads { records: Chunks::NEW, used: P::AtomicU32::ZERO, search: P::AtomicU64::ZERO };
 
     /// A record for the calling thread; none if there are more threads than records, or no memory.
+    /// The lowest that is free, as writers look at all up to the highest ever used.
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
-        for index in 0..CHUNKS * RECORDS_PER_CHUNK {
-            let record = self.records.get_or_make(index, |_| Record::NEW)?;
+        // Acquire pairs with the Release in `release`: what was given back looks so.
+        let search = self.search.load(Acquire);
+        for index in search as u32 as usize..CHUNKS * RECORDS_PER_CHUNK {
+            let record = self.records.get_or_make(index, |index| Record::new(index as u32))?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
+                let further = (search & !(GIVEN_BACK - 1)) | (index as u64 + 1);
+                // Fails if one was given back meanwhile, perhaps among those seen taken
+                // (invariant 4), or if another thread was faster: then it is nearly as far.
+                let _ = self.search.compare_exchange(search, further, Relaxed, Relaxed);
                 return Some(record);
             }
         }
         None
+    }
+
+    /// Gives a record back: its thread has ended.
+    pub(crate) fn release(&self, record: &Record<P>) {
+        record.disown();
+        let mut found = self.search.load(Relaxed);
+        loop {
+            let first = u64::from(record.index.min(found as u32));
+            let now_free = ((found & !(GIVEN_BACK - 1)) | first).wrapping_add(GIVEN_BACK);
+            // Release pairs with the Acquire in `claim`.
+            match self.search.compare_exchange(found, now_free, Release, Relaxed) {
+                Ok(_) => break,
+                Err(newer) => found = newer,
+            }
+        }
+    }
+
+    /// In the child of a `fork`, whose only thread has the record `own`: the others are gone, and
+    /// with them what they read and whom they waited for. What a thread left behind that had ended
+    /// before, by a guard that it forgot, remains.
+    pub(crate) fn keep_only(&self, own: Option<&Record<P>>) {
+        // Not up to `used`: a thread may have been about to raise it.
+        let places = 0..CHUNKS * RECORDS_PER_CHUNK;
+        for record in places.map_while(|index| self.records.get(index)) {
+            let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
+            let is_gone = !is_own && record.owned.load(Relaxed) != 0;
+            for slot in &record.slots {
+                slot.awaited.fetch_and(FENCED, Relaxed);
+                if is_gone {
+                    slot.tag.store(0, Relaxed);
+                }
+            }
+            if is_gone {
+                self.release(record);
+            }
+        }
     }
 
     fn raise_used(&self, used: u32) {

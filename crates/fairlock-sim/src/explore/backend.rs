@@ -24,6 +24,12 @@ pub trait Flaw: Send + Sync + 'static {
     /// Others may come between the load and the store of an update, so that a compare-exchange
     /// can succeed although the word has changed.
     const TORN: bool = false;
+    /// A barrier on all CPUs is none.
+    const NO_BARRIER: bool = false;
+    /// A barrier on all CPUs is one on the caller's only.
+    const OWN_BARRIER: bool = false;
+    /// A full fence is none.
+    const NO_FENCE: bool = false;
 }
 
 macro_rules! flaws {
@@ -46,6 +52,12 @@ flaws! {
     Blind { BLIND }
     /// Has updates in two parts.
     Torn { TORN }
+    /// Has no barrier on all CPUs.
+    NoBarrier { NO_BARRIER }
+    /// Has a barrier on the caller's CPU in place of one on all.
+    OwnBarrier { OWN_BARRIER }
+    /// Has no full fences.
+    NoFence { NO_FENCE }
 }
 
 /// Spins and budgets are some multiple of this; the clock stands still or jumps beyond them.
@@ -125,13 +137,16 @@ impl<F: Flaw> Backend for Explore<F> {
     fn quietly<R>(act: impl FnOnce() -> R) -> R {
         Run::quietly(act)
     }
-    fn heavy_barrier() {
-        if let Some(run) = Run::current() {
-            run.heavy_barrier();
+    const SHARES_BARRIERS: bool = false;
+    fn barrier_on_all_cpus() {
+        match Run::current() {
+            Some(run) if F::OWN_BARRIER => run.full_fence(),
+            Some(run) if !F::NO_BARRIER => run.barrier_on_all_cpus(),
+            _ => {}
         }
     }
     fn fence() {
-        if let Some(run) = Run::current() {
+        if let Some(run) = Run::current().filter(|_| !F::NO_FENCE) {
             run.full_fence();
         }
     }

@@ -13,7 +13,7 @@ use std::ptr;
 use super::Limits;
 use super::failure::FailureKind;
 use super::schedule::{Choice, MOST_THREADS, Schedule};
-use super::state::{Access, BUFFERS, FIRST_WORD, Op, Pending, State, Waited, WordId};
+use super::state::{Access, FIRST_WORD, Op, Pending, State, Waited, WordId};
 use super::state::{memory, queue, sleep_of};
 use super::trace::Trace;
 use crate::fiber::{self, Fiber, Progress};
@@ -37,6 +37,8 @@ pub(super) trait Strategy {
     fn buffered(&mut self, _thread: usize) {}
     /// A thread's step waited for its buffer to be empty.
     fn fence(&mut self, _thread: usize) {}
+    /// What a thread does from now on comes after everything that has left another's buffer.
+    fn drained(&mut self, _thread: usize, _buffer_of: usize) {}
     /// Nobody could go on, so time has passed.
     fn time_passed(&mut self) {}
     /// Another run begins. False if there is none left.
@@ -307,7 +309,12 @@ impl Execution {
         let thread = choice.actor() - MOST_THREADS;
         let oldest = self.state.threads[thread].buffer.front().copied();
         let oldest = oldest.expect("only a buffer with a store in it is chosen");
-        self.takes(choice, &[Access::write(memory(oldest.word)), Access::read(BUFFERS)]);
+        self.takes(choice, &[Access::write(memory(oldest.word))]);
+        for at in 0..self.state.threads.len() {
+            if self.state.awaits_store(at, thread, oldest.number) {
+                self.strategy().drained(at, thread);
+            }
+        }
         self.state.threads[thread].buffer.pop_front();
         self.state.note_write(thread, oldest.word);
         self.note(thread, Some(oldest.word), |trace| {
@@ -485,11 +492,13 @@ impl Run {
         self.with(|run| {
             let (running, id) = (run.running, run.word_at(address));
             if waits {
-                run.takes(run.choice(), &[Access::read(BUFFERS)]);
+                run.takes_as_announced();
                 run.strategy().buffered(running);
                 ptr::from_ref(word).expose_provenance();
-                let store = Pending { word: id, address, bits, set: write_at::<W> };
-                run.state.threads[running].buffer.push_back(store);
+                let thread = &mut run.state.threads[running];
+                thread.stores += 1;
+                let (number, set) = (thread.stores, write_at::<W> as unsafe fn(usize, u64));
+                thread.buffer.push_back(Pending { word: id, address, bits, number, set });
                 return run.note(running, Some(id), |trace| {
                     format!("store of {} is under way", trace.value(bits))
                 });
@@ -735,13 +744,24 @@ impl Run {
         }
     }
 
-    /// A full barrier of all threads.
-    pub(super) fn heavy_barrier(self) {
-        if self.with(|run| run.state.limits.store_buffers) && self.reach(|_| Op::Barrier) {
+    /// A full barrier of all threads, which comes to each at a moment of its own.
+    pub(super) fn barrier_on_all_cpus(self) {
+        if !self.with(|run| run.state.limits.store_buffers) || !self.reach(|_| Op::Barrier) {
+            return;
+        }
+        self.with(|run| {
+            run.fence();
+            run.takes_as_announced();
+            let running = run.running;
+            run.state.begin_barrier(running);
+            // Which of these came before does not matter: the barrier would have waited.
+            (0..run.state.threads.len()).for_each(|of| run.strategy().drained(running, of));
+            run.note(running, None, |_| "a barrier on all CPUs begins".into());
+        });
+        if self.reach(|_| Op::BarrierEnds) {
             self.with(|run| {
-                run.fence();
-                run.takes(run.choice(), &[Access::write(BUFFERS)]);
-                run.note(run.running, None, |_| "barrier on all CPUs".into());
+                run.takes_as_announced();
+                run.note(run.running, None, |_| "the barrier has come to all CPUs".into());
             });
         }
     }

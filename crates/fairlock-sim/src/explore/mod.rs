@@ -53,7 +53,7 @@ mod trace;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use backend::{Blind, Deaf, Explore, Flaw, Sound, Torn};
+pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, Sound, Torn};
 pub use failure::{Failure, FailureKind};
 pub use guarded::Guarded;
 pub use schedule::{MOST_THREADS, Schedule};
@@ -170,8 +170,9 @@ impl<S> Program<S> {
     }
 
     /// Stores other than SeqCst go into a buffer of their thread, and from there to memory some
-    /// time later, in their order; loads see the thread's own. Updates, SeqCst stores, parks and
-    /// wake-ups wait for the buffer to be empty.
+    /// time later, in their order; loads see the thread's own. Updates, SeqCst stores, fences, parks
+    /// and wake-ups wait for the buffer to be empty; a barrier on all CPUs waits for whatever is in
+    /// a buffer when it begins.
     #[must_use]
     pub fn store_buffers(mut self) -> Self {
         self.limits.store_buffers = true;

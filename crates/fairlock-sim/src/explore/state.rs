@@ -7,8 +7,8 @@
 //! they have no object in common that one of them writes.
 //!
 //! * Each word is an object; its queue of parked threads is another.
-//! * The store buffers are one: a store that passes through one reads it, a barrier on all CPUs
-//!   writes it.
+//! * Each thread's store buffer is one: a store into it writes it, a barrier on all CPUs that begins
+//!   reads all. What leaves a buffer does not touch it: in either order the barrier ends after it.
 //! * The clock is one: a look reads it; time that passes writes it.
 //! * Whether a thread is asleep is one: parks, wake-ups and programs that ask.
 
@@ -23,8 +23,6 @@ pub(super) type WordId = u32;
 pub(super) type Object = u32;
 
 pub(super) const CLOCK: Object = 0;
-/// Stores that go through a buffer do so before or after a barrier on all CPUs.
-pub(super) const BUFFERS: Object = 1;
 /// Words before these numbers stand for other things.
 pub(super) const FIRST_WORD: WordId = 1 + MOST_THREADS as WordId;
 
@@ -36,6 +34,9 @@ pub(super) fn queue(word: WordId) -> Object {
 }
 pub(super) fn sleep_of(thread: usize) -> Object {
     2 * (1 + thread as WordId)
+}
+pub(super) fn buffer_of(thread: usize) -> Object {
+    2 * (1 + thread as WordId) + 1
 }
 
 /// How a step touches an object.
@@ -73,8 +74,10 @@ pub(super) enum Op {
     Update(WordId),
     /// A full barrier on this thread's CPU.
     Fence,
-    /// A full barrier on everybody's CPU.
+    /// A full barrier on everybody's CPU begins: what is in their buffers now has to arrive.
     Barrier,
+    /// It ends: all of that has.
+    BarrierEnds,
     Park(WordId),
     /// Sleeps, or is woken and has not run yet.
     Parked {
@@ -111,6 +114,8 @@ pub(super) struct Pending {
     pub(super) word: WordId,
     pub(super) address: usize,
     pub(super) bits: u64,
+    /// Counts the thread's stores, from 1.
+    pub(super) number: u32,
     /// Writes the word at `address`.
     pub(super) set: unsafe fn(usize, u64),
 }
@@ -121,6 +126,10 @@ pub(super) struct Thread {
     /// Words read since it last relaxed, with their versions then.
     pub(super) watched: Vec<(WordId, u32)>,
     pub(super) buffer: VecDeque<Pending>,
+    /// Stores that it has ever put there.
+    pub(super) stores: u32,
+    /// For each thread the last store that a barrier waits for; those before it come first.
+    barrier: [u32; MOST_THREADS],
     /// It was given its turn the odd way.
     pub(super) early: bool,
     /// Everybody waits, so the turns that this one waits for have passed.
@@ -160,6 +169,8 @@ impl State {
                 op: Op::Ended,
                 watched: Vec::new(),
                 buffer: VecDeque::new(),
+                stores: 0,
+                barrier: [0; MOST_THREADS],
                 early: false,
                 released: false,
                 spins: 0,
@@ -175,6 +186,7 @@ impl State {
             thread.op = Op::Ended;
             thread.watched.clear();
             thread.buffer.clear();
+            thread.stores = 0;
             thread.early = false;
             thread.released = false;
             (thread.spins, thread.time_outs) = (limits.early_spins, limits.early_time_outs);
@@ -207,10 +219,19 @@ impl State {
             Op::Load(_) | Op::Probe(_) | Op::Pass | Op::Buffer => (true, false),
             Op::Look => (true, thread.jumps > 0),
             // Full barriers, all of them.
-            Op::Store(_) | Op::Update(_) | Op::Unpark(_) | Op::Park(_) | Op::Fence => {
-                (thread.buffer.is_empty(), false)
+            Op::Store(_)
+            | Op::Update(_)
+            | Op::Unpark(_)
+            | Op::Park(_)
+            | Op::Fence
+            | Op::Barrier => (thread.buffer.is_empty(), false),
+            Op::BarrierEnds => {
+                let mut others = self.threads.iter().zip(thread.barrier);
+                let has_arrived = |(other, last): (&Thread, u32)| {
+                    other.buffer.front().is_none_or(|oldest| oldest.number > last)
+                };
+                (others.all(has_arrived), false)
             }
-            Op::Barrier => (self.threads.iter().all(|thread| thread.buffer.is_empty()), false),
             Op::Parked { woken: true, .. } => (true, false),
             Op::Parked { deadline: Some(deadline), .. } => {
                 let passed = deadline <= self.clock;
@@ -278,14 +299,15 @@ impl State {
         let Some(at) = choice.thread() else {
             let oldest = self.threads[choice.actor() - MOST_THREADS].buffer.front();
             found.extend(oldest.map(|oldest| Access::write(memory(oldest.word))));
-            found.push(Access::read(BUFFERS));
             return;
         };
         let (thread, early) = (&self.threads[at], choice.is_early());
         match thread.op {
-            Op::Ended | Op::Fence => {}
-            Op::Buffer => found.push(Access::read(BUFFERS)),
-            Op::Barrier => found.push(Access::write(BUFFERS)),
+            Op::Ended | Op::Fence | Op::BarrierEnds => {}
+            Op::Buffer => found.push(Access::write(buffer_of(at))),
+            Op::Barrier => {
+                found.extend((0..self.threads.len()).map(|of| Access::read(buffer_of(of))));
+            }
             Op::Load(word) => found.push(Access::read(memory(word))),
             Op::Store(word) | Op::Update(word) => found.push(Access::write(memory(word))),
             Op::Park(word) => found.extend([
@@ -329,6 +351,20 @@ impl State {
     }
 
     // ---- what steps do ----
+
+    /// A barrier begins: it waits for what is in the buffers now.
+    pub(super) fn begin_barrier(&mut self, at: usize) {
+        let mut last = [0; MOST_THREADS];
+        for (last, thread) in last.iter_mut().zip(&self.threads) {
+            *last = thread.stores;
+        }
+        self.threads[at].barrier = last;
+    }
+
+    /// Whether the barrier of a thread, if it is in one, waits for another's store.
+    pub(super) fn awaits_store(&self, at: usize, by: usize, number: u32) -> bool {
+        matches!(self.threads[at].op, Op::BarrierEnds) && number <= self.threads[at].barrier[by]
+    }
 
     pub(super) fn note_read(&mut self, at: usize, word: WordId) {
         let version = self.versions[word as usize];

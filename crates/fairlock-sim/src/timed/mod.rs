@@ -448,7 +448,8 @@ impl Backend for Timed {
         result
     }
 
-    fn heavy_barrier() {
+    const SHARES_BARRIERS: bool = true;
+    fn barrier_on_all_cpus() {
         if is_running() {
             act(Engine::spend_barrier);
         }

@@ -8,12 +8,13 @@
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
 mod barrier;
+mod fork;
 mod os;
 
 use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-pub use os::{Counting, Os};
+pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;
 use crate::process::Process;
@@ -110,9 +111,16 @@ pub trait Platform: Sized + Send + Sync + 'static {
     fn asymmetric_light() {}
 
     /// The dear side: takes microseconds and interrupts other CPUs, so that
-    /// [`asymmetric_light`](Self::asymmetric_light) takes nothing. Not to be called where there is
-    /// none.
+    /// [`asymmetric_light`](Self::asymmetric_light) takes nothing. Threads that call it at once
+    /// share what it costs. Not to be called where there is none.
     fn asymmetric_heavy() {
+        Self::process().pass_barrier();
+    }
+
+    /// A full barrier on every CPU that runs a thread of this process, at some moment between call
+    /// and return, which need not be the same for all; on the caller's own at both. What
+    /// [`asymmetric_heavy`](Self::asymmetric_heavy) consists of.
+    fn barrier_on_all_cpus() {
         unreachable!("this platform said that it has no asymmetric barrier");
     }
 

@@ -4,11 +4,13 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{self, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence, fence};
 
-use super::barrier;
+use std::thread::LocalKey;
+
 use super::{
     AtomicCell, AtomicInt, PlainCell, Platform, WAKE_LATENCY_AT_FIRST, Zeroed,
     smoothed_wake_latency,
 };
+use super::{barrier, fork};
 use crate::events::{Counters, NoCounters};
 use crate::process::Process;
 use crate::slots::Record;
@@ -20,6 +22,10 @@ pub struct Os;
 /// [`Os`] with [lock events](crate::events) counted per lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Counting;
+
+/// [`Os`] as it is where the kernel has no asymmetric barrier, to test and to measure that.
+#[derive(Debug, Clone, Copy)]
+pub struct Symmetric;
 
 macro_rules! std_cell {
     ([$($generic:tt)*] $atomic:ty, $value:ty, $zero:expr) => {
@@ -110,7 +116,49 @@ impl<T: Zeroed> PlainCell<T> for Cell<T> {
 }
 
 macro_rules! real_threads {
-    ($platform:ty, $counters:ty) => {
+    ($platform:ident, $counters:ty, $asymmetric:expr) => {
+        impl $platform {
+            /// The calling thread's: null before the first use and after the last. Without a
+            /// destructor, so that it can be asked to the very end.
+            #[inline(always)]
+            fn record() -> &'static LocalKey<Cell<*const Record<Self>>> {
+                std::thread_local! {
+                    static RECORD: Cell<*const Record<$platform>> =
+                        const { Cell::new(core::ptr::null()) };
+                }
+                &RECORD
+            }
+
+            #[cold]
+            fn new_record() -> Option<&'static Record<Self>> {
+                std::thread_local! {
+                    static LEAVER: Leaver = const { Leaver };
+                }
+                struct Leaver;
+                impl Drop for Leaver {
+                    fn drop(&mut self) {
+                        let record = $platform::record().replace(core::ptr::null());
+                        // SAFETY: as in `thread`.
+                        if let Some(record) = unsafe { record.as_ref() } {
+                            $platform::process().thread_ended(record);
+                        }
+                    }
+                }
+                // Fails once the thread has given its record back.
+                LEAVER.try_with(|_| ()).ok()?;
+                fork::handle();
+                let record = Self::process().new_thread()?;
+                Self::record().set(record);
+                Some(record)
+            }
+
+            /// This process is the child of a `fork` by the calling thread.
+            pub(super) fn forked() {
+                // SAFETY: as in `thread`.
+                Self::process().forked(unsafe { Self::record().get().as_ref() });
+            }
+        }
+
         impl Platform for $platform {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
@@ -157,43 +205,18 @@ macro_rules! real_threads {
             }
             #[inline(always)]
             fn thread() -> Option<&'static Record<Self>> {
-                std::thread_local! {
-                    /// Null before the first use and after the last.
-                    static RECORD: Cell<*const Record<$platform>> =
-                        const { Cell::new(core::ptr::null()) };
-                    static LEAVER: Leaver = const { Leaver };
-                }
-                /// Gives the record back when the thread ends.
-                struct Leaver;
-                impl Drop for Leaver {
-                    fn drop(&mut self) {
-                        // SAFETY: null or a record, which live as long as the process.
-                        if let Some(record) = unsafe { RECORD.get().as_ref() } {
-                            RECORD.set(core::ptr::null());
-                            record.release();
-                        }
-                    }
-                }
-                #[cold]
-                fn claim() -> Option<&'static Record<$platform>> {
-                    // Fails once the thread has given its record back.
-                    LEAVER.try_with(|_| ()).ok()?;
-                    let record = <$platform>::process().new_thread()?;
-                    RECORD.set(record);
-                    Some(record)
-                }
-                // SAFETY: as above.
-                unsafe { RECORD.get().as_ref() }.or_else(claim)
+                // SAFETY: null or a record, which live as long as the process.
+                unsafe { Self::record().get().as_ref() }.or_else(Self::new_record)
             }
             fn is_asymmetric() -> bool {
-                barrier::is_asymmetric()
+                $asymmetric
             }
             #[inline(always)]
             fn asymmetric_light() {
                 compiler_fence(SeqCst);
             }
-            fn asymmetric_heavy() {
-                barrier::heavy();
+            fn barrier_on_all_cpus() {
+                barrier::on_all_cpus();
             }
             #[inline(always)]
             fn fence() {
@@ -233,8 +256,9 @@ macro_rules! real_threads {
     };
 }
 
-real_threads!(Os, NoCounters);
-real_threads!(Counting, Counters);
+real_threads!(Os, NoCounters, barrier::is_asymmetric());
+real_threads!(Counting, Counters, barrier::is_asymmetric());
+real_threads!(Symmetric, NoCounters, false);
 
 /// The process-wide estimate of a wake-up, ns.
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);

@@ -19,6 +19,7 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -118,8 +119,64 @@ struct Execution {
     process: Option<Box<dyn Any>>,
     records: Vec<(ThreadId, *const ())>,
     spare: Vec<*const ()>,
+    barriers: Option<Rc<Barriers>>,
     now: u64,
     turns: u32,
+}
+
+/// The most barriers on all CPUs in one execution.
+const MOST_BARRIERS: usize = 6;
+
+/// Who ran barriers on all CPUs when. Its own operations order nothing.
+pub struct Barriers {
+    begun: loom::sync::atomic::AtomicU32,
+    ended: [loom::sync::atomic::AtomicU32; MOST_BARRIERS],
+    /// Written by each barrier before it ends: known to whoever it was for.
+    passed: [Watched; MOST_BARRIERS],
+    runners: RefCell<Vec<ThreadId>>,
+}
+
+impl Barriers {
+    fn new() -> Self {
+        Barriers {
+            begun: loom::sync::atomic::AtomicU32::new(0),
+            ended: std::array::from_fn(|_| loom::sync::atomic::AtomicU32::new(0)),
+            passed: std::array::from_fn(|_| Watched::new()),
+            runners: RefCell::default(),
+        }
+    }
+
+    fn run(&self) {
+        let number = self.begun.fetch_add(1, Relaxed) as usize;
+        self.runners.borrow_mut().push(loom::thread::current().id());
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        self.passed[number].add();
+        self.ended[number].fetch_add(1, Relaxed);
+    }
+
+    /// How many have begun.
+    pub fn begun(&self) -> usize {
+        self.begun.fetch_add(0, Relaxed) as usize
+    }
+
+    /// Whether one has ended that came after the first `before`, and the caller knows it: it ran
+    /// that itself, or it comes after the next one's end.
+    pub fn has_passed_one_after(&self, before: usize) -> bool {
+        let me = loom::thread::current().id();
+        if self.runners.borrow()[before..].contains(&me) {
+            return true;
+        }
+        let ended = before < self.begun() && self.ended[before].fetch_add(0, Relaxed) != 0;
+        if ended {
+            self.passed[before].get();
+        }
+        ended
+    }
+}
+
+/// Of this execution.
+pub fn barriers() -> Rc<Barriers> {
+    execution(|execution| Rc::clone(execution.barriers.as_ref().expect("made by `explore`")))
 }
 
 thread_local! {
@@ -156,6 +213,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
                     .collect(),
                 cells: (0..48).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+                barriers: Some(Rc::new(Barriers::new())),
                 ..Execution::default()
             };
         });
@@ -530,6 +588,12 @@ impl<F: Flaw> Platform for Model<F> {
         assert!(!F::SYMMETRIC, "there is none");
         if !F::NO_HEAVY && !inert() {
             loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn barrier_on_all_cpus() {
+        if !inert() {
+            barriers().run();
         }
     }
 

@@ -1,0 +1,218 @@
+//! What `fork` does to the locks of real threads.
+//!
+//! The child has one thread. The records of the others are given back there, with what they read:
+//! else a writer in the child would wait for readers that do not exist. A handler does that, by
+//! pthread_atfork(3), asked for before any thread gets a record.
+//!
+//! What holds in the child:
+//! * Readers of other threads are gone. `fork` is unsafe, and this is part of what its caller
+//!   answers for: the child uses no reference that another thread's guard lent it.
+//! * The forking thread keeps its guards.
+//! * A lock that another thread held for writing, or was just taking, stays as it was, and the
+//!   child must not use it; as with every lock.
+//!
+//! What has no handlers: `vfork`, `_Fork`, the bare system calls, and those of other libraries
+//! that run before this one's. There a writer may wait for ever for a reader of the parent. Nor
+//! may `fork` interrupt a lock's own code, from a signal handler.
+//!
+//! Several copies of this crate in one program each have a handler of their own. Where a library
+//! that contains one is unloaded, the C library drops its handlers (glibc) or does not unload at
+//! all (musl); glibc keeps it loaded while a thread that has used its locks lives.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use super::{Counting, Os, Symmetric};
+
+/// Whether the handler is there.
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+/// Sees to it that the handler is there from now on.
+pub(super) fn handle() {
+    // Acquire pairs with the Release in `register`: the handler is there before the first record.
+    if HANDLED.load(Acquire) == 0 {
+        register();
+    }
+}
+
+/// Threads that come here at once each ask for the handler: to run it twice does no harm, and
+/// nobody has to wait for another that a `fork` may leave behind. Without memory the next thread
+/// tries again.
+#[cold]
+fn register() {
+    // SAFETY: the handler is a plain function of this library, and the C library forgets it when
+    // the library goes.
+    if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0 {
+        HANDLED.store(1, Release);
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    Os::forked();
+    Counting::forked();
+    Symmetric::forked();
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::{Barrier, Mutex, PoisonError};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::platform::Platform;
+    use crate::{Mutex as Fair, RwSem};
+
+    /// How a child ended.
+    #[derive(Debug, PartialEq, Eq)]
+    pub(in crate::platform) enum Ending {
+        Exited(i32),
+        Killed(i32),
+        Hung,
+    }
+
+    /// What `body` says in a child of this process. A body that panics or returns ends the child,
+    /// so that it never gets back into the test harness.
+    pub(in crate::platform) fn in_child_process(body: impl FnOnce() -> i32) -> Ending {
+        /// A child does not fork while another is watched: it would be a child of this one, too.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the child does what is safe after a `fork`, see the module, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(code.unwrap_or(100)) };
+        }
+        assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+        let began = Instant::now();
+        let mut status = 0;
+        // SAFETY: waits for a child of this function; `status` lives.
+        while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+            if began.elapsed() > Duration::from_secs(20) {
+                // SAFETY: ends that child.
+                unsafe {
+                    libc::kill(child, libc::SIGKILL);
+                    libc::waitpid(child, &mut status, 0);
+                }
+                return Ending::Hung;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        match libc::WIFEXITED(status) {
+            true => Ending::Exited(libc::WEXITSTATUS(status)),
+            false => Ending::Killed(libc::WTERMSIG(status)),
+        }
+    }
+
+    /// The first thing that does not hold, counted from 1.
+    fn first_wrong(what: &[bool]) -> i32 {
+        what.iter().position(|&holds| !holds).map_or(0, |at| at as i32 + 1)
+    }
+
+    const READERS: usize = 3;
+    const THEIRS: u64 = 0x1111;
+    const OWN: u64 = 0x2222;
+
+    /// Forks while other threads read, and yet others come and go.
+    fn fork_among_readers<P: Platform>() {
+        let (there, over) = (Barrier::new(READERS + 1), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..READERS {
+                scope.spawn(|| {
+                    let slot = P::thread().and_then(|it| it.free_slot()).expect("a free slot");
+                    slot.announce(THEIRS);
+                    there.wait();
+                    there.wait();
+                    slot.clear();
+                });
+            }
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    let come_and_go = || {
+                        let slot = P::thread().and_then(|it| it.free_slot());
+                        let slot = slot.expect("a free slot");
+                        slot.announce(THEIRS);
+                        slot.clear();
+                    };
+                    thread::scope(|inner| _ = inner.spawn(come_and_go));
+                }
+            });
+            there.wait();
+            let own = P::thread().expect("a record");
+            let slot = own.free_slot().expect("a free slot");
+            slot.announce(OWN);
+            let threads = &P::process().threads;
+            let child = || {
+                in_child_process(|| {
+                    let kept = threads.any_reader(|tag| tag == OWN);
+                    let gone = !threads.any_reader(|tag| tag == THEIRS);
+                    let is_same = P::thread().is_some_and(|it| core::ptr::eq(it, own));
+                    slot.clear();
+                    let waited = threads.wait_for_readers(|tag| tag != 0, None);
+                    let records = [(); 2 * READERS].map(|()| P::process().new_thread());
+                    let all = records.iter().all(|record| {
+                        record.is_some_and(|it| !core::ptr::eq(it, own) && it.free_slot().is_some())
+                    });
+                    if P::is_asymmetric() {
+                        P::asymmetric_heavy();
+                    }
+                    let lock = RwSem::new(1);
+                    *lock.write() += *Fair::new(1).lock();
+                    let sum = *lock.read() + 1;
+                    first_wrong(&[kept, gone, is_same, waited, all, sum == 3])
+                })
+            };
+            let endings: Vec<_> = (0..30).map(|_| child()).collect();
+            let parents = threads.any_reader(|tag| tag == THEIRS);
+            slot.clear();
+            over.store(true, Relaxed);
+            there.wait();
+            assert!(endings.iter().all(|ending| *ending == Ending::Exited(0)), "{endings:?}");
+            assert!(parents, "what the children forgot, the parent has not");
+        });
+    }
+
+    #[test]
+    fn a_child_has_no_readers_but_its_own_thread() {
+        fork_among_readers::<Counting>();
+    }
+
+    #[test]
+    fn a_child_has_no_readers_but_its_own_thread_without_an_asymmetric_barrier_either() {
+        fork_among_readers::<Symmetric>();
+    }
+
+    #[test]
+    fn a_child_of_a_child_forgets_the_first_child_s_threads() {
+        let ending = in_child_process(|| {
+            let there = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    Counting::thread()
+                        .and_then(|it| it.free_slot())
+                        .expect("a slot")
+                        .announce(THEIRS);
+                    there.wait();
+                    there.wait();
+                });
+                there.wait();
+                // SAFETY: as in `in_child_process`.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    let left = Counting::process().threads.any_reader(|tag| tag == THEIRS);
+                    // SAFETY: ends the process.
+                    unsafe { libc::_exit(left.into()) };
+                }
+                let mut status = 1;
+                // SAFETY: waits for the child of the child.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                there.wait();
+                status
+            })
+        });
+        assert_eq!(ending, Ending::Exited(0));
+    }
+}
