@@ -150,6 +150,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn heavy_barrier();
     /// See [`Platform::fence`].
     fn fence();
+    /// See [`Platform::store_and_fence`].
+    fn store_and_fence<W: Word>(word: &W, bits: u64) {
+        Self::update(word, |_| Some(bits));
+    }
 }
 
 /// The simulated process of the run under way on this real thread: what its locks share.
@@ -348,6 +352,6 @@ impl<B: Backend> Platform for On<B> {
         B::fence();
     }
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        word.swap(value, Ordering::SeqCst);
+        B::store_and_fence(&word.word, value);
     }
 }

@@ -24,6 +24,10 @@ pub trait Flaw: Send + Sync + 'static {
     /// Others may come between the load and the store of an update, so that a compare-exchange
     /// can succeed although the word has changed.
     const TORN: bool = false;
+    /// The dear side of an asymmetric barrier is nothing.
+    const NO_BARRIER: bool = false;
+    /// A store that a fence is to follow is a plain one.
+    const NO_FENCE: bool = false;
 }
 
 macro_rules! flaws {
@@ -46,6 +50,11 @@ flaws! {
     Blind { BLIND }
     /// Has updates in two parts.
     Torn { TORN }
+    /// Does not reach other CPUs' store buffers. Matters only with
+    /// [`store_buffers`](super::Program::store_buffers), as the next one.
+    NoBarrier { NO_BARRIER }
+    /// Leaves what is announced in the store buffer.
+    NoFence { NO_FENCE }
 }
 
 /// Spins and budgets are some multiple of this; the clock stands still or jumps beyond them.
@@ -126,13 +135,20 @@ impl<F: Flaw> Backend for Explore<F> {
         Run::quietly(act)
     }
     fn heavy_barrier() {
-        if let Some(run) = Run::current() {
+        if let Some(run) = Run::current().filter(|_| !F::NO_BARRIER) {
             run.heavy_barrier();
         }
     }
     fn fence() {
         if let Some(run) = Run::current() {
             run.full_fence();
+        }
+    }
+    fn store_and_fence<W: Word>(word: &W, bits: u64) {
+        if F::NO_FENCE {
+            Self::store(word, bits, Ordering::Relaxed);
+        } else {
+            Self::update(word, |_| Some(bits));
         }
     }
 }

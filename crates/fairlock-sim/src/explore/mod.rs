@@ -53,7 +53,7 @@ mod trace;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use backend::{Blind, Deaf, Explore, Flaw, Sound, Torn};
+pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, Sound, Torn};
 pub use failure::{Failure, FailureKind};
 pub use guarded::Guarded;
 pub use schedule::{MOST_THREADS, Schedule};
