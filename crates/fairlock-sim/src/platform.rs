@@ -153,6 +153,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn barrier_on_all_cpus();
     /// See [`Platform::fence`].
     fn fence();
+    /// See [`Platform::store_and_fence`].
+    fn store_and_fence<W: Word>(word: &W, bits: u64) {
+        Self::update(word, |_| Some(bits));
+    }
 }
 
 /// The simulated process of the run under way on this real thread: what its locks share.
@@ -359,6 +363,6 @@ impl<B: Backend> Platform for On<B> {
     }
     fn fence_after_update() {}
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        word.swap(value, Ordering::SeqCst);
+        B::store_and_fence(&word.word, value);
     }
 }

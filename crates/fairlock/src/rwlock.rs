@@ -349,7 +349,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             0 => P::process().new_lock(),
             number => number,
         };
-        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | FENCED;
+        let mode = if B::BIAS.patience == 0 && P::is_asymmetric() { LIGHT } else { FENCED };
+        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | mode;
         // Release pairs with the Acquire of readers that come in by it.
         if self.bias.compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
             self.note_write_seen(next);

@@ -1,205 +1,26 @@
 //! The rwsem on real threads under everything at once: for each policy a mix of all operations,
 //! with a checker of exclusion and of lost updates; and a broken lock that the checker catches.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+mod stress;
 
-use fairlock::lock_api::{
-    self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock, RwLockReadGuard,
-    RwLockUpgradableReadGuard, RwLockWriteGuard,
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+
+use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade};
 use fairlock::platform::Os;
 use fairlock::policy::{
-    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair,
+    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
 use fairlock::rwsem::RawRwSem;
+use stress::{Protected, crowd, withstands_a_mix_of_everything};
 
-/// Threads outnumber the CPUs of small machines, so that holders are preempted and queues form.
-const THREADS: u64 = 6;
 const STEPS: u64 = 1_500;
-/// A lost wake-up leaves a thread asleep for ever; far longer than any run takes.
-const WATCHDOG: Duration = Duration::from_secs(120);
-
-/// What a lock protects, able to notice when it does not.
-#[derive(Default)]
-struct Protected {
-    /// Incremented in two steps by each writer: overlapping writers lose some.
-    count: AtomicU64,
-    /// Holders inside, as they themselves count them: `WRITER` for a writer.
-    inside: AtomicU32,
-    violated: AtomicBool,
-}
-
-const WRITER: u32 = 1 << 16;
-
-impl Protected {
-    fn read(&self) {
-        if self.inside.fetch_add(1, Relaxed) >= WRITER {
-            self.violated.store(true, Relaxed);
-        }
-        let before = self.count.load(Relaxed);
-        self.dawdle();
-        if self.count.load(Relaxed) != before {
-            self.violated.store(true, Relaxed);
-        }
-        self.inside.fetch_sub(1, Relaxed);
-    }
-
-    fn write(&self) {
-        if self.inside.fetch_add(WRITER, Relaxed) != 0 {
-            self.violated.store(true, Relaxed);
-        }
-        let before = self.count.load(Relaxed);
-        self.dawdle();
-        self.count.store(before + 1, Relaxed);
-        self.inside.fetch_sub(WRITER, Relaxed);
-    }
-
-    /// Now and then gives the CPU away, so that others run into this holder.
-    fn dawdle(&self) {
-        if self.count.load(Relaxed).is_multiple_of(7) {
-            thread::yield_now();
-        } else {
-            (0..20).for_each(|_| core::hint::spin_loop());
-        }
-    }
-}
-
-/// A small generator of numbers (xorshift), different for each thread.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
-
-/// Runs `body` in `THREADS` threads; ends the process when they do not finish.
-fn crowd(body: impl Fn(&mut Dice) -> u64 + Sync) -> u64 {
-    let (done, watch) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            if watch.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("threads still wait after {WATCHDOG:?}: a wake-up was lost");
-                std::process::abort();
-            }
-        });
-        let body = &body;
-        let threads: Vec<_> = (1..=THREADS)
-            .map(|seed| {
-                scope.spawn(move || body(&mut Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
-            })
-            .collect();
-        let writes = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-        drop(done);
-        writes
-    })
-}
-
-/// One random operation; how many writes it has made.
-fn operate<Pol: Policy>(lock: &Arc<RwLock<RawRwSem<Pol, Os>, Protected>>, dice: &mut Dice) -> u64 {
-    let short = Duration::from_micros(dice.roll(200));
-    let wrote = |guard: &RwLockWriteGuard<'_, _, Protected>| {
-        guard.write();
-        1
-    };
-    match dice.roll(17) {
-        0..3 => lock.read().read(),
-        3..5 => return wrote(&lock.write()),
-        5 => {
-            lock.try_read().inspect(|guard| guard.read());
-        }
-        6 => return lock.try_write().map_or(0, |guard| wrote(&guard)),
-        7 => {
-            lock.try_read_for(short).inspect(|guard| guard.read());
-        }
-        8 => return lock.try_write_for(short).map_or(0, |guard| wrote(&guard)),
-        9 => {
-            let guard = lock.write();
-            guard.write();
-            RwLockWriteGuard::downgrade(guard).read();
-            return 1;
-        }
-        10 => {
-            let guard = lock.upgradable_read();
-            guard.read();
-            return wrote(&RwLockUpgradableReadGuard::upgrade(guard));
-        }
-        11 => {
-            let Some(guard) = lock.try_upgradable_read_for(short) else { return 0 };
-            return match RwLockUpgradableReadGuard::try_upgrade(guard) {
-                Ok(guard) => {
-                    guard.write();
-                    RwLockWriteGuard::downgrade_to_upgradable(guard).read();
-                    1
-                }
-                Err(guard) => {
-                    RwLockUpgradableReadGuard::downgrade(guard).read();
-                    0
-                }
-            };
-        }
-        12 => {
-            let guard = lock.upgradable_read();
-            return match RwLockUpgradableReadGuard::try_upgrade_for(guard, short) {
-                Ok(guard) => wrote(&guard),
-                Err(guard) => {
-                    guard.read();
-                    RwLockUpgradableReadGuard::unlock_fair(guard);
-                    0
-                }
-            };
-        }
-        13 => {
-            let guard = lock.read();
-            guard.read();
-            RwLockReadGuard::unlock_fair(guard);
-        }
-        14 => {
-            let guard = lock.write();
-            guard.write();
-            RwLockWriteGuard::unlock_fair(guard);
-            return 1;
-        }
-        15 => {
-            lock.read_arc().read();
-            lock.write_arc().write();
-            return 1;
-        }
-        _ => {
-            let panicked = catch_unwind(AssertUnwindSafe(|| {
-                let guard = lock.write();
-                guard.write();
-                // Unlike `panic!` this calls no hook, which would print.
-                std::panic::resume_unwind(Box::new("while holding"));
-            }));
-            assert!(panicked.is_err());
-            return 1;
-        }
-    }
-    0
-}
-
-fn withstands_a_mix_of_everything<Pol: Policy>() {
-    let lock = Arc::new(RwLock::<RawRwSem<Pol, Os>, Protected>::new(Protected::default()));
-    let writes = crowd(|dice| (0..STEPS).map(|_| operate(&lock, dice)).sum());
-    let guard = lock.try_write().expect("the lock is free when everybody is done");
-    assert!(!guard.violated.load(Relaxed), "somebody was let in beside a writer");
-    assert_eq!(guard.count.load(Relaxed), writes, "an update was lost");
-}
 
 macro_rules! policies_withstand {
     ($($name:ident $policy:ty;)*) => {$(
         #[test]
         fn $name() {
-            withstands_a_mix_of_everything::<$policy>();
+            withstands_a_mix_of_everything::<RawRwSem<$policy, Os>>(STEPS, 0);
         }
     )*};
 }

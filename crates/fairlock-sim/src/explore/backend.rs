@@ -150,4 +150,11 @@ impl<F: Flaw> Backend for Explore<F> {
             run.full_fence();
         }
     }
+    fn store_and_fence<W: Word>(word: &W, bits: u64) {
+        if F::NO_FENCE {
+            Self::store(word, bits, Ordering::Relaxed);
+        } else {
+            Self::update(word, |_| Some(bits));
+        }
+    }
 }
