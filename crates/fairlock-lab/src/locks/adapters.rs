@@ -10,7 +10,7 @@ use fairlock::policy::Policy;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
 use lock_api::{RawMutex, RawRwLock};
 
-use super::{LabLock, Protected, RawRwLock as RawDefault};
+use super::{LabLock, Protected};
 
 /// Fairlock's own, with any policy.
 impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
@@ -38,12 +38,14 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
 }
 
 /// Fairlock's default lock.
-pub struct DefaultRwLock<P: Platform = Os>(lock_api::RwLock<RawDefault<P>, Protected<P>>);
+pub struct DefaultRwLock<P: Platform = Os>(
+    lock_api::RwLock<fairlock::rwlock::RawRwLock<P>, Protected<P>>,
+);
 
 impl<P: Platform> LabLock for DefaultRwLock<P> {
     type Platform = P;
 
-    const BYTES: usize = size_of::<RawDefault<P>>();
+    const BYTES: usize = size_of::<fairlock::rwlock::RawRwLock<P>>();
 
     fn new(data: Protected<P>) -> Self {
         DefaultRwLock(lock_api::RwLock::from_raw(lock_api::RawRwLock::INIT, data))
@@ -60,7 +62,7 @@ impl<P: Platform> LabLock for DefaultRwLock<P> {
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_rwsem(&self.0))
+        counted::<P>(|| events::of_rwlock(&self.0))
     }
 }
 

@@ -25,7 +25,6 @@ use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
-use fairlock::rwsem::RawRwSem;
 use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
@@ -164,10 +163,6 @@ macro_rules! registry {
 /// One of Fairlock's locks around the workloads' data: on [`Os`] as users get it, on [`Counting`]
 /// built to count, on [`Sim`] for simulated machines.
 type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
-
-/// STAND-IN until the default lock is there: then `fairlock::rwlock::RawRwLock<P>`. Where it is used,
-/// see `DefaultRwLock::events` in `adapters.rs`, which is the only other thing to change.
-pub(crate) type RawRwLock<P> = RawRwSem<TimeFair, P>;
 
 type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
