@@ -149,6 +149,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Whether threads that want barriers at once share them, as on real threads. Where every step
     /// makes more schedules to try, that is tried apart.
     const SHARES_BARRIERS: bool;
+    /// See [`Platform::is_asymmetric`].
+    const IS_ASYMMETRIC: bool;
+    /// Whether full fences are what they should be.
+    const FENCES: bool;
     /// See [`Platform::barrier_on_all_cpus`].
     fn barrier_on_all_cpus();
     /// See [`Platform::fence`].
@@ -338,7 +342,7 @@ impl<B: Backend> Platform for On<B> {
         })
     }
     fn is_asymmetric() -> bool {
-        true
+        B::IS_ASYMMETRIC
     }
     fn asymmetric_light() {}
     fn asymmetric_heavy() {
@@ -355,6 +359,10 @@ impl<B: Backend> Platform for On<B> {
         B::fence();
     }
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        word.swap(value, Ordering::SeqCst);
+        if B::FENCES {
+            word.swap(value, Ordering::SeqCst);
+        } else {
+            word.store(value, Relaxed);
+        }
     }
 }
