@@ -9,6 +9,7 @@ use fairlock_lab::locks;
 use fairlock_lab::plan::Simulated;
 use fairlock_lab::study::{Batch, CellSpec};
 use fairlock_lab::units::{self, Length};
+use fairlock_lab::workloads::{revocation, turns, uncontended};
 use fairlock_lab::world::pause_ns;
 
 /// What to bench.
@@ -26,9 +27,24 @@ pub enum Bench {
         fairlock bench dio --form kernel --readers 0,1,4 --read-bytes 4k,64k,1m\n  \
         fairlock bench dio --form sleep --lock timefair,std --readers 1,2,4 --read-hold 300us")]
     Dio(Dio),
+    /// Threads that read and write by turns: what a lock itself costs, sections empty
+    #[command(after_help = "Example:\n  \
+        fairlock bench turns --threads 1,2,8 --read-percent 100,99.9,99,90,50\n  \
+        fairlock bench turns --lock rwlock,parking_lot --threads 2 --read-percent 100 --pinned\n  \
+        fairlock bench turns --read-percent 99 --time-every 1          every wait, slower\n  \
+        fairlock bench turns --on ivybridge-ex-8s --threads 2,240 --think 100p --seconds 0.001")]
+    Turns(Turns),
+    /// One thread that locks and unlocks; the rate is that of pairs
+    #[command(after_help = "Example:\n  \
+        fairlock bench uncontended --lock rwlock,std,parking_lot --seconds 0.02 --repetitions 15")]
+    Uncontended(Uncontended),
+    /// A write right after many reads by threads that still run; see its wait and hold
+    #[command(after_help = "Example:\n  \
+        fairlock bench revocation --lock rwlock,sharded,std --readers 1,3 --reads-between 0,50000")]
+    Revocation(Revocation),
 }
 
-/// Options of both workloads.
+/// Options of all workloads.
 #[derive(Debug, Args)]
 pub struct Common {
     /// Seconds to measure in each repetition [default: 0.5, with --on 0.02]
@@ -169,6 +185,63 @@ pub struct Dio {
     pub common: Common,
 }
 
+#[derive(Debug, Args)]
+pub struct Turns {
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
+    ///
+    /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// Thread counts
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Every thread reads this often and writes otherwise
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "99", value_parser = percent)]
+    read_percent: Vec<f64>,
+    /// Time inside the lock: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
+    section: Length,
+    /// Time between two operations: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
+    think: Length,
+    /// Keep each thread on a CPU of its own
+    #[arg(long)]
+    pinned: bool,
+    /// Time one in so many bursts of 64 operations; 1 times all, which slows short ones down
+    #[arg(long, value_name = "N", default_value_t = turns::DEFAULT_TIME_EVERY, value_parser = at_least_one)]
+    time_every: u32,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct Uncontended {
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
+    ///
+    /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct Revocation {
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
+    ///
+    /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// Threads that read
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
+    readers: Vec<u32>,
+    /// Reads of each of them between two writes; 0 for the cost of a write after a write
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,50000")]
+    reads_between: Vec<u32>,
+    #[command(flatten)]
+    pub common: Common,
+}
+
 /// A whole number from 1 up.
 pub fn at_least_one(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
@@ -198,6 +271,18 @@ fn block(text: &str) -> Result<u32, String> {
 const DEFAULT_LOCKS: [&str; 4] = ["timefair", "std", "parking_lot", "usync"];
 /// The same on a simulated machine.
 const DEFAULT_SIMULATED_LOCKS: [&str; 4] = ["timefair", "phase-fair", "linux-5.11", "mutex"];
+
+/// What to compare where nothing is said and the default lock is the subject.
+const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "std", "parking_lot"];
+/// The same on a simulated machine.
+const DEFAULT_SIMULATED_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "linux-5.11", "mutex"];
+
+/// As [`chosen`], with the default lock first where nothing is said.
+fn chosen_beside_rwlock(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
+    let default = if simulated { DEFAULT_SIMULATED_RWLOCKS } else { DEFAULT_RWLOCKS };
+    let default = default.map(str::to_owned);
+    chosen(if names.is_empty() { &default } else { names }, simulated)
+}
 
 /// The chosen locks, each known to the registry and able to run there.
 fn chosen(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
@@ -274,6 +359,39 @@ impl Mix {
     }
 }
 
+impl Turns {
+    fn points(&self, pause_ns: f64) -> Vec<Params> {
+        let point = |threads: u32, percent: f64| {
+            params([
+                ("threads", f64::from(threads)),
+                ("read_percent", percent),
+                ("section_pauses", f64::from(self.section.pauses(pause_ns))),
+                ("think_pauses", f64::from(self.think.pauses(pause_ns))),
+                ("pinned", f64::from(u8::from(self.pinned))),
+                ("time_every", f64::from(self.time_every)),
+            ])
+        };
+        let of = |&percent| self.threads.iter().map(move |&threads| point(threads, percent));
+        self.read_percent.iter().flat_map(of).collect()
+    }
+}
+
+impl Uncontended {
+    fn points() -> Vec<Params> {
+        vec![params([("readers", 1.0)]), params([("writers", 1.0)])]
+    }
+}
+
+impl Revocation {
+    fn points(&self) -> Vec<Params> {
+        let point = |readers: u32, reads: u32| {
+            params([("readers", f64::from(readers)), ("reads_between", f64::from(reads))])
+        };
+        let of = |&readers| self.reads_between.iter().map(move |&reads| point(readers, reads));
+        self.readers.iter().flat_map(of).collect()
+    }
+}
+
 impl Dio {
     fn workload(&self) -> &'static str {
         match self.form {
@@ -335,11 +453,14 @@ impl Dio {
 }
 
 impl Bench {
-    /// The options that both workloads have.
+    /// The options that all workloads have.
     pub fn common(&self) -> &Common {
         match self {
             Bench::Mix(mix) => &mix.common,
             Bench::Dio(dio) => &dio.common,
+            Bench::Turns(turns) => &turns.common,
+            Bench::Uncontended(uncontended) => &uncontended.common,
+            Bench::Revocation(revocation) => &revocation.common,
         }
     }
 
@@ -363,6 +484,18 @@ impl Bench {
         let (workload, locks, points) = match self {
             Bench::Mix(mix) => ("mix", chosen(&mix.lock, simulated)?, mix.points(pause_ns)?),
             Bench::Dio(dio) => (dio.workload(), dio.locks(simulated)?, dio.points()),
+            Bench::Turns(turns) => {
+                let locks = chosen_beside_rwlock(&turns.lock, simulated)?;
+                (turns::NAME, locks, turns.points(pause_ns))
+            }
+            Bench::Uncontended(it) => {
+                let locks = chosen_beside_rwlock(&it.lock, simulated)?;
+                (uncontended::NAME, locks, Uncontended::points())
+            }
+            Bench::Revocation(it) => {
+                let locks = chosen_beside_rwlock(&it.lock, simulated)?;
+                (revocation::NAME, locks, it.points())
+            }
         };
         let common = self.common();
         let (repetitions, seconds) = match simulated {

@@ -59,7 +59,7 @@ pub struct Selector {
     /// Parameters that the row must have, beside those of the case; these win.
     #[serde(default, deserialize_with = "grid::params_with_units")]
     pub params: Params,
-    /// Path into the row: `total_ops_per_s`, `roles.writer.wait.p99`, `roles.*.jain`, `params.readers`.
+    /// Path into the row: `total_ops_per_s`, `ns_per_op`, `roles.writer.wait.p99`, `roles.*.jain`, `params.readers`.
     #[serde(default)]
     pub metric: String,
     /// Which of several locks' figures counts.
@@ -292,6 +292,8 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
     let first = parts.next().unwrap_or_default();
     match first {
         "total_ops_per_s" => Ok(vec![row.total_ops_per_s]),
+        // Of all threads together: with one thread, how long an operation takes.
+        "ns_per_op" => Ok(vec![ratio(exactly(1e9), row.total_ops_per_s)?]),
         "voluntary_switches_per_s" => Ok(vec![exactly(row.voluntary_switches_per_s)]),
         "involuntary_switches_per_s" => Ok(vec![exactly(row.involuntary_switches_per_s)]),
         "params" => {
@@ -456,7 +458,7 @@ pub fn measure(
 /// How a figure with this metric is written; `ratio` figures have no unit.
 pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
     let last = metric.rsplit('.').next().unwrap_or_default();
-    let is_time = last == "longest_wait"
+    let is_time = matches!(last, "longest_wait" | "ns_per_op")
         || (["wait.", "hold.", "latency."].iter().any(|kind| metric.contains(kind))
             && last != "count");
     if ratio {

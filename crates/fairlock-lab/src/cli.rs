@@ -45,7 +45,7 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study                      every study, about 5 minutes\n  \
+        fairlock study                      every study, about 7 minutes\n  \
         fairlock study s0 --dir /mnt/nvme   the files on a drive of your choice\n  \
         fairlock study --quick              every study, under a minute")]
     Study(StudyArgs),
@@ -451,11 +451,15 @@ fn show_machine(name: &str) -> Result<(), Failure> {
 fn list() {
     let print = |kinds: &[Kind]| {
         for lock in locks::registry().iter().filter(|lock| kinds.contains(&lock.kind)) {
-            println!("  {:<16} {}", lock.name, lock.about);
+            println!("  {:<16} {:>5} B  {}", lock.name, lock.bytes, lock.about);
         }
     };
-    println!("Locks");
+    println!("Locks, and their bytes beside the data");
     print(&[Kind::Ours, Kind::Peer]);
+    let record = size_of::<fairlock::slots::Record<fairlock::platform::Os>>();
+    println!(
+        "  rwlock takes {record} B more for each thread that reads, however many locks there are."
+    );
     println!("\nReference locks (spin only; by name, not in `all`)");
     print(&[Kind::Reference]);
     println!("\nWorkloads");

@@ -11,12 +11,15 @@ use crate::row::Row;
 use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
 use crate::workloads::mix::{MixParams, Roles};
+use crate::workloads::revocation::RevocationParams;
+use crate::workloads::turns::TurnsParams;
+use crate::workloads::uncontended::Uncontended;
 
 /// Parameters by name; times in ns, sizes in bytes, sections and thinks in pauses.
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 5] = [
+pub const WORKLOADS: [(&str, &str); 8] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -31,6 +34,12 @@ pub const WORKLOADS: [(&str, &str); 5] = [
     ),
     ("dio-lock", "the same I/O as overwrites of a preallocated file, under a lock of yours"),
     ("dio-sleep", "the same shape without a device: holders sleep for the length of an I/O"),
+    ("turns", "threads that read and write by turns, empty sections: what the lock itself costs"),
+    (
+        "uncontended",
+        "one thread that locks and unlocks: what a pair costs when nobody else is there",
+    ),
+    ("revocation", "a write right after many reads by others: what readers' speed costs a writer"),
 ];
 
 /// Parameters a workload takes, by name.
@@ -48,6 +57,11 @@ const MIX_PARAMETERS: [&str; 10] = [
 ];
 const DIO_PARAMETERS: [&str; 5] =
     ["readers", "writers", "read_bytes", "read_hold_ns", "write_hold_ns"];
+
+const TURNS_PARAMETERS: [&str; 6] =
+    ["threads", "read_percent", "section_pauses", "think_pauses", "pinned", "time_every"];
+const UNCONTENDED_PARAMETERS: [&str; 2] = ["readers", "writers"];
+const REVOCATION_PARAMETERS: [&str; 2] = ["readers", "reads_between"];
 
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
@@ -83,7 +97,13 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             workload_names()
         ));
     }
-    let known: &[&str] = if name == "mix" { &MIX_PARAMETERS } else { &DIO_PARAMETERS };
+    let known: &[&str] = match name {
+        "mix" => &MIX_PARAMETERS,
+        "turns" => &TURNS_PARAMETERS,
+        "uncontended" => &UNCONTENDED_PARAMETERS,
+        "revocation" => &REVOCATION_PARAMETERS,
+        _ => &DIO_PARAMETERS,
+    };
     if let Some(unknown) = params.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!(
             "unknown parameter \"{unknown}\" of {name}; the parameters are: {}",
@@ -131,8 +151,35 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             ..MixParams::default()
         }));
     }
+    if name == "turns" {
+        let default = TurnsParams::default();
+        let threads = count("threads", 0)?;
+        if threads == 0 {
+            return Err(no_threads());
+        }
+        return Ok(Workload::Turns(TurnsParams {
+            threads,
+            read_percent: params.get("read_percent").copied().unwrap_or(default.read_percent),
+            section: Length::Pauses(count("section_pauses", 0)?),
+            think: Length::Pauses(count("think_pauses", 0)?),
+            pinned: count("pinned", 0)? != 0,
+            time_every: count("time_every", default.time_every)?,
+        }));
+    }
+    if name == "uncontended" {
+        return match (readers, writers) {
+            (1, 0) => Ok(Workload::Uncontended(Uncontended::Reads)),
+            (0, 1) => Ok(Workload::Uncontended(Uncontended::Writes)),
+            _ => Err("uncontended has one thread; give 1 reader or 1 writer".to_owned()),
+        };
+    }
     if readers == 0 && writers == 0 {
         return Err(no_threads());
+    }
+    if name == "revocation" {
+        let default = RevocationParams::default();
+        let reads_between = count("reads_between", default.reads_between)?;
+        return Ok(Workload::Revocation(RevocationParams { readers, reads_between }));
     }
     let default = DioParams::default();
     Ok(Workload::Dio(DioParams {
@@ -166,6 +213,10 @@ pub fn describe_workload(workload: &Workload) -> String {
             }
         },
         Workload::Dio(dio) => counts(&[("readers", dio.readers), ("writers", dio.writers)]),
+        Workload::Turns(turns) => counts(&[("threads", turns.threads)]),
+        Workload::Uncontended(Uncontended::Reads) => counts(&[("readers", 1)]),
+        Workload::Uncontended(Uncontended::Writes) => counts(&[("writers", 1)]),
+        Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
     }
 }
 
@@ -213,6 +264,7 @@ pub fn describe_threads(params: &Params) -> String {
         })
         .collect();
     match params.get("threads") {
+        Some(1.0) if parts.is_empty() => "1 thread".to_owned(),
         Some(threads) if parts.is_empty() => format!("{} threads", units::trimmed(*threads)),
         _ => parts.join(" + "),
     }
@@ -221,7 +273,11 @@ pub fn describe_threads(params: &Params) -> String {
 /// One parameter in words: `reads of 64 KiB`.
 pub fn describe_param(name: &str, value: f64) -> Option<String> {
     Some(match name {
-        "read_percent" => format!("{} % reads", units::trimmed(value)),
+        // With all its digits: 99.99 is not 100.
+        "read_percent" => format!("{value} % reads"),
+        "pinned" if value != 0.0 => "pinned".to_owned(),
+        "time_every" if value == 1.0 => "every operation timed".to_owned(),
+        "reads_between" => format!("{} reads between writes", units::trimmed(value)),
         "section_pauses" => format!("section {} pauses", units::trimmed(value)),
         "read_section_pauses" => format!("read section {} pauses", units::trimmed(value)),
         "write_section_pauses" => format!("write section {} pauses", units::trimmed(value)),

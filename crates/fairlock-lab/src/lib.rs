@@ -37,8 +37,43 @@ pub mod world;
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../../docs/src/locks/rwlock.md")]
+    struct RwLock;
     #[doc = include_str!("../../../docs/src/locks/rwsem.md")]
     struct RwSem;
     #[doc = include_str!("../../../docs/src/locks/mutex.md")]
     struct Mutex;
+    #[doc = include_str!("../../../docs/src/locks/spin.md")]
+    struct Spin;
+    #[doc = include_str!("../../../docs/src/moving.md")]
+    struct Moving;
+    #[doc = include_str!("../../../docs/src/explorer.md")]
+    struct Explorer;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn pages(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).expect("the documentation is there");
+        let paths = entries.map(|entry| entry.expect("a readable entry").path());
+        paths.flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] }).collect()
+    }
+
+    #[test]
+    fn every_page_is_in_the_summary_and_its_rust_examples_run() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src"));
+        let summary = fs::read_to_string(root.join("SUMMARY.md")).expect("a readable page");
+        for page in pages(root) {
+            let text = fs::read_to_string(&page).expect("a readable page");
+            let name = page.strip_prefix(root).expect("a page below the root").display();
+            let is_run = include_str!("lib.rs").contains(&format!("docs/src/{name}\")"));
+            assert!(is_run || !text.contains("```rust\n"), "{name} belongs into `mod pages`");
+            let is_listed =
+                name.to_string() == "SUMMARY.md" || summary.contains(&format!("({name})"));
+            assert!(is_listed, "{name} belongs into SUMMARY.md");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::claim::{self, Claim, Expect, Names, Selector};
+use crate::claim::{self, Claim, Expect, Names, Selector, Take};
 use crate::grid::{self, Params, Quantity};
 use crate::locks;
 use crate::plan::{self, Simulated};
@@ -15,9 +15,10 @@ use crate::units;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 3] = [
     ("s0", include_str!("../../../studies/s0.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
+    ("rwlock", include_str!("../../../studies/rwlock.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.
@@ -36,14 +37,17 @@ pub struct Study {
     pub question: String,
     /// How it answers it.
     pub method: String,
-    /// What was published.
-    pub source: Source,
+    /// What was published, if the question is not Fairlock's own.
+    pub source: Option<Source>,
     /// What to run.
     #[serde(rename = "run")]
     pub runs: Vec<Run>,
     /// What to draw.
     #[serde(default, rename = "plot")]
     pub plots: Vec<Plot>,
+    /// What to print as tables over locks and points.
+    #[serde(default, rename = "grid")]
+    pub grids: Vec<Grid>,
     /// What to conclude.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
@@ -288,6 +292,32 @@ pub struct Plot {
     pub roles: Vec<String>,
 }
 
+/// Tables of one figure: a column for each lock.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grid {
+    /// What it shows.
+    pub title: String,
+    /// The rows' workload.
+    pub workload: String,
+    /// The rows' simulated machine, if they are not from real threads.
+    pub machine: Option<String>,
+    /// The rows' parameters, as far as they are fixed.
+    #[serde(default, deserialize_with = "grid::params_with_units")]
+    pub params: Params,
+    /// The locks, or `all`.
+    pub locks: Names,
+    /// Parameters that have a table for each value.
+    #[serde(default)]
+    pub tables: Vec<String>,
+    /// Parameters that have a line for each value.
+    pub lines: Vec<String>,
+    /// The figure.
+    pub metric: String,
+    /// Which figure of a line is the best.
+    pub best: Take,
+}
+
 fn all_locks() -> Names {
     Names::One("all".to_owned())
 }
@@ -319,7 +349,9 @@ impl CellSpec {
             && wanted.iter().all(|(name, value)| {
                 grid::is_idle(name, |role| Some(count(role)))
                     || match name.as_str() {
-                        "threads" => count("readers") + count("writers") == *value,
+                        "threads" if !self.params.contains_key("threads") => {
+                            count("readers") + count("writers") == *value
+                        }
                         "readers" | "writers" => count(name) == *value,
                         _ => self.params.get(name) == Some(value),
                     }
@@ -328,12 +360,15 @@ impl CellSpec {
 
     /// About how long it takes, in seconds.
     fn estimate_s(&self) -> f64 {
+        let of = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
+        let threads = of("threads") + of("readers") + of("writers");
+        let (lock, repetitions, seconds) = (&self.lock, self.repetitions, self.seconds);
         if self.on.is_some() {
-            let (repetitions, seconds) = (self.repetitions, self.seconds);
-            return plan::estimate_simulated_seconds(&self.workload, repetitions, seconds);
+            let workload = &self.workload;
+            return plan::estimate_simulated_seconds(workload, lock, threads, repetitions, seconds);
         }
         let uses_file = grid::needs_direct_io(&self.workload);
-        plan::estimate_seconds(&self.lock, uses_file, self.repetitions, self.seconds)
+        plan::estimate_seconds(lock, threads, uses_file, repetitions, seconds)
     }
 }
 
@@ -509,6 +544,11 @@ impl Study {
         batches
     }
 
+    /// The tables of what was published.
+    pub fn published_tables(&self) -> &[Table] {
+        self.source.as_ref().map_or(&[], |source| &source.tables)
+    }
+
     /// Whether a row with this workload belongs to the study.
     pub fn uses(&self, workload: &str) -> bool {
         self.runs.iter().any(|run| run.workload == workload)
@@ -525,7 +565,7 @@ impl Study {
             fill(&mut claim.numerator, &claim.machine);
             claim.denominator.iter_mut().for_each(|selector| fill(selector, &claim.machine));
         }
-        for table in &mut self.source.tables {
+        for table in self.source.iter_mut().flat_map(|source| &mut source.tables) {
             for column in &mut table.simulated {
                 fill(&mut column.numerator, &table.machine);
                 column.denominator.iter_mut().for_each(|it| fill(it, &table.machine));
@@ -590,7 +630,7 @@ impl Study {
                 return Err(named("within_factor needs a source value in every case".to_owned()));
             }
         }
-        for table in &self.source.tables {
+        for table in self.published_tables() {
             for row in &table.rows {
                 if row.source.len() != table.columns.len() {
                     return Err(format!(
@@ -633,6 +673,19 @@ impl Study {
                 && !claim::is_metric(&plot.metric)
             {
                 return Err(named(format!("unknown metric \"{}\"", plot.metric)));
+            }
+        }
+        for grid in &self.grids {
+            let named = |error| format!("grid \"{}\": {error}", grid.title);
+            let fits = |run: &Run| run.workload == grid.workload && run.machine == grid.machine;
+            if !self.runs.iter().any(fits) {
+                return Err(named(format!("no run there has the workload \"{}\"", grid.workload)));
+            }
+            for lock in expand_locks(&grid.locks, grid.machine.is_some()) {
+                check_lock(&grid.workload, &lock, grid.machine.is_some()).map_err(named)?;
+            }
+            if !claim::is_metric(&grid.metric) {
+                return Err(named(format!("unknown metric \"{}\"", grid.metric)));
             }
         }
         for lanes in &self.timelines {
@@ -732,7 +785,7 @@ mod tests {
     fn an_unknown_study_is_refused_with_the_valid_ones() {
         assert_eq!(
             find("s9").unwrap_err().to_string(),
-            "unknown study \"s9\"; the studies are: s0, s4"
+            "unknown study \"s9\"; the studies are: s0, s4, rwlock"
         );
     }
 
@@ -776,7 +829,7 @@ mod tests {
     #[test]
     fn published_ratios_come_from_the_cells_of_a_row() {
         let study = find("s0").unwrap();
-        let table = &study.source.tables[0];
+        let table = &study.published_tables()[0];
         let over = table.simulated.iter().find_map(|it| it.over_source.as_ref()).unwrap();
         let ratios: Vec<f64> =
             table.rows.iter().map(|row| table.source_ratio(row, over).unwrap()).collect();
@@ -801,7 +854,9 @@ mod tests {
         let batch = run.batch(Effort::default()).unwrap();
         assert_eq!(batch.cells.len(), 2 * 2 * 2 + 1);
         assert!(batch.cells.iter().all(|cell| cell.params["read_hold_ns"] == 300_000.0));
-        assert!((batch.estimate_s() - 9.0 * (3.0 * 0.53 + 0.08)).abs() < 1e-9);
+        // Nine cells: three repetitions and a warm-up, four starts of a run, and of its threads.
+        let expected = 9.0 * (3.0 * 0.5 + 0.05) + 4.0 * (9.0 * 0.005 + 21.0 * 0.001);
+        assert!((batch.estimate_s() - expected).abs() < 1e-9, "{}", batch.estimate_s());
         let effort = Effort { quick: true, repetitions: None, seconds: Some(0.1) };
         let quick = run.batch(effort).unwrap();
         assert_eq!(quick.cells[0].repetitions, 1);

@@ -33,7 +33,7 @@ fn refuses(args: &[&str], code: i32, words: &[&str]) {
 fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
     refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
-    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s4"]);
+    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s4, rwlock"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
     refuses(
         &["bench", "dio", "--form", "cloud"],
@@ -63,6 +63,9 @@ fn bad_quantities_are_refused_with_the_valid_units() {
     refuses(&["bench", "mix", "--think", "5"], 2, &["\"5\"", "10p"]);
     refuses(&["bench", "mix", "--seconds", "0"], 2, &["\"0\"", "above 0"]);
     refuses(&["bench", "mix", "--read-percent", "101"], 2, &["\"101\"", "0 to 100"]);
+    refuses(&["bench", "turns", "--read-percent", "99.9.9"], 2, &["\"99.9.9\"", "0 to 100"]);
+    refuses(&["bench", "turns", "--time-every", "0"], 2, &["--time-every", "at least 1"]);
+    refuses(&["bench", "revocation", "--readers", "0"], 2, &["--readers", "at least 1"]);
     refuses(&["bench", "dio", "--read-bytes", "64q"], 2, &["\"64q\"", "64k"]);
     refuses(&["bench", "dio", "--read-bytes", "1000"], 2, &["\"1000\"", "4 KiB"]);
     refuses(&["bench", "dio", "--read-hold", "300"], 2, &["\"300\"", "us"]);
@@ -131,6 +134,9 @@ fn every_command_has_help_with_an_example() {
         &["bench", "--help"],
         &["bench", "mix", "--help"],
         &["bench", "dio", "--help"],
+        &["bench", "turns", "--help"],
+        &["bench", "uncontended", "--help"],
+        &["bench", "revocation", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],
@@ -146,7 +152,8 @@ fn every_command_has_help_with_an_example() {
 fn list_names_locks_workloads_studies_and_machines() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let names = ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "s0", "s4"];
+    let names =
+        ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "turns", "s0", "s4"];
     for name in names.into_iter().chain(["ivybridge-ex-8s", "here"]) {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
     }
@@ -268,6 +275,38 @@ fn bench_prints_a_table_and_keeps_its_rows() {
     assert!(said.contains("1 reader + 1 writer"), "{said}");
     assert_eq!(fs::read_to_string(&rows).unwrap().lines().count(), 3);
     assert!(Path::new(&rows).exists());
+}
+
+#[test]
+fn list_shows_the_bytes_of_each_lock() {
+    let output = fairlock(&["list"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let bytes = |name: &str| {
+        let of_lock = |line: &&str| line.split_whitespace().next() == Some(name);
+        let line = text.lines().find(of_lock).unwrap_or_else(|| panic!("{name}: {text}"));
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!((bytes("timefair"), bytes("mutex")), (64, 24));
+    assert!(bytes("sharded") > 8 * 64);
+    assert!(text.contains("for each thread that reads"), "{text}");
+}
+
+#[test]
+fn bench_turns_takes_fractions_of_a_percent_and_pins_its_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("turns.jsonl");
+    let output = fairlock(&["bench", "turns", "--lock", "rwlock,std", "--threads", "2"])
+        .args(["--read-percent", "99.99", "--pinned", "--time-every", "1"])
+        .args(["--seconds", "0.02", "--repetitions", "1", "--out", rows.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["2 threads", "99.99 % reads", "pinned", "every operation timed"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let text = fs::read_to_string(&rows).unwrap();
+    assert!(text.contains("\"read_percent\":99.99") && text.contains("\"pinned\":1.0"), "{text}");
 }
 
 #[test]

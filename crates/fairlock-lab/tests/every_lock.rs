@@ -9,6 +9,9 @@ use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
+use fairlock_lab::workloads::revocation::RevocationParams;
+use fairlock_lab::workloads::turns::TurnsParams;
+use fairlock_lab::workloads::uncontended::Uncontended;
 
 const SECONDS: f64 = 0.05;
 
@@ -44,6 +47,7 @@ fn every_reference_lock_runs_every_workload() {
     for workload in [
         mix(Roles::Dedicated { readers: 1, writers: 1 }),
         mix(Roles::Mixed { threads: 2, read_percent: 50.0 }),
+        turns(2, 50.0, 256),
         dio(DioForm::Sleep, directory.path()),
         dio(DioForm::Lock, directory.path()),
     ] {
@@ -145,6 +149,79 @@ fn thinned_out_timing_still_counts_every_read() {
         let reader = &row.roles["reader"];
         let reads = reader.ops_per_s.median * row.seconds;
         assert!((reader.wait.count as f64) < reads / 2.0, "{}: {reader:?}", row.lock);
+    }
+}
+
+fn turns(threads: u32, read_percent: f64, time_every: u32) -> Workload {
+    Workload::Turns(TurnsParams { threads, read_percent, time_every, ..TurnsParams::default() })
+}
+
+#[test]
+fn every_lock_runs_turns_and_times_a_few_of_them() {
+    for row in run_all(turns(4, 90.0, 64)).unwrap() {
+        for (name, role) in &row.roles {
+            let ops = role.ops_per_s.median * row.seconds;
+            assert_eq!(role.threads, 4);
+            assert!(role.wait.count > 0 && (role.wait.count as f64) < ops, "{}: {name}", row.lock);
+            assert_eq!((role.wait.count, role.longest_bypass), (role.hold.count, None));
+        }
+    }
+}
+
+#[test]
+fn turns_read_as_often_as_asked() {
+    for percent in [100.0, 99.9, 99.0, 50.0, 0.0] {
+        let rows = run_each(turns(1, percent, 256), &["rwlock", "std"]).unwrap();
+        for row in rows {
+            let rate = |role: &str| row.roles.get(role).map_or(0.0, |it| it.ops_per_s.median);
+            let part = 100.0 * rate("reader") / row.total_ops_per_s.median;
+            assert_eq!(row.roles.len(), if percent % 100.0 == 0.0 { 1 } else { 2 });
+            // Chance: some thousand writes at least.
+            assert!((part - percent).abs() < 1.0, "{}: {part} for {percent} %", row.lock);
+        }
+    }
+}
+
+#[test]
+fn turns_that_are_all_timed_know_every_wait() {
+    for row in run_each(turns(2, 50.0, 1), &["rwlock", "timefair", "std"]).unwrap() {
+        for role in row.roles.values() {
+            // The operation under way at the end is timed and counts for no rate.
+            let timed = role.wait.count as f64 / (role.ops_per_s.median * row.seconds);
+            assert!(timed > 0.5, "{}: {role:?}", row.lock);
+        }
+    }
+}
+
+#[test]
+fn pinned_turns_run_and_say_so() {
+    let pinned = TurnsParams { pinned: true, read_percent: 100.0, ..TurnsParams::default() };
+    for row in run_each(Workload::Turns(pinned), &["rwlock", "std"]).unwrap() {
+        assert_eq!(row.params["pinned"], 1.0);
+        assert_eq!(row.roles.keys().collect::<Vec<_>>(), ["reader"]);
+    }
+}
+
+#[test]
+fn every_lock_runs_uncontended() {
+    for (what, role) in [(Uncontended::Reads, "reader"), (Uncontended::Writes, "writer")] {
+        for row in run_all(Workload::Uncontended(what)).unwrap() {
+            assert_eq!(row.roles.keys().collect::<Vec<_>>(), [role]);
+            assert!(row.total_ops_per_s.median > 0.0 && row.roles[role].wait.count == 0);
+        }
+    }
+}
+
+#[test]
+fn every_lock_runs_revocation_and_times_every_write() {
+    for reads_between in [0, 100] {
+        let params = RevocationParams { readers: 2, reads_between };
+        for row in run_all(Workload::Revocation(params)).unwrap() {
+            let writer = &row.roles["writer"];
+            assert!(writer.wait.count > 0, "{}", row.lock);
+            assert_eq!((writer.wait.count, writer.threads), (writer.hold.count, 1));
+            assert_eq!(row.params["reads_between"], f64::from(reads_between));
+        }
     }
 }
 
@@ -255,6 +332,12 @@ fn a_broken_lock_is_caught_by_mix() {
     assert_broken_is_caught(mix(Roles::Dedicated { readers: 1, writers: 1 }));
     assert_broken_is_caught(mix(Roles::Dedicated { readers: 0, writers: 2 }));
     assert_broken_is_caught(mix(Roles::Mixed { threads: 4, read_percent: 50.0 }));
+}
+
+#[test]
+fn a_broken_lock_is_caught_by_turns() {
+    assert_broken_is_caught(turns(4, 50.0, 256));
+    assert_broken_is_caught(turns(2, 0.0, 1));
 }
 
 #[test]

@@ -8,8 +8,12 @@ use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated, Workload};
 use fairlock_lab::row::Row;
+use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
+use fairlock_lab::workloads::revocation::RevocationParams;
+use fairlock_lab::workloads::turns::TurnsParams;
+use fairlock_lab::workloads::uncontended::Uncontended;
 use fairlock_lab::workloads::{HOLD_READ, HOLD_WRITE};
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{Happening, Span, Timeline};
@@ -74,6 +78,24 @@ fn mixed_roles_and_real_io_run_there() {
     }
     for row in run_all(&dio(DioForm::Sleep), 0.01) {
         assert!(row.roles["writer"].hold.p50 >= 20_000, "{row:?}");
+    }
+}
+
+#[test]
+fn the_workloads_of_the_default_lock_run_there() {
+    let think = Length::Pauses(100);
+    let turns = TurnsParams { threads: 4, think, time_every: 1, ..TurnsParams::default() };
+    let revocation = RevocationParams { readers: 2, reads_between: 20 };
+    for workload in [
+        Workload::Turns(turns.clone()),
+        Workload::Turns(TurnsParams { pinned: true, ..turns }),
+        Workload::Uncontended(Uncontended::Writes),
+        Workload::Revocation(revocation),
+    ] {
+        for row in run_all(&workload, 0.0005) {
+            assert!(row.total_ops_per_s.median > 0.0, "{row:?}");
+            assert_eq!(row.roles.contains_key("reader"), row.workload != "uncontended");
+        }
     }
 }
 

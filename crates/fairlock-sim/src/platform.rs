@@ -209,6 +209,9 @@ impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
     fn new(value: V) -> Self {
         Atomic { word: V::Word::new(value.to_bits()), backend: PhantomData }
     }
+    fn value(&mut self) -> V {
+        V::from_bits(self.word.get())
+    }
     #[inline]
     fn load(&self, order: Ordering) -> V {
         V::from_bits(B::load(&self.word, order))
@@ -358,6 +361,7 @@ impl<B: Backend> Platform for On<B> {
     fn fence() {
         B::fence();
     }
+    fn fence_after_update() {}
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
         if B::FENCES {
             word.swap(value, Ordering::SeqCst);

@@ -3,41 +3,43 @@
 
 use std::time::Duration;
 
-use fairlock::PolicyRwSem;
-use fairlock::lock_api::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fairlock::policy::{
     Competition, Discipline, Handoff, Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
     NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
 };
-use fairlock_sim::On;
+use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 use fairlock_sim::explore::{
     self, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
+use fairlock_sim::{Explored, On};
 
-type Lock<Pol, F = Sound> = PolicyRwSem<Guarded<F>, Pol, On<Explore<F>>>;
-type Step<Pol, F = Sound> = fn(&Lock<Pol, F>);
+type Own<F = Sound> = Inline<On<Explore<F>>>;
+type Pool<F = Sound> = Rented<On<Explore<F>>>;
+type Lock<Pol, F = Sound, L = Own<F>> = RwLock<RawRwSem<Pol, On<Explore<F>>, L>, Guarded<F>>;
+type Step<Pol, F = Sound, L = Own<F>> = fn(&Lock<Pol, F, L>);
 
-fn write<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn write<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     lock.write().add();
 }
 
-fn write_fair<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn write_fair<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.write();
     guard.add();
     RwLockWriteGuard::unlock_fair(guard);
 }
 
-fn read<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn read<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     lock.read().get();
 }
 
-fn read_fair<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn read_fair<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.read();
     guard.get();
     RwLockReadGuard::unlock_fair(guard);
 }
 
-fn try_both<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn try_both<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     if let Some(guard) = lock.try_read() {
         guard.get();
     }
@@ -46,7 +48,7 @@ fn try_both<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
     }
 }
 
-fn downgrade<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn downgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.write();
     guard.add();
     let before = guard.get();
@@ -54,7 +56,7 @@ fn downgrade<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
     assert_eq!(guard.get(), before, "nobody writes in between");
 }
 
-fn upgrade<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn upgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.upgradable_read();
     let before = guard.get();
     let guard = RwLockUpgradableReadGuard::upgrade(guard);
@@ -62,7 +64,7 @@ fn upgrade<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
     guard.add();
 }
 
-fn upgrade_and_back<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn upgrade_and_back<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.upgradable_read();
     let guard = match RwLockUpgradableReadGuard::try_upgrade(guard) {
         Ok(guard) => {
@@ -76,7 +78,7 @@ fn upgrade_and_back<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
 
 const A_WHILE: Duration = Duration::from_micros(100);
 
-fn upgrade_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn upgrade_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.upgradable_read();
     match RwLockUpgradableReadGuard::try_upgrade_for(guard, A_WHILE) {
         Ok(guard) => guard.add(),
@@ -84,26 +86,26 @@ fn upgrade_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
     }
 }
 
-fn read_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn read_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     if let Some(guard) = lock.try_read_for(A_WHILE) {
         guard.get();
     }
 }
 
-fn write_in_time<Pol: Policy, F: Flaw>(lock: &Lock<Pol, F>) {
+fn write_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     if let Some(guard) = lock.try_write_for(A_WHILE) {
         guard.add();
     }
 }
 
 /// One thread for each step; afterwards the lock is free, and so many additions were made.
-fn program<Pol: Policy, F: Flaw>(
+fn program<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
     name: &str,
-    steps: &[Step<Pol, F>],
+    steps: &[Step<Pol, F, L>],
     added: std::ops::RangeInclusive<u32>,
-) -> Program<Lock<Pol, F>> {
+) -> Program<Lock<Pol, F, L>> {
     let name = format!("{}: {name}", Pol::NAME);
-    let program = Program::new(name, || Lock::<Pol, F>::new(Guarded::new_on()));
+    let program = Program::new(name, || Lock::<Pol, F, L>::new(Guarded::new_on()));
     let program = steps.iter().fold(program, |program, &step| program.thread(step));
     program.finally(move |lock| {
         let value = lock.try_write().expect("the lock is free when everybody is done").get();
@@ -111,9 +113,9 @@ fn program<Pol: Policy, F: Flaw>(
     })
 }
 
-type Job<Pol> = (&'static str, Vec<Step<Pol>>, std::ops::RangeInclusive<u32>);
+type Job<Pol, L> = (&'static str, Vec<Step<Pol, Sound, L>>, std::ops::RangeInclusive<u32>);
 
-fn two_threads<Pol: Policy>() -> Vec<Job<Pol>> {
+fn two_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("two writers", vec![write, write], 2..=2),
         ("a reader and a writer", vec![read, write], 1..=1),
@@ -131,7 +133,7 @@ fn two_threads<Pol: Policy>() -> Vec<Job<Pol>> {
     ]
 }
 
-fn three_threads<Pol: Policy>() -> Vec<Job<Pol>> {
+fn three_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("a reader and two writers", vec![read, write, write], 2..=2),
         ("two readers and a writer", vec![read, read, write], 1..=1),
@@ -145,7 +147,7 @@ fn three_threads<Pol: Policy>() -> Vec<Job<Pol>> {
     ]
 }
 
-fn four_threads<Pol: Policy>() -> Vec<Job<Pol>> {
+fn four_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("two readers and two writers", vec![read, write, read, write], 2..=2),
         ("four kinds", vec![write_in_time, read_fair, upgrade, downgrade], 2..=3),
@@ -155,18 +157,18 @@ fn four_threads<Pol: Policy>() -> Vec<Job<Pol>> {
 /// More executions than this of two threads, and preemptions are bounded.
 const MOST_OF_TWO: u64 = 20_000;
 
-/// Without a bound on preemptions where that takes fewer than 20,000 executions, else with at
-/// most three; and with one jump of the clock in each thread.
-fn explore_two<Pol: Policy>() {
-    for (name, steps, added) in two_threads::<Pol>() {
+/// Without a bound on preemptions where that takes fewer than 20,000 executions, else with one; and
+/// with one jump of the clock in each thread.
+fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
+    for (name, steps, added) in two_threads::<Pol, L>() {
         let program = program(name, &steps, added).clock_jumps(1);
         if !program.assert(&Search::exhaustive().at_most(MOST_OF_TWO)).complete {
-            assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
+            assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
         }
     }
 }
 
-fn explore_more<Pol: Policy>(jobs: Vec<Job<Pol>>, preemptions: u32) {
+fn explore_more<Pol: Policy, L: Lodging<Explored>>(jobs: Vec<Job<Pol, L>>, preemptions: u32) {
     for (name, steps, added) in jobs {
         let program = program(name, &steps, added);
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
@@ -174,8 +176,8 @@ fn explore_more<Pol: Policy>(jobs: Vec<Job<Pol>>, preemptions: u32) {
 }
 
 /// Not complete: some thousand executions of eight threads.
-fn explore_eight<Pol: Policy>() {
-    let twice: Step<Pol> = |lock| {
+fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
+    let twice: Step<Pol, Sound, L> = |lock| {
         read(lock);
         read(lock);
     };
@@ -197,56 +199,58 @@ fn explore_eight<Pol: Policy>() {
 }
 
 /// Stores that arrive late, as on an x86.
-fn explore_store_buffers<Pol: Policy>() {
-    for (name, steps, added) in two_threads::<Pol>() {
+fn explore_store_buffers<Pol: Policy, L: Lodging<Explored>>() {
+    for (name, steps, added) in two_threads::<Pol, L>() {
         let program = program(name, &steps, added).store_buffers();
         program.assert(&Search::exhaustive().at_most(5_000));
         program.assert(&Search::random(1, 1_000));
     }
-    for (name, steps, added) in three_threads::<Pol>() {
+    for (name, steps, added) in three_threads::<Pol, L>() {
         let program = program(name, &steps, added).store_buffers();
         program.assert(&Search::random(2, 1_000));
     }
 }
 
 macro_rules! policies {
-    ($($module:ident: $policy:ty, $of_three:literal, $of_four:literal;)*) => {$(
+    ($($module:ident: $policy:ty, $lodging:ty, $of_two:literal, $of_three:literal, $of_four:literal;)*) => {$(
         mod $module {
             use super::*;
             #[test]
             fn two_threads_in_every_schedule() {
-                explore_two::<$policy>();
+                explore_two::<$policy, $lodging>($of_two);
             }
             #[test]
             fn three_threads_with_few_preemptions() {
-                explore_more::<$policy>(three_threads(), $of_three);
+                explore_more::<$policy, $lodging>(three_threads(), $of_three);
             }
             #[test]
             fn four_threads_with_fewer() {
-                explore_more::<$policy>(four_threads(), $of_four);
+                explore_more::<$policy, $lodging>(four_threads(), $of_four);
             }
             #[test]
             fn eight_threads_by_chance() {
-                explore_eight::<$policy>();
+                explore_eight::<$policy, $lodging>();
             }
             #[test]
             fn with_store_buffers() {
-                explore_store_buffers::<$policy>();
+                explore_store_buffers::<$policy, $lodging>();
             }
         }
     )*};
 }
 
 policies! {
-    time_fair: TimeFair, 1, 1;
-    time_fair_asleep: TimeFairAsleep, 2, 1;
-    phase_fair: PhaseFair, 2, 1;
-    linux_3_10: Linux3_10, 2, 1;
-    linux_5_1: Linux5_1, 2, 1;
-    linux_5_2: Linux5_2, 2, 1;
-    linux_5_3: Linux5_3, 2, 1;
-    linux_5_11: Linux5_11, 2, 1;
-    no_reader_steal: NoReaderSteal, 2, 1;
+    time_fair: TimeFair, Own, 3, 1, 1;
+    time_fair_asleep: TimeFairAsleep, Own, 3, 2, 1;
+    time_fair_in_a_rented_room: TimeFairAsleep, Pool, 2, 1, 1;
+    phase_fair: PhaseFair, Own, 3, 2, 1;
+    phase_fair_in_a_rented_room: PhaseFair, Pool, 3, 2, 1;
+    linux_3_10: Linux3_10, Own, 3, 2, 1;
+    linux_5_1: Linux5_1, Own, 3, 2, 1;
+    linux_5_2: Linux5_2, Own, 3, 2, 1;
+    linux_5_3: Linux5_3, Own, 3, 2, 1;
+    linux_5_11: Linux5_11, Own, 3, 2, 1;
+    no_reader_steal: NoReaderSteal, Own, 3, 2, 1;
 }
 
 /// [`TimeFair`] without its spins, each of which multiplies the executions.
@@ -374,7 +378,9 @@ fn a_writer_that_is_due_is_not_passed_any_more() {
 
 // ---- flaws ----
 
-fn with_a_flaw<Pol: Policy, F: Flaw>(steps: &[Step<Pol, F>]) -> FailureKind {
+fn with_a_flaw<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
+    steps: &[Step<Pol, F, L>],
+) -> FailureKind {
     let added = steps.len() as u32;
     let program = program("with a flaw", steps, 0..=added);
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
@@ -384,22 +390,23 @@ fn with_a_flaw<Pol: Policy, F: Flaw>(steps: &[Step<Pol, F>]) -> FailureKind {
     failure.kind
 }
 
-fn flaws_are_noticed<Pol: Policy>() {
-    let kind = with_a_flaw::<Pol, Deaf>(&[write, write, write]);
+fn flaws_are_noticed<Pol: Policy, L: Lodging<On<Explore<Deaf>>>>() {
+    let kind = with_a_flaw::<Pol, Deaf, L>(&[write, write, write]);
     assert!(
         matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
         "{}: {kind}",
         Pol::NAME
     );
-    let kind = with_a_flaw::<Pol, Torn>(&[write, write]);
+    let kind = with_a_flaw::<Pol, Torn, Own<Torn>>(&[write, write]);
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{}: {kind}", Pol::NAME);
 }
 
 #[test]
 fn the_explorer_notices_lost_wake_ups_and_torn_updates() {
-    flaws_are_noticed::<TimeFair>();
-    flaws_are_noticed::<PhaseFair>();
-    flaws_are_noticed::<Linux3_10>();
-    flaws_are_noticed::<Linux5_3>();
-    flaws_are_noticed::<Linux5_11>();
+    flaws_are_noticed::<TimeFair, Own<Deaf>>();
+    flaws_are_noticed::<PhaseFair, Own<Deaf>>();
+    flaws_are_noticed::<PhaseFair, Pool<Deaf>>();
+    flaws_are_noticed::<Linux3_10, Own<Deaf>>();
+    flaws_are_noticed::<Linux5_3, Own<Deaf>>();
+    flaws_are_noticed::<Linux5_11, Own<Deaf>>();
 }

@@ -37,8 +37,8 @@ mod counted {
         owner_cpu: AtomicU32,
     }
 
-    const READER_LIMIT: u64 = 1 << 31;
-    const WRITER: u64 = 1 << 32;
+    const READER_LIMIT: u64 = 1 << 22;
+    const WRITER: u64 = 1 << 23;
 
     /// Where a thread would wait. It returns, so that callers must keep what they still need.
     #[cold]

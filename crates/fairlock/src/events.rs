@@ -17,7 +17,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mutex::RawMutex;
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{BiasPolicy, Policy};
+use crate::rwlock::RawRwLock;
 use crate::rwsem::PolicyRwSem;
 
 macro_rules! events {
@@ -67,11 +68,17 @@ events! {
     PhaseTurn = "phase_turn": "The next writer of a running phase of writers got its turn.",
     PhaseSecond = "phase_second": "A second writer was woken to compete within a phase of writers.",
     PhaseIdle = "phase_idle": "A newcomer entered in a phase of the other side that nobody used.",
+    PhaseCalled = "phase_called": "A waiter was told to try again, as readers in slots leave the lock free most of the time.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",
     PhaseOpened = "phase_opened": "A phase was opened to newcomers that need not look at the clock.",
     BypassRead = "bypass_read": "A reader entered past a waiter after looking at the clock.",
     BypassWrite = "bypass_write": "A writer entered past a waiter after looking at the clock.",
     Upgrade = "rwsem_upgrade": "An upgradable read had to wait for other readers to leave.",
+    SlotsBegin = "slots_begin": "Readers began to use slots.",
+    SlotsEnd = "slots_end": "Readers stopped using slots, to find out anew whether they should.",
+    SlotsWrite = "slots_write": "A writer had to look at the slots.",
+    SlotsBarrier = "slots_barrier": "A writer raised a barrier on all CPUs, as readers used no fences.",
+    SlotsLight = "slots_light": "Readers stopped using fences.",
     MutexSleep = "mutex_sleep": "A thread that waits for a mutex went to sleep.",
     MutexWake = "mutex_wake": "A thread that waits for a mutex was woken.",
     MutexHandoff = "mutex_handoff": "A mutex was handed to the thread that had waited longest.",
@@ -184,6 +191,22 @@ pub fn of_rwsem<T: ?Sized, Pol: Policy, P: Platform>(lock: &PolicyRwSem<T, Pol, 
 /// assert_eq!(events::of_mutex(&lock).get(Event::MutexSleep), 0); // nobody waited
 /// ```
 pub fn of_mutex<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    unsafe { lock.raw() }.events()
+}
+
+/// The events of an [`RwLock`](crate::RwLock)'s semaphore so far; all zero on a platform that does
+/// not count.
+///
+/// ```
+/// use fairlock::{events, events::Event, lock_api, platform::Counting, rwlock::RawRwLock};
+/// let lock = lock_api::RwLock::<RawRwLock<Counting>, u32>::new(0);
+/// *lock.write() += 1;
+/// assert_eq!(events::of_rwlock(&lock).get(Event::SleepWriter), 0); // nobody waited
+/// ```
+pub fn of_rwlock<T: ?Sized, P: Platform, B: BiasPolicy>(
+    lock: &lock_api::RwLock<RawRwLock<P, B>, T>,
+) -> Snapshot {
     // SAFETY: reading the counters touches neither the lock's state nor its data.
     unsafe { lock.raw() }.events()
 }

@@ -1,5 +1,8 @@
 //! Locks that stay fair *and* fast under contention.
 //!
+//! * [`RwLock`]: the lock to pick. Readers announce themselves in a cache line of their own thread, so
+//!   that a read costs about a nanosecond on any number of CPUs while nobody writes; writers are
+//!   never starved.
 //! * [`RwSem`]: a reader-writer semaphore that shares its time evenly between readers and
 //!   writers ([`policy::TimeFair`]), with every policy of the Linux rwsem's history beside it.
 //! * [`Mutex`]: exclusive access only, in 24 bytes: spins while the owner runs, sleeps in the
@@ -11,11 +14,13 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+mod chunks;
 pub mod events;
 pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod process;
+pub mod rwlock;
 pub mod rwsem;
 mod shared_barrier;
 pub mod slots;
@@ -26,4 +31,5 @@ mod wait_queue;
 
 pub use lock_api;
 pub use mutex::{Mutex, MutexGuard};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};

@@ -257,3 +257,55 @@ policies! {
         ..Competition::LINUX_5_11
     });
 }
+
+/// When the readers of an [`RwLock`](crate::RwLock) use slots: a zero-sized type with one constant.
+/// [`ReadMostly`] is the default.
+///
+/// ```
+/// use fairlock::lock_api;
+/// use fairlock::platform::Os;
+/// use fairlock::policy::{Bias, BiasPolicy};
+/// use fairlock::rwlock::RawRwLock;
+///
+/// /// From the first read on.
+/// struct AtOnce;
+/// impl BiasPolicy for AtOnce {
+///     const BIAS: Bias = Bias { reads: 0, ..Bias::READ_MOSTLY };
+/// }
+/// static LOCK: lock_api::RwLock<RawRwLock<Os, AtOnce>, u64> = lock_api::RwLock::new(7);
+/// assert_eq!(*LOCK.read(), 7);
+/// ```
+pub trait BiasPolicy: Send + Sync + 'static {
+    /// The knobs.
+    const BIAS: Bias;
+}
+
+/// Knobs of [`RwLock`](crate::RwLock)'s bias; see [`crate::rwlock`] for the states.
+#[derive(Debug, Clone, Copy)]
+pub struct Bias {
+    /// After so many reads without a write in between, readers use slots.
+    pub reads: u32,
+    /// After so many writes that had to look at the slots, the lock counts reads anew.
+    pub writes: u8,
+    /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
+    /// needed.
+    pub reads_per_look: u32,
+    /// Readers do without fences once no write has come for so many times as long as a barrier on
+    /// all CPUs takes, which the next write will cost.
+    pub patience: u32,
+}
+
+impl Bias {
+    /// The knobs of [`ReadMostly`], to start a policy of your own from.
+    pub const READ_MOSTLY: Bias =
+        Bias { reads: 64, writes: 255, reads_per_look: 512, patience: 20 };
+}
+
+/// Readers use slots after 64 reads without a write, and no fences after a time without
+/// a write of which a barrier on all CPUs is a twentieth.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadMostly;
+
+impl BiasPolicy for ReadMostly {
+    const BIAS: Bias = Bias::READ_MOSTLY;
+}

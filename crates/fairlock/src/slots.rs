@@ -23,14 +23,12 @@
 //!    with a tag (those are found again once a lower one is given back).
 //! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
+//! 6. `spare_room` is touched by the record's thread alone.
 
-#![allow(dead_code)] // until `RwLock` uses it
-
-use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::alloc::{GlobalAlloc, Layout, System};
 
-use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::chunks::Chunks;
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::spin_budget::SpinBudget;
 
 /// Locks that one thread can read under at once without touching them: what fits a cache line.
@@ -45,7 +43,7 @@ const FENCED: u32 = 1 << 31;
 
 /// One lock that a thread reads under.
 #[repr(C)]
-pub(crate) struct Slot<P: Platform> {
+pub struct Slot<P: Platform> {
     tag: P::AtomicU64,
     /// Writers that wait for the tag to change; see [`FENCED`].
     awaited: P::AtomicU32,
@@ -57,9 +55,20 @@ pub(crate) struct Slot<P: Platform> {
 #[repr(C, align(128))]
 pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
+    // ---- the second line, which hardly anybody else touches ----
     owned: P::AtomicU32,
+    /// Counts the thread's reads, but for those without a fence.
+    reads: P::AtomicU32,
+    /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
+    /// the record when the thread ends.
+    spare_room: P::Cell<*const ()>,
     index: u32,
 }
+
+// SAFETY: invariant 6 for the plain cell; everything else is atomic.
+unsafe impl<P: Platform> Sync for Record<P> {}
+// SAFETY: a record is not bound to a thread before it is claimed.
+unsafe impl<P: Platform> Send for Record<P> {}
 
 impl<P: Platform> Slot<P> {
     const NEW: Self =
@@ -97,16 +106,19 @@ impl<P: Platform> Slot<P> {
         }
         let writers = self.awaited.load(Relaxed) & !FENCED;
         if writers != 0 {
-            self.event.fetch_add(1, Relaxed);
+            // Release pairs with the Acquire in `sleep`: who sees this event sees the tag cleared.
+            self.event.fetch_add(1, Release);
             (0..writers).for_each(|_| P::unpark(&self.event));
         }
     }
 
+    #[inline(always)]
     fn is_held_by(&self, is_tag: &impl Fn(u64) -> bool) -> bool {
         is_tag(self.tag.load(Acquire))
     }
 
     /// Waits until the tag is another. False if the deadline passed.
+    #[inline(never)]
     fn wait(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
         // As long as a wake-up takes: that never costs more than twice the better choice.
         let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), deadline);
@@ -128,7 +140,8 @@ impl<P: Platform> Slot<P> {
             P::fence()
         }
         let left = loop {
-            let event = self.event.load(Relaxed);
+            // Acquire pairs with the Release in `tell`.
+            let event = self.event.load(Acquire);
             if !self.is_held_by(is_tag) {
                 break true;
             }
@@ -144,7 +157,33 @@ impl<P: Platform> Slot<P> {
 
 impl<P: Platform> Record<P> {
     fn new(index: u32) -> Self {
-        Record { slots: [const { Slot::NEW }; SLOTS], owned: P::AtomicU32::ZERO, index }
+        Record {
+            slots: [const { Slot::NEW }; SLOTS],
+            owned: P::AtomicU32::ZERO,
+            reads: P::AtomicU32::ZERO,
+            spare_room: P::Cell::ZERO,
+            index,
+        }
+    }
+
+    /// For the record's thread only.
+    pub(crate) fn spare_room(&self) -> &P::Cell<*const ()> {
+        &self.spare_room
+    }
+
+    /// The first slot, if it says nothing yet: for the path that must be short.
+    #[inline(always)]
+    pub(crate) fn first_slot(&self) -> Option<&Slot<P>> {
+        let [first, ..] = &self.slots;
+        (first.tag.load(Relaxed) == 0).then_some(first)
+    }
+
+    /// Counts one of this thread's reads; true for every so many-th.
+    #[inline(always)]
+    pub(crate) fn counts_read(&self, every: u32) -> bool {
+        let reads = self.reads.load(Relaxed).wrapping_add(1);
+        self.reads.store(reads, Relaxed);
+        reads.is_multiple_of(every)
     }
 
     /// A slot that says nothing yet.
@@ -178,7 +217,7 @@ impl<P: Platform> Record<P> {
 
 /// The records of all threads of a process.
 pub(crate) struct Threads<P: Platform> {
-    chunks: [P::AtomicPtr<Chunk<P>>; CHUNKS],
+    records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
     used: P::AtomicU32,
     /// Where to look for a free record, and above that how often one was given back, by which a
     /// thread that has found all of them taken sees that this is no longer so.
@@ -188,16 +227,9 @@ pub(crate) struct Threads<P: Platform> {
 /// Of `search`: one record given back.
 const GIVEN_BACK: u64 = 1 << 32;
 
-struct Chunk<P: Platform> {
-    records: [Record<P>; RECORDS_PER_CHUNK],
-}
-
 impl<P: Platform> Threads<P> {
-    pub(crate) const NEW: Self = Threads {
-        chunks: [const { P::AtomicPtr::ZERO }; CHUNKS],
-        used: P::AtomicU32::ZERO,
-        search: P::AtomicU64::ZERO,
-    };
+    pub(crate) const NEW: Self =
+        Threads { records: Chunks::NEW, used: P::AtomicU32::ZERO, search: P::AtomicU64::ZERO };
 
     /// A record for the calling thread; none if there are more threads than records, or no memory.
     /// The lowest that is free, as writers look at all up to the highest ever used.
@@ -205,8 +237,7 @@ impl<P: Platform> Threads<P> {
         // Acquire pairs with the Release in `release`: what was given back looks so.
         let search = self.search.load(Acquire);
         for index in search as u32 as usize..CHUNKS * RECORDS_PER_CHUNK {
-            let chunk = self.chunk(index / RECORDS_PER_CHUNK)?;
-            let record = &chunk.records[index % RECORDS_PER_CHUNK];
+            let record = self.records.get_or_make(index, |index| Record::new(index as u32))?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
                 let further = (search & !(GIVEN_BACK - 1)) | (index as u64 + 1);
@@ -239,21 +270,18 @@ impl<P: Platform> Threads<P> {
     /// before, by a guard that it forgot, remains.
     pub(crate) fn keep_only(&self, own: Option<&Record<P>>) {
         // Not up to `used`: a thread may have been about to raise it.
-        let chunks = self.chunks.iter().map(|chunk| chunk.load(Acquire));
-        for chunk in chunks.take_while(|chunk| !chunk.is_null()) {
-            // SAFETY: chunks are initialised before they are published, and live as long as `self`.
-            for record in unsafe { &(*chunk).records } {
-                let is_own = own.is_some_and(|own| ptr::eq(own, record));
-                let is_gone = !is_own && record.owned.load(Relaxed) != 0;
-                for slot in &record.slots {
-                    slot.awaited.fetch_and(FENCED, Relaxed);
-                    if is_gone {
-                        slot.tag.store(0, Relaxed);
-                    }
-                }
+        let places = 0..CHUNKS * RECORDS_PER_CHUNK;
+        for record in places.map_while(|index| self.records.get(index)) {
+            let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
+            let is_gone = !is_own && record.owned.load(Relaxed) != 0;
+            for slot in &record.slots {
+                slot.awaited.fetch_and(FENCED, Relaxed);
                 if is_gone {
-                    self.release(record);
+                    slot.tag.store(0, Relaxed);
                 }
+            }
+            if is_gone {
+                self.release(record);
             }
         }
     }
@@ -269,82 +297,28 @@ impl<P: Platform> Threads<P> {
         }
     }
 
-    /// The chunk at this place, made now if there is none. Comes from the system's allocator, as
-    /// the program's own may be what takes this lock.
-    fn chunk(&self, at: usize) -> Option<&Chunk<P>> {
-        let layout = Layout::new::<Chunk<P>>();
-        // Acquire pairs with the Release below.
-        let mut chunk = self.chunks[at].load(Acquire);
-        if chunk.is_null() {
-            // SAFETY: the layout's size is not zero; what was allocated is initialised, field by
-            // field as it is too large for some stacks, before anybody else sees it; and it is
-            // freed here by its only owner if another thread came first.
-            unsafe {
-                let new = System.alloc(layout).cast::<Chunk<P>>();
-                if new.is_null() {
-                    return None;
-                }
-                for record in 0..RECORDS_PER_CHUNK {
-                    let index = (at * RECORDS_PER_CHUNK + record) as u32;
-                    (&raw mut (*new).records[record]).write(Record::new(index));
-                }
-                match self.chunks[at].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
-                    Ok(_) => chunk = new,
-                    Err(found) => {
-                        free(new);
-                        chunk = found;
-                    }
-                }
-            }
-        }
-        // SAFETY: chunks are initialised before they are published, and live as long as `self`.
-        Some(unsafe { &*chunk })
-    }
-
-    /// All slots of threads that have ever read.
-    fn slots(&self) -> impl Iterator<Item = &Slot<P>> {
+    /// Asks every slot of the threads that have ever read, until one says no; true if none does.
+    #[inline(always)]
+    fn all(&self, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
+        // Invariant 2: records below `used` were published before it was raised.
         let used = self.used.load(Acquire) as usize;
-        let chunks = self.chunks[..used.div_ceil(RECORDS_PER_CHUNK)].iter();
-        // SAFETY: chunks below `used` were published before it was raised (invariant 2).
-        let records = chunks.flat_map(|chunk| unsafe { &(*chunk.load(Acquire)).records });
-        records.take(used).flat_map(|record| &record.slots)
+        self.records.all_of_first(used, |record| record.slots.iter().all(&mut ask))
     }
 
     /// Some thread reads under a lock with such a tag, or tries to.
+    #[inline(always)]
     pub(crate) fn any_reader(&self, is_tag: impl Fn(u64) -> bool) -> bool {
-        self.slots().any(|slot| slot.is_held_by(&is_tag))
+        !self.all(|slot| !slot.is_held_by(&is_tag))
     }
 
     /// Waits until every slot that has such a tag now has another. The caller sees to it that no
     /// thread enters by one any more. False if the deadline passed.
+    #[inline(always)]
     pub(crate) fn wait_for_readers(
         &self,
         is_tag: impl Fn(u64) -> bool,
         deadline: Option<u64>,
     ) -> bool {
-        self.slots().all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
-    }
-}
-
-impl<P: Platform> Drop for Threads<P> {
-    /// Only simulated processes end before the program does.
-    fn drop(&mut self) {
-        for chunk in &self.chunks {
-            let chunk = chunk.load(Relaxed);
-            if !chunk.is_null() {
-                // SAFETY: made by `chunk`, and nobody refers to a process that is gone.
-                unsafe { free(chunk) };
-            }
-        }
-    }
-}
-
-/// # Safety
-/// The chunk was allocated and initialised by [`Threads::chunk`] and nobody else refers to it.
-unsafe fn free<P: Platform>(chunk: *mut Chunk<P>) {
-    // SAFETY: the caller's.
-    unsafe {
-        ptr::drop_in_place(chunk);
-        System.dealloc(chunk.cast(), Layout::new::<Chunk<P>>());
+        self.all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
     }
 }

@@ -20,7 +20,7 @@ const BEHIND: u32 = 0;
 const FRONT: u32 = 1;
 const ASLEEP: u32 = 2;
 
-pub(crate) struct SpinQueue<P: Platform> {
+pub struct SpinQueue<P: Platform> {
     tail: P::AtomicPtr<Member<P>>,
 }
 

@@ -156,6 +156,12 @@ pub(crate) struct QueueLock<P: Platform> {
 impl<P: Platform> QueueLock<P> {
     pub(crate) const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
 
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_, P>> {
+        // Acquire as in `lock`.
+        self.state.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| Locked { lock: self })
+    }
+
     /// Takes the lock: spins for as long as a wake-up takes, then sleeps, so that a preempted holder
     /// of lower priority can run.
     pub(crate) fn lock(&self) -> Locked<'_, P> {

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
+use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::Policy;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
 use lock_api::{RawMutex, RawRwLock};
 
-use super::{LabLock, Protected};
+use super::{LabLock, Protected, RawRwLock as RawDefault};
 
 /// Fairlock's own, with any policy.
 impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
     type Platform = P;
+
+    const BYTES: usize = size_of::<PolicyRwSem<(), Pol, P>>();
 
     fn new(data: Protected<P>) -> Self {
         PolicyRwSem::from_raw(lock_api::RawRwLock::INIT, data)
@@ -34,9 +37,38 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
     }
 }
 
+/// Fairlock's default lock.
+pub struct DefaultRwLock<P: Platform = Os>(lock_api::RwLock<RawDefault<P>, Protected<P>>);
+
+impl<P: Platform> LabLock for DefaultRwLock<P> {
+    type Platform = P;
+
+    const BYTES: usize = size_of::<RawDefault<P>>();
+
+    fn new(data: Protected<P>) -> Self {
+        DefaultRwLock(lock_api::RwLock::from_raw(lock_api::RawRwLock::INIT, data))
+    }
+
+    #[inline]
+    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.read())
+    }
+
+    #[inline]
+    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
+        section(&self.0.write())
+    }
+
+    fn events(&self) -> BTreeMap<String, u64> {
+        counted::<P>(|| events::of_rwsem(&self.0))
+    }
+}
+
 /// Fairlock's own mutex; readers take it exclusively.
 impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected<P>> {
     type Platform = P;
+
+    const BYTES: usize = size_of::<FairlockRawMutex<P>>();
 
     fn new(data: Protected<P>) -> Self {
         lock_api::Mutex::new(data)
@@ -76,6 +108,8 @@ where
 {
     type Platform = P;
 
+    const BYTES: usize = size_of::<R>();
+
     fn new(data: Protected<P>) -> Self {
         ApiRwLock(lock_api::RwLock::new(data))
     }
@@ -101,6 +135,8 @@ where
 {
     type Platform = P;
 
+    const BYTES: usize = size_of::<R>();
+
     fn new(data: Protected<P>) -> Self {
         ApiMutex(lock_api::Mutex::new(data))
     }
@@ -122,6 +158,8 @@ pub struct UsyncRwLock(usync::RwLock<Protected>);
 impl LabLock for UsyncRwLock {
     type Platform = Os;
 
+    const BYTES: usize = size_of::<usync::RwLock<()>>();
+
     fn new(data: Protected) -> Self {
         UsyncRwLock(usync::RwLock::new(data))
     }
@@ -142,6 +180,8 @@ impl LabLock for UsyncRwLock {
 impl LabLock for std::sync::RwLock<Protected> {
     type Platform = Os;
 
+    const BYTES: usize = size_of::<std::sync::RwLock<()>>();
+
     fn new(data: Protected) -> Self {
         std::sync::RwLock::new(data)
     }
@@ -160,6 +200,8 @@ impl LabLock for std::sync::RwLock<Protected> {
 impl LabLock for std::sync::Mutex<Protected> {
     type Platform = Os;
 
+    const BYTES: usize = size_of::<std::sync::Mutex<()>>();
+
     fn new(data: Protected) -> Self {
         std::sync::Mutex::new(data)
     }
@@ -175,8 +217,13 @@ impl LabLock for std::sync::Mutex<Protected> {
     }
 }
 
+/// As its documentation has it, each on a cache line of its own.
+const SHARDS: usize = 8;
+
 impl LabLock for ShardedLock<Protected> {
     type Platform = Os;
+
+    const BYTES: usize = size_of::<ShardedLock<()>>() + SHARDS * size_of::<CachePadded<u64>>();
 
     fn new(data: Protected) -> Self {
         ShardedLock::new(data)

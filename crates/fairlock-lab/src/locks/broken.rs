@@ -10,6 +10,8 @@ pub struct Broken<P: Platform = Os>(Protected<P>);
 impl<P: Platform> LabLock for Broken<P> {
     type Platform = P;
 
+    const BYTES: usize = 0;
+
     fn new(data: Protected<P>) -> Self {
         Broken(data)
     }
@@ -34,6 +36,8 @@ fn wait_for_ever() -> ! {
 
 impl LabLock for Stuck {
     type Platform = Os;
+
+    const BYTES: usize = 0;
 
     fn new(_data: Protected) -> Stuck {
         Stuck

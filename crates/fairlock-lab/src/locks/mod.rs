@@ -15,7 +15,7 @@ mod pthread;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
+pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use protected::Protected;
 pub use pthread::{PthreadPreferWriter, PthreadRwLock};
@@ -25,12 +25,14 @@ use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
+use fairlock::rwsem::RawRwSem;
 use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
 use crate::error::LabError;
 use crate::measure::Repetition;
-use crate::workloads::{Request, dio, mix};
+use crate::plan::Workload;
+use crate::workloads::{Request, dio, mix, revocation, turns, uncontended};
 use crate::world::{RealWorld, SimWorld, World};
 
 /// A lock around the workloads' [`Protected`] data.
@@ -40,6 +42,8 @@ use crate::world::{RealWorld, SimWorld, World};
 pub trait LabLock: Send + Sync + 'static {
     /// What the lock and the data under it are made of.
     type Platform: Platform;
+    /// Bytes of a lock without its data, those on the heap included.
+    const BYTES: usize;
     /// A free lock around `data`.
     fn new(data: Protected<Self::Platform>) -> Self;
     /// Runs `section` with the lock held shared.
@@ -70,8 +74,11 @@ type Runner<W, P> = fn(&Request<'_, W>, &P) -> Result<Repetition, LabError>;
 
 /// Each workload compiled for one lock type on one kind of machine.
 pub(crate) struct Runners<W> {
-    pub(crate) mix: Runner<W, mix::MixParams>,
-    pub(crate) dio: Runner<W, dio::DioParams>,
+    mix: Runner<W, mix::MixParams>,
+    dio: Runner<W, dio::DioParams>,
+    turns: Runner<W, turns::TurnsParams>,
+    uncontended: Runner<W, uncontended::Uncontended>,
+    revocation: Runner<W, revocation::RevocationParams>,
     #[cfg(test)]
     lock_type: &'static str,
 }
@@ -81,8 +88,29 @@ impl<W: World + dio::Disk> Runners<W> {
         Runners {
             mix: mix::run::<W, L>,
             dio: dio::run_under_lock::<W, L>,
+            turns: turns::run::<W, L>,
+            uncontended: uncontended::run::<W, L>,
+            revocation: revocation::run::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
+        }
+    }
+}
+
+impl<W> Runners<W> {
+    /// Runs the workload once on a fresh lock. Direct I/O under the kernel's own lock is not for
+    /// locks.
+    pub(crate) fn run(
+        &self,
+        request: &Request<'_, W>,
+        workload: &Workload,
+    ) -> Result<Repetition, LabError> {
+        match workload {
+            Workload::Mix(params) => (self.mix)(request, params),
+            Workload::Dio(params) => (self.dio)(request, params),
+            Workload::Turns(params) => (self.turns)(request, params),
+            Workload::Uncontended(what) => (self.uncontended)(request, what),
+            Workload::Revocation(params) => (self.revocation)(request, params),
         }
     }
 }
@@ -105,6 +133,8 @@ pub struct Descriptor {
     pub about: &'static str,
     /// Where it comes from.
     pub kind: Kind,
+    /// Bytes of a lock without its data, those on the heap included.
+    pub bytes: usize,
     /// The lock itself: what is measured.
     pub(crate) plain: Runners<RealWorld>,
     /// Its counted twin, if it has one.
@@ -123,6 +153,7 @@ macro_rules! registry {
             name: $name,
             about: $about,
             kind: Kind::$kind,
+            bytes: <$lock as LabLock>::BYTES,
             plain: real::<$lock>(),
             counted: None$(.or(Some(real::<$twin>())))?,
             simulated: None$(.or(Some(simulated::<$simulated>())))?,
@@ -134,6 +165,10 @@ macro_rules! registry {
 /// built to count, on [`Sim`] for simulated machines.
 type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
 
+/// STAND-IN until the default lock is there: then `fairlock::rwlock::RawRwLock<P>`. Where it is used,
+/// see `DefaultRwLock::events` in `adapters.rs`, which is the only other thing to change.
+pub(crate) type RawRwLock<P> = RawRwSem<TimeFair, P>;
+
 type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
 /// Every registered lock, in listing order, the broken one included.
@@ -141,7 +176,8 @@ pub fn registry() -> &'static [Descriptor] {
     static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         registry! {
-            Ours "timefair" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem, the default: phases of readers and writers share the lock's time";
+            Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
+            Ours "timefair" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
             Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases nobody joins past a waiter";
             Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
             Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";

@@ -87,6 +87,9 @@ macro_rules! flavour {
         impl LabLock for $name {
             type Platform = Os;
 
+            const BYTES: usize =
+                size_of::<Box<()>>() + size_of::<libc::pthread_rwlock_t>();
+
             fn new(data: Protected) -> Self {
                 $name(Pthread::new(data, $prefer_writer))
             }

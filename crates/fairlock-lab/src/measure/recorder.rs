@@ -26,6 +26,14 @@ pub struct RoleRecorder {
 }
 
 impl RoleRecorder {
+    /// Adds the times of one operation, whose clock readings may come from two CPUs and differ by a
+    /// few ticks.
+    pub fn time(&mut self, asked: u64, got: u64, released: u64) {
+        self.wait.record(got.saturating_sub(asked));
+        self.hold.record(released.saturating_sub(got));
+        self.latency.record(released.saturating_sub(asked));
+    }
+
     /// Notes that `readers` acquisitions were granted during one wait.
     pub fn bypassed_by(&mut self, readers: u64) {
         self.longest_bypass = self.longest_bypass.max(Some(readers));

@@ -23,6 +23,9 @@ use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
 use crate::workloads::dio::{self, DioParams};
 use crate::workloads::mix::{self, MixParams, Roles};
+use crate::workloads::revocation::{self, RevocationParams};
+use crate::workloads::turns::{self, TurnsParams};
+use crate::workloads::uncontended::{self, Uncontended};
 use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
 
 /// The lock name of cells that measure the kernel's own lock.
@@ -37,7 +40,8 @@ pub const HERE_SIMULATED: &str = "here-simulated";
 pub struct Plan {
     /// Every combination of workload, lock and machine, in any order.
     pub cells: Vec<Cell>,
-    /// Whether worker *i* is pinned to the *i*-th usable CPU, round robin, on real threads.
+    /// Whether worker *i* is pinned to the *i*-th usable CPU, round robin, on real threads, whatever
+    /// the workload says.
     pub pinned: bool,
 }
 
@@ -91,6 +95,12 @@ pub enum Workload {
     Mix(MixParams),
     /// A lock held during I/O, see [`dio`].
     Dio(DioParams),
+    /// Next to no sections, see [`turns`].
+    Turns(TurnsParams),
+    /// One thread, see [`uncontended`].
+    Uncontended(Uncontended),
+    /// Writes after reads, see [`revocation`].
+    Revocation(RevocationParams),
 }
 
 impl Workload {
@@ -99,6 +109,9 @@ impl Workload {
         match self {
             Workload::Mix(_) => mix::NAME,
             Workload::Dio(params) => params.form.name(),
+            Workload::Turns(_) => turns::NAME,
+            Workload::Uncontended(_) => uncontended::NAME,
+            Workload::Revocation(_) => revocation::NAME,
         }
     }
 
@@ -107,7 +120,15 @@ impl Workload {
         match self {
             Workload::Mix(params) => params.roles.threads(),
             Workload::Dio(params) => u64::from(params.readers) + u64::from(params.writers),
+            Workload::Turns(params) => params.threads.into(),
+            Workload::Uncontended(_) => 1,
+            Workload::Revocation(params) => u64::from(params.readers) + 1,
         }
+    }
+
+    /// Whether its threads are to be pinned to CPUs.
+    fn is_pinned(&self) -> bool {
+        matches!(self, Workload::Turns(TurnsParams { pinned: true, .. }))
     }
 
     /// Their names, in the order of the workers: `reader 1`.
@@ -119,7 +140,11 @@ impl Workload {
             Workload::Mix(MixParams { roles: Roles::Dedicated { readers, writers }, .. }) => {
                 (*readers, *writers)
             }
-            Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. }) => {
+            Workload::Uncontended(Uncontended::Reads) => (1, 0),
+            Workload::Uncontended(Uncontended::Writes) => (0, 1),
+            Workload::Revocation(params) => (params.readers, 1),
+            Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
+            | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
             }
         };
@@ -145,6 +170,11 @@ const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
 /// Host seconds for one simulated second of a contended lock. More threads make no more steps: they
 /// wait.
 const SIMULATION_COST: f64 = 4.0;
+/// The same for each thread of a lock whose readers do not wait for each other, with 100 PAUSEs
+/// between the operations.
+const SCALING_SIMULATION_COST: f64 = 1.6;
+/// The lock that is so.
+const SCALING_LOCK: &str = "rwlock";
 /// The same where holders sleep.
 const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
@@ -159,9 +189,11 @@ const OVERRUN_SECONDS: f64 = 0.05;
 const MOST_RETRIES: u32 = 2;
 /// How long a counted twin runs at most: counts need no repetitions, only enough operations.
 const LONGEST_COUNTING_SECONDS: f64 = 0.1;
-/// What a run costs beside its measured time: starting and joining threads.
-const RUN_OVERHEAD_SECONDS: f64 = 0.03;
-/// The same for runs with a file, which is created and synced first.
+/// What a run costs beside its measured time, and what each thread adds: starting and joining them,
+/// measured on two busy CPUs.
+const RUN_OVERHEAD_SECONDS: f64 = 0.005;
+const THREAD_OVERHEAD_SECONDS: f64 = 0.001;
+/// What a run with a file costs, which is created and synced first.
 const FILE_OVERHEAD_SECONDS: f64 = 0.06;
 
 fn warm_up_seconds(seconds: f64) -> f64 {
@@ -177,17 +209,34 @@ fn counting_seconds(seconds: f64) -> f64 {
 }
 
 /// About how long a cell takes: its warm-up, its repetitions and the run of its counted twin.
-pub fn estimate_seconds(lock: &str, uses_file: bool, repetitions: u32, seconds: f64) -> f64 {
-    let overhead = if uses_file { FILE_OVERHEAD_SECONDS } else { RUN_OVERHEAD_SECONDS };
+pub fn estimate_seconds(
+    lock: &str,
+    threads: f64,
+    uses_file: bool,
+    repetitions: u32,
+    seconds: f64,
+) -> f64 {
+    let once = if uses_file { FILE_OVERHEAD_SECONDS } else { RUN_OVERHEAD_SECONDS };
+    let overhead = once + threads * THREAD_OVERHEAD_SECONDS;
     let has_twin = locks::find(lock).is_ok_and(|lock| lock.counted.is_some());
     let counting = if has_twin { counting_seconds(seconds) + overhead } else { 0.0 };
     f64::from(repetitions) * (seconds + overhead) + warm_up_seconds(seconds) + overhead + counting
 }
 
 /// About how long a cell takes on a simulated machine.
-pub fn estimate_simulated_seconds(workload: &str, repetitions: u32, seconds: f64) -> f64 {
+pub fn estimate_simulated_seconds(
+    workload: &str,
+    lock: &str,
+    threads: f64,
+    repetitions: u32,
+    seconds: f64,
+) -> f64 {
     let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-    let cost = if workload == mix::NAME { SIMULATION_COST } else { SLEEPING_SIMULATION_COST };
+    let cost = match workload {
+        turns::NAME if lock == SCALING_LOCK => SIMULATION_COST + threads * SCALING_SIMULATION_COST,
+        workload if workload.starts_with("dio") => SLEEPING_SIMULATION_COST,
+        _ => SIMULATION_COST,
+    };
     f64::from(repetitions) * seconds * cost / cpus
 }
 
@@ -218,6 +267,9 @@ impl Cell {
         match &self.workload {
             Workload::Mix(params) => params.validate(self.pause_ns())?,
             Workload::Dio(params) => params.validate()?,
+            Workload::Turns(params) => params.validate(self.pause_ns())?,
+            Workload::Uncontended(_) => {}
+            Workload::Revocation(params) => params.validate()?,
         }
         self.check_lock()
     }
@@ -277,10 +329,7 @@ impl Cell {
             return dio::run_kernel(&request, params);
         }
         let runners = self.runners(variant).expect("the lock was checked, a twin asked for");
-        match &self.workload {
-            Workload::Mix(params) => (runners.mix)(&request, params),
-            Workload::Dio(params) => (runners.dio)(&request, params),
-        }
+        runners.run(&request, &self.workload)
     }
 
     /// Runs one repetition on the cell's simulated machine.
@@ -292,15 +341,13 @@ impl Cell {
         let on = self.on.as_ref().expect("only simulated cells are simulated");
         let seed = on.seed.wrapping_add(repetition.into());
         let timeline_ns = if repetition == 0 { on.timeline_ns } else { 0 };
-        let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns);
+        let pinned = self.workload.is_pinned();
+        let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns, pinned);
         let duration_ns = (self.seconds * 1e9) as u64;
         let request = Request { world, lock: &self.lock, duration_ns, cancelled };
         let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
         let runners = runners.expect("found as one that runs there");
-        match &self.workload {
-            Workload::Mix(params) => (runners.mix)(&request, params),
-            Workload::Dio(params) => (runners.dio)(&request, params),
-        }
+        runners.run(&request, &self.workload)
     }
 
     /// The `params` of its row.
@@ -308,6 +355,9 @@ impl Cell {
         match &self.workload {
             Workload::Mix(params) => params.row_params(self.pause_ns()),
             Workload::Dio(params) => params.row_params(),
+            Workload::Turns(params) => params.row_params(self.pause_ns()),
+            Workload::Uncontended(what) => what.row_params(),
+            Workload::Revocation(params) => params.row_params(),
         }
     }
 
@@ -399,12 +449,16 @@ impl Observer for () {}
 pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabError> {
     plan.cells.iter().try_for_each(Cell::validate)?;
     let world = RealWorld::new(plan.pinned);
+    let pinned_world = RealWorld::new(true);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
     execute(
         plan,
         observer,
-        &mut |cell, run, cancelled| cell.run_once(&world, run, cancelled),
+        &mut |cell, run, cancelled| {
+            let world = if cell.workload.is_pinned() { &pinned_world } else { &world };
+            cell.run_once(world, run, cancelled)
+        },
         &Cell::simulate,
     )
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::recording::Recording;
 use super::terminal::{groups, percentiles, sign};
-use super::{lanes, plot, published, terminal, verdicts};
+use super::{grids, lanes, plot, published, terminal, verdicts};
 use crate::claim::{Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
@@ -128,20 +128,30 @@ fn study_section(html: &mut String, study: &Study, verdicts: &[Verdict], recordi
         escape(&study.question),
         escape(&study.method)
     );
-    let _ = write!(
-        html,
-        "<h3>Published and here</h3>\n<p class=\"source\">{}. {}.</p>\n",
-        escape(&study.source.citation),
-        escape(&study.source.machine)
-    );
-    for table in &study.source.tables {
-        source_table(html, table, recording);
+    if let Some(source) = &study.source {
+        let _ = write!(
+            html,
+            "<h3>Published and here</h3>\n<p class=\"source\">{}. {}.</p>\n",
+            escape(&source.citation),
+            escape(&source.machine)
+        );
+        for table in &source.tables {
+            source_table(html, table, recording);
+        }
     }
     html.push_str("<h3>Claims</h3>\n<div class=\"claims\">\n");
     for verdict in verdicts {
         claim_card(html, study, verdict);
     }
-    html.push_str("</div>\n<h3>Plots</h3>\n<div class=\"plots\">\n");
+    html.push_str("</div>\n");
+    let sheets = study.grids.iter().flat_map(|grid| grids::sheets(grid, &recording.rows));
+    for (index, sheet) in sheets.enumerate() {
+        if index == 0 {
+            html.push_str("<h3>Lock by lock</h3>\n");
+        }
+        grid_table(html, &sheet);
+    }
+    html.push_str("<h3>Plots</h3>\n<div class=\"plots\">\n");
     let rows: Vec<Row> =
         recording.rows.iter().filter(|row| study.uses(&row.workload)).cloned().collect();
     for plot in &study.plots {
@@ -186,6 +196,36 @@ fn source_table(html: &mut String, table: &study::Table, recording: &Recording) 
                     format!("<span title=\"{} to {}\">{}</span>", it.low, it.high, it.median)
                 });
             let _ = write!(html, "<td class=\"{class}\">{cell}</td>");
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</table></div>\n");
+}
+
+fn grid_table(html: &mut String, sheet: &grids::Sheet) {
+    let _ = write!(
+        html,
+        "<div class=\"wide\"><table class=\"grid\">\n<caption>{}</caption>\n<tr><th></th>",
+        escape(&sheet.title)
+    );
+    for lock in &sheet.locks {
+        let _ = write!(html, "<th>{}</th>", escape(lock));
+    }
+    html.push_str("</tr>\n");
+    for (name, figures) in &sheet.lines {
+        let _ = write!(html, "<tr><th>{}</th>", escape(name));
+        for figure in figures {
+            let _ = match figure {
+                None => write!(html, "<td>–</td>"),
+                Some(it) => write!(
+                    html,
+                    "<td{}><span title=\"{} to {}\">{}</span></td>",
+                    if it.is_best { " class=\"best\"" } else { "" },
+                    it.low,
+                    it.high,
+                    it.median
+                ),
+            };
         }
         html.push_str("</tr>\n");
     }
@@ -417,12 +457,14 @@ mod tests {
 
     #[test]
     fn a_study_page_has_its_question_source_verdicts_and_plots_and_loads_nothing() {
-        let recording = recorded(&["s0", "s4"]);
+        let recording = recorded(&study::names());
         let html = page(&recording);
-        for name in ["s0", "s4"] {
+        assert!(html.contains("<td class=\"best\">"));
+        for name in study::names() {
             let study = study::find(name).unwrap();
             assert!(html.contains(&escape(&study.question)));
-            assert!(html.contains(&escape(&study.source.citation)));
+            let source = study.source.as_ref();
+            assert!(source.is_none_or(|it| html.contains(&escape(&it.citation))));
             for verdict in verdicts(&study, &recording) {
                 assert_ne!(verdict.status, Status::NotMeasured, "{}", verdict.text);
                 let rest = verdict.text.strip_prefix(&verdict.words).unwrap();

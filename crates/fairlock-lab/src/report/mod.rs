@@ -1,5 +1,6 @@
 //! Presents rows: JSON Lines to keep, tables for a terminal, a page to read.
 
+mod grids;
 mod html;
 mod lanes;
 pub mod machines;

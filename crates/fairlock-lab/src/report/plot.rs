@@ -5,15 +5,16 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::claim::{self, Evidence, Selector};
+use super::grids::figure;
+use crate::claim;
 use crate::grid;
 use crate::row::{Estimate, Row};
 use crate::study::{Plot, PlotKind, expand_locks};
 use crate::units;
 use crate::world::HERE;
 
-/// The lock that stands out in every plot.
-const FLAGSHIP: &str = "timefair";
+/// The locks that stand out: the first of them that is in a plot.
+const FLAGSHIPS: [&str; 2] = ["rwlock", "timefair"];
 const FLAGSHIP_COLOR: RGBColor = RGBColor(0x1f, 0x78, 0xd1);
 
 /// Distinguishable with any colour vision (after Okabe and Ito, and Tol), and on light and dark
@@ -52,7 +53,13 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 struct Series {
     name: String,
     color: RGBColor,
+    is_flagship: bool,
     points: Vec<(usize, Estimate)>,
+}
+
+/// The lock that stands out among these.
+fn flagship<'a>(locks: impl Iterator<Item = &'a str> + Clone) -> Option<&'static str> {
+    FLAGSHIPS.into_iter().find(|flagship| locks.clone().any(|lock| lock == *flagship))
 }
 
 /// The plot as an SVG element, or nothing where no row fits it.
@@ -162,19 +169,7 @@ fn value_words(name: &str, value: f64) -> String {
 }
 
 fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Series> {
-    let figure = |row: &Row| -> Option<Estimate> {
-        let selector = Selector {
-            machine: Some(row.machine.clone()),
-            workload: row.workload.clone(),
-            lock: claim::Names::One(row.lock.clone()),
-            params: row.params.clone(),
-            metric: plot.metric.clone(),
-            over_locks: None,
-            over_roles: None,
-        };
-        let evidence = Evidence { rows: std::slice::from_ref(row), ..Evidence::default() };
-        claim::select(&evidence, &selector, &grid::Params::new()).ok()
-    };
+    let flagship = flagship(rows.iter().map(|row| row.lock.as_str()));
     // (name, value of the series parameter) in the order of the legend.
     let names: Vec<(String, Option<f64>)> = if plot.series.is_empty() {
         locks.iter().map(|lock| (lock.clone(), None)).collect()
@@ -195,19 +190,20 @@ fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Serie
             })
             .filter_map(|row| {
                 let x = x_of(row, &plot.x)?;
-                Some((xs.iter().position(|known| *known == x)?, figure(row)?))
+                Some((xs.iter().position(|known| *known == x)?, figure(row, &plot.metric)?))
             })
             .collect();
         if points.is_empty() {
             continue;
         }
         points.sort_by_key(|(x, _)| *x);
-        let color = if name == FLAGSHIP {
+        let is_flagship = flagship == Some(name.as_str());
+        let color = if is_flagship {
             FLAGSHIP_COLOR
         } else {
             *colors.next().expect("a cycle does not end")
         };
-        all.push(Series { name, color, points });
+        all.push(Series { name, color, is_flagship, points });
     }
     all
 }
@@ -285,9 +281,9 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
 
     // The flagship last, on top of the others.
     let mut ordered: Vec<&Series> = series.iter().collect();
-    ordered.sort_by_key(|series| series.name == FLAGSHIP);
+    ordered.sort_by_key(|series| series.is_flagship);
     for series in &ordered {
-        let flagship = series.name == FLAGSHIP;
+        let flagship = series.is_flagship;
         let width = if flagship { 4 } else { 2 };
         let style = series.color.stroke_width(width);
         let points = series.points.iter().map(|(x, figure)| (*x as f64, clamp(figure.median)));
@@ -322,7 +318,7 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
             series.color.mix(0.5).stroke_width(1),
         ))?;
         let mut style = text_style(&series.color, HPos::Left, VPos::Center);
-        if series.name == FLAGSHIP {
+        if series.is_flagship {
             style = TextStyle::from(FONT.into_font().style(FontStyle::Bold))
                 .color(&series.color)
                 .pos(Pos::new(HPos::Left, VPos::Center));
@@ -512,12 +508,13 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
             }
         }
     }
+    let flagship = flagship(locks.iter().map(|(lock, _)| lock.as_str()));
     let names: Vec<(&str, RGBColor)> = roles.iter().map(|role| (*role, role_color(role))).collect();
     legend(root, LEFT, 6, &names)?;
     for (index, (lock, bars)) in locks.iter().enumerate() {
         let top = TOP + step * index as i32;
         let mut style = text_style(&TEXT, HPos::Right, VPos::Center);
-        if lock == FLAGSHIP {
+        if flagship == Some(lock.as_str()) {
             style = TextStyle::from(FONT.into_font().style(FontStyle::Bold))
                 .color(&FLAGSHIP_COLOR)
                 .pos(Pos::new(HPos::Right, VPos::Center));

@@ -5,8 +5,8 @@ use comfy_table::{
     presets,
 };
 
-use super::published;
 use super::recording::{Header, Recording};
+use super::{grids, published};
 use crate::claim::{Status, Verdict};
 use crate::grid;
 use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
@@ -295,18 +295,35 @@ fn source_table(
     table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// A table over locks and points.
+fn grid_table(sheet: &grids::Sheet) -> String {
+    let words = |figure: &Option<grids::Figure>| match figure {
+        // The others leave the mark's place empty, so that all numbers end in one column.
+        Some(figure) => format!("{}{}", figure.median, if figure.is_best { "*" } else { " " }),
+        None => "– ".to_owned(),
+    };
+    let lines = sheet.lines.iter();
+    let lines = lines.map(|(name, figures)| (name.clone(), figures.iter().map(words).collect()));
+    let table = side_by_side("* the best", sheet.locks.iter().map(String::as_str), lines);
+    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    format!("\n{}\n{table}", sheet.title)
+}
+
 /// A study's question, published figures beside ours, and the verdict on each of its claims.
 pub fn study(study: &Study, verdicts: &[Verdict], rows: &[Row]) -> String {
     let mut text = format!("\n{} · {}\n", study.name.to_uppercase(), study.title);
     text.push_str(&wrapped(&study.question, "", 118));
     text.push('\n');
-    for table in &study.source.tables {
+    for table in study.published_tables() {
         text.push_str(&format!("\n{}\n", table.title));
         for (ours, place) in [(&table.here, "here"), (&table.simulated, "simulated")] {
             if !ours.is_empty() {
                 text.push_str(&source_table(table, ours, place, rows));
             }
         }
+    }
+    for sheet in study.grids.iter().flat_map(|grid| grids::sheets(grid, rows)) {
+        text.push_str(&grid_table(&sheet));
     }
     for verdict in verdicts {
         text.push_str(&format!(
@@ -350,7 +367,9 @@ mod tests {
             let cells = batches.iter().flat_map(|batch| &batch.cells);
             let rows: Vec<Row> = cells.map(example::row_of).collect();
             let text = super::study(&study, &[], &rows);
-            let row = &study.source.tables[0].rows[0];
+            assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+            let Some(table) = study.published_tables().first() else { continue };
+            let row = &table.rows[0];
             let lines: Vec<&str> =
                 text.lines().filter(|line| line.starts_with(&row.name)).collect();
             // Once beside this machine, once beside the simulated one.
@@ -359,8 +378,22 @@ mod tests {
             assert!(text.contains("simulated,"), "{text}");
             // The example's rows move no bytes, which S0's tables are about.
             assert!(name == "s0" || lines.iter().all(|line| !line.contains('–')), "{text}");
-            assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         }
+    }
+
+    #[test]
+    fn a_study_prints_its_grids_with_the_best_marked() {
+        let study = study::find("rwlock").unwrap();
+        let batches = study.batches(study::Effort::default());
+        let cells = batches.iter().flat_map(|batch| &batch.cells);
+        let rows: Vec<Row> = cells.map(example::row_of).collect();
+        let text = super::study(&study, &[], &rows);
+        for share in ["100", "99.9", "99", "90", "50"] {
+            assert!(text.contains(&format!("here: {share} % reads\n")), "{share}: {text}");
+        }
+        let line = text.lines().find(|line| line.starts_with("32 threads")).unwrap();
+        assert_eq!(line.matches('*').count(), 1, "{line}");
+        assert!(!line.contains('–'), "{line}");
     }
 
     #[test]

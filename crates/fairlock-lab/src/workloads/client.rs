@@ -18,7 +18,7 @@ pub const HOLD_READ: &str = "hold read";
 pub const WAIT_WRITE: &str = "wait write";
 /// See [`WAIT_READ`].
 pub const HOLD_WRITE: &str = "hold write";
-const NOTHING: &str = "";
+pub(super) const NOTHING: &str = "";
 
 /// How closely to look at one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Look};
-use super::{Body, Failure, Request, check_no_update_was_lost, check_thread_count, run_threads};
+use super::{
+    Body, Failure, Request, check_length, check_no_update_was_lost, check_share,
+    check_thread_count, run_threads,
+};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::statistics::XorShift;
@@ -93,9 +96,6 @@ impl Default for MixParams {
     }
 }
 
-/// A section or think longer than this would make a run's end late and its rate meaningless.
-const LONGEST_LENGTH_NS: f64 = 1e9;
-
 impl MixParams {
     /// Whether the parameters make sense.
     ///
@@ -103,14 +103,8 @@ impl MixParams {
     /// [`LabError::Parameter`] names the first one that does not.
     pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
         check_thread_count("threads", self.roles.threads())?;
-        if let Roles::Mixed { read_percent, .. } = self.roles
-            && !(0.0..=100.0).contains(&read_percent)
-        {
-            return Err(LabError::Parameter {
-                name: "read_percent",
-                value: read_percent.to_string(),
-                valid: "0 to 100".to_string(),
-            });
+        if let Roles::Mixed { read_percent, .. } = self.roles {
+            check_share(read_percent)?;
         }
         if self.time_reads_every == 0 {
             return Err(LabError::Parameter {
@@ -119,17 +113,8 @@ impl MixParams {
                 valid: "1 (all) or more".to_string(),
             });
         }
-        for (name, length) in self.lengths() {
-            let ns = match length {
-                Length::Pauses(pauses) => f64::from(pauses) * pause_ns,
-                Length::Nanoseconds(ns) => ns as f64,
-            };
-            if ns > LONGEST_LENGTH_NS {
-                let valid = "at most one second".to_string();
-                return Err(LabError::Parameter { name, value: length.to_string(), valid });
-            }
-        }
-        Ok(())
+        let mut lengths = self.lengths().into_iter();
+        lengths.try_for_each(|(name, length)| check_length(name, length, pause_ns))
     }
 
     fn lengths(&self) -> [(&'static str, Length); 4] {
@@ -327,7 +312,7 @@ fn work<W: World, L: LabLock>(
 
 /// Uniform in 75 % to 125 % of `pauses`.
 #[inline]
-fn jittered(pauses: u32, random: &mut XorShift) -> u32 {
+pub(super) fn jittered(pauses: u32, random: &mut XorShift) -> u32 {
     let quarter = pauses / 4;
     if quarter == 0 {
         return pauses;

@@ -1,16 +1,21 @@
 //! The workloads, each written once against [`World`].
 //!
-//! Every workload checks its own invariant while it runs: a lock that lets somebody in who had
-//! to wait fails the run instead of winning it.
+//! Every workload in which threads can meet checks its own invariant while it runs: a lock that
+//! lets somebody in who had to wait fails the run instead of winning it.
 
 mod client;
 pub mod dio;
 pub mod mix;
+pub mod revocation;
+pub mod turns;
+pub mod uncontended;
 
+use client::NOTHING;
 pub use client::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use crate::error::{LabError, Violation};
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
+use crate::units::Length;
 use crate::world::{Worker, World};
 
 /// One run of one workload: where, how long, and for whom.
@@ -96,4 +101,27 @@ fn check_thread_count(name: &'static str, threads: u64) -> Result<(), LabError> 
     }
     let valid = format!("1 to {MOST_THREADS}");
     Err(LabError::Parameter { name, value: threads.to_string(), valid })
+}
+
+/// A section or think longer than this would make a run's end late and its rate meaningless.
+const LONGEST_LENGTH_NS: f64 = 1e9;
+
+fn check_length(name: &'static str, length: Length, pause_ns: f64) -> Result<(), LabError> {
+    let ns = match length {
+        Length::Pauses(pauses) => f64::from(pauses) * pause_ns,
+        Length::Nanoseconds(ns) => ns as f64,
+    };
+    if ns <= LONGEST_LENGTH_NS {
+        return Ok(());
+    }
+    let valid = "at most one second".to_string();
+    Err(LabError::Parameter { name, value: length.to_string(), valid })
+}
+
+fn check_share(read_percent: f64) -> Result<(), LabError> {
+    if (0.0..=100.0).contains(&read_percent) {
+        return Ok(());
+    }
+    let valid = "0 to 100".to_string();
+    Err(LabError::Parameter { name: "read_percent", value: read_percent.to_string(), valid })
 }

@@ -18,18 +18,21 @@ pub struct SimWorld {
     profile: Arc<Profile>,
     seed: u64,
     timeline_ns: u64,
+    pinned: bool,
     /// Workers see it, and nobody else meanwhile: all of them run on one real thread.
     stopped: AtomicBool,
     duration_ns: AtomicU64,
 }
 
 impl SimWorld {
-    /// A machine that keeps the first `timeline_ns` of a run as a timeline.
-    pub fn new(profile: Arc<Profile>, seed: u64, timeline_ns: u64) -> SimWorld {
+    /// A machine that keeps the first `timeline_ns` of a run as a timeline; with `pinned`, each thread
+    /// stays on the CPU where it begins.
+    pub fn new(profile: Arc<Profile>, seed: u64, timeline_ns: u64, pinned: bool) -> SimWorld {
         SimWorld {
             profile,
             seed,
             timeline_ns,
+            pinned,
             stopped: AtomicBool::new(true),
             duration_ns: AtomicU64::new(0),
         }
@@ -59,7 +62,7 @@ impl World for SimWorld {
         let setup = Setup {
             profile: &self.profile,
             seed: self.seed,
-            pinned: false,
+            pinned: self.pinned,
             timeline_ns: self.timeline_ns,
         };
         let ended = timed::run(&setup, threads.collect(), cancelled, &|| self.stop());

@@ -46,6 +46,11 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// Per-lock event counters; a zero-sized type where nothing is counted.
     type Counters: CountEvents;
 
+    /// Spins read the clock for the first time after so many turns: most end sooner, and reading it
+    /// takes as long as a turn. 0 where the clock costs nothing or [`relax`](Self::relax) has to
+    /// know the end.
+    const TURNS_BEFORE_CLOCK: u32 = 0;
+
     /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) on the same word or
     /// until [`now`](Self::now) reaches `deadline`. May return early for no reason, so callers
     /// loop. Comparing and going to sleep are one atomic step against `unpark`.
@@ -124,6 +129,12 @@ pub trait Platform: Sized + Send + Sync + 'static {
         core::sync::atomic::fence(Ordering::SeqCst);
     }
 
+    /// A [`fence`](Self::fence) by a thread that has just updated a word, or has read what a thread
+    /// wrote that did: nothing where every atomic update is a fence itself.
+    fn fence_after_update() {
+        Self::fence();
+    }
+
     /// A store followed by a [`fence`](Self::fence); one exchange where that is the same and
     /// cheaper.
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
@@ -178,6 +189,9 @@ pub trait AtomicCell<V: Copy>: Send + Sync {
     const ZERO: Self;
     /// As in std.
     fn new(value: V) -> Self;
+    /// The value, where nobody else has access: no operation as far as a checker is concerned. As
+    /// std's `get_mut`.
+    fn value(&mut self) -> V;
     /// As in std.
     fn load(&self, order: Ordering) -> V;
     /// As in std.

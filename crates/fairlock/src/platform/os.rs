@@ -36,6 +36,10 @@ macro_rules! std_cell {
                 <$atomic>::new(value)
             }
             #[inline(always)]
+            fn value(&mut self) -> $value {
+                *self.get_mut()
+            }
+            #[inline(always)]
             fn load(&self, order: Ordering) -> $value {
                 self.load(order)
             }
@@ -161,6 +165,7 @@ macro_rules! real_threads {
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
+            const TURNS_BEFORE_CLOCK: u32 = 8;
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 futex_wait(word, expected, deadline);
@@ -216,6 +221,14 @@ macro_rules! real_threads {
             #[inline(always)]
             fn fence() {
                 fence(SeqCst);
+            }
+            #[inline(always)]
+            fn fence_after_update() {
+                if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+                    compiler_fence(SeqCst);
+                } else {
+                    fence(SeqCst);
+                }
             }
             #[inline(always)]
             fn store_and_fence(word: &AtomicU64, value: u64) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_api::GuardNoSend;
 
 use super::word::{READER, UPGRADABLE, WRITER};
-use super::{Kind, RawRwSem};
+use super::{Kind, Lodging, RawRwSem};
 use crate::platform::{Os, Platform, after, until};
 use crate::policy::{Policy, TimeFair};
 
@@ -19,7 +19,7 @@ use crate::policy::{Policy, TimeFair};
 /// *time*: see [`TimeFair`] for the bounds. Not recursive: see [`crate::rwsem`].
 ///
 /// # Panics
-/// When more than 2³¹ − 1 shared guards exist at once; in debug builds also when a thread asks
+/// When more than 4,194,303 shared guards exist at once; in debug builds also when a thread asks
 /// for a second shared hold in a blocking way.
 ///
 /// # Examples
@@ -71,7 +71,7 @@ pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
 pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
     lock_api::RwLockUpgradableReadGuard<'a, RawRwSem<Pol, P>, T>;
 
-impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
+impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     fn id(&self) -> *const () {
         core::ptr::from_ref(self).cast()
     }
@@ -135,7 +135,7 @@ fn guard() -> GuardNoSend {
 // SAFETY: invariant 1 of `rwsem`; acquisitions are Acquire, releases Release. Guard state is
 // inert, so forgetting it is safe, and a lock that is moved or dropped while held has an empty
 // queue, since waiters borrow it.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLock for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for RawRwSem<Pol, P, L> {
     const INIT: Self = Self::NEW;
     type SharedGuard = GuardNoSend;
     type ExclusiveGuard = GuardNoSend;
@@ -181,7 +181,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLock for RawRwSem<Pol, P> {
 }
 
 // SAFETY: as above; the next holder is chosen before the lock is free.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockFair for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockFair
+    for RawRwSem<Pol, P, L>
+{
     #[inline]
     unsafe fn unlock_shared_fair(&self, _guard: GuardNoSend) {
         self.end_shared();
@@ -196,7 +198,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockFair for RawRwSem<Pol, 
 }
 
 // SAFETY: the writer becomes a reader in one atomic step, which is a Release.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockDowngrade for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockDowngrade
+    for RawRwSem<Pol, P, L>
+{
     unsafe fn downgrade(&self, _guard: GuardNoSend) -> GuardNoSend {
         // SAFETY: the caller's.
         unsafe { self.downgrade(0) };
@@ -205,7 +209,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockDowngrade for RawRwSem<
 }
 
 // SAFETY: as for the untimed forms; failing leaves nothing held and no node queued.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockTimed for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockTimed
+    for RawRwSem<Pol, P, L>
+{
     type Duration = Duration;
     type Instant = Instant;
 
@@ -225,7 +231,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockTimed for RawRwSem<Pol,
 
 // SAFETY: `UPGRADABLE` admits one such holder, and becoming the writer requires to be the only
 // one left, with Acquire on the word that those who left have released.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgrade for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgrade
+    for RawRwSem<Pol, P, L>
+{
     type UpgradableGuard = GuardNoSend;
 
     fn lock_upgradable(&self) -> GuardNoSend {
@@ -254,7 +262,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgrade for RawRwSem<Po
 }
 
 // SAFETY: as for the plain fair unlock.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgradeFair for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeFair
+    for RawRwSem<Pol, P, L>
+{
     unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
         self.end_shared();
         // SAFETY: the caller's.
@@ -263,7 +273,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgradeFair for RawRwSe
 }
 
 // SAFETY: one atomic step each, a Release.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgradeDowngrade for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeDowngrade
+    for RawRwSem<Pol, P, L>
+{
     unsafe fn downgrade_upgradable(&self, guard: GuardNoSend) -> GuardNoSend {
         // SAFETY: the caller's.
         unsafe { self.downgrade_upgradable() };
@@ -277,7 +289,9 @@ unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgradeDowngrade for Ra
 }
 
 // SAFETY: as for the untimed forms; a failed upgrade still holds the upgradable acquisition.
-unsafe impl<Pol: Policy, P: Platform> lock_api::RawRwLockUpgradeTimed for RawRwSem<Pol, P> {
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeTimed
+    for RawRwSem<Pol, P, L>
+{
     fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
         self.lock_upgrade(after::<P>(timeout))
     }

@@ -12,6 +12,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::RawRwSem;
+use super::lodging::{Attended, Lodging};
 use super::queue::{CALLED, Granted, Kind, LockedQueue, Node, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
@@ -54,7 +55,11 @@ fn is_stealable(knobs: Competition, word: u64) -> bool {
     knobs.reader_steals && word & (WRITERS | UPGRADING | CLOSED) == 0 && readers(word) == 0
 }
 
-impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
+impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
+    fn lock_own_queue(&self) -> Attended<'_, P, L> {
+        self.lodging.rent().expect("policies of the Linux family have their room inline")
+    }
+
     pub(super) fn compete(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
         if kind == Kind::Write && Self::ADDS_BIAS_FIRST {
             // The fast path's bias, added in vain. While it stood, others may have taken it for
@@ -66,13 +71,13 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return true;
         }
         let node = Node::new(kind, P::now());
-        let queue = self.queue.lock();
+        let queue = self.lock_own_queue();
         let mut word = self.word.load(Relaxed);
         loop {
             // Under the queue's lock only the queue's emptiness lets a reader in, as in Linux;
             // writers try again in `compete_as_writer`.
             let entered = if kind == Kind::Write { None } else { admit(knobs, word, kind) };
-            let next = entered.unwrap_or(word | WAITERS);
+            let next = entered.unwrap_or(word | queue.bits());
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
                     self.events.count(Event::RlockFast);
@@ -87,9 +92,10 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return self.compete_as_writer(knobs, queue, &node, deadline);
         }
         let granted = self.serve_competitors(knobs, &queue);
+        let place = queue.place();
         drop(queue);
         granted.grant();
-        let acquired = self.sleep_until_granted(&node, deadline);
+        let acquired = self.sleep_until_granted(place, &node, deadline);
         if acquired {
             self.events.count(Event::Rlock);
         }
@@ -124,9 +130,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return false;
         }
         let entered = match deadline {
-            None => self.spinners.at_front(|| self.spin_on_owner(knobs, kind)),
+            None => self.lodging.spinners().at_front(|| self.spin_on_owner(knobs, kind)),
             // Standing in the queue of spinners has no deadline.
-            Some(_) => self.spinners.alone(|| self.spin_on_owner(knobs, kind)).unwrap_or(false),
+            Some(_) => {
+                self.lodging.spinners().alone(|| self.spin_on_owner(knobs, kind)).unwrap_or(false)
+            }
         };
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
@@ -134,7 +142,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     /// Readers were let in last, and writers do not spin on readers.
     fn is_readers_own(&self, knobs: Competition) -> bool {
-        !knobs.writer_spins_on_readers && self.owner_cpu.load(Relaxed) == READERS_OWN
+        !knobs.writer_spins_on_readers && self.lodging.owner_cpu().load(Relaxed) == READERS_OWN
     }
 
     /// A reader that stole from a queue headed by readers lets them in too.
@@ -144,7 +152,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return;
         }
         self.events.count(Event::RlockSteal);
-        let queue = self.queue.lock();
+        let queue = self.lock_own_queue();
         let granted = match queue.head() {
             Some(head) if head.kind == Kind::Read => self.serve_competitors(knobs, &queue),
             _ => Granted::none(),
@@ -199,10 +207,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     fn compete_as_writer(
         &self,
         knobs: Competition,
-        queue: LockedQueue<'_, P>,
+        queue: Attended<'_, P, L>,
         node: &Node<P>,
         mut deadline: Option<u64>,
     ) -> bool {
+        let place = queue.place();
         let mut queue = queue;
         let mut just_queued = true;
         loop {
@@ -212,7 +221,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 // so the state can only have become `GRANTED` meanwhile, which stays.
                 let _ = node.state.compare_exchange(CALLED, WAITING, Relaxed, Relaxed);
                 drop(queue);
-                return self.sleep_until_granted(node, None);
+                return self.sleep_until_granted(place, node, None);
             }
             if self.take_as_writer(knobs, &queue, node) {
                 self.events.count(Event::Wlock);
@@ -235,7 +244,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             granted.grant();
             while node.state.load(Relaxed) == WAITING {
                 if deadline.is_some_and(|deadline| P::now() >= deadline) {
-                    if self.withdraw(node) {
+                    if self.withdraw(place, node) {
                         return false;
                     }
                     deadline = None;
@@ -244,7 +253,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 self.events.count(Event::SleepWriter);
                 P::park(&node.state, WAITING, deadline);
             }
-            queue = self.queue.lock();
+            queue = self.lock_own_queue();
         }
     }
 
@@ -356,7 +365,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         };
         debug_assert!(!granted.is_empty(), "the head is a reader");
         self.word.fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
-        self.owner_cpu.store(READERS_OWN, Relaxed);
+        self.lodging.owner_cpu().store(READERS_OWN, Relaxed);
         // Readers are in, so nothing is reserved any more.
         let clear = if queue.is_empty() { QUEUE_FLAGS } else { CLOSED };
         self.word.fetch_and(!clear, Relaxed);

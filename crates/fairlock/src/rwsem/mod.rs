@@ -29,79 +29,84 @@
 
 mod api;
 mod compete;
+mod lodging;
 mod phases;
-mod queue;
-mod word;
+pub(crate) mod queue;
+mod rooms;
+pub(crate) mod word;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
+pub(crate) use lodging::BESIDE;
+pub use lodging::{Inline, Lodging, Rented};
+pub(crate) use rooms::Rooms;
 
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
 use crate::policy::{Discipline, Policy};
-use crate::spin_queue::SpinQueue;
-use phases::PhaseClock;
-use queue::{Kind, Queue};
+use lodging::Attended;
+use queue::{Granted, Kind, Node};
 use word::*;
 
 /// The lock without its data: what [`RwSem`] is made of.
 ///
-/// 64 bytes. Use it through [`RwSem`] or [`PolicyRwSem`].
+/// 64 bytes; 24 with its room [`Rented`]. Use it through [`RwSem`] or [`PolicyRwSem`].
 #[repr(C)]
-pub struct RawRwSem<Pol, P: Platform = Os> {
+pub struct RawRwSem<Pol, P: Platform = Os, L: Lodging<P> = Inline<P>> {
     word: P::AtomicU64,
-    queue: Queue<P>,
-    spinners: SpinQueue<P>,
-    /// The CPU (plus one) that the current writer acquired the lock on; stale otherwise.
-    owner_cpu: P::AtomicU32,
-    clock: PhaseClock<P>,
+    lodging: L,
     events: P::Counters,
     policy: PhantomData<Pol>,
 }
 
-// SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
-// (queue.rs, invariant 1); everything else is atomic.
-unsafe impl<Pol: Policy, P: Platform> Sync for RawRwSem<Pol, P> {}
-// SAFETY: a lock that can be moved is borrowed by nobody, so its queue is empty and the pointers
-// in it are null.
-unsafe impl<Pol: Policy, P: Platform> Send for RawRwSem<Pol, P> {}
-
-impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
+impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
-    pub const NEW: Self = RawRwSem {
-        word: P::AtomicU64::ZERO,
-        queue: Queue::NEW,
-        spinners: SpinQueue::NEW,
-        owner_cpu: P::AtomicU32::ZERO,
-        clock: PhaseClock::NEW,
-        events: P::Counters::NEW,
-        policy: PhantomData,
+    pub const NEW: Self = {
+        assert!(
+            L::IS_INLINE || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
+            "a policy of the Linux family needs its room inline"
+        );
+        RawRwSem {
+            word: P::AtomicU64::ZERO,
+            lodging: L::NEW,
+            events: P::Counters::NEW,
+            policy: PhantomData,
+        }
     };
+
+    pub(crate) fn lodging(&self) -> &L {
+        &self.lodging
+    }
 
     pub(crate) fn events(&self) -> Snapshot {
         Snapshot::of(&self.events)
     }
 
+    #[inline(always)]
+    pub(crate) fn count(&self, event: Event) {
+        self.events.count(event);
+    }
+
     // ---- shared ----
 
     #[inline]
-    fn read(&self, deadline: Option<u64>) -> bool {
+    pub(crate) fn read(&self, deadline: Option<u64>) -> bool {
         self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
     }
 
     /// A slow path that has nothing to report lets the fast path do without a stack frame.
     #[inline]
-    fn read_without_deadline(&self) {
+    pub(crate) fn read_without_deadline(&self) {
         if !self.try_read_once() {
             self.acquire_slow_without_deadline(Kind::Read);
         }
     }
 
     #[inline]
-    fn try_read_once(&self) -> bool {
+    pub(crate) fn try_read_once(&self) -> bool {
         let word = self.word.load(Relaxed);
         // Acquire pairs with the Release of `unlock_write`.
         word < READER_LIMIT - 1
@@ -111,7 +116,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock shared, and not upgradable.
     #[inline]
-    unsafe fn unlock_read(&self) {
+    pub(crate) unsafe fn unlock_read(&self) {
         // Release pairs with the Acquire of the next writer.
         let word = self.word.fetch_sub(READER, Release);
         if word >= READER_LIMIT {
@@ -121,20 +126,29 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     // ---- exclusive ----
 
+    /// Takes the lock if it is free and nobody waits.
     #[inline]
-    fn write(&self, deadline: Option<u64>) -> bool {
-        if self.try_write_once() {
-            self.owner_cpu.store(P::cpu(), Relaxed);
-            return true;
+    pub(crate) fn try_write(&self) -> bool {
+        let taken = self.try_write_once();
+        if taken {
+            self.lodging.owner_cpu().store(P::cpu(), Relaxed);
         }
+        taken
+    }
+
+    /// After [`try_write`](Self::try_write) has failed. False if the deadline passed.
+    pub(crate) fn write_slow(&self, deadline: Option<u64>) -> bool {
         self.acquire_slow(Kind::Write, deadline)
     }
 
     #[inline]
+    fn write(&self, deadline: Option<u64>) -> bool {
+        self.try_write() || self.write_slow(deadline)
+    }
+
+    #[inline]
     fn write_without_deadline(&self) {
-        if self.try_write_once() {
-            self.owner_cpu.store(P::cpu(), Relaxed);
-        } else {
+        if !self.try_write() {
             self.acquire_slow_without_deadline(Kind::Write);
         }
     }
@@ -157,7 +171,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock exclusively.
     #[inline]
-    unsafe fn unlock_write(&self) {
+    pub(crate) unsafe fn unlock_write(&self) {
         // Release pairs with the Acquire of the next holder.
         let word = self.word.fetch_sub(WRITER, Release);
         if word != WRITER {
@@ -168,7 +182,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     // ---- the rest, by family ----
 
     /// Enters if the policy lets a newcomer in right now.
-    fn try_enter(&self, kind: Kind) -> bool {
+    pub(crate) fn try_enter(&self, kind: Kind) -> bool {
         let mut word = self.word.load(Relaxed);
         while let Some(entered) = self.admit(word, kind) {
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
@@ -216,46 +230,71 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return;
         }
         match Pol::DISCIPLINE {
-            Discipline::Compete(_) => self.serve_locked(),
+            Discipline::Compete(_) => self.serve_left(word),
             Discipline::Phases(knobs) => self.left_in_phase(knobs, side, word),
         }
     }
 
-    /// Lets in whoever may come in now, and wakes them.
-    fn serve_locked(&self) {
-        let queue = self.queue.lock();
-        let granted = self.serve(&queue);
-        drop(queue);
-        granted.grant();
+    /// After a release that left `word` behind: lets in whoever may come in now, and wakes them.
+    /// If the room is not this lock's any more, all those have been served that waited then.
+    fn serve_left(&self, word: u64) {
+        if let Some(queue) = self.attend(word) {
+            let granted = self.serve(&queue);
+            drop(queue);
+            granted.grant();
+        }
     }
 
-    fn serve(&self, queue: &queue::LockedQueue<'_, P>) -> queue::Granted<P> {
+    fn serve(&self, queue: &Attended<'_, P, L>) -> Granted<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => self.serve_competitors(knobs, queue),
             Discipline::Phases(knobs) => self.serve_phases(knobs, queue),
         }
     }
 
+    /// The queue in the room that `word` names, if that is this lock's still. Until that is known it
+    /// touches nothing of the lock.
+    fn attend(&self, word: u64) -> Option<Attended<'_, P, L>> {
+        debug_assert!(has_waiters(word));
+        Attended::home(&self.lodging, self.lodging.place(word))
+    }
+
+    /// The queue in this lock's room, or in one that is about to be. For those that want to wait;
+    /// none if there is no room left.
+    fn lock_to_wait(&self) -> Option<Attended<'_, P, L>> {
+        loop {
+            let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
+            if !has_waiters(word) {
+                return self.lodging.rent();
+            }
+            if let Some(queue) = self.attend(word) {
+                return Some(queue);
+            }
+        }
+    }
+
     fn note_owner(&self, kind: Kind) {
         if matches!(kind, Kind::Write | Kind::Upgrade) {
-            self.owner_cpu.store(P::cpu(), Relaxed);
+            self.lodging.owner_cpu().store(P::cpu(), Relaxed);
         }
     }
 
     /// False only if the writer surely does not run: it acquired the lock on the CPU that this
     /// thread runs on now. It cannot see a writer that was preempted on another CPU, and is
     /// wrong about one that has moved since.
-    fn owner_may_run(&self) -> bool {
+    pub(crate) fn owner_may_run(&self) -> bool {
         // 0 is unknown, and `u32::MAX` what a thread stores that the kernel does not tell its CPU;
         // other values that are no CPU are no CPU of this thread's either.
-        let owner = self.owner_cpu.load(Relaxed);
+        let owner = self.lodging.owner_cpu().load(Relaxed);
         owner == 0 || owner == u32::MAX || owner != P::cpu()
     }
 
     /// Takes a waiter that gives up off the queue, and serves those it stood in the way of.
     /// False if it is off already: then its state is about to say why.
-    fn withdraw(&self, node: &queue::Node<P>) -> bool {
-        let queue = self.queue.lock();
+    fn withdraw(&self, place: &L::Place, node: &Node<P>) -> bool {
+        let Some(queue) = Attended::home(&self.lodging, place) else {
+            return false;
+        };
         if !node.is_linked(&queue) {
             return false;
         }
@@ -275,7 +314,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             clear |= CLOSED;
         }
         self.word.fetch_and(!clear, Relaxed);
-        let granted = if queue.is_empty() { queue::Granted::none() } else { self.serve(&queue) };
+        let granted = if queue.is_empty() { Granted::none() } else { self.serve(&queue) };
         drop(queue);
         granted.grant();
         self.events.count(match node.kind {
@@ -291,7 +330,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
     /// `READER | UPGRADABLE`.
     #[inline]
-    unsafe fn unlock_fair(&self, held: u64) {
+    pub(crate) unsafe fn unlock_fair(&self, held: u64) {
         // Release pairs with the Acquire of the next holder.
         if self.word.compare_exchange(held, 0, Release, Relaxed).is_err() {
             self.unlock_fair_slow(held);
@@ -300,21 +339,35 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     #[cold]
     fn unlock_fair_slow(&self, held: u64) {
-        let queue = self.queue.lock();
         let mut word = self.word.load(Relaxed);
-        let after = loop {
+        loop {
+            if has_waiters(word) {
+                if let Some(queue) = self.attend(word) {
+                    return self.unlock_to_waiters(held, queue);
+                }
+                word = self.word.load(Relaxed);
+                continue;
+            }
+            match self.word.compare_exchange_weak(word, word - held, Release, Relaxed) {
+                Ok(_) => return,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    fn unlock_to_waiters(&self, held: u64, queue: Attended<'_, P, L>) {
+        let mut word = self.word.load(Relaxed);
+        loop {
             let mut after = word - held;
             if has_waiters(word) {
                 // Closed, nobody can enter between the release and the handing over.
                 after = (after | CLOSED) & !OPEN;
             }
             match self.word.compare_exchange_weak(word, after, Release, Relaxed) {
-                Ok(_) => break after,
+                Ok(_) if has_waiters(after) => break,
+                Ok(_) => return,
                 Err(found) => word = found,
             }
-        };
-        if !has_waiters(after) {
-            return;
         }
         let granted = match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => self.hand_to_head(knobs, &queue),
@@ -327,44 +380,46 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock exclusively; afterwards it holds it shared, with the right to
     /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.
-    unsafe fn downgrade(&self, keep: u64) {
+    pub(crate) unsafe fn downgrade(&self, keep: u64) {
         // Release pairs with the Acquire of readers that enter now.
         // One step from WRITER to what is kept; `keep` is the larger, so the difference wraps.
         let word = self.word.fetch_add((READER | keep).wrapping_sub(WRITER), Release);
         if has_waiters(word) {
-            self.admit_beside_reader();
+            self.admit_beside_reader(word);
         }
     }
 
     /// # Safety
     /// The caller holds the lock upgradable.
     #[inline]
-    unsafe fn unlock_upgradable(&self) {
+    pub(crate) unsafe fn unlock_upgradable(&self) {
         let word = self.word.fetch_sub(READER | UPGRADABLE, Release) - (READER | UPGRADABLE);
         if has_waiters(word) {
             if is_free(word) {
                 self.left(Side::Read, word);
             } else {
                 // The next upgradable reader may be able to join those that read.
-                self.serve_locked();
+                self.serve_left(word);
             }
         }
     }
 
     /// # Safety
     /// The caller holds the lock upgradable; afterwards it holds it shared.
-    unsafe fn downgrade_upgradable(&self) {
+    pub(crate) unsafe fn downgrade_upgradable(&self) {
         let word = self.word.fetch_and(!UPGRADABLE, Release);
         if has_waiters(word) {
-            self.serve_locked();
+            self.serve_left(word);
         }
     }
 
     /// Those that may read beside a reader that just stopped being more than that: all waiting
     /// readers, as after any phase of a writer.
     #[cold]
-    fn admit_beside_reader(&self) {
-        let queue = self.queue.lock();
+    fn admit_beside_reader(&self, word: u64) {
+        let Some(queue) = self.attend(word) else {
+            return;
+        };
         let granted = match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => self.serve_competitors(knobs, &queue),
             Discipline::Phases(knobs) => self.begin_read_phase(knobs, &queue),
@@ -375,7 +430,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     /// # Safety
     /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
-    unsafe fn try_upgrade(&self) -> bool {
+    pub(crate) unsafe fn try_upgrade(&self) -> bool {
         let mut word = self.word.load(Relaxed);
         while readers(word) == 1 {
             // Acquire pairs with the Release of the readers that left.
@@ -394,7 +449,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// # Safety
     /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
     /// still upgradable.
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+    pub(crate) unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
         // SAFETY: passed on.
         if unsafe { self.try_upgrade() } {
             return true;
@@ -409,28 +464,66 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     #[cold]
     fn upgrade_slow(&self, deadline: Option<u64>) -> bool {
         self.events.count(Event::Upgrade);
-        let node = queue::Node::new(Kind::Upgrade, P::now());
-        let queue = self.queue.lock();
+        let node = Node::new(Kind::Upgrade, P::now());
+        let mut attempt = 0;
+        loop {
+            if let Some(queue) = self.lock_to_wait() {
+                let place = queue.place();
+                if self.queue_for_upgrade(queue, &node) {
+                    return self.sleep_until_granted(place, &node, deadline);
+                }
+                continue; // The lock has another room by now.
+            }
+            // SAFETY: the lock is held upgradable, as this function's callers must.
+            if unsafe { self.try_upgrade() } {
+                return true;
+            }
+            if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                return false;
+            }
+            P::give_way(attempt);
+            attempt += 1;
+        }
+    }
+
+    /// False if it is not this lock's queue.
+    fn queue_for_upgrade(&self, queue: Attended<'_, P, L>, node: &Node<P>) -> bool {
         if let Discipline::Phases(knobs) = Pol::DISCIPLINE
             && queue.is_empty()
         {
-            self.begin_first_phase(knobs, P::now());
+            self.begin_first_phase(knobs, queue.clock(), P::now());
         }
-        queue.push_front(&node);
-        let word = self.word.fetch_or(WAITERS | UPGRADING, Relaxed);
-        debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if !queue.is_for(word) {
+                return false;
+            }
+            debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
+            let next = word | queue.bits() | UPGRADING;
+            match self.word.compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        queue.move_in();
+        queue.push_front(node);
         // The last other reader may have left just before that.
         let granted = self.serve(&queue);
         drop(queue);
         granted.grant();
-        self.sleep_until_granted(&node, deadline)
+        true
     }
 
     /// Sleeps until granted or, returning false, until the deadline.
-    fn sleep_until_granted(&self, node: &queue::Node<P>, mut deadline: Option<u64>) -> bool {
+    fn sleep_until_granted(
+        &self,
+        place: &L::Place,
+        node: &Node<P>,
+        mut deadline: Option<u64>,
+    ) -> bool {
         while !node.is_granted() {
             if deadline.is_some_and(|deadline| P::now() >= deadline) {
-                if self.withdraw(node) {
+                if self.withdraw(place, node) {
                     return false;
                 }
                 deadline = None;
@@ -450,16 +543,32 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         });
     }
 
-    fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))
     }
 
-    fn is_locked_exclusive(&self) -> bool {
+    /// Acquire pairs with the Release of the writer that left.
+    #[inline]
+    pub(crate) fn has_writer(&self) -> bool {
+        has_writer(self.word.load(Acquire))
+    }
+
+    /// Somebody waits for this lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        has_waiters(self.word.load(Relaxed))
+    }
+
+    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
+        self.try_enter(Kind::Upgradable) || self.acquire_slow(Kind::Upgradable, deadline)
+    }
+
+    pub(crate) fn is_locked_exclusive(&self) -> bool {
         has_writer(self.word.load(Relaxed))
     }
 }
 
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
+const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Rented<Os>>>() <= 24);
 
 #[cfg(test)]
 mod tests {
@@ -482,7 +591,7 @@ mod tests {
             assert_eq!(lock.word.load(Relaxed), READER_LIMIT - 1, "refused before it changes");
         }
         // The queue is not left locked either.
-        assert!(lock.queue.lock().is_empty());
+        assert!(lock.lock_to_wait().expect("a room").is_empty());
     }
 
     #[test]

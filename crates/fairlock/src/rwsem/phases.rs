@@ -43,11 +43,12 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::RawRwSem;
-use super::queue::{GRANTED, Granted, Kind, LockedQueue, Node, RETRY, WAITING};
+use super::lodging::{Attended, Lodging, Place};
+use super::queue::{GRANTED, Granted, Kind, Node, RETRY, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
-use crate::policy::{Phases, Policy};
+use crate::policy::{Discipline, Phases, Policy};
 use crate::spin_budget::SpinBudget;
 
 /// The clock here ticks every 64 ns: in 32 bits that is 274 s, enough to tell before from after
@@ -63,6 +64,8 @@ const SPIN_FOR_A_WAKE_UP: u32 = 3;
 const FIRST_PHASE: u32 = 3;
 /// Up to this many readers with long holds are woken by one thread.
 const FEW: u32 = 8;
+/// Up to this many readers are told to try again at once.
+const MOST_CALLED: u32 = 8;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it.
 const LONGEST_ABSENCE: u32 = 1_000;
 /// So many failed attempts to enter pass for a turn of the spin.
@@ -79,8 +82,9 @@ const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
 }
 
-/// What a lock remembers about its phases; 20 bytes.
-pub(super) struct PhaseClock<P: Platform> {
+/// What a lock knows about its phases; 20 bytes.
+#[repr(C)]
+pub struct PhaseClock<P: Platform> {
     /// When the running phase's budget ends.
     ends: P::AtomicU32,
     /// When the youngest holder was admitted, 0 if that is not known.
@@ -88,11 +92,17 @@ pub(super) struct PhaseClock<P: Platform> {
     /// When the lock was last left free or handed over while somebody waited; the lowest bit is
     /// the side that left. 0 if that was noted already.
     left: P::AtomicU32,
+    estimates: Estimates<P>,
+}
+
+/// What is remembered about a lock's users when nobody waits; 8 bytes.
+#[repr(C)]
+pub struct Estimates<P: Platform> {
     /// Expected hold times of readers (low half) and writers, in ticks, at most 4 ms; 0 if nothing
     /// is known.
     holds: P::AtomicU32,
     /// Low half: expected return times of readers and writers, 8 bits each, in ticks, at most
-    /// 16 µs. High half: the budget of the running phase, in ticks.
+    /// 16 µs. High half: the budget of the last phase, in ticks.
     habits: P::AtomicU32,
 }
 
@@ -101,12 +111,15 @@ impl<P: Platform> PhaseClock<P> {
         ends: P::AtomicU32::ZERO,
         admitted: P::AtomicU32::ZERO,
         left: P::AtomicU32::ZERO,
-        holds: P::AtomicU32::ZERO,
-        habits: P::AtomicU32::ZERO,
+        estimates: Estimates::NEW,
     };
 
     fn now() -> u32 {
         ticks(P::now())
+    }
+
+    pub(super) fn estimates(&self) -> &Estimates<P> {
+        &self.estimates
     }
 
     /// Ticks until the phase ends; negative when it has.
@@ -114,70 +127,146 @@ impl<P: Platform> PhaseClock<P> {
         self.ends.load(Relaxed).wrapping_sub(now) as i32
     }
 
-    fn expected_hold(&self, side: Side) -> u32 {
-        (self.holds.load(Relaxed) >> (16 * side as u32)) & 0xffff
-    }
-
-    fn expected_return(&self, side: Side) -> u32 {
-        (self.habits.load(Relaxed) >> (8 * side as u32)) & 0xff
-    }
-
-    fn last_budget(&self) -> u32 {
-        self.habits.load(Relaxed) >> 16
-    }
-
-    fn forget_budget(&self) {
-        self.habits.store(self.habits.load(Relaxed) & 0xffff, Relaxed);
+    /// Would be out again before the budget ends, as far as the estimate is good: to an eighth, so
+    /// that a budget of two holds has room for two that begin a little late.
+    fn fits(&self, side: Side, now: u32) -> bool {
+        let hold = self.estimates.expected_hold(side);
+        self.remaining(now) >= (hold - hold / 8) as i32
     }
 
     /// Starts a phase: its budget begins now.
     fn begin(&self, now: u32, budget: u32) {
-        let habits = self.habits.load(Relaxed);
-        self.habits.store(habits & 0xffff | budget.min(0xffff) << 16, Relaxed);
+        self.estimates.note_budget(budget);
         self.ends.store(now.wrapping_add(budget), Relaxed);
+    }
+
+    /// Lets the phase end later.
+    fn extend(&self, by: u32) {
+        self.ends.store(self.ends.load(Relaxed).wrapping_add(by), Relaxed);
     }
 
     /// Notes that the last holder, of `side`, has left. If it is not known when the youngest was
     /// admitted, it was before the phase closed, so that an estimate can at least turn out to be
     /// too low.
     fn note_hold(&self, side: Side, now: u32, closed: bool) {
-        let expected = self.expected_hold(side);
+        let expected = self.estimates.expected_hold(side);
         let sample = match self.admitted.swap(0, Relaxed) {
             0 if closed => (self.remaining(now).saturating_neg().max(0) as u32).max(expected),
             0 => return,
             admitted => now.wrapping_sub(admitted),
         };
-        let (shift, holds) = (16 * side as u32, self.holds.load(Relaxed));
-        let expected = step(expected, sample).clamp(1, 0xffff);
-        self.holds.store(holds & !(0xffff << shift) | expected << shift, Relaxed);
+        self.estimates.set_hold(side, step(expected, sample));
     }
 
-    /// Notes that `side` is back, if it was the last to leave.
-    fn note_return(&self, side: Side, now: u32) {
+    /// When `side` left, if it was the last to leave and that was not noted yet.
+    fn left(&self, side: Side) -> Option<u32> {
         let left = self.left.load(Relaxed);
-        if left != 0 && left & 1 == side as u32 {
-            self.left.store(0, Relaxed);
-            let sample = now.wrapping_sub(left & !1);
-            let (shift, habits) = (8 * side as u32, self.habits.load(Relaxed));
-            let expected = step(habits >> shift & 0xff, sample).min(0xff);
-            self.habits.store(habits & !(0xff << shift) | expected << shift, Relaxed);
-        }
-    }
-
-    /// Notes that the lock was free when the guard closed the phase: by chance, or because nobody
-    /// came back. In the second case it happens again and again, and nothing speaks against it.
-    fn note_absence(&self, side: Side) {
-        let (shift, habits) = (8 * side as u32, self.habits.load(Relaxed));
-        let expected = step(habits >> shift & 0xff, u32::MAX).min(0xff);
-        self.habits.store(habits & !(0xff << shift) | expected << shift, Relaxed);
+        (left != 0 && left & 1 == side as u32).then_some(left & !1)
     }
 
     fn note_left(&self, side: Side, now: u32) {
         self.left.store((now & !1 | side as u32).max(2), Relaxed);
     }
 
+    /// Notes that `side` is back, if it was the last to leave.
+    fn note_return(&self, side: Side, now: u32) {
+        if let Some(left) = self.left(side) {
+            self.left.store(0, Relaxed);
+            self.estimates.step_return(side, now.wrapping_sub(left));
+        }
+    }
+
     fn note_admitted(&self, now: u32) {
         self.admitted.store(now.max(1), Relaxed);
+    }
+
+    fn forget_admitted(&self) {
+        self.admitted.store(0, Relaxed);
+    }
+}
+
+impl<P: Platform> Estimates<P> {
+    pub(super) const NEW: Self =
+        Estimates { holds: P::AtomicU32::ZERO, habits: P::AtomicU32::ZERO };
+
+    pub(super) fn copy_from(&self, other: &Self) {
+        self.holds.store(other.holds.load(Relaxed), Relaxed);
+        self.habits.store(other.habits.load(Relaxed), Relaxed);
+    }
+
+    fn expected_hold(&self, side: Side) -> u32 {
+        (self.holds.load(Relaxed) >> (16 * side as u32)) & 0xffff
+    }
+
+    fn set_hold(&self, side: Side, expected: u32) {
+        let (shift, holds) = (16 * side as u32, self.holds.load(Relaxed));
+        let expected = expected.clamp(1, 0xffff);
+        self.holds.store(holds & !(0xffff << shift) | expected << shift, Relaxed);
+    }
+
+    fn expected_return(&self, side: Side) -> u32 {
+        (self.habits.load(Relaxed) >> (8 * side as u32)) & 0xff
+    }
+
+    fn step_return(&self, side: Side, sample: u32) {
+        let (shift, habits) = (8 * side as u32, self.habits.load(Relaxed));
+        let expected = step(habits >> shift & 0xff, sample).min(0xff);
+        self.habits.store(habits & !(0xff << shift) | expected << shift, Relaxed);
+    }
+
+    fn last_budget(&self) -> u32 {
+        self.habits.load(Relaxed) >> 16
+    }
+
+    fn note_budget(&self, budget: u32) {
+        let habits = self.habits.load(Relaxed);
+        self.habits.store(habits & 0xffff | budget.min(0xffff) << 16, Relaxed);
+    }
+
+    /// Notes that the lock was free when the guard closed the phase: by chance, or because nobody
+    /// came back. In the second case it happens again and again, and nothing speaks against it.
+    fn note_absence(&self, side: Side) {
+        self.step_return(side, u32::MAX);
+    }
+
+    /// This side's holds are known to be shorter than a wake-up.
+    fn is_short(&self, side: Side) -> bool {
+        let hold = self.expected_hold(side);
+        hold != 0 && hold < ticks(P::wake_latency().into())
+    }
+
+    /// Sooner than a wake-up takes.
+    fn comes_right_back(&self, side: Side) -> bool {
+        self.expected_return(side) < ticks(P::wake_latency().into()).min(0xff)
+    }
+
+    /// Writers that come right back spend about as much time between sections as in them, so two
+    /// that are awake keep the lock busier than one.
+    fn leaves_room_for_a_second(&self) -> bool {
+        let (hold, away) = (self.expected_hold(Side::Write), self.expected_return(Side::Write));
+        self.comes_right_back(Side::Write) && away * 4 >= hold.max(1)
+    }
+
+    /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
+    fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
+        let latency = ticks(P::wake_latency().into()).max(1);
+        let holds = [Side::Read, Side::Write].map(|side| self.expected_hold(side));
+        let last = self.last_budget();
+        let budget = (latency * knobs.shortest_budget)
+            .max(latency.saturating_mul(knobs.budget_per_wakeup * wakeups))
+            .max(holds[0])
+            .max(holds[1])
+            // What the other side needed, so that both get the same; fading, lest the largest
+            // need of all times stays.
+            .max(last - last / 8)
+            .min(ticks(knobs.longest_budget));
+        // Long holds fill a budget only in whole numbers; the other side gets no more than that.
+        let filled = |hold: u32| match hold {
+            0 => budget,
+            hold if hold > budget => budget,
+            hold => budget - budget % hold,
+        };
+        filled(holds[0]).min(filled(holds[1]))
     }
 }
 
@@ -188,12 +277,15 @@ fn step(estimate: u32, sample: u32) -> u32 {
 }
 
 /// How an attempt to queue ended.
-enum Queueing {
-    Queued,
+enum Queueing<'a, R> {
+    /// In this room.
+    Queued(&'a R),
     Entered,
     /// Ended the phase of its own side and handed the lock to the only ones that waited, or woke
     /// one to share it with.
     HandedOver,
+    /// Neither: there is no room left to wait in.
+    NoRoom,
 }
 
 /// How a wait in the queue ended.
@@ -213,50 +305,17 @@ enum Next {
     Turn,
 }
 
-impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
-    /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
-    fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
-        let latency = ticks(P::wake_latency().into()).max(1);
-        let holds = [Side::Read, Side::Write].map(|side| self.clock.expected_hold(side));
-        let last = self.clock.last_budget();
-        let budget = (latency * knobs.shortest_budget)
-            .max(latency.saturating_mul(knobs.budget_per_wakeup * wakeups))
-            .max(holds[0])
-            .max(holds[1])
-            // What the other side needed, so that both get the same; fading, lest the largest
-            // need of all times stays.
-            .max(last - last / 8)
-            .min(ticks(knobs.longest_budget));
-        // Long holds fill a budget only in whole numbers; the other side gets no more than that.
-        let filled = |hold: u32| match hold {
-            0 => budget,
-            hold if hold > budget => budget,
-            hold => budget - budget % hold,
-        };
-        filled(holds[0]).min(filled(holds[1]))
-    }
-
+impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// Limits the time of those that hold the lock when the first waiter comes. With short holds a
     /// spin would have done but for some accident, so this phase need not outweigh much.
-    pub(super) fn begin_first_phase(&self, mut knobs: Phases, now: u64) {
-        if self.is_short(Side::Read) && self.is_short(Side::Write) {
+    pub(super) fn begin_first_phase(&self, mut knobs: Phases, clock: &PhaseClock<P>, now: u64) {
+        let estimates = clock.estimates();
+        if estimates.is_short(Side::Read) && estimates.is_short(Side::Write) {
             knobs.shortest_budget /= FIRST_PHASE;
-            self.clock.forget_budget();
+            estimates.note_budget(0);
         }
-        self.clock.begin(ticks(now), self.budget(knobs, 1));
-        self.clock.admitted.store(0, Relaxed);
-    }
-
-    /// Sooner than a wake-up takes.
-    fn comes_right_back(&self, side: Side) -> bool {
-        self.clock.expected_return(side) < ticks(P::wake_latency().into()).min(0xff)
-    }
-
-    /// Would be out again before the budget ends, as far as the estimate is good: to an eighth, so
-    /// that a budget of two holds has room for two that begin a little late.
-    fn fits(&self, side: Side, now: u32) -> bool {
-        let hold = self.clock.expected_hold(side);
-        self.clock.remaining(now) >= (hold - hold / 8) as i32
+        clock.begin(ticks(now), estimates.budget(knobs, 1));
+        clock.forget_admitted();
     }
 
     pub(super) fn admit_in_phase(&self, knobs: Phases, word: u64, kind: Kind) -> Option<u64> {
@@ -274,53 +333,97 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         if knobs.longest_budget == 0 || word & CLOSED != 0 || phase(word) != side {
             return None;
         }
+        let clock = self.lodging.place(word).clock();
         if word & OPEN != 0 {
             let looks = P::turn().is_multiple_of(ENTRIES_PER_CLOCK);
-            return (!looks || self.fits(side, PhaseClock::<P>::now())).then_some(entered);
+            return (!looks || clock.fits(side, PhaseClock::<P>::now())).then_some(entered);
         }
         let now = PhaseClock::<P>::now();
-        if !self.fits(side, now) {
+        if !clock.fits(side, now) {
             return None;
         }
+        let estimates = clock.estimates();
         if is_free(word) {
-            self.clock.note_return(side, now);
+            clock.note_return(side, now);
         }
-        let hold = self.clock.expected_hold(side);
-        let short = hold * OPEN_FRACTION <= self.clock.remaining(now).max(0) as u32;
-        if hold != 0 && short && self.comes_right_back(side) {
+        let hold = estimates.expected_hold(side);
+        let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
+        if hold != 0 && short && estimates.comes_right_back(side) {
             self.events.count(Event::PhaseOpened);
-            self.clock.admitted.store(0, Relaxed);
+            clock.forget_admitted();
             return Some(entered | OPEN);
         }
         self.events.count(match side {
             Side::Read => Event::BypassRead,
             Side::Write => Event::BypassWrite,
         });
-        self.clock.note_admitted(now);
+        clock.note_admitted(now);
         Some(entered)
+    }
+
+    /// Ends the running phase if its budget has ended, and with it the time that its guard needs
+    /// to wake up: it may be waiting for a CPU.
+    #[cold]
+    pub(crate) fn end_overdue_phase(&self) {
+        let Discipline::Phases(knobs) = Pol::DISCIPLINE else { return };
+        let overdue = |word: u64| {
+            let late = || {
+                let now = PhaseClock::<P>::now();
+                self.lodging.place(word).clock().remaining(now).saturating_neg()
+            };
+            let grace = 2 * ticks(P::wake_latency().into()) as i32;
+            has_waiters(word) && !has_writer(word) && late() > grace
+        };
+        let word = self.word.load(Relaxed);
+        if !overdue(word) {
+            return;
+        }
+        let Some(queue) = self.attend(word) else { return };
+        if !overdue(self.word.load(Relaxed)) {
+            return;
+        }
+        let mut word = self.word.load(Relaxed);
+        while has_waiters(word) && (word & CLOSED == 0 || word & OPEN != 0) {
+            match self.close(word, OPEN) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        let granted = self.serve_phases(knobs, &queue);
+        drop(queue);
+        granted.grant();
     }
 
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
-        let left = self.clock.left.load(Relaxed);
-        if left != 0 && left & 1 == side as u32 {
-            self.clock.note_return(side, PhaseClock::<P>::now());
+        if let Some(clock) = self.lodging.clock(self.word.load(Relaxed))
+            && clock.left(side).is_some()
+        {
+            clock.note_return(side, PhaseClock::<P>::now());
         }
-        let (mut spin, mut front) = (knobs.spin, false);
+        let (mut spin, mut front, mut attempt) = (knobs.spin, false, 0);
         loop {
             if self.spin_for_entry(knobs, kind, side, spin) {
                 return true;
             }
             let node = Node::new(kind, P::now());
-            match self.queue_for_phase(knobs, side, &node, front) {
+            let place = match self.queue_for_phase(knobs, side, &node, front) {
+                Queueing::Queued(place) => place,
                 Queueing::Entered => return true,
                 Queueing::HandedOver => {
                     spin = knobs.spin * SPIN_FOR_A_WAKE_UP;
                     continue;
                 }
-                Queueing::Queued => {}
-            }
-            match self.sleep_until_phase(knobs, &node, deadline) {
+                Queueing::NoRoom => {
+                    if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                        return false;
+                    }
+                    P::give_way(attempt);
+                    attempt += 1;
+                    continue;
+                }
+            };
+            match self.sleep_until_phase(knobs, place, &node, deadline) {
                 Outcome::Granted => return true,
                 Outcome::TimedOut => return false,
                 Outcome::Retry => (spin, front) = (knobs.spin, true),
@@ -330,32 +433,59 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
 
     /// Queues, unless the lock can be entered after all. Ends this side's phase if its budget
     /// has ended.
-    fn queue_for_phase(&self, knobs: Phases, side: Side, node: &Node<P>, front: bool) -> Queueing {
+    fn queue_for_phase(
+        &self,
+        knobs: Phases,
+        side: Side,
+        node: &Node<P>,
+        front: bool,
+    ) -> Queueing<'_, L::Place> {
+        loop {
+            let Some(queue) = self.lock_to_wait() else {
+                return Queueing::NoRoom;
+            };
+            if let Some(queued) = self.queue_in_room(knobs, side, node, front, queue) {
+                return queued;
+            }
+        }
+    }
+
+    /// The same in a given room; `None` if another one turns out to be the right one.
+    fn queue_in_room<'a>(
+        &'a self,
+        knobs: Phases,
+        side: Side,
+        node: &Node<P>,
+        front: bool,
+        queue: Attended<'a, P, L>,
+    ) -> Option<Queueing<'a, L::Place>> {
         let (kind, now) = (node.kind, ticks(node.since));
-        let queue = self.queue.lock();
         let mut granted = Granted::none();
         let mut turn_over = false;
         let mut word = self.word.load(Relaxed);
         loop {
+            if !queue.is_for(word) {
+                return None;
+            }
             // Once only: those taken off then are told at the end.
             if granted.is_empty()
                 && has_waiters(word)
                 && word & CLOSED == 0
                 && phase(word) == side
-                && !self.fits(side, now)
+                && !queue.clock().fits(side, now)
                 && knobs.longest_budget != 0
             {
                 if self.passes_turn_on(&queue, side, front) {
                     granted = self.begin_turn(knobs, &queue, now);
                     // The lock was last taken on another CPU: a second writer is awake there.
-                    turn_over = self.owner_cpu.load(Relaxed) != P::cpu();
+                    turn_over = self.lodging.owner_cpu().load(Relaxed) != P::cpu();
                     if !turn_over {
                         if queue.is_empty() {
                             self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
                         }
                         drop(queue);
                         granted.grant();
-                        return Queueing::HandedOver;
+                        return Some(Queueing::HandedOver);
                     }
                 } else if let Err(found) = self.close(word, OPEN) {
                     word = found;
@@ -365,43 +495,46 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                     if queue.is_empty() {
                         drop(queue);
                         granted.grant();
-                        return Queueing::HandedOver;
+                        return Some(Queueing::HandedOver);
                     }
                 }
                 word = self.word.load(Relaxed);
             }
             let entered = if turn_over { None } else { self.admit_in_phase(knobs, word, kind) };
-            let next = entered.unwrap_or_else(|| self.with_waiter(knobs, word, side, node));
+            let next = entered.unwrap_or_else(|| self.with_waiter(knobs, &queue, word, side, node));
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
                     drop(queue);
                     granted.grant();
-                    return Queueing::Entered;
+                    return Some(Queueing::Entered);
                 }
                 Ok(_) => break,
                 Err(found) => word = found,
             }
         }
+        queue.move_in();
         if front {
             node.retried.set(1);
             queue.push_front(node);
         } else {
             queue.push(node);
         }
+        queue.note_queued();
         if granted.is_empty() {
             granted = self.serve_phases(knobs, &queue);
         }
+        let place = queue.place();
         drop(queue);
         granted.grant();
-        Queueing::Queued
+        Some(Queueing::Queued(place))
     }
 
     /// Only writers wait, and the one that waits longest can simply join those that are awake.
-    fn passes_turn_on(&self, queue: &LockedQueue<'_, P>, side: Side, front: bool) -> bool {
+    fn passes_turn_on(&self, queue: &Attended<'_, P, L>, side: Side, front: bool) -> bool {
         side == Side::Write
             && !front
             && queue.oldest_reader().is_none()
-            && self.leaves_room_for_a_second()
+            && queue.clock().estimates().leaves_room_for_a_second()
             && queue
                 .oldest_writer()
                 .is_some_and(|oldest| oldest.kind == Kind::Write && oldest.retried.get() == 0)
@@ -411,7 +544,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// two were awake, this one queues in its place, else the two go on together; either way the
     /// lock is not idle for the time of a wake-up. If the woken one gets nothing, it will be
     /// granted the lock next time.
-    fn begin_turn(&self, knobs: Phases, queue: &LockedQueue<'_, P>, now: u32) -> Granted<P> {
+    fn begin_turn(&self, knobs: Phases, queue: &Attended<'_, P, L>, now: u32) -> Granted<P> {
         let mut granted = Granted::none();
         if let Some(oldest) = queue.oldest_writer() {
             if oldest.guard.get() != 0 {
@@ -422,7 +555,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             granted.retry(queue, unsafe { &*oldest });
             self.events.count(Event::PhaseTurn);
         }
-        self.clock.begin(now, self.budget(knobs, 1));
+        let clock = queue.clock();
+        clock.begin(now, clock.estimates().budget(knobs, 1));
         granted
     }
 
@@ -438,14 +572,21 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     /// The word with one more waiter of `side`; marks the node if it becomes the guard.
-    fn with_waiter(&self, knobs: Phases, word: u64, side: Side, node: &Node<P>) -> u64 {
-        let mut next = word | WAITERS;
+    fn with_waiter(
+        &self,
+        knobs: Phases,
+        queue: &Attended<'_, P, L>,
+        word: u64,
+        side: Side,
+        node: &Node<P>,
+    ) -> u64 {
+        let mut next = word | queue.bits();
         if !has_waiters(word) {
             // The holders' time is limited from now on.
             if has_writer(word) {
                 next |= WRITE_PHASE;
             }
-            self.begin_first_phase(knobs, node.since);
+            self.begin_first_phase(knobs, queue.clock(), node.since);
         }
         if knobs.longest_budget == 0 {
             next |= CLOSED;
@@ -484,11 +625,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 return false;
             }
             if admitted.is_none() && has_waiters(word) && !self.soon_mine(word, side) {
-                // A phase of the other side: queues, unless nobody is there to use the lock.
-                return self.is_left_idle(side) && self.enter_idle_phase(kind);
+                // A phase of the other side: queues, unless there is room between its sections.
+                return self.enter_gap(kind, side);
             }
             if has_writer(word) && !self.owner_may_run() {
-                if naps == NAPS || !self.is_short(Side::Write) {
+                if naps == NAPS || !self.lodging.estimates(word).is_short(Side::Write) {
                     self.events.count(Event::OptNospin);
                     return false;
                 }
@@ -515,63 +656,66 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// a sleep takes. (Readers are kept out of their own phase by nothing but its end.)
     fn soon_mine(&self, word: u64, side: Side) -> bool {
         let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
-        mine && has_writer(word) && self.is_short(side)
+        mine && has_writer(word) && self.lodging.estimates(word).is_short(side)
     }
 
-    /// This side's holds are known to be shorter than a wake-up.
-    fn is_short(&self, side: Side) -> bool {
-        let hold = self.clock.expected_hold(side);
-        hold != 0 && hold < ticks(P::wake_latency().into())
-    }
-
-    /// The lock lingers for the other side and stays free for twice as long as that side is
-    /// expected to be away.
-    fn is_left_idle(&self, side: Side) -> bool {
-        let mut until = 0;
+    /// Takes the lock in a phase of the other side, between two of its sections; the phase and its
+    /// end stay as they are. So threads that read and write by turns do not sleep for each
+    /// other's phases. In an open phase, where sections are short, at once when the lock is
+    /// free; in a careful one after that side has been away for twice as long as it is expected to.
+    fn enter_gap(&self, kind: Kind, side: Side) -> bool {
+        let (mut ends, mut free_since) = (0, 0);
         loop {
             let word = self.word.load(Relaxed);
-            if !self.lingers_for_other(word, side) {
+            if !has_waiters(word) || word & CLOSED != 0 || phase(word) == side {
                 return false;
             }
             let now = P::now();
-            if until == 0 {
-                let away = self.clock.expected_return(phase(word)).max(1) << TICK_SHIFT;
-                until = now + u64::from((2 * away).min(LONGEST_ABSENCE));
-            } else if now >= until {
-                return self.fits(side, ticks(now));
+            if ends == 0 {
+                ends = now + u64::from(LONGEST_ABSENCE);
             }
-            P::relax(Some(until));
+            if is_free(word) {
+                if free_since == 0 {
+                    free_since = now;
+                }
+                let clock = self.lodging.place(word).clock();
+                let away = clock.estimates().expected_return(phase(word)).max(1);
+                let away = u64::from(away) << TICK_SHIFT;
+                if (word & OPEN != 0 || now >= free_since + (2 * away).min(LONGEST_ABSENCE.into()))
+                    && clock.fits(side, ticks(now))
+                {
+                    let entered = match kind {
+                        Kind::Read => plus_reader(word),
+                        Kind::Write => word + WRITER,
+                        _ => return false,
+                    };
+                    if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_ok() {
+                        self.events.count(Event::PhaseIdle);
+                        return true;
+                    }
+                    continue;
+                }
+            } else {
+                free_since = 0;
+                if word & OPEN == 0 {
+                    return false;
+                }
+            }
+            if now >= ends {
+                return false;
+            }
+            P::relax(Some(ends));
         }
-    }
-
-    fn lingers_for_other(&self, word: u64, side: Side) -> bool {
-        is_free(word) && has_waiters(word) && word & CLOSED == 0 && phase(word) != side
-    }
-
-    /// Takes the lock that lingers for the other side; the phase and its end stay as they are.
-    /// So threads that read and write by turns do not sleep for each other's phases.
-    fn enter_idle_phase(&self, kind: Kind) -> bool {
-        let word = self.word.load(Relaxed);
-        let side = if kind == Kind::Read { Side::Read } else { Side::Write };
-        let entered = match kind {
-            Kind::Read => plus_reader(word),
-            Kind::Write => word + WRITER,
-            _ => return false,
-        };
-        let enters = self.lingers_for_other(word, side)
-            && self.word.compare_exchange(word, entered, Acquire, Relaxed).is_ok();
-        if enters {
-            self.events.count(Event::PhaseIdle);
-        }
-        enters
     }
 
     fn sleep_until_phase(
         &self,
         knobs: Phases,
+        place: &L::Place,
         node: &Node<P>,
         mut deadline: Option<u64>,
     ) -> Outcome {
+        let clock = place.clock();
         let mut guarding = node.guard.get() != 0;
         // When the guard looks next, if not at the end of the running phase.
         let mut next_look = 0;
@@ -583,7 +727,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             }
             let now = P::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
-                if self.withdraw(node) {
+                if self.withdraw(place, node) {
                     return Outcome::TimedOut;
                 }
                 (deadline, guarding) = (None, false);
@@ -591,16 +735,17 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             }
             let mut alarm = deadline;
             if guarding {
-                let remaining = self.clock.remaining(ticks(now)).max(0) as u64;
+                let remaining = clock.remaining(ticks(now)).max(0) as u64;
                 let ends = now + (remaining << TICK_SHIFT);
                 // Those that run the phase look at the clock too; the guard is for when they do
                 // not come.
                 let grace = if remaining > 0 { u64::from(P::wake_latency()) } else { 0 };
                 let look = next_look.max(ends + grace);
                 if look <= now {
-                    guarding = self.close_phase(knobs, node);
+                    guarding = self.close_phase(knobs, place, node);
                     // If it still is the guard it is one of the phase to come.
-                    next_look = now + (u64::from(self.budget(knobs, 1)) << TICK_SHIFT);
+                    let budget = clock.estimates().budget(knobs, 1);
+                    next_look = now + (u64::from(budget) << TICK_SHIFT);
                     continue;
                 }
                 alarm = Some(alarm.map_or(look, |alarm| alarm.min(look)));
@@ -612,14 +757,17 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         self.note_owner(node.kind);
         node.tell_heirs();
         if knobs.longest_budget != 0 {
-            let now = PhaseClock::<P>::now();
-            self.clock.note_admitted(now);
-            let told = node.told.get();
+            let (now, told) = (PhaseClock::<P>::now(), node.told.get());
+            let late = now.wrapping_sub(told);
             if told != 0 {
-                // The first of its phase: the budget runs from here, not from the wake-up.
-                let late = now.wrapping_sub(told);
-                self.clock.ends.store(self.clock.ends.load(Relaxed).wrapping_add(late), Relaxed);
-                P::note_wake_latency(now.wrapping_sub(told).min(1 << 20) << TICK_SHIFT);
+                P::note_wake_latency(late.min(1 << 20) << TICK_SHIFT);
+            }
+            if self.is_still_in(place) {
+                clock.note_admitted(now);
+                if told != 0 {
+                    // The first of its phase: the budget runs from here, not from the wake-up.
+                    clock.extend(late);
+                }
             }
         }
         self.events.count(match node.kind {
@@ -629,14 +777,22 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         Outcome::Granted
     }
 
+    /// The phase that this thread is granted the lock in is the one that the clock in `place` times:
+    /// somebody waits for it. (Where nobody does, the clock is another lock's, or nobody's.)
+    fn is_still_in(&self, place: &L::Place) -> bool {
+        L::IS_INLINE || self.word.load(Relaxed) & ROOM == place.bits()
+    }
+
     /// The guard's alarm: ends the phase if its budget has ended. True if this waiter still is
     /// the guard.
-    fn close_phase(&self, knobs: Phases, node: &Node<P>) -> bool {
-        let queue = self.queue.lock();
+    fn close_phase(&self, knobs: Phases, place: &L::Place, node: &Node<P>) -> bool {
+        let Some(queue) = Attended::home(&self.lodging, place) else {
+            return false;
+        };
         if !node.is_linked(&queue) {
             return false;
         }
-        if self.clock.remaining(PhaseClock::<P>::now()) > 0 {
+        if queue.clock().remaining(PhaseClock::<P>::now()) > 0 {
             return true; // The next phase has begun meanwhile.
         }
         // Does this waiter wait through the next phase too?
@@ -662,7 +818,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             }
         }
         if is_free(word) {
-            self.clock.note_absence(phase(word));
+            queue.clock().estimates().note_absence(phase(word));
         }
         let granted = self.serve_phases(knobs, &queue);
         drop(queue);
@@ -673,24 +829,33 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     /// The lock was left free with somebody waiting: leaves it to the running side for a moment,
     /// or hands it over.
     pub(super) fn left_in_phase(&self, knobs: Phases, side: Side, word: u64) {
-        if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
+        if is_free(word) && word & CLOSED == 0 && self.lodging.place(word).is_beside() {
+            if self.call_waiters(word) {
+                return;
+            }
+        } else if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
             return; // Lingers; the guard will close it.
         }
         if !is_free(word) {
             // An upgrader has become the only reader.
-            return self.serve_locked();
+            return self.serve_left(word);
         }
+        // The room, not the lock: that may be gone.
+        let place = self.lodging.place(word);
+        let (clock, estimates) = (place.clock(), place.clock().estimates());
         if knobs.longest_budget != 0 && word & OPEN == 0 {
             let now = PhaseClock::<P>::now();
-            self.clock.note_hold(side, now, word & CLOSED != 0);
-            self.clock.note_left(side, now);
+            clock.note_hold(side, now, word & CLOSED != 0);
+            clock.note_left(side, now);
             let running = phase(word);
             let may_linger = word & GUARDED != 0 && word & CLOSED == 0;
-            if may_linger && self.comes_right_back(running) && self.fits(running, now) {
+            if may_linger && estimates.comes_right_back(running) && clock.fits(running, now) {
                 return;
             }
         }
-        let queue = self.queue.lock();
+        let Some(queue) = Attended::home(&self.lodging, place) else {
+            return; // Everybody who waited then has been served.
+        };
         let mut granted = Granted::none();
         let mut word = self.word.load(Relaxed);
         // Somebody may have entered or served the queue meanwhile; or opened the phase, and then
@@ -705,17 +870,67 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 Err(found) => word = found,
             }
         }
+        let stays = queue.stays();
         drop(queue);
         let told = !granted.is_empty();
         granted.grant();
-        if told && self.clock.left.load(Relaxed) & 1 == side as u32 {
+        if told && stays && clock.left.load(Relaxed) & 1 == side as u32 {
             // Waking others is not what keeps this side away.
-            self.clock.note_left(side, PhaseClock::<P>::now());
+            clock.note_left(side, PhaseClock::<P>::now());
         }
     }
 
+    /// Where most readers do not take this lock, as they have slots, it stands free most of the time.
+    /// Then nobody is worth keeping it for, and reserving it for somebody who has to wake up first
+    /// would stop all those readers meanwhile: those that wait are told to try again. One that
+    /// comes back in vain is served as usual. False if there is nobody to tell.
+    #[cold]
+    fn call_waiters(&self, word: u64) -> bool {
+        let Some(queue) = self.attend(word) else {
+            return true; // Everybody who waited then has been served.
+        };
+        let word = self.word.load(Relaxed);
+        if !is_free(word) || word & CLOSED != 0 {
+            // Whoever has it calls them; whoever closed it serves them.
+            return !is_free(word);
+        }
+        let mut granted = Granted::none();
+        let mut guard = 0;
+        let mut call = |oldest: Option<&Node<P>>| {
+            let called = oldest
+                .filter(|it| it.retried.get() == 0 && matches!(it.kind, Kind::Read | Kind::Write));
+            if let Some(node) = called {
+                guard |= node.guard.get();
+                let node: *const Node<P> = node;
+                // SAFETY: linked, so alive, and it stays so until it is told.
+                granted.retry(&queue, unsafe { &*node });
+            }
+            called.is_some()
+        };
+        call(queue.oldest_writer());
+        let mut called = 0;
+        while called < MOST_CALLED && call(queue.oldest_reader()) {
+            called += 1;
+        }
+        if granted.is_empty() {
+            return false;
+        }
+        let clear = match (queue.is_empty(), guard) {
+            (true, _) => QUEUE_FLAGS,
+            (false, 0) => 0,
+            (false, _) => GUARDED,
+        };
+        if clear != 0 {
+            self.word.fetch_and(!clear, Relaxed);
+        }
+        self.events.add(Event::PhaseCalled, granted.len().into());
+        drop(queue);
+        granted.grant();
+        true
+    }
+
     /// Lets in whoever may come in now.
-    pub(super) fn serve_phases(&self, knobs: Phases, queue: &LockedQueue<'_, P>) -> Granted<P> {
+    pub(super) fn serve_phases(&self, knobs: Phases, queue: &Attended<'_, P, L>) -> Granted<P> {
         let mut word = self.word.load(Relaxed);
         loop {
             if let Some(front) = queue.oldest_writer() {
@@ -751,14 +966,16 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
     }
 
     /// Chooses the next holders. The lock is free and closed, the word this thread's.
-    fn hand_over(&self, knobs: Phases, queue: &LockedQueue<'_, P>, before: u64) -> Granted<P> {
+    fn hand_over(&self, knobs: Phases, queue: &Attended<'_, P, L>, before: u64) -> Granted<P> {
         let now = PhaseClock::<P>::now();
         let readers_wait = queue.oldest_reader().is_some();
         let next = match (queue.oldest_writer(), phase(before)) {
             (None, _) => Next::Readers,
             (Some(_), Side::Read) => Next::Writer,
             (Some(_), Side::Write) if !readers_wait => Next::Writer,
-            (Some(_), Side::Write) if before & CLOSED == 0 && self.fits(Side::Write, now) => {
+            (Some(_), Side::Write)
+                if before & CLOSED == 0 && queue.clock().fits(Side::Write, now) =>
+            {
                 Next::Turn
             }
             (Some(_), Side::Write) => Next::Readers,
@@ -777,18 +994,19 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         let mut granted = Granted::none();
         granted.take(queue, writer);
         if next == Next::Writer {
-            self.clock.begin(now, self.budget(knobs, 1));
+            let clock = queue.clock();
+            clock.begin(now, clock.estimates().budget(knobs, 1));
         }
         self.events.count(if next == Next::Turn { Event::PhaseTurn } else { Event::PhaseWrite });
         self.events.count(Event::WakeWriter);
         writer.told.set(if next == Next::Writer { now.max(1) } else { 0 });
         // It does not run yet, and the CPU it acquires the lock on is not known.
-        self.owner_cpu.store(0, Relaxed);
+        self.lodging.owner_cpu().store(0, Relaxed);
         let mut took_guard = writer.guard.get() != 0;
         if let Some(second) = queue.oldest_writer()
             && second.kind == Kind::Write
             && next == Next::Writer
-            && self.leaves_room_for_a_second()
+            && queue.clock().estimates().leaves_room_for_a_second()
         {
             took_guard |= second.guard.get() != 0;
             let second: *const Node<P> = second;
@@ -802,19 +1020,11 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         granted
     }
 
-    /// Writers that come right back spend about as much time between sections as in them, so two
-    /// that are awake keep the lock busier than one.
-    fn leaves_room_for_a_second(&self) -> bool {
-        let (hold, away) =
-            (self.clock.expected_hold(Side::Write), self.clock.expected_return(Side::Write));
-        self.comes_right_back(Side::Write) && away * 4 >= hold.max(1)
-    }
-
-    /// `WAITERS` and what goes with it after waiters were taken off.
+    /// The queue's room and the flags that go with it after waiters were taken off.
     fn flags_after(
         &self,
         knobs: Phases,
-        queue: &LockedQueue<'_, P>,
+        queue: &Attended<'_, P, L>,
         before: u64,
         took_guard: bool,
     ) -> u64 {
@@ -822,12 +1032,12 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             return 0;
         }
         let closed = if knobs.longest_budget == 0 { CLOSED } else { 0 };
-        WAITERS | closed | if took_guard { 0 } else { before & GUARDED }
+        queue.bits() | closed | if took_guard { 0 } else { before & GUARDED }
     }
 
     /// Lets in every waiting reader, and an upgradable reader that heads the writers, beside any
     /// readers that hold the lock already.
-    pub(super) fn begin_read_phase(&self, knobs: Phases, queue: &LockedQueue<'_, P>) -> Granted<P> {
+    pub(super) fn begin_read_phase(&self, knobs: Phases, queue: &Attended<'_, P, L>) -> Granted<P> {
         let mut before = self.word.load(Relaxed);
         // An upgradable holder must not become a writer meanwhile: one more reader keeps it.
         let mut keeper = 0;
@@ -861,8 +1071,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
             granted.take(queue, unsafe { &*front });
         }
         // The count cannot overflow: it is checked before it would.
-        let room = (READER_LIMIT - 1 - readers(before)) as u32 - granted.len();
-        while granted.len() < room {
+        let most = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
+        while granted.len() < most {
             let Some(reader) = queue.oldest_reader() else {
                 break;
             };
@@ -873,8 +1083,8 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
         }
         entering += u64::from(granted.len()) * READER;
         if knobs.longest_budget != 0 {
-            let now = PhaseClock::<P>::now();
-            self.clock.begin(now, self.budget(knobs, granted.len()));
+            let clock = queue.clock();
+            clock.begin(PhaseClock::<P>::now(), clock.estimates().budget(knobs, granted.len()));
         }
         let mut word = before;
         loop {
@@ -886,7 +1096,7 @@ impl<Pol: Policy, P: Platform> RawRwSem<Pol, P> {
                 Err(found) => word = found,
             }
         }
-        if granted.len() <= FEW && !self.is_short(Side::Read) {
+        if granted.len() <= FEW && !queue.clock().estimates().is_short(Side::Read) {
             // Such readers sleep while they hold the lock, and leave the CPUs to those that wake.
             granted.one_by_one();
         }

@@ -95,7 +95,7 @@ impl<P: Platform> Node<P> {
 }
 
 /// The two lists with their lock.
-pub(crate) struct Queue<P: Platform> {
+pub struct Queue<P: Platform> {
     lock: QueueLock<P>,
     tickets: P::Cell<u32>,
     readers: Ring<P, Node<P>>,
@@ -113,10 +113,15 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
         LockedQueue { queue: self, locked: self.lock.lock() }
     }
+
+    /// The same if nobody has the lock.
+    pub(crate) fn try_lock(&self) -> Option<LockedQueue<'_, P>> {
+        Some(LockedQueue { queue: self, locked: self.lock.try_lock()? })
+    }
 }
 
 /// The queue with its lock held.
-pub(crate) struct LockedQueue<'a, P: Platform> {
+pub struct LockedQueue<'a, P: Platform> {
     queue: &'a Queue<P>,
     locked: Locked<'a, P>,
 }
@@ -206,10 +211,10 @@ pub(crate) struct Granted<P: Platform> {
     len: u32,
     /// Those told first help telling the others.
     spread: bool,
+    /// What they are told: [`GRANTED`], or [`RETRY`].
+    verdict: u32,
     /// A waiter that stays on its list and shall try to take the lock.
     called: *const P::AtomicU32,
-    /// A waiter that was taken off its list and shall start over.
-    retrying: *const P::AtomicU32,
 }
 
 impl<P: Platform> Granted<P> {
@@ -219,13 +224,13 @@ impl<P: Platform> Granted<P> {
             last: ptr::null(),
             len: 0,
             spread: true,
+            verdict: GRANTED,
             called: ptr::null(),
-            retrying: ptr::null(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_null() && self.called.is_null() && self.retrying.is_null()
+        self.first.is_null() && self.called.is_null()
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -246,11 +251,11 @@ impl<P: Platform> Granted<P> {
         Granted { called: &node.state, ..Self::none() }
     }
 
-    /// Takes `node` off its list and remembers to tell it to start over.
+    /// Takes `node` off its list and remembers to tell it to start over, as all others of these.
     pub(crate) fn retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
-        debug_assert!(self.retrying.is_null(), "one at a time");
-        queue.remove(node);
-        self.retrying = &node.state;
+        debug_assert!(self.first.is_null() || self.verdict == RETRY, "all or none");
+        (self.verdict, self.spread) = (RETRY, false);
+        self.take(queue, node);
     }
 
     /// Takes `node` off its list and remembers to grant it.
@@ -267,15 +272,13 @@ impl<P: Platform> Granted<P> {
         self.len += 1;
     }
 
-    /// Tells every waiter taken that the lock is its own. Call it without the queue's lock.
+    /// Tells every waiter taken that the lock is its own, or to start over. Call it without the
+    /// queue's lock.
     pub(crate) fn grant(self) {
         if !self.called.is_null() {
             P::unpark(self.called);
         }
-        tell(self.first, self.len, self.spread);
-        if !self.retrying.is_null() {
-            tell_to_retry::<P>(self.retrying);
-        }
+        tell(self.first, self.len, self.spread, self.verdict);
     }
 }
 
@@ -285,10 +288,10 @@ fn tell_to_retry<P: Platform>(state: *const P::AtomicU32) {
     P::unpark(state);
 }
 
-/// Grants `count` waiters chained from `first`. If they are `spread`, each is given the waiters
+/// Tells `count` waiters chained from `first`. If they are `spread`, each is given the waiters
 /// behind it, the larger half of those that are left, to tell in turn: many CPUs share the work,
 /// and a thread that is preempted by the first it wakes does not keep the others asleep.
-fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool) {
+fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u32) {
     let (mut node, mut left) = (first, count);
     while left > 0 {
         left -= 1;
@@ -308,7 +311,7 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool) {
         // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
         // visible to the waiter.
         // SAFETY: as above; this is the last access.
-        unsafe { (*state).store(GRANTED, Release) };
+        unsafe { (*state).store(verdict, Release) };
         P::unpark(state);
         node = next;
     }
@@ -317,7 +320,7 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool) {
 impl<P: Platform> Node<P> {
     /// Tells those that were given to this waiter. Its owner calls it as soon as it is granted.
     pub(crate) fn tell_heirs(&self) {
-        tell::<P>(self.heirs.get().cast(), self.heirs_count.get(), true);
+        tell::<P>(self.heirs.get().cast(), self.heirs_count.get(), true, GRANTED);
         // SAFETY: invariant 3; it was taken off by `take_second` and is told here only.
         if let Some(second) = unsafe { self.second.get().cast::<Node<P>>().as_ref() } {
             tell_to_retry::<P>(&second.state);

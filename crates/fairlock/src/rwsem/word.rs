@@ -1,36 +1,54 @@
 //! The lock word of [`RwSem`](crate::RwSem): layout, and a name for every condition on it.
 
-/// Low 32 bits: shared holders, the upgradable one included.
-pub(super) const READERS: u64 = 0xffff_ffff;
+/// Low 23 bits: shared holders, the upgradable one included.
+pub(super) const READERS: u64 = (1 << 23) - 1;
 /// One shared holder.
-pub(super) const READER: u64 = 1;
-/// A word below this has no flag set, no writer in or trying, and room for one more reader: the
-/// fast path's whole condition in one comparison.
-pub(super) const READER_LIMIT: u64 = 1 << 31;
+pub(crate) const READER: u64 = 1;
+/// A word below this has no flag set, no writer in or trying, nobody waiting, and room for one
+/// more reader: the fast path's whole condition in one comparison. Linux has no more threads than
+/// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes what is let
+/// in from the queue beside newcomers that were checked before.
+pub(super) const READER_LIMIT: u64 = 1 << 22;
 
-/// Bits 32 to 55: the writer that holds the lock. Without `writer_fast_fail` also every writer
-/// that has added its bias in vain and not yet removed it.
-pub(super) const WRITERS: u64 = 0x00ff_ffff << 32;
+/// Bits 23 to 44: the writer that holds the lock. Without `writer_fast_fail` also every writer
+/// that has added its bias in vain and not yet removed it: no more than there can be threads.
+pub(super) const WRITERS: u64 = ((1 << 22) - 1) << 23;
 /// One writer.
-pub(super) const WRITER: u64 = 1 << 32;
+pub(crate) const WRITER: u64 = 1 << 23;
 
-/// The queue is not empty. Changes only under the queue's lock.
-pub(super) const WAITERS: u64 = 1 << 56;
+/// Bits 45 to 57: the number of the room that the waiters are in, 0 if nobody waits. Changes only
+/// under the lock of the queue in that room. A lock with a room of its own calls it 1.
+pub(super) const ROOM: u64 = ((1 << 13) - 1) << ROOM_SHIFT;
+/// So many rooms can be told apart.
+pub(super) const ROOMS: u32 = (1 << 13) - 1;
+const ROOM_SHIFT: u32 = 45;
+
 /// Nobody enters but the waiter that the lock is reserved for.
-pub(super) const CLOSED: u64 = 1 << 57;
+pub(super) const CLOSED: u64 = 1 << 58;
 /// Phases: newcomers of the running side enter and look at the clock only now and then.
-pub(super) const OPEN: u64 = 1 << 58;
-/// Phases: the running phase is the writers'. Meaningful only with `WAITERS`.
-pub(super) const WRITE_PHASE: u64 = 1 << 59;
+pub(super) const OPEN: u64 = 1 << 59;
+/// Phases: the running phase is the writers'. Meaningful only while somebody waits.
+pub(super) const WRITE_PHASE: u64 = 1 << 60;
 /// Phases: some waiter sleeps with the phase's end as its deadline and will close it.
-pub(super) const GUARDED: u64 = 1 << 60;
+pub(super) const GUARDED: u64 = 1 << 61;
 /// One of the shared holders may upgrade.
-pub(super) const UPGRADABLE: u64 = 1 << 61;
+pub(crate) const UPGRADABLE: u64 = 1 << 62;
 /// That holder waits for the other readers to leave; no reader enters.
-pub(super) const UPGRADING: u64 = 1 << 62;
+pub(super) const UPGRADING: u64 = 1 << 63;
 
-/// Everything that says how the queue is served, none of it meaningful without `WAITERS`.
-pub(super) const QUEUE_FLAGS: u64 = WAITERS | CLOSED | OPEN | WRITE_PHASE | GUARDED;
+/// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
+pub(super) const QUEUE_FLAGS: u64 = ROOM | CLOSED | OPEN | WRITE_PHASE | GUARDED;
+
+/// A room's number as it stands in the word.
+pub(super) const fn room_bits(number: u32) -> u64 {
+    (number as u64) << ROOM_SHIFT
+}
+
+/// The number of the room that the waiters are in; 0 if nobody waits.
+#[inline(always)]
+pub(super) fn room_number(word: u64) -> u32 {
+    ((word & ROOM) >> ROOM_SHIFT) as u32
+}
 
 /// The two sides that share a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +75,7 @@ pub(super) fn is_free(word: u64) -> bool {
 
 #[inline(always)]
 pub(super) fn has_waiters(word: u64) -> bool {
-    word & WAITERS != 0
+    word & ROOM != 0
 }
 
 /// As far as the holders are concerned a reader may enter.
@@ -87,7 +105,7 @@ pub(super) fn phase(word: u64) -> Side {
 pub(super) fn plus_reader(word: u64) -> u64 {
     assert!(
         readers(word) < READER_LIMIT - 1,
-        "more than 2147483647 readers hold this lock at once: are guards being leaked?"
+        "more than 4194303 readers hold this lock at once: are guards being leaked?"
     );
     word + READER
 }

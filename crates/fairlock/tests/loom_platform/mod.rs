@@ -46,6 +46,8 @@ pub trait Flaw: Send + Sync + 'static {
     const NO_HEAVY: bool = false;
     /// Full fences are nothing.
     const NO_FENCE: bool = false;
+    /// No flaw: the time for every spin has passed when it begins, so that sleeps are explored.
+    const HASTY: bool = false;
     /// No flaw: there is no asymmetric barrier.
     const SYMMETRIC: bool = false;
     /// No flaw: all threads share a CPU, and know it, so nobody spins on an owner.
@@ -78,6 +80,12 @@ flaws! {
     Gullible = Trusting { GULLIBLE };
     /// Lets everybody into a lock whose word has 32 bits.
     GullibleHalves = TrustingHalves { GULLIBLE_HALVES };
+    /// Faithful, without spins.
+    Hasty = InAHurry { HASTY };
+    /// Loses every wake-up, without spins.
+    DeafHasty = InAHurryAndMute { HASTY DEAF };
+    /// Without an asymmetric barrier or spins.
+    SymmetricHasty = InAHurryWithoutMembarrier { HASTY SYMMETRIC };
     /// Faithful, without an asymmetric barrier.
     Symmetric = NoMembarrier { SYMMETRIC };
     /// Its asymmetric barrier lacks the cheap side.
@@ -110,6 +118,7 @@ struct Execution {
     /// A `Process` of the platform under test, and its threads' records.
     process: Option<Box<dyn Any>>,
     records: Vec<(ThreadId, *const ())>,
+    spare: Vec<*const ()>,
     barriers: Option<Rc<Barriers>>,
     now: u64,
     turns: u32,
@@ -198,8 +207,8 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
         count.fetch_add(1, Relaxed);
         execution(|execution| {
             *execution = Execution {
-                words: (0..2).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
-                halves: (0..16).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
+                words: (0..16).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
+                halves: (0..40).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
                 pointers: (0..2)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
                     .collect(),
@@ -278,6 +287,9 @@ macro_rules! atomic {
                     newest: Cell::new(value),
                     flaw: PhantomData,
                 }
+            }
+            fn value(&mut self) -> $value {
+                self.newest.get()
             }
             fn load(&self, order: Ordering) -> $value {
                 if inert() {
@@ -431,6 +443,9 @@ impl<T: Zeroed> PlainCell<T> for Plain<T> {
     }
 }
 
+/// Threads of a model that read under locks with slots.
+const MOST_THREADS: usize = 3;
+
 /// Far longer than a tick of any lock's clock.
 const NS_PER_LOOK: u64 = 1_000;
 
@@ -482,7 +497,10 @@ impl<F: Flaw> Platform for Model<F> {
         }
     }
 
-    fn relax(_until: Option<u64>) -> bool {
+    fn relax(until: Option<u64>) -> bool {
+        if F::HASTY && until.is_some() {
+            return true;
+        }
         if !inert() {
             loom::thread::yield_now();
         }
@@ -537,10 +555,19 @@ impl<F: Flaw> Platform for Model<F> {
             execution.records.iter().find(|(thread, _)| *thread == me).map(|&(_, record)| record)
         });
         let record = known.unwrap_or_else(|| {
-            let record = Self::process().new_thread().expect("a record for each thread");
-            let record = std::ptr::from_ref(record).cast();
-            execution(|execution| execution.records.push((me, record)));
-            record
+            // The first thread claims them for all: that a thread is new is of no interest.
+            if execution(|execution| execution.records.is_empty()) {
+                for _ in 0..MOST_THREADS {
+                    let record = Self::process().new_thread().expect("a record for each thread");
+                    let record = std::ptr::from_ref(record).cast();
+                    execution(|execution| execution.spare.push(record));
+                }
+            }
+            execution(|execution| {
+                let record = execution.spare.pop().expect("as many as threads");
+                execution.records.push((me, record));
+                record
+            })
         });
         // SAFETY: a record of this execution's process, of this platform.
         Some(unsafe { &*record.cast() })

@@ -1,0 +1,333 @@
+//! `turns`: threads that read and write by turns, with next to nothing in and between their
+//! sections: what a lock's own operations cost, up to those that take a nanosecond.
+//!
+//! [`mix`](super::mix) looks at every operation, and two looks at the clock take ten times as long
+//! as the fastest read. Here a thread works in bursts of [`BURST`] operations. One burst in
+//! [`TurnsParams::time_every`] is timed operation by operation; in the others nothing is recorded
+//! but how many operations there were. So
+//!
+//! * rates are those of all operations;
+//! * waits, holds and latencies are those of the timed bursts. Their percentiles are fair samples,
+//!   their maxima are not: the longest wait of a run is known only where `time_every` is 1;
+//! * how many readers pass a writer is not known.
+//!
+//! What a thread does beside the lock's own operation: it reads the data that the lock protects and
+//! checks it (two loads), looks whether the run is over (one load), and counts. How many reads
+//! precede a write is drawn once for all of them, from the distribution that drawing each operation
+//! by itself would give.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::mix::jittered;
+use super::{Body, Failure, Request, check_no_update_was_lost, check_share, check_thread_count};
+use super::{HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE, check_length, run_threads};
+use crate::error::LabError;
+use crate::locks::{LabLock, Protected};
+use crate::measure::statistics::XorShift;
+use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
+use crate::units::Length;
+use crate::world::World;
+
+/// The name that rows carry.
+pub const NAME: &str = "turns";
+
+/// Operations that are timed together, or not at all.
+pub const BURST: u64 = 64;
+
+/// Where nothing else is said, one burst in so many is timed: three looks at the clock, 36 ns where
+/// this was measured, then cost an operation 0.14 ns on average.
+pub const DEFAULT_TIME_EVERY: u32 = 256;
+
+/// Parameters of [`turns`](self).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TurnsParams {
+    /// How many threads; each reads and writes.
+    pub threads: u32,
+    /// Share of reads, 0 to 100 %; fractions are fine.
+    pub read_percent: f64,
+    /// How long a thread holds the lock.
+    pub section: Length,
+    /// How long it stays away after an operation, ±25 %.
+    pub think: Length,
+    /// Thread *i* stays on the *i*-th CPU that this process may use, round robin.
+    pub pinned: bool,
+    /// Times one burst in so many; 1 times every operation.
+    pub time_every: u32,
+}
+
+impl Default for TurnsParams {
+    /// Two threads that read 9 times in 10, empty sections.
+    fn default() -> TurnsParams {
+        TurnsParams {
+            threads: 2,
+            read_percent: 90.0,
+            section: Length::Pauses(0),
+            think: Length::Pauses(0),
+            pinned: false,
+            time_every: DEFAULT_TIME_EVERY,
+        }
+    }
+}
+
+impl TurnsParams {
+    /// Whether the parameters make sense.
+    ///
+    /// # Errors
+    /// [`LabError::Parameter`] names the first one that does not.
+    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        check_thread_count("threads", self.threads.into())?;
+        check_share(self.read_percent)?;
+        if self.time_every == 0 {
+            return Err(LabError::Parameter {
+                name: "time_every",
+                value: "0".to_string(),
+                valid: "1 (every operation) or more".to_string(),
+            });
+        }
+        check_length("section", self.section, pause_ns)?;
+        check_length("think", self.think, pause_ns)
+    }
+
+    /// The row's `params`: lengths in PAUSE iterations, and `pause_ns` to convert them.
+    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
+        [
+            ("threads", f64::from(self.threads)),
+            ("read_percent", self.read_percent),
+            ("section_pauses", self.section.pauses(pause_ns).into()),
+            ("think_pauses", self.think.pauses(pause_ns).into()),
+            ("pinned", f64::from(u8::from(self.pinned))),
+            ("time_every", self.time_every.into()),
+            ("pause_ns", pause_ns),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into()
+    }
+}
+
+/// Draws how many reads precede the next write.
+#[derive(Debug, Clone, Copy)]
+struct ReadRuns {
+    share: f64,
+    /// 1 over the logarithm of the share.
+    scale: f64,
+}
+
+impl ReadRuns {
+    fn percent(percent: f64) -> ReadRuns {
+        let share = percent / 100.0;
+        ReadRuns { share, scale: share.ln().recip() }
+    }
+
+    /// Geometric: `n` or more reads with the probability `shareⁿ`.
+    #[inline]
+    fn draw(self, random: &mut XorShift) -> u64 {
+        if self.share == 1.0 {
+            return u64::MAX;
+        }
+        // Above 0 and at most 1, so that its logarithm is finite.
+        let uniform = (f64::from(random.next_u32()) + 1.0) / 2f64.powi(32);
+        (uniform.ln() * self.scale) as u64
+    }
+}
+
+/// Runs the workload once on a fresh lock.
+///
+/// # Errors
+/// When the lock breaks the invariant, or threads cannot be started.
+pub fn run<W: World, L: LabLock>(
+    request: &Request<'_, W>,
+    params: &TurnsParams,
+) -> Result<Repetition, LabError> {
+    let world = request.world;
+    let lock = L::new(Protected::new());
+    let runs = ReadRuns::percent(params.read_percent);
+    let time_every = params.time_every;
+    let bodies = (0..params.threads).map(|index| {
+        let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
+        let turns = Turns {
+            world,
+            lock: &lock,
+            section: params.section.pauses(world.pause_ns()),
+            think: params.think.pauses(world.pause_ns()),
+            random: XorShift::new(seed),
+            reader: RoleRecorder::default(),
+            writer: RoleRecorder::default(),
+        };
+        Box::new(move || turns.work(runs, time_every)) as Body<'_>
+    });
+    let mut repetition = run_threads(request, NAME, bodies.collect())?;
+    check_no_update_was_lost(request, NAME, &repetition, lock.read(Protected::value))?;
+    repetition.events = lock.events();
+    Ok(repetition)
+}
+
+/// One thread.
+struct Turns<'a, W, L> {
+    world: &'a W,
+    lock: &'a L,
+    section: u32,
+    think: u32,
+    random: XorShift,
+    reader: RoleRecorder,
+    writer: RoleRecorder,
+}
+
+impl<W: World, L: LabLock> Turns<'_, W, L> {
+    fn work(mut self, runs: ReadRuns, time_every: u32) -> Result<ThreadRecord, Failure> {
+        let mut reads = runs.draw(&mut self.random);
+        'run: for burst in 0_u32.. {
+            let timed = burst.is_multiple_of(time_every);
+            let mut left = BURST;
+            while left > 0 {
+                let count = if reads == 0 { 1 } else { reads.min(left) };
+                let goes_on = match (reads == 0, timed) {
+                    (true, true) => self.timed_write()?,
+                    (true, false) => self.write()?,
+                    (false, true) => self.timed_reads(count)?,
+                    (false, false) => self.reads(count)?,
+                };
+                if !goes_on {
+                    break 'run;
+                }
+                left -= count;
+                reads = if reads == 0 { runs.draw(&mut self.random) } else { reads - count };
+            }
+        }
+        Ok(ThreadRecord {
+            reader: (runs.share > 0.0).then_some(self.reader),
+            writer: (runs.share < 1.0).then_some(self.writer),
+            excluded_ns: 0,
+        })
+    }
+
+    /// So many reads one after the other; false if the run was over before the last one was.
+    #[inline]
+    fn reads(&mut self, count: u64) -> Result<bool, Failure> {
+        let Turns { world, lock, section, think, .. } = *self;
+        for done in 0..count {
+            world.mark(WAIT_READ);
+            lock.read(|data| {
+                world.mark(HOLD_READ);
+                // Nothing lies between the ends of an empty section: one look is enough.
+                let result = match section {
+                    0 => data.value().map(drop),
+                    pauses => data.read_around(|| world.compute(pauses)),
+                };
+                world.mark(NOTHING);
+                result
+            })?;
+            if !world.running() {
+                self.reader.ops += done;
+                self.reader.executed += done + 1;
+                return Ok(false);
+            }
+            if think > 0 {
+                self.stay_away();
+            }
+        }
+        self.reader.ops += count;
+        self.reader.executed += count;
+        Ok(true)
+    }
+
+    #[inline]
+    fn write(&mut self) -> Result<bool, Failure> {
+        let world = self.world;
+        world.mark(WAIT_WRITE);
+        self.lock.write(|data| {
+            world.mark(HOLD_WRITE);
+            let result = data.write_around(|| world.compute(self.section));
+            world.mark(NOTHING);
+            result
+        })?;
+        Ok(self.count(WRITE))
+    }
+
+    #[cold]
+    fn timed_reads(&mut self, count: u64) -> Result<bool, Failure> {
+        let world = self.world;
+        for _ in 0..count {
+            world.mark(WAIT_READ);
+            let asked = world.now();
+            let (got, result) = self.lock.read(|data| {
+                world.mark(HOLD_READ);
+                let got = world.now();
+                let result = data.read_around(|| world.compute(self.section));
+                world.mark(NOTHING);
+                (got, result)
+            });
+            result?;
+            self.reader.time(asked, got, world.now());
+            if !self.count(READ) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn timed_write(&mut self) -> Result<bool, Failure> {
+        let world = self.world;
+        world.mark(WAIT_WRITE);
+        let asked = world.now();
+        let (got, result) = self.lock.write(|data| {
+            world.mark(HOLD_WRITE);
+            let got = world.now();
+            let result = data.write_around(|| world.compute(self.section));
+            world.mark(NOTHING);
+            (got, result)
+        });
+        result?;
+        self.writer.time(asked, got, world.now());
+        Ok(self.count(WRITE))
+    }
+
+    /// Counts one operation; false if the run was over before it ended.
+    #[inline]
+    fn count(&mut self, is_read: bool) -> bool {
+        let recorder = if is_read { &mut self.reader } else { &mut self.writer };
+        recorder.executed += 1;
+        if !self.world.running() {
+            return false;
+        }
+        recorder.ops += 1;
+        self.stay_away();
+        true
+    }
+
+    #[inline]
+    fn stay_away(&mut self) {
+        self.world.compute(jittered(self.think, &mut self.random));
+    }
+}
+
+const READ: bool = true;
+const WRITE: bool = false;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_reads_have_the_length_that_the_share_gives() {
+        for (percent, mean) in [(99.9, 999.0), (99.0, 99.0), (90.0, 9.0), (50.0, 1.0)] {
+            let runs = ReadRuns::percent(percent);
+            let mut random = XorShift::new(1);
+            let draws = 1_000_000;
+            let total: u64 = (0..draws).map(|_| runs.draw(&mut random)).sum();
+            let found = total as f64 / f64::from(draws);
+            assert!((found / mean - 1.0).abs() < 0.005, "{percent} %: {found}");
+        }
+    }
+
+    #[test]
+    fn shares_include_their_ends() {
+        let mut random = XorShift::new(1);
+        let mut draw = |percent| ReadRuns::percent(percent).draw(&mut random);
+        assert!((0..1000).all(|_| draw(0.0) == 0));
+        assert!((0..1000).all(|_| draw(100.0) == u64::MAX));
+    }
+}

@@ -1,0 +1,814 @@
+//! The default reader-writer lock: reads without a locked instruction or a shared cache line,
+//! under writers that are never starved.
+//!
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`] and one word more, the *bias*, which says
+//! how readers come in:
+//!
+//! | bias | a reader | a writer, once it holds the semaphore |
+//! |---|---|---|
+//! | `SHARED` | takes the semaphore | is alone |
+//! | `FENCED` | announces itself in a slot of its own thread (`slots.rs`) with a full fence, sees that no writer holds the semaphore, is in | waits until no slot has the lock's number |
+//! | `LIGHT` | announces itself with a plain store, sees that the bias is still `LIGHT`, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
+//!
+//! ```text
+//!              some reads in a row                 no barrier for a while
+//!   SHARED ────────────────────────────► FENCED ─────────────────────────► LIGHT
+//!      ▲     (or straight to LIGHT)       │   ▲                              │
+//!      └──────────────────────────────────┘   └──────────────────────────────┘
+//!              so many writes                        the next write
+//! ```
+//!
+//! A reader that finds a writer in its way, or no free slot, takes the semaphore; so do
+//! upgradable readers. There the waiting is done, and its policy is the lock's. Writers
+//! exclude each other and those readers by the semaphore alone.
+//!
+//! Why it is right: whoever enters by a slot first stores its announcement, then loads the state;
+//! a writer first stores the state, then loads the slots. With a barrier between on both sides at
+//! least one of them sees the other (Dekker). In `FENCED` the state is the semaphore's word and
+//! both barriers are full fences; in `LIGHT` it is the bias, the reader's barrier is free and the
+//! writer's is the asymmetric one that pays for both.
+//!
+//! Invariants
+//! 1. The bias leaves `SHARED` only by a reader that holds the semaphore, and reaches `LIGHT`
+//!    from `FENCED` only by a reader that is in. So a writer that holds the semaphore and waited
+//!    for all slots has seen every such change.
+//! 2. The bias leaves `LIGHT` and `FENCED` only by a writer that holds the semaphore, for
+//!    `SHARED` only after all slots are left.
+//! 3. A lock's number belongs to no other lock of the process, ever. A slot that was forgotten
+//!    blocks the lock that it was taken for, wherever that moves, and no other.
+//! 4. An unlock is one atomic operation, on a slot or on the semaphore, which is also its last
+//!    access to the lock.
+//!
+//! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
+//! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
+//! plain stores with an asymmetric barrier; and `FENCED`, where a write costs a look at the
+//! slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
+//! send all readers to a shared word.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use lock_api::GuardNoSend;
+
+use crate::events::{Event, Snapshot};
+use crate::platform::{AtomicCell, Os, Platform, after, until};
+use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::rwsem::queue::Kind;
+use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
+use crate::rwsem::{BESIDE, RawRwSem, Rented};
+use crate::slots::Slot;
+use crate::spin_budget::SpinBudget;
+
+/// How readers come in: one bit or none.
+const MODE: u64 = 0b111;
+const SHARED: u64 = 0;
+const FENCED: u64 = 0b001;
+const LIGHT: u64 = 0b010;
+const DIMMED: u64 = 0b100;
+
+/// Writes until the lock is `SHARED` again.
+const TALLY: u64 = 0xff << TALLY_SHIFT;
+const TALLY_SHIFT: u32 = 3;
+const ONE: u64 = 1 << TALLY_SHIFT;
+
+/// The lock's number, 0 before its bias first leaves `SHARED`. 53 bits do not run out.
+const NUMBER_SHIFT: u32 = 11;
+
+/// The clock of quiet times ticks every 4 µs and wraps after 34 s, which only makes a time look
+/// shorter.
+const TICK_SHIFT: u32 = 12;
+const TICKS: u32 = 0x007f_ffff;
+
+fn mode(bias: u64) -> u64 {
+    bias & MODE
+}
+
+fn tally(bias: u64) -> u32 {
+    ((bias & TALLY) >> TALLY_SHIFT) as u32
+}
+
+fn number(bias: u64) -> u64 {
+    bias >> NUMBER_SHIFT
+}
+
+fn has_slots(bias: u64) -> bool {
+    mode(bias) != SHARED
+}
+
+/// A reader-writer lock for data that is mostly read: the one to use unless you know better.
+///
+/// Any number of readers or one writer. While no writer is about, a read locks and unlocks with
+/// two plain stores and a few loads, all on lines that no other thread writes: about a
+/// nanosecond, on any number of CPUs at once. 32 bytes beside the data; usable in statics.
+///
+/// # Guarantees
+/// * A writer waits for the readers it finds, and for what the semaphore makes it wait for:
+///   see [`TimeFair`]. Readers that come later wait for the writer.
+/// * A write that finds readers using slots costs a look at one cache line for each thread
+///   of the process that uses such locks, and now and then a barrier on all CPUs (some
+///   microseconds; at most a twentieth of the time).
+/// * While writes are frequent it is an [`RwSem`](crate::RwSem).
+/// * The lock's memory is not touched by an unlock once another thread can have the lock.
+/// * No poisoning: a panic releases the lock through its guard.
+/// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
+/// * Read guards do not move between threads.
+///
+/// In destructors of thread-local variables, and beyond four locks read by one thread at once, reads
+/// take the semaphore.
+///
+/// # Panics
+/// As [`RwSem`](crate::RwSem).
+///
+/// # Examples
+/// ```
+/// use fairlock::RwLock;
+/// use std::time::Duration;
+///
+/// static TABLE: RwLock<Vec<u32>> = RwLock::new(Vec::new());
+///
+/// TABLE.write().push(7);
+/// assert_eq!(*TABLE.read(), [7]);
+///
+/// // Timed, upgradable, downgrade:
+/// let entry = TABLE.try_upgradable_read_for(Duration::from_millis(10)).unwrap();
+/// if !entry.contains(&8) {
+///     let mut entry = fairlock::RwLockUpgradableReadGuard::upgrade(entry);
+///     entry.push(8);
+///     let entry = fairlock::RwLockWriteGuard::downgrade(entry);
+///     assert_eq!(entry.len(), 2);
+/// }
+/// ```
+/// Guards that own their lock:
+/// ```
+/// use std::sync::Arc;
+/// let lock = Arc::new(fairlock::RwLock::new(String::new()));
+/// let mut guard = lock.write_arc();
+/// guard.push('x');
+/// ```
+/// On another [platform](crate::platform), write the type out:
+/// ```
+/// use fairlock::{lock_api, platform::Counting, rwlock::RawRwLock};
+/// let counted = lock_api::RwLock::<RawRwLock<Counting>, u8>::new(0);
+/// assert!(!counted.is_locked());
+/// ```
+pub type RwLock<T> = lock_api::RwLock<RawRwLock<Os>, T>;
+
+/// Shared access to an [`RwLock`]'s data; releases when dropped.
+pub type RwLockReadGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockReadGuard<'a, RawRwLock<P, B>, T>;
+/// Exclusive access to an [`RwLock`]'s data; releases when dropped.
+pub type RwLockWriteGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockWriteGuard<'a, RawRwLock<P, B>, T>;
+/// Shared access that can become exclusive; one at a time, beside plain readers.
+pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockUpgradableReadGuard<'a, RawRwLock<P, B>, T>;
+
+/// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
+pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
+    bias: P::AtomicU64,
+    sem: RawRwSem<TimeFair, P, Rented<P>>,
+    policy: PhantomData<fn() -> B>,
+}
+
+/// What a read guard remembers: the slot in which the thread said that it reads, if not the
+/// semaphore. Inert: forgetting it keeps the lock locked.
+pub struct Shared<P: Platform> {
+    slot: Option<&'static Slot<P>>,
+    /// Slots are thread-owned; see [`crate::slots`].
+    not_send: PhantomData<*mut ()>,
+}
+
+const _: () = assert!(size_of::<RwLock<()>>() <= 32);
+
+// SAFETY: a shared reference to it gives access to nothing.
+unsafe impl<P: Platform> Sync for Shared<P> {}
+
+impl<P: Platform> Shared<P> {
+    #[inline(always)]
+    fn by(slot: &'static Slot<P>) -> Self {
+        Shared { slot: Some(slot), not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    fn by_semaphore() -> Self {
+        Shared { slot: None, not_send: PhantomData }
+    }
+}
+
+impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+    /// A free lock.
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    pub const NEW: Self =
+        RawRwLock { bias: P::AtomicU64::ZERO, sem: RawRwSem::NEW, policy: PhantomData };
+
+    fn id(&self) -> *const () {
+        core::ptr::from_ref(self).cast()
+    }
+
+    /// In `SHARED`: reads since the last write. Else [`BESIDE`]; low byte: the tally that a reader saw when it
+    /// last looked, which every write changes; the rest: when it was first seen, in ticks.
+    #[inline(always)]
+    fn count(&self) -> &P::AtomicU32 {
+        &self.sem.lodging().extra
+    }
+
+    // ---- readers ----
+
+    /// By a slot and without a fence, if that is how readers come in.
+    #[inline(always)]
+    fn read_light(&self) -> Option<Shared<P>> {
+        let bias = self.bias.load(Relaxed);
+        if bias & LIGHT == 0 {
+            return None;
+        }
+        let slot = P::thread()?.first_slot()?;
+        slot.announce(bias);
+        // Acquire pairs with the Release in `lighten` and `use_slots`, and so with all writers
+        // before that.
+        if self.bias.load(Acquire) == bias {
+            return Some(Shared::by(slot));
+        }
+        slot.clear();
+        None
+    }
+
+    /// By a slot with a fence, if that is how readers come in and nobody is in the way.
+    #[inline(always)]
+    fn read_fenced(&self) -> Option<Shared<P>> {
+        let bias = self.bias.load(Relaxed);
+        if bias & (FENCED | DIMMED) == 0 {
+            return None;
+        }
+        let thread = P::thread()?;
+        let shared = self.read_by(thread.first_slot()?, bias)?;
+        if thread.counts_read(B::BIAS.reads_per_look) {
+            self.look(bias);
+        }
+        Some(shared)
+    }
+
+    /// By this slot and with a fence.
+    #[inline(always)]
+    fn read_by(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
+        slot.announce_fenced(bias);
+        // In this order: a writer that came and went may have left the lock without slots.
+        // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
+        if self.sem.has_writer() || self.bias.load(Acquire) != bias {
+            slot.clear();
+            return None;
+        }
+        Some(Shared::by(slot))
+    }
+
+    /// Everything that can be tried without waiting, in place: what a call keeps on the stack would
+    /// have to reach the cache before a fence ends, which makes such a read half as dear again.
+    #[inline(always)]
+    fn read_at_once(&self) -> Option<Shared<P>> {
+        if has_slots(self.bias.load(Relaxed)) {
+            return self.read_light().or_else(|| self.read_fenced());
+        }
+        self.sem.try_read_once().then(|| {
+            self.count_read();
+            Shared::by_semaphore()
+        })
+    }
+
+    #[cold]
+    fn wait_to_read(&self) -> Shared<P> {
+        self.read_slow(None).expect("without a deadline a wait ends with the lock")
+    }
+
+    /// By a slot or by the semaphore. None if the deadline passed.
+    #[cold]
+    fn read_slow(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        let mut budget = None;
+        while has_slots(self.bias.load(Relaxed)) {
+            if !self.sem.has_writer() {
+                if let Some(shared) = self.read_by_any_slot() {
+                    return Some(shared);
+                }
+                if !self.sem.has_writer() {
+                    break; // No slot is free, or a writer came and went.
+                }
+            }
+            // While a writer is in that may be out sooner than a sleep takes.
+            let budget = budget
+                .get_or_insert_with(|| SpinBudget::new::<P>(P::wake_latency().into(), deadline));
+            if !self.sem.owner_may_run() || !budget.relax::<P>() {
+                break;
+            }
+        }
+        if !self.sem.read(deadline) {
+            return None;
+        }
+        self.count_read();
+        Some(Shared::by_semaphore())
+    }
+
+    /// By any slot, with a fence whether or not that is needed.
+    fn read_by_any_slot(&self) -> Option<Shared<P>> {
+        let bias = self.bias.load(Relaxed);
+        if !has_slots(bias) {
+            return None;
+        }
+        self.read_by(P::thread()?.free_slot()?, bias)
+    }
+
+    /// By a slot or the semaphore, without waiting.
+    fn try_read(&self) -> Option<Shared<P>> {
+        if let Some(shared) = self.read_by_any_slot() {
+            return Some(shared);
+        }
+        let entered = self.sem.try_read_once() || self.sem.try_enter(Kind::Read);
+        entered.then(|| {
+            self.count_read();
+            Shared::by_semaphore()
+        })
+    }
+
+    /// The caller has just entered by the semaphore. Loses counts to other readers, which does not
+    /// matter; costs no locked instruction, and the lock's line is the caller's anyway.
+    #[inline(always)]
+    fn count_read(&self) {
+        let bias = self.bias.load(Relaxed);
+        if mode(bias) == SHARED {
+            let reads = self.count().load(Relaxed);
+            if reads < B::BIAS.reads {
+                self.count().store(reads + 1, Relaxed);
+            } else {
+                self.use_slots(bias);
+            }
+        }
+    }
+
+    /// Invariant 1: the caller holds the semaphore, so no writer does.
+    #[cold]
+    fn use_slots(&self, bias: u64) {
+        let number = match number(bias) {
+            0 => P::process().new_lock(),
+            number => number,
+        };
+        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | FENCED;
+        // Release pairs with the Acquire of readers that come in by it.
+        if self.bias.compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
+            self.note_write_seen(next);
+            self.sem.count(Event::SlotsBegin);
+        }
+    }
+
+    /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
+    #[cold]
+    fn look(&self, bias: u64) {
+        if self.sem.has_waiters() {
+            // Readers in slots are what a waiter's timer may have to wait for a CPU for.
+            self.sem.end_overdue_phase();
+        } else if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
+            // Release pairs with the Acquire of readers that come in by it.
+            let light = bias - FENCED + LIGHT;
+            if self.bias.compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
+                self.sem.count(Event::SlotsLight);
+            }
+        }
+    }
+
+    /// No write has come for `patience` times as long as a barrier takes.
+    fn is_quiet(&self, bias: u64) -> bool {
+        let seen = self.count().load(Relaxed);
+        if seen & 0xff != tally(bias) {
+            self.note_write_seen(bias);
+            return false;
+        }
+        let ticks = Self::tick().wrapping_sub(seen >> 8) & TICKS;
+        let patience = P::process().barrier_ns() * u64::from(B::BIAS.patience);
+        u64::from(ticks) << TICK_SHIFT >= patience
+    }
+
+    fn note_write_seen(&self, bias: u64) {
+        self.count().store(BESIDE | (Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
+    }
+
+    fn tick() -> u32 {
+        (P::now() >> TICK_SHIFT) as u32
+    }
+
+    /// # Safety
+    /// The caller holds the lock shared, as `held` says.
+    #[inline(always)]
+    unsafe fn unlock_read(&self, held: &Shared<P>) {
+        match held.slot {
+            Some(slot) => slot.clear(),
+            // SAFETY: the caller's.
+            None => unsafe { self.sem.unlock_read() },
+        }
+    }
+
+    // ---- writers ----
+
+    /// Waits for the readers in slots. The caller holds the semaphore exclusively; so it does
+    /// afterwards, also if the deadline passed and this returns false.
+    #[inline(always)]
+    fn exclude_readers(&self, deadline: Option<u64>) -> bool {
+        // Relaxed: invariant 1.
+        let bias = self.bias.load(Relaxed);
+        if has_slots(bias) {
+            return self.revoke(bias, Wait::Until(deadline));
+        }
+        self.forget_reads();
+        true
+    }
+
+    /// The same without waiting: false if there are any.
+    #[inline(always)]
+    fn finds_no_readers(&self) -> bool {
+        let bias = self.bias.load(Relaxed);
+        if has_slots(bias) {
+            return self.revoke(bias, Wait::No);
+        }
+        self.forget_reads();
+        true
+    }
+
+    #[inline(always)]
+    fn forget_reads(&self) {
+        if self.count().load(Relaxed) != 0 {
+            self.count().store(0, Relaxed);
+        }
+    }
+
+    #[inline(never)]
+    fn revoke(&self, mut bias: u64, wait: Wait) -> bool {
+        self.sem.count(Event::SlotsWrite);
+        let threads = &P::process().threads;
+        let mine = number(bias);
+        let is_mine = |tag: u64| number(tag) == mine;
+        loop {
+            if bias & (LIGHT | DIMMED) != 0 {
+                self.darken(bias);
+            } else {
+                P::fence_after_update();
+            }
+            let left = match wait {
+                Wait::Until(deadline) => threads.wait_for_readers(is_mine, deadline),
+                Wait::No => !threads.any_reader(is_mine),
+            };
+            if !left {
+                return false;
+            }
+            // One that was in may have changed it.
+            bias = self.bias.load(Relaxed);
+            if bias & FENCED != 0 {
+                break;
+            }
+        }
+        // Nobody is in by a slot, so nobody else writes the bias now.
+        let next = if bias & TALLY == 0 {
+            self.sem.count(Event::SlotsEnd);
+            bias - FENCED + SHARED
+        } else {
+            bias - ONE
+        };
+        self.bias.store(next, Relaxed);
+        if !has_slots(next) {
+            self.forget_reads();
+        }
+        true
+    }
+
+    /// To `FENCED`, and a barrier so that every reader has seen it or is seen.
+    #[cold]
+    fn darken(&self, bias: u64) {
+        self.sem.count(Event::SlotsBarrier);
+        let began = P::now();
+        self.bias.store(bias & !MODE | FENCED, Relaxed);
+        P::asymmetric_heavy();
+        P::process().note_barrier(P::now() - began);
+    }
+
+    /// Some thread has said that it reads, or tries to.
+    fn has_reader_in_slot(&self) -> bool {
+        let bias = self.bias.load(Relaxed);
+        has_slots(bias) && P::process().threads.any_reader(|tag| number(tag) == number(bias))
+    }
+
+    /// A writer will have to wait for the semaphore: from now on readers look at it.
+    #[cold]
+    fn dim(&self) {
+        let bias = self.bias.load(Relaxed);
+        if bias & LIGHT != 0 {
+            let dimmed = bias - LIGHT + DIMMED;
+            _ = self.bias.compare_exchange(bias, dimmed, Relaxed, Relaxed);
+        }
+    }
+
+    fn write(&self, deadline: Option<u64>) -> bool {
+        if !self.sem.try_write() {
+            self.dim();
+            if !self.sem.write_slow(deadline) {
+                return false;
+            }
+        }
+        let alone = self.exclude_readers(deadline);
+        if !alone {
+            // SAFETY: acquired above.
+            unsafe { self.sem.unlock_write() };
+        }
+        alone
+    }
+
+    #[cold]
+    fn wait_to_write(&self) {
+        self.dim();
+        let acquired = self.sem.write_slow(None);
+        assert!(acquired, "without a deadline a wait ends with the lock");
+    }
+
+    fn try_write(&self) -> bool {
+        // First without disturbing anybody.
+        if self.has_reader_in_slot() || !self.sem.try_enter(Kind::Write) {
+            return false;
+        }
+        let alone = self.finds_no_readers();
+        if !alone {
+            // SAFETY: acquired above.
+            unsafe { self.sem.unlock_write() };
+        }
+        alone
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
+    /// still upgradable.
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+        // SAFETY: the caller's.
+        if !unsafe { self.sem.upgrade(deadline) } {
+            return false;
+        }
+        let alone = self.exclude_readers(deadline);
+        if !alone {
+            // SAFETY: upgraded above.
+            unsafe { self.sem.downgrade(UPGRADABLE) };
+        }
+        alone
+    }
+
+    /// # Safety
+    /// As [`upgrade`](Self::upgrade).
+    unsafe fn try_upgrade(&self) -> bool {
+        // SAFETY: the caller's.
+        if self.has_reader_in_slot() || !unsafe { self.sem.try_upgrade() } {
+            return false;
+        }
+        let alone = self.finds_no_readers();
+        if !alone {
+            // SAFETY: upgraded above.
+            unsafe { self.sem.downgrade(UPGRADABLE) };
+        }
+        alone
+    }
+}
+
+/// Whether a writer waits for readers in slots.
+#[derive(Clone, Copy)]
+enum Wait {
+    No,
+    Until(Option<u64>),
+}
+
+// ---- lock_api ----
+
+impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+    pub(crate) fn events(&self) -> Snapshot {
+        self.sem.events()
+    }
+
+    #[inline(always)]
+    fn check_recursion(&self) {
+        if cfg!(debug_assertions) {
+            P::check_recursion(self.id());
+        }
+    }
+
+    #[inline(always)]
+    fn begin_shared(&self) {
+        if cfg!(debug_assertions) {
+            P::note_shared(self.id());
+        }
+    }
+
+    #[inline(always)]
+    fn end_shared(&self) {
+        if cfg!(debug_assertions) {
+            P::forget_shared(self.id());
+        }
+    }
+
+    fn lock_read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        self.check_recursion();
+        self.read_at_once().or_else(|| self.read_slow(deadline)).inspect(|_| self.begin_shared())
+    }
+
+    fn lock_write(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
+        self.write(deadline).then_some(GuardNoSend::new())
+    }
+
+    fn lock_upgrade(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
+        self.check_recursion();
+        self.sem.upgradable(deadline).then(|| self.new_upgradable())
+    }
+
+    fn new_upgradable(&self) -> GuardNoSend {
+        self.begin_shared();
+        GuardNoSend::new()
+    }
+
+    fn upgrade_by(
+        &self,
+        deadline: Option<u64>,
+        held: GuardNoSend,
+    ) -> Result<GuardNoSend, GuardNoSend> {
+        // SAFETY: `held` is an upgradable acquisition's state.
+        if unsafe { self.upgrade(deadline) } {
+            self.end_shared();
+            Ok(held)
+        } else {
+            Err(held)
+        }
+    }
+}
+
+// SAFETY: invariants 1 and 2: a writer is alone in the semaphore and in the slots; acquisitions are
+// Acquire, releases Release. Guard state is inert. A lock that is moved takes its number along,
+// and one that is dropped its number with it (invariant 3); waiters borrow it.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> {
+    const INIT: Self = Self::NEW;
+    type SharedGuard = Shared<P>;
+    type ExclusiveGuard = GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) -> Shared<P> {
+        self.check_recursion();
+        let shared = self.read_at_once().unwrap_or_else(|| self.wait_to_read());
+        self.begin_shared();
+        shared
+    }
+    #[inline]
+    fn try_lock_shared(&self) -> Option<Shared<P>> {
+        self.read_light().or_else(|| self.try_read()).inspect(|_| self.begin_shared())
+    }
+    #[inline]
+    unsafe fn unlock_shared(&self, held: Shared<P>) {
+        self.end_shared();
+        // SAFETY: the caller's.
+        unsafe { self.unlock_read(&held) };
+    }
+    #[inline]
+    fn lock_exclusive(&self) -> GuardNoSend {
+        if !self.sem.try_write() {
+            self.wait_to_write();
+        }
+        let alone = self.exclude_readers(None);
+        debug_assert!(alone, "without a deadline all readers leave");
+        GuardNoSend::new()
+    }
+    #[inline]
+    fn try_lock_exclusive(&self) -> Option<GuardNoSend> {
+        self.try_write().then(GuardNoSend::new)
+    }
+    #[inline]
+    unsafe fn unlock_exclusive(&self, _guard: GuardNoSend) {
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_write() };
+    }
+    fn is_locked(&self) -> bool {
+        self.sem.is_locked() || self.has_reader_in_slot()
+    }
+    fn is_locked_exclusive(&self) -> bool {
+        self.sem.is_locked_exclusive()
+    }
+}
+
+// SAFETY: as above; who waits does so at the semaphore, which chooses the next holder before it is
+// free.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P, B> {
+    #[inline]
+    unsafe fn unlock_shared_fair(&self, held: Shared<P>) {
+        self.end_shared();
+        match held.slot {
+            Some(slot) => slot.clear(),
+            // SAFETY: the caller's.
+            None => unsafe { self.sem.unlock_fair(READER) },
+        }
+    }
+    #[inline]
+    unsafe fn unlock_exclusive_fair(&self, _guard: GuardNoSend) {
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_fair(WRITER) };
+    }
+}
+
+// SAFETY: the writer becomes a reader of the semaphore in one atomic step, which is a Release.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockDowngrade for RawRwLock<P, B> {
+    unsafe fn downgrade(&self, _guard: GuardNoSend) -> Shared<P> {
+        // SAFETY: the caller's.
+        unsafe { self.sem.downgrade(0) };
+        self.begin_shared();
+        Shared::by_semaphore()
+    }
+}
+
+// SAFETY: as for the untimed forms; failing leaves nothing held and no node queued.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P, B> {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_shared_for(&self, timeout: Duration) -> Option<Shared<P>> {
+        self.lock_read(after::<P>(timeout))
+    }
+    fn try_lock_shared_until(&self, instant: Instant) -> Option<Shared<P>> {
+        self.lock_read(until::<P>(instant))
+    }
+    fn try_lock_exclusive_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+        self.lock_write(after::<P>(timeout))
+    }
+    fn try_lock_exclusive_until(&self, instant: Instant) -> Option<GuardNoSend> {
+        self.lock_write(until::<P>(instant))
+    }
+}
+
+// SAFETY: the semaphore admits one such holder; it becomes the writer once it is alone in the
+// semaphore and then in the slots.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock<P, B> {
+    type UpgradableGuard = GuardNoSend;
+
+    fn lock_upgradable(&self) -> GuardNoSend {
+        self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
+    }
+    fn try_lock_upgradable(&self) -> Option<GuardNoSend> {
+        self.sem.try_enter(Kind::Upgradable).then(|| self.new_upgradable())
+    }
+    unsafe fn unlock_upgradable(&self, _guard: GuardNoSend) {
+        self.end_shared();
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_upgradable() };
+    }
+    unsafe fn upgrade(&self, guard: GuardNoSend) -> GuardNoSend {
+        self.upgrade_by(None, guard).unwrap_or_else(|guard| guard)
+    }
+    unsafe fn try_upgrade(&self, guard: GuardNoSend) -> Result<GuardNoSend, GuardNoSend> {
+        // SAFETY: the caller's.
+        if unsafe { self.try_upgrade() } {
+            self.end_shared();
+            Ok(guard)
+        } else {
+            Err(guard)
+        }
+    }
+}
+
+// SAFETY: as for the plain fair unlock.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeFair for RawRwLock<P, B> {
+    unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
+        self.end_shared();
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_fair(READER | UPGRADABLE) };
+    }
+}
+
+// SAFETY: one atomic step of the semaphore each, a Release.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<P, B> {
+    unsafe fn downgrade_upgradable(&self, _guard: GuardNoSend) -> Shared<P> {
+        // SAFETY: the caller's.
+        unsafe { self.sem.downgrade_upgradable() };
+        Shared::by_semaphore()
+    }
+    unsafe fn downgrade_to_upgradable(&self, _guard: GuardNoSend) -> GuardNoSend {
+        // SAFETY: the caller's.
+        unsafe { self.sem.downgrade(UPGRADABLE) };
+        self.new_upgradable()
+    }
+}
+
+// SAFETY: as for the untimed forms; a failed upgrade still holds the upgradable acquisition.
+unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P, B> {
+    fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+        self.lock_upgrade(after::<P>(timeout))
+    }
+    fn try_lock_upgradable_until(&self, instant: Instant) -> Option<GuardNoSend> {
+        self.lock_upgrade(until::<P>(instant))
+    }
+    unsafe fn try_upgrade_for(
+        &self,
+        guard: GuardNoSend,
+        timeout: Duration,
+    ) -> Result<GuardNoSend, GuardNoSend> {
+        self.upgrade_by(after::<P>(timeout), guard)
+    }
+    unsafe fn try_upgrade_until(
+        &self,
+        guard: GuardNoSend,
+        instant: Instant,
+    ) -> Result<GuardNoSend, GuardNoSend> {
+        self.upgrade_by(until::<P>(instant), guard)
+    }
+}

@@ -1,0 +1,331 @@
+//! Where a lock keeps what it needs while somebody waits: in itself, or in a room that it rents
+//! (`rooms.rs`) from the moment in which the first waiter queues until the last is off the queue.
+//!
+//! Invariants
+//! 1. The word names a room exactly while somebody is on the queue in it, seen under the lock of
+//!    that queue. It changes under that lock only.
+//! 2. Who has the queue's lock and knows that the room is this lock's (by its tenant, or because
+//!    its own node is on the queue) may touch the lock: there is a waiter, which keeps it alive,
+//!    until the lock of the queue is released *and* those taken off are told. So what is to be
+//!    noted in the lock when the queue is empty is noted before that.
+//! 3. Everybody else who has released the lock may touch only the room that the word named then,
+//!    without its queue; it may be another lock's by now. What is done to such a room spoils an
+//!    estimate of that lock at most.
+//! 4. If another lock now is where the first one was, and rents the same room, then it is served
+//!    instead. That is no harm: any thread may serve any queue at any time.
+
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::phases::{Estimates, PhaseClock};
+use super::queue::{LockedQueue, Queue};
+use super::rooms::{self, Room};
+use super::word::{room_bits, room_number};
+use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::spin_queue::SpinQueue;
+
+/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`] or
+/// [`Rented`].
+pub trait Lodging<P: Platform>: Lodges<P> {}
+
+/// In the lock itself, which is 56 bytes larger for it.
+#[repr(C)]
+pub struct Inline<P: Platform> {
+    queue: Queue<P>,
+    spinners: SpinQueue<P>,
+    /// The CPU (plus one) that the current writer acquired the lock on; stale otherwise.
+    owner_cpu: P::AtomicU32,
+    clock: PhaseClock<P>,
+}
+
+/// In a room that is rented while somebody waits: for [`RwLock`](crate::RwLock). Only policies
+/// with phases can.
+///
+/// The room comes from a pool that grows with the number of locks that somebody waits for at the
+/// same time, to at most 8191 of 128 bytes each. Threads that would have to wait for one more lock,
+/// or have no memory for the room, try again and again until they are let in or their time is over;
+/// they get no turn in the order of waiters.
+pub struct Rented<P: Platform> {
+    owner_cpu: P::AtomicU32,
+    /// What the room knew when it was given back.
+    estimates: Estimates<P>,
+    /// For the lock that is built on this one, so that no padding is wasted. Here only the highest
+    /// bit matters, see [`BESIDE`].
+    pub(crate) extra: P::AtomicU32,
+}
+
+/// In [`Rented::extra`]: readers need not take the lock.
+pub(crate) const BESIDE: u32 = 1 << 31;
+
+// SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
+// (queue.rs, invariant 1); everything else is atomic.
+unsafe impl<P: Platform> Sync for Inline<P> {}
+// SAFETY: a lock that can be moved is borrowed by nobody, so its queue is empty and the pointers
+// in it are null.
+unsafe impl<P: Platform> Send for Inline<P> {}
+
+impl<P: Platform> Lodging<P> for Inline<P> {}
+impl<P: Platform> Lodging<P> for Rented<P> {}
+
+/// The queue with its lock, and the clock.
+pub trait Place<P: Platform>: 'static {
+    fn queue(&self) -> &Queue<P>;
+    fn clock(&self) -> &PhaseClock<P>;
+    /// As in the word.
+    fn bits(&self) -> u64;
+    /// When somebody queued last, readers did not need to take the lock.
+    fn is_beside(&self) -> bool;
+}
+
+/// What [`Lodging`] is to this module.
+pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
+    const NEW: Self;
+    const IS_INLINE: bool;
+    type Place: Place<P>;
+
+    fn owner_cpu(&self) -> &P::AtomicU32;
+
+    /// Of those that spin in the way of Linux.
+    fn spinners(&self) -> &SpinQueue<P>;
+
+    /// The room that a word of this lock names. Does not touch the lock if it is rented.
+    fn place(&self, word: u64) -> &Self::Place;
+
+    /// The clock of the room that a word of this lock names, if any.
+    fn clock(&self, word: u64) -> Option<&PhaseClock<P>>;
+
+    /// What is known about the lock's users when the word is this.
+    fn estimates(&self, word: u64) -> &Estimates<P>;
+
+    /// The room is this lock's.
+    fn lives_in(&self, place: &Self::Place, queue: &LockedQueue<'_, P>) -> bool;
+
+    /// A room for a lock that names none, or may do so; none if all are rented.
+    fn rent(&self) -> Option<Attended<'_, P, Self>>;
+
+    /// Somebody has queued in the room.
+    fn note_queued(&self, _place: &Self::Place) {}
+
+    /// The word has come to name the room.
+    fn move_in(&self, place: &Self::Place, queue: &LockedQueue<'_, P>);
+
+    /// The word does not name the room any more.
+    fn move_out(&self, place: &Self::Place, queue: &LockedQueue<'_, P>);
+
+    /// The room, which is this thread's, can be somebody else's.
+    fn give_back(place: &Self::Place);
+}
+
+/// A room with its queue locked, by a thread that may touch the lock (invariant 2). When it is
+/// dropped with nobody on the queue, the lock moves out.
+pub struct Attended<'a, P: Platform, L: Lodges<P>> {
+    lodging: &'a L,
+    place: &'a L::Place,
+    queue: ManuallyDrop<LockedQueue<'a, P>>,
+    /// The word names the room, or did so until the queue became empty.
+    is_home: Cell<bool>,
+}
+
+impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
+    /// The queue of this room, if it is that of `lodging` still.
+    pub(super) fn home(lodging: &'a L, place: &'a L::Place) -> Option<Self> {
+        let queue = place.queue().lock();
+        if !lodging.lives_in(place, &queue) {
+            return None;
+        }
+        Some(Attended { lodging, place, queue: ManuallyDrop::new(queue), is_home: Cell::new(true) })
+    }
+
+    pub(super) fn place(&self) -> &'a L::Place {
+        self.place
+    }
+
+    pub(super) fn clock(&self) -> &'a PhaseClock<P> {
+        self.place.clock()
+    }
+
+    /// As in the word.
+    pub(super) fn bits(&self) -> u64 {
+        self.place.bits()
+    }
+
+    /// Whoever waits according to this word does so here, or nobody waits.
+    pub(super) fn is_for(&self, word: u64) -> bool {
+        self.is_home.get() || room_number(word) == 0
+    }
+
+    /// The word now names the room.
+    pub(super) fn move_in(&self) {
+        if !self.is_home.replace(true) {
+            self.lodging.move_in(self.place, &self.queue);
+        }
+    }
+
+    /// Somebody has queued here.
+    pub(super) fn note_queued(&self) {
+        self.lodging.note_queued(self.place);
+    }
+
+    /// The lock keeps the room when this is dropped.
+    pub(super) fn stays(&self) -> bool {
+        L::IS_INLINE || !self.queue.is_empty()
+    }
+}
+
+impl<'a, P: Platform, L: Lodges<P>> Deref for Attended<'a, P, L> {
+    type Target = LockedQueue<'a, P>;
+    fn deref(&self) -> &LockedQueue<'a, P> {
+        &self.queue
+    }
+}
+
+impl<P: Platform, L: Lodges<P>> Drop for Attended<'_, P, L> {
+    fn drop(&mut self) {
+        let leaves = !self.stays();
+        if leaves && self.is_home.get() {
+            self.lodging.move_out(self.place, &self.queue);
+        }
+        // SAFETY: not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.queue) };
+        if leaves {
+            L::give_back(self.place);
+        }
+    }
+}
+
+impl<P: Platform> Place<P> for Inline<P> {
+    #[inline(always)]
+    fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+    #[inline(always)]
+    fn clock(&self) -> &PhaseClock<P> {
+        &self.clock
+    }
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        const { room_bits(1) }
+    }
+    #[inline(always)]
+    fn is_beside(&self) -> bool {
+        false
+    }
+}
+
+impl<P: Platform> Lodges<P> for Inline<P> {
+    const NEW: Self = Inline {
+        queue: Queue::NEW,
+        spinners: SpinQueue::NEW,
+        owner_cpu: P::AtomicU32::ZERO,
+        clock: PhaseClock::NEW,
+    };
+    const IS_INLINE: bool = true;
+    type Place = Self;
+
+    #[inline(always)]
+    fn owner_cpu(&self) -> &P::AtomicU32 {
+        &self.owner_cpu
+    }
+    fn spinners(&self) -> &SpinQueue<P> {
+        &self.spinners
+    }
+    #[inline(always)]
+    fn place(&self, _word: u64) -> &Self {
+        self
+    }
+    #[inline(always)]
+    fn clock(&self, _word: u64) -> Option<&PhaseClock<P>> {
+        Some(&self.clock)
+    }
+    #[inline(always)]
+    fn estimates(&self, _word: u64) -> &Estimates<P> {
+        self.clock.estimates()
+    }
+    #[inline(always)]
+    fn lives_in(&self, _place: &Self, _queue: &LockedQueue<'_, P>) -> bool {
+        true
+    }
+    fn rent(&self) -> Option<Attended<'_, P, Self>> {
+        Attended::home(self, self)
+    }
+    fn move_in(&self, _place: &Self, _queue: &LockedQueue<'_, P>) {}
+    fn move_out(&self, _place: &Self, _queue: &LockedQueue<'_, P>) {}
+    fn give_back(_place: &Self) {}
+}
+
+impl<P: Platform> Place<P> for Room<P> {
+    fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+    fn clock(&self) -> &PhaseClock<P> {
+        &self.clock
+    }
+    fn bits(&self) -> u64 {
+        room_bits(self.number)
+    }
+    fn is_beside(&self) -> bool {
+        self.beside.load(Relaxed) != 0
+    }
+}
+
+impl<P: Platform> Rented<P> {
+    /// The lock's name in its room.
+    fn tenant(&self) -> *const () {
+        ptr::from_ref(self).cast()
+    }
+}
+
+impl<P: Platform> Lodges<P> for Rented<P> {
+    const NEW: Self = Rented {
+        owner_cpu: P::AtomicU32::ZERO,
+        estimates: Estimates::NEW,
+        extra: P::AtomicU32::ZERO,
+    };
+    const IS_INLINE: bool = false;
+    type Place = Room<P>;
+
+    #[inline(always)]
+    fn owner_cpu(&self) -> &P::AtomicU32 {
+        &self.owner_cpu
+    }
+    fn spinners(&self) -> &SpinQueue<P> {
+        unreachable!("policies of the Linux family have what they need inline")
+    }
+    fn place(&self, word: u64) -> &Room<P> {
+        P::process().rooms.named(room_number(word))
+    }
+    fn clock(&self, word: u64) -> Option<&PhaseClock<P>> {
+        (room_number(word) != 0).then(|| &self.place(word).clock)
+    }
+    fn estimates(&self, word: u64) -> &Estimates<P> {
+        match room_number(word) {
+            0 => &self.estimates,
+            _ => self.place(word).clock.estimates(),
+        }
+    }
+    fn lives_in(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) -> bool {
+        place.tenant.get() == self.tenant()
+    }
+    fn rent(&self) -> Option<Attended<'_, P, Self>> {
+        let (place, queue) = rooms::rent()?;
+        place.clock.estimates().copy_from(&self.estimates);
+        let (queue, is_home) = (ManuallyDrop::new(queue), Cell::new(false));
+        Some(Attended { lodging: self, place, queue, is_home })
+    }
+    fn note_queued(&self, place: &Room<P>) {
+        place.beside.store(self.extra.load(Relaxed) & BESIDE, Relaxed);
+    }
+    fn move_in(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) {
+        place.tenant.set(self.tenant());
+    }
+    fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) {
+        place.tenant.set(ptr::null());
+        self.estimates.copy_from(place.clock.estimates());
+    }
+    fn give_back(place: &Room<P>) {
+        rooms::give_back(place);
+    }
+}
