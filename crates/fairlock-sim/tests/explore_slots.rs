@@ -3,7 +3,11 @@
 //! has left is woken. The protocol alone, without a lock around it. Barriers that are missing have
 //! to be found.
 
+#[path = "../../fairlock/src/chunks.rs"]
+#[allow(dead_code)] // what locks need beside slots
+mod chunks;
 #[path = "../../fairlock/src/slots.rs"]
+#[allow(dead_code)] // the same
 mod slots;
 #[path = "../../fairlock/src/spin_budget.rs"]
 mod spin_budget;

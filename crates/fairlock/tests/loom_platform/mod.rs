@@ -86,6 +86,12 @@ flaws! {
     DeafHasty = InAHurryAndMute { HASTY DEAF };
     /// Without an asymmetric barrier or spins.
     SymmetricHasty = InAHurryWithoutMembarrier { HASTY SYMMETRIC };
+    /// Without the cheap side of the asymmetric barrier, and without spins.
+    NoLightHasty = InAHurryWithoutLight { HASTY NO_LIGHT };
+    /// Without the dear side, and without spins.
+    NoHeavyHasty = InAHurryWithoutHeavy { HASTY NO_HEAVY };
+    /// Without an asymmetric barrier, full fences or spins.
+    SymmetricNoFenceHasty = InAHurryWithoutBarriers { HASTY SYMMETRIC NO_FENCE };
     /// Faithful, without an asymmetric barrier.
     Symmetric = NoMembarrier { SYMMETRIC };
     /// Its asymmetric barrier lacks the cheap side.
