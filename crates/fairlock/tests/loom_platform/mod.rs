@@ -213,7 +213,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
         count.fetch_add(1, Relaxed);
         execution(|execution| {
             *execution = Execution {
-                words: (0..16).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
+                words: (0..24).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
                 halves: (0..40).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
                 pointers: (0..2)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
