@@ -149,14 +149,14 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Whether threads that want barriers at once share them, as on real threads. Where every step
     /// makes more schedules to try, that is tried apart.
     const SHARES_BARRIERS: bool;
+    /// See [`Platform::is_asymmetric`].
+    const IS_ASYMMETRIC: bool;
+    /// Whether full fences are what they should be.
+    const FENCES: bool;
     /// See [`Platform::barrier_on_all_cpus`].
     fn barrier_on_all_cpus();
     /// See [`Platform::fence`].
     fn fence();
-    /// See [`Platform::store_and_fence`].
-    fn store_and_fence<W: Word>(word: &W, bits: u64) {
-        Self::update(word, |_| Some(bits));
-    }
 }
 
 /// The simulated process of the run under way on this real thread: what its locks share.
@@ -345,7 +345,7 @@ impl<B: Backend> Platform for On<B> {
         })
     }
     fn is_asymmetric() -> bool {
-        true
+        B::IS_ASYMMETRIC
     }
     fn asymmetric_light() {}
     fn asymmetric_heavy() {
@@ -363,6 +363,10 @@ impl<B: Backend> Platform for On<B> {
     }
     fn fence_after_update() {}
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        B::store_and_fence(&word.word, value);
+        if B::FENCES {
+            word.swap(value, Ordering::SeqCst);
+        } else {
+            word.store(value, Relaxed);
+        }
     }
 }

@@ -61,6 +61,44 @@ fn ping_pong_takes_what_the_profile_says() {
 }
 
 #[test]
+fn a_barrier_takes_what_the_profile_says_and_others_lose_what_it_says() {
+    let barrier = |others: usize| {
+        let (took, computed) = (Cell::new(0), Cell::new(0));
+        let caller = || {
+            // The others are under way, and the last one asleep.
+            timed::compute(100);
+            let began = timed::now();
+            Sim::barrier_on_all_cpus();
+            took.set(timed::now() - began);
+        };
+        let compute = || {
+            let began = timed::now();
+            timed::compute(1000);
+            computed.set(timed::now() - began);
+        };
+        let mut bodies: Vec<Body<'_>> = vec![Box::new(caller)];
+        bodies.extend((0..others).map(|_| Box::new(compute) as Body<'_>));
+        // Sleeps on a CPU of its own: nobody is interrupted there.
+        bodies.push(Box::new(|| timed::sleep(20_000)));
+        run(bodies);
+        (took.get(), computed.get())
+    };
+    assert_eq!(barrier(0), (400, 0));
+    assert_eq!(barrier(1), (400 + 1_500 + 100, 11_000));
+    assert_eq!(barrier(3), (400 + 1_500 + 300, 11_000));
+}
+
+#[test]
+fn threads_that_want_a_barrier_at_once_share_it() {
+    let body = || Box::new(Sim::asymmetric_heavy) as Body<'static>;
+    let elapsed = |threads| run((0..threads).map(|_| body()).collect()).elapsed_ns;
+    let (one, eight) = (elapsed(1), elapsed(8));
+    assert!(one < 1_000, "{one}");
+    // The first one's, and the next for all others; not eight.
+    assert!(eight < 2 * (400 + 1_500 + 700) + 1_500, "{eight}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let run = |seed| {
         let lock = lock::<TimeFair>();

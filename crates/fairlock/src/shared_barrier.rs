@@ -20,20 +20,22 @@
 //! 3. What a caller stored before its call is in everybody's sight before the barrier begins that
 //!    it waits for: a full fence precedes its look at `sequence`. Without it the barrier could
 //!    come to a reader first, and to the caller's own store only after that reader had looked.
-//! 4. Nobody waits for long for another thread: whoever has waited for about a wake-up's time runs
-//!    a barrier of its own and leaves `sequence` alone. So it does not matter whether the one that
+//! 4. Nobody waits for long for another thread: whoever has waited for as long as two barriers take
+//!    runs one of its own and leaves `sequence` alone. So it does not matter whether the one that
 //!    began has lost its CPU, has a lower priority or, in the child of a `fork`, does not exist;
 //!    and nobody sleeps, so no wake-up can be lost.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::platform::{AtomicCell, Platform};
+use crate::platform::{AtomicCell, Platform, smoothed_wake_latency};
 use crate::spin_budget::SpinBudget;
 
 /// One for each process, see the module.
 pub(crate) struct SharedBarrier<P: Platform> {
     /// Twice the number of barriers that have ended, and 1 more while one runs.
     sequence: P::AtomicU32,
+    /// A running estimate of what a barrier takes, ns; 0 before the first.
+    takes: P::AtomicU32,
 }
 
 fn runs(sequence: u32) -> bool {
@@ -48,7 +50,8 @@ fn has_been(number: u32, sequence: u32) -> bool {
 
 impl<P: Platform> SharedBarrier<P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
-    pub(crate) const NEW: Self = SharedBarrier { sequence: P::AtomicU32::ZERO };
+    pub(crate) const NEW: Self =
+        SharedBarrier { sequence: P::AtomicU32::ZERO, takes: P::AtomicU32::ZERO };
 
     /// Returns when a barrier on all CPUs has ended that began after the call.
     pub(crate) fn pass(&self) {
@@ -93,10 +96,22 @@ impl<P: Platform> SharedBarrier<P> {
         if self.sequence.compare_exchange(sequence, running, AcqRel, Relaxed).is_err() {
             return false;
         }
+        let began = P::now();
         P::barrier_on_all_cpus();
+        let took = u32::try_from(P::now().saturating_sub(began)).unwrap_or(u32::MAX);
+        self.takes.store(smoothed_wake_latency(self.takes(), took), Relaxed);
         // Release pairs with the Acquire in `wait_for`.
         self.sequence.store(running.wrapping_add(1), Release);
         true
+    }
+
+    /// Interrupting CPUs is most of a wake-up, too, so that is the first guess; and thought of the
+    /// same way, so that one that lost its CPU meanwhile says little.
+    fn takes(&self) -> u32 {
+        match self.takes.load(Relaxed) {
+            0 => P::wake_latency(),
+            takes => takes,
+        }
     }
 
     /// In the child of a `fork`: who ran a barrier is gone. Without this nothing would go wrong,

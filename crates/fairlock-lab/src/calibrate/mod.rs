@@ -4,6 +4,7 @@
 //! seconds; [`samples`] says what the rounds come to. What one CPU, or the lack of a privilege,
 //! hides is assumed, and the profile says so.
 
+mod barriers;
 pub mod cpus;
 mod instructions;
 mod lines;
@@ -85,6 +86,9 @@ struct Rounds {
     hand_over: Samples,
     switch: Samples,
     slice: Samples,
+    barrier_alone: Samples,
+    barrier_interrupting: Samples,
+    barrier_lost: Samples,
 }
 
 /// One part of a round.
@@ -93,11 +97,12 @@ struct Part {
     run: fn(&mut Rounds, &RealWorld, &Cpus) -> Result<(), LabError>,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     Part { what: "instructions", run: instructions },
     Part { what: "line transfers", run: transfers },
     Part { what: "wake-ups", run: wake_ups },
     Part { what: "switches", run: switches },
+    Part { what: "barriers", run: barriers },
     Part { what: "time slices", run: slices },
 ];
 
@@ -167,6 +172,19 @@ fn switches(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabE
     Ok(())
 }
 
+fn barriers(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    if !barriers::exist() {
+        return Ok(());
+    }
+    all.barrier_alone.push(barriers::alone(world));
+    if let Some(pair) = cpus.two_cores() {
+        let found = barriers::interrupting(world, pair)?;
+        all.barrier_interrupting.push(found.call);
+        all.barrier_lost.push(found.lost);
+    }
+    Ok(())
+}
+
 fn slices(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
     all.slice.push(sleeping::slices(world, cpus.list[0].number, CONTENDED_NS)?);
     Ok(())
@@ -207,6 +225,7 @@ impl Description {
         description.lines(all, cpus);
         let slice_ns = description.schedule(all);
         description.wake(all, slice_ns);
+        description.barrier(all);
         description.device();
         description
     }
@@ -439,6 +458,31 @@ impl Description {
         let amount =
             [("idle_us", rounded(idle_us)), ("p50_us", rounded(p50)), ("p99_us", rounded(p99))];
         self.add("wake.idle", &amount, origin, note);
+    }
+
+    fn barrier(&mut self, all: &Rounds) {
+        /// A write to the interrupt controller.
+        const EACH_NS: f64 = 100.0;
+        let call_ns = all.barrier_alone.typical();
+        if all.barrier_alone.is_empty() {
+            self.assume("barrier.call", "ns", 400.0, "this kernel has no membarrier");
+        } else {
+            self.time("barrier.call", positive(call_ns), &all.barrier_alone, "");
+        }
+        if all.barrier_interrupting.is_empty() {
+            self.assume("barrier.wait", "us", 1.5, "nobody else could be interrupted here");
+        } else {
+            let wait_ns = (all.barrier_interrupting.typical() - call_ns - EACH_NS).max(0.0);
+            let note = "one that interrupts a CPU, whose spread this is, less the other two";
+            self.time("barrier.wait", wait_ns, &all.barrier_interrupting, note);
+        }
+        self.assume("barrier.each", "ns", EACH_NS, "not measured: the interrupt controller");
+        if all.barrier_lost.is_empty() {
+            self.assume("barrier.interrupt", "us", 1.0, "nobody else could be interrupted here");
+        } else {
+            let lost_ns = all.barrier_lost.typical();
+            self.time("barrier.interrupt", lost_ns, &all.barrier_lost, "");
+        }
     }
 
     fn device(&mut self) {

@@ -156,10 +156,10 @@ pub fn wake_ups(
     Ok(found)
 }
 
-/// Exchanges between two threads in one sample.
-const EXCHANGES: u32 = 50;
+/// Exchanges between two threads, or calls, in one sample.
+pub(super) const EXCHANGES: u32 = 50;
 /// Samples in one round.
-const SAMPLES: usize = 60;
+pub(super) const SAMPLES: usize = 60;
 
 /// From a waker's call to the woken thread's running on the same CPU, where the waker sleeps at
 /// once: half of an exchange by futex, ns.
@@ -245,16 +245,18 @@ pub fn failed_sleeps(world: &RealWorld) -> Vec<f64> {
     time_calls(world, || futex_wait(&word, 1))
 }
 
-fn time_calls(world: &RealWorld, call: impl Fn()) -> Vec<f64> {
-    (0..SAMPLES)
-        .map(|_| {
-            let started = world.now();
-            for _ in 0..EXCHANGES {
-                call();
-            }
-            (world.now() - started) as f64 / f64::from(EXCHANGES)
-        })
-        .collect()
+/// Nanoseconds of one `call`, by samples of some each.
+pub(super) fn time_calls(world: &RealWorld, call: impl Fn()) -> Vec<f64> {
+    (0..SAMPLES).map(|_| time_some_calls(world, &call)).collect()
+}
+
+/// One such sample.
+pub(super) fn time_some_calls(world: &RealWorld, call: impl Fn()) -> f64 {
+    let started = world.now();
+    for _ in 0..EXCHANGES {
+        call();
+    }
+    (world.now() - started) as f64 / f64::from(EXCHANGES)
 }
 
 /// Context switches between two threads that yield to each other on one CPU, without the call

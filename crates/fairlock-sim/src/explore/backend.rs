@@ -30,15 +30,17 @@ pub trait Flaw: Send + Sync + 'static {
     const OWN_BARRIER: bool = false;
     /// A full fence is none.
     const NO_FENCE: bool = false;
+    /// No flaw: there is no asymmetric barrier, so locks use full fences.
+    const SYMMETRIC: bool = false;
 }
 
 macro_rules! flaws {
-    ($($(#[$doc:meta])* $name:ident { $($flaw:ident)? })*) => {$(
+    ($($(#[$doc:meta])* $name:ident { $($flaw:ident)* })*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub struct $name;
         impl Flaw for $name {
-            $(const $flaw: bool = true;)?
+            $(const $flaw: bool = true;)*
         }
     )*};
 }
@@ -58,6 +60,10 @@ flaws! {
     OwnBarrier { OWN_BARRIER }
     /// Has no full fences.
     NoFence { NO_FENCE }
+    /// Nothing is wrong, but it has no asymmetric barrier.
+    Symmetric { SYMMETRIC }
+    /// Has neither an asymmetric barrier nor full fences.
+    SymmetricNoFence { SYMMETRIC NO_FENCE }
 }
 
 /// Spins and budgets are some multiple of this; the clock stands still or jumps beyond them.
@@ -138,6 +144,8 @@ impl<F: Flaw> Backend for Explore<F> {
         Run::quietly(act)
     }
     const SHARES_BARRIERS: bool = false;
+    const IS_ASYMMETRIC: bool = !F::SYMMETRIC;
+    const FENCES: bool = !F::NO_FENCE;
     fn barrier_on_all_cpus() {
         match Run::current() {
             Some(run) if F::OWN_BARRIER => run.full_fence(),
@@ -148,13 +156,6 @@ impl<F: Flaw> Backend for Explore<F> {
     fn fence() {
         if let Some(run) = Run::current().filter(|_| !F::NO_FENCE) {
             run.full_fence();
-        }
-    }
-    fn store_and_fence<W: Word>(word: &W, bits: u64) {
-        if F::NO_FENCE {
-            Self::store(word, bits, Ordering::Relaxed);
-        } else {
-            Self::update(word, |_| Some(bits));
         }
     }
 }

@@ -53,7 +53,8 @@ mod trace;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, Sound, Torn};
+pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, Sound};
+pub use backend::{Symmetric, SymmetricNoFence, Torn};
 pub use failure::{Failure, FailureKind};
 pub use guarded::Guarded;
 pub use schedule::{MOST_THREADS, Schedule};

@@ -6,8 +6,8 @@ use toml::Table;
 use super::schema::{KEYS, Kind, links, number, order, placement, time_ns};
 use super::sheet::{Figure, ProfileError, Sheet};
 use super::{
-    Arbitration, Costs, Device, Lines, Placement, Profile, Schedule, Service, Topology, Wake,
-    Wakening,
+    Arbitration, Barrier, Costs, Device, Lines, Placement, Profile, Schedule, Service, Topology,
+    Wake, Wakening,
 };
 
 /// More CPUs than any machine of one kernel has. The simulator keeps a record for each.
@@ -50,6 +50,12 @@ impl Sheet {
                 nobody_ns: self.time("wake.nobody")?,
                 sleep_ns: self.time("wake.sleep")?,
                 idle: self.wakenings()?,
+            },
+            barrier: Barrier {
+                call_ns: self.time("barrier.call")?,
+                wait_ns: self.time("barrier.wait")?,
+                each_ns: self.time("barrier.each")?,
+                interrupt_ns: self.time("barrier.interrupt")?,
             },
             device: Device {
                 servers: self.count("device.servers")?,

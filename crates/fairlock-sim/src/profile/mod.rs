@@ -32,6 +32,8 @@ pub struct Profile {
     pub schedule: Schedule,
     /// Sleeping and waking.
     pub wake: Wake,
+    /// Barriers on all CPUs.
+    pub barrier: Barrier,
     /// The disk.
     pub device: Device,
 }
@@ -164,6 +166,20 @@ pub struct Wake {
     pub idle: Vec<Wakening>,
 }
 
+/// Barriers on all CPUs, membarrier(2): the kernel interrupts those that run another thread of the
+/// process, all at once, and waits for them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Barrier {
+    /// What the caller pays where there are none of those.
+    pub call_ns: f64,
+    /// What it pays more where there are some.
+    pub wait_ns: f64,
+    /// And for each.
+    pub each_ns: f64,
+    /// What each of those loses.
+    pub interrupt_ns: f64,
+}
+
 /// One kind of request to the disk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
@@ -293,6 +309,12 @@ impl Profile {
                 nobody_ns: 100.0,
                 sleep_ns: 500.0,
                 idle: vec![Wakening { idle_ns: 0.0, p50_ns: 4_000.0, p99_ns: 10_000.0 }],
+            },
+            barrier: Barrier {
+                call_ns: 400.0,
+                wait_ns: 1_500.0,
+                each_ns: 100.0,
+                interrupt_ns: 1_000.0,
             },
             device: Device {
                 servers: 4,

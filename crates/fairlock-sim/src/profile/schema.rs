@@ -56,7 +56,7 @@ const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
 }
 
 /// All keys, in the order in which they are written.
-pub const KEYS: [Key; 38] = [
+pub const KEYS: [Key; 42] = [
     key("topology.sockets", Kind::Count(1, 64), "sockets, or nodes"),
     key("topology.cores_per_socket", Kind::Count(1, 1024), "cores of one socket"),
     key("topology.threads_per_core", Kind::Count(1, 8), "hardware threads of one core"),
@@ -119,6 +119,14 @@ pub const KEYS: [Key; 38] = [
         Kind::Wakenings,
         "from the call to running on a CPU idle for idle_us or longer: median, 99th percentile",
     ),
+    key(
+        "barrier.call",
+        Kind::Time,
+        "a barrier on all CPUs while no other runs a thread of the process",
+    ),
+    key("barrier.wait", Kind::TimeOrNone, "how much longer it takes while others do, once for all"),
+    key("barrier.each", Kind::TimeOrNone, "and for each of those CPUs"),
+    key("barrier.interrupt", Kind::TimeOrNone, "what each of those CPUs loses by it"),
     key("device.servers", Kind::Count(1, 1024), "requests that the disk serves at once"),
     key("device.queue", Kind::Count(0, 65_536), "requests that may wait beside those"),
     key("device.read", Kind::Service, "a read: median without its bytes, each KiB, spread"),

@@ -51,6 +51,11 @@ idle = [
   { idle_us = 0, p50_us = 4, p99_us = 12, assumed = "common" },
   { idle_us = 50, p50_us = 10, p99_us = 20, assumed = "common", note = "deeper" },
 ]
+[barrier]
+call = { ns = 400, assumed = "common" }
+wait = { us = 1.5, assumed = "common" }
+each = { ns = 100, assumed = "common" }
+interrupt = { us = 1, assumed = "common" }
 [device]
 servers = { count = 8, assumed = "common" }
 queue = { count = 100, assumed = "common" }

@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::cpus::{Cpus, Entity};
+use super::cpus::{Cpu, Cpus, Entity};
 use super::device::{self, Device, Submitted};
 use super::events::{Event, Events};
 use super::lines::{Access, LineId, Lines, Service};
@@ -27,7 +27,7 @@ use crate::profile::Profile;
 enum Doing {
     /// Its fiber runs, or is about to.
     Nothing,
-    /// Something short that nothing interrupts.
+    /// Something short that no other thread interrupts.
     Operation,
     /// Uses the CPU until this moment.
     Computing(Ps),
@@ -51,6 +51,8 @@ struct Task {
     number: u32,
     /// Of a computation that was interrupted.
     left: Ps,
+    /// To interrupts, since its present operation or computation began: that much later it ends.
+    lost: Ps,
     /// Lines read since the last look away, with their versions.
     reads: [(LineId, u32); MOST_READS],
     reads_len: usize,
@@ -75,13 +77,17 @@ struct Costs {
     wake_nobody: Ps,
     sleep: Ps,
     load: Ps,
+    barrier_call: Ps,
+    barrier_wait: Ps,
+    barrier_each: Ps,
+    interrupt: Ps,
     /// `(idle at least, median, sigma)`, ascending.
     wakenings: Vec<(Ps, f64, f64)>,
 }
 
 impl Costs {
     fn new(profile: &Profile) -> Costs {
-        let (cost, wake) = (&profile.cost, &profile.wake);
+        let (cost, wake, barrier) = (&profile.cost, &profile.wake, &profile.barrier);
         Costs {
             pause: ps(cost.pause_ns).max(1),
             clock: ps(cost.clock_ns),
@@ -95,6 +101,10 @@ impl Costs {
             wake_nobody: ps(wake.nobody_ns),
             sleep: ps(wake.sleep_ns),
             load: ps(cost.load_ns),
+            barrier_call: ps(barrier.call_ns),
+            barrier_wait: ps(barrier.wait_ns),
+            barrier_each: ps(barrier.each_ns),
+            interrupt: ps(barrier.interrupt_ns),
             wakenings: wake
                 .idle
                 .iter()
@@ -148,6 +158,7 @@ impl Engine {
             doing: Doing::Asleep,
             number: 0,
             left: 0,
+            lost: 0,
             reads: [(0, 0); MOST_READS],
             reads_len: 0,
             parked_on: None,
@@ -277,6 +288,15 @@ impl Engine {
         }
         // Voids what else was planned for it.
         task.number += 1;
+        if task.lost > 0 {
+            let until = self.now + std::mem::take(&mut task.lost);
+            let doing = match task.doing {
+                Doing::Computing(_) => Doing::Computing(until),
+                doing => doing,
+            };
+            self.begin(thread, doing, until);
+            return None;
+        }
         let cpu = self.entities[thread as usize].cpu;
         if self.cpus.cpus[cpu as usize].resched {
             self.switch_out(thread);
@@ -771,9 +791,25 @@ impl Engine {
         self.current as usize
     }
 
-    /// A barrier on all CPUs.
+    /// A barrier on all CPUs. Those that run another thread are interrupted now; one that spins
+    /// does not look away for long enough to lose anything.
     pub(super) fn spend_barrier(&mut self) -> bool {
-        self.spend(self.costs.wake_call)
+        let runs = |thread: &u32| {
+            *thread != self.current && self.tasks[*thread as usize].doing != Doing::Starting
+        };
+        let running = |cpu: &Cpu| cpu.current.filter(runs);
+        let others: Vec<u32> = self.cpus.cpus.iter().filter_map(running).collect();
+        let mut time = self.costs.barrier_call;
+        if !others.is_empty() {
+            time += self.costs.barrier_wait + self.costs.barrier_each * others.len() as u64;
+        }
+        for thread in others {
+            let task = &mut self.tasks[thread as usize];
+            if matches!(task.doing, Doing::Operation | Doing::Computing(_)) {
+                task.lost += self.costs.interrupt;
+            }
+        }
+        self.spend(time)
     }
 
     pub(super) fn mark(&mut self, what: &'static str) {

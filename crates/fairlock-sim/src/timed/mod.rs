@@ -449,6 +449,8 @@ impl Backend for Timed {
     }
 
     const SHARES_BARRIERS: bool = true;
+    const IS_ASYMMETRIC: bool = true;
+    const FENCES: bool = true;
     fn barrier_on_all_cpus() {
         if is_running() {
             act(Engine::spend_barrier);

@@ -86,6 +86,12 @@ flaws! {
     DeafHasty = InAHurryAndMute { HASTY DEAF };
     /// Without an asymmetric barrier or spins.
     SymmetricHasty = InAHurryWithoutMembarrier { HASTY SYMMETRIC };
+    /// Without the cheap side of the asymmetric barrier, and without spins.
+    NoLightHasty = InAHurryWithoutLight { HASTY NO_LIGHT };
+    /// Without the dear side, and without spins.
+    NoHeavyHasty = InAHurryWithoutHeavy { HASTY NO_HEAVY };
+    /// Without an asymmetric barrier, full fences or spins.
+    SymmetricNoFenceHasty = InAHurryWithoutBarriers { HASTY SYMMETRIC NO_FENCE };
     /// Faithful, without an asymmetric barrier.
     Symmetric = NoMembarrier { SYMMETRIC };
     /// Its asymmetric barrier lacks the cheap side.
@@ -207,7 +213,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
         count.fetch_add(1, Relaxed);
         execution(|execution| {
             *execution = Execution {
-                words: (0..16).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
+                words: (0..24).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
                 halves: (0..40).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
                 pointers: (0..2)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
