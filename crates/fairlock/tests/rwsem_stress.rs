@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use fairlock::platform::Os;
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair,
 };
-use fairlock::rwsem::RawRwSem;
+use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 
 /// Threads outnumber the CPUs of small machines, so that holders are preempted and queues form.
 const THREADS: u64 = 6;
@@ -104,7 +104,10 @@ fn crowd(body: impl Fn(&mut Dice) -> u64 + Sync) -> u64 {
 }
 
 /// One random operation; how many writes it has made.
-fn operate<Pol: Policy>(lock: &Arc<RwLock<RawRwSem<Pol, Os>, Protected>>, dice: &mut Dice) -> u64 {
+fn operate<Pol: Policy, L: Lodging<Os>>(
+    lock: &Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>,
+    dice: &mut Dice,
+) -> u64 {
     let short = Duration::from_micros(dice.roll(200));
     let wrote = |guard: &RwLockWriteGuard<'_, _, Protected>| {
         guard.write();
@@ -187,32 +190,77 @@ fn operate<Pol: Policy>(lock: &Arc<RwLock<RawRwSem<Pol, Os>, Protected>>, dice: 
     0
 }
 
-fn withstands_a_mix_of_everything<Pol: Policy>() {
-    let lock = Arc::new(RwLock::<RawRwSem<Pol, Os>, Protected>::new(Protected::default()));
-    let writes = crowd(|dice| (0..STEPS).map(|_| operate(&lock, dice)).sum());
+type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
+
+/// Returns how many writes the lock has seen.
+fn check<Pol: Policy, L: Lodging<Os>>(lock: &Lock<Pol, L>) -> u64 {
     let guard = lock.try_write().expect("the lock is free when everybody is done");
     assert!(!guard.violated.load(Relaxed), "somebody was let in beside a writer");
-    assert_eq!(guard.count.load(Relaxed), writes, "an update was lost");
+    guard.count.load(Relaxed)
+}
+
+fn withstands_a_mix_of_everything<Pol: Policy, L: Lodging<Os>>() {
+    let lock: Lock<Pol, L> = Arc::new(RwLock::new(Protected::default()));
+    let writes = crowd(|dice| (0..STEPS).map(|_| operate(&lock, dice)).sum());
+    assert_eq!(check(&lock), writes, "an update was lost");
+}
+
+/// Threads go from lock to lock, and rooms with them.
+#[test]
+fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
+    let lock = |_| Arc::new(RwLock::new(Protected::default()));
+    let locks: [Lock<TimeFair, Rented<Os>>; 3] = std::array::from_fn(lock);
+    let step = |dice: &mut Dice| operate(&locks[dice.roll(3) as usize], dice);
+    let writes = crowd(|dice| (0..STEPS).map(|_| step(dice)).sum());
+    assert_eq!(locks.iter().map(check).sum::<u64>(), writes, "an update was lost");
+}
+
+/// Each lock goes while the thread that has released it before may still be on its way out.
+#[test]
+fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
+    const LOCKS: usize = 2_000;
+    /// What it protects is how many users have been there.
+    type Lock = RwLock<RawRwSem<TimeFair, Os, Rented<Os>>, u64>;
+    let lock = || AtomicPtr::new(Box::into_raw(Box::new(Lock::new(0))));
+    let locks: Vec<_> = (0..LOCKS).map(|_| lock()).collect();
+    crowd(|dice| {
+        for lock in &locks {
+            let pointer = lock.load(Relaxed);
+            // SAFETY: freed by the last of `THREADS` users only, each of whom is here once.
+            let mut users = unsafe { (*pointer).write() };
+            *users += 1;
+            let last = *users == THREADS;
+            (0..dice.roll(200)).for_each(|_| core::hint::spin_loop());
+            drop(users);
+            if last {
+                // SAFETY: all others have released it, and it is freed once.
+                drop(unsafe { Box::from_raw(pointer) });
+            }
+        }
+        0
+    });
 }
 
 macro_rules! policies_withstand {
-    ($($name:ident $policy:ty;)*) => {$(
+    ($($name:ident $policy:ty, $lodging:ty;)*) => {$(
         #[test]
         fn $name() {
-            withstands_a_mix_of_everything::<$policy>();
+            withstands_a_mix_of_everything::<$policy, $lodging>();
         }
     )*};
 }
 
 policies_withstand! {
-    time_fair_withstands_a_mix_of_everything TimeFair;
-    phase_fair_withstands_a_mix_of_everything PhaseFair;
-    linux_3_10_withstands_a_mix_of_everything Linux3_10;
-    linux_5_1_withstands_a_mix_of_everything Linux5_1;
-    linux_5_2_withstands_a_mix_of_everything Linux5_2;
-    linux_5_3_withstands_a_mix_of_everything Linux5_3;
-    linux_5_11_withstands_a_mix_of_everything Linux5_11;
-    no_reader_steal_withstands_a_mix_of_everything NoReaderSteal;
+    time_fair_withstands_a_mix_of_everything TimeFair, Inline<Os>;
+    phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
+    time_fair_in_rented_rooms_withstands_a_mix_of_everything TimeFair, Rented<Os>;
+    phase_fair_in_rented_rooms_withstands_a_mix_of_everything PhaseFair, Rented<Os>;
+    linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
+    linux_5_1_withstands_a_mix_of_everything Linux5_1, Inline<Os>;
+    linux_5_2_withstands_a_mix_of_everything Linux5_2, Inline<Os>;
+    linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
+    linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
+    no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
 }
 
 /// Lets in two writers at once, but not three, and readers always.

@@ -3,8 +3,9 @@
 //!
 //! One 64-bit word says who holds the lock and how its queue is served (`word.rs`). Uncontended
 //! acquisitions and releases are one atomic operation on that word. Everybody else waits in one
-//! queue of nodes on the waiters' stacks (`queue.rs`); waiting allocates nothing. What happens
-//! there is the policy's business, in two families:
+//! queue of nodes on the waiters' stacks (`queue.rs`); waiting allocates nothing. The queue is in
+//! the lock, or in a room that it rents while somebody waits (`lodging.rs`, `rooms.rs`). What
+//! happens there is the policy's business, in two families:
 //!
 //! * `compete.rs`: the Linux family. A woken writer competes with newcomers for the lock.
 //! * `phases.rs`: [`TimeFair`](crate::policy::TimeFair) and
@@ -13,11 +14,16 @@
 //!
 //! Invariants of the lock, whatever its policy
 //! 1. At most one writer holds the lock, and then no reader does.
-//! 2. `WAITERS` is set exactly while the queue is not empty, seen under the queue's lock.
+//! 2. The word names a room exactly while the queue in it is not empty, seen under the queue's
+//!    lock; `QUEUE_FLAGS` are 0 otherwise.
 //! 3. While the lock is free and somebody waits, some thread is on its way to serve the queue:
 //!    the one that released the lock last, one that is called, or (phases) the guard with a
 //!    timer.
 //! 4. A shared count that is full is an error before it changes.
+//! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it
+//!    has locked the queue in the room that the word named and found that the room still is this
+//!    lock's: then somebody waits, and borrows the lock. (Always so if the room is the lock's own;
+//!    that lock must outlive the unlock.)
 //!
 //! # Recursion
 //! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
@@ -36,7 +42,7 @@ mod rooms;
 mod word;
 
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
 pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
 pub use lodging::{Inline, Lodging, Rented};
@@ -83,30 +89,35 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     // ---- shared ----
 
     #[inline]
-    fn read(&self, deadline: Option<u64>) -> bool {
+    pub(crate) fn read(&self, deadline: Option<u64>) -> bool {
         self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
     }
 
     /// A slow path that has nothing to report lets the fast path do without a stack frame.
     #[inline]
-    fn read_without_deadline(&self) {
+    pub(crate) fn read_without_deadline(&self) {
         if !self.try_read_once() {
             self.acquire_slow_without_deadline(Kind::Read);
         }
     }
 
     #[inline]
-    fn try_read_once(&self) -> bool {
+    pub(crate) fn try_read_once(&self) -> bool {
         let word = self.word.load(Relaxed);
         // Acquire pairs with the Release of `unlock_write`.
         word < READER_LIMIT - 1
             && self.word.compare_exchange_weak(word, word + READER, Acquire, Relaxed).is_ok()
     }
 
+    #[inline]
+    pub(crate) fn try_read(&self) -> bool {
+        self.try_read_once() || self.try_enter(Kind::Read)
+    }
+
     /// # Safety
     /// The caller holds the lock shared, and not upgradable.
     #[inline]
-    unsafe fn unlock_read(&self) {
+    pub(crate) unsafe fn unlock_read(&self) {
         // Release pairs with the Acquire of the next writer.
         let word = self.word.fetch_sub(READER, Release);
         if word >= READER_LIMIT {
@@ -117,7 +128,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     // ---- exclusive ----
 
     #[inline]
-    fn write(&self, deadline: Option<u64>) -> bool {
+    pub(crate) fn write(&self, deadline: Option<u64>) -> bool {
         if self.try_write_once() {
             self.lodging.owner_cpu().store(P::cpu(), Relaxed);
             return true;
@@ -126,7 +137,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     #[inline]
-    fn write_without_deadline(&self) {
+    pub(crate) fn write_without_deadline(&self) {
         if self.try_write_once() {
             self.lodging.owner_cpu().store(P::cpu(), Relaxed);
         } else {
@@ -144,6 +155,11 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
     }
 
+    #[inline]
+    pub(crate) fn try_write(&self) -> bool {
+        self.try_enter(Kind::Write)
+    }
+
     const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
         Discipline::Compete(knobs) => !knobs.writer_fast_fail,
         Discipline::Phases(_) => false,
@@ -152,7 +168,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// # Safety
     /// The caller holds the lock exclusively.
     #[inline]
-    unsafe fn unlock_write(&self) {
+    pub(crate) unsafe fn unlock_write(&self) {
         // Release pairs with the Acquire of the next holder.
         let word = self.word.fetch_sub(WRITER, Release);
         if word != WRITER {
@@ -305,7 +321,55 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         true
     }
 
+    // ---- upgradable ----
+
+    pub(crate) fn try_upgradable(&self) -> bool {
+        self.try_enter(Kind::Upgradable)
+    }
+
+    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
+        self.try_upgradable() || self.acquire_slow(Kind::Upgradable, deadline)
+    }
+
     // ---- fair unlock, downgrade, upgrade ----
+
+    /// # Safety
+    /// The caller holds the lock shared, and not upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_read_fair(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.unlock_fair(READER) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    #[inline]
+    pub(crate) unsafe fn unlock_write_fair(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.unlock_fair(WRITER) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_upgradable_fair(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.unlock_fair(READER | UPGRADABLE) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it shared.
+    pub(crate) unsafe fn downgrade_to_read(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.downgrade(0) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it upgradable.
+    pub(crate) unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.downgrade(UPGRADABLE) };
+    }
 
     /// # Safety
     /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
@@ -373,7 +437,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// # Safety
     /// The caller holds the lock upgradable.
     #[inline]
-    unsafe fn unlock_upgradable(&self) {
+    pub(crate) unsafe fn unlock_upgradable(&self) {
         let word = self.word.fetch_sub(READER | UPGRADABLE, Release) - (READER | UPGRADABLE);
         if has_waiters(word) {
             if is_free(word) {
@@ -387,7 +451,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// # Safety
     /// The caller holds the lock upgradable; afterwards it holds it shared.
-    unsafe fn downgrade_upgradable(&self) {
+    pub(crate) unsafe fn downgrade_upgradable(&self) {
         let word = self.word.fetch_and(!UPGRADABLE, Release);
         if has_waiters(word) {
             self.serve_left(word);
@@ -411,7 +475,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// # Safety
     /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
-    unsafe fn try_upgrade(&self) -> bool {
+    pub(crate) unsafe fn try_upgrade(&self) -> bool {
         let mut word = self.word.load(Relaxed);
         while readers(word) == 1 {
             // Acquire pairs with the Release of the readers that left.
@@ -430,7 +494,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// # Safety
     /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
     /// still upgradable.
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+    pub(crate) unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
         // SAFETY: passed on.
         if unsafe { self.try_upgrade() } {
             return true;
@@ -524,12 +588,19 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         });
     }
 
-    fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))
     }
 
-    fn is_locked_exclusive(&self) -> bool {
-        has_writer(self.word.load(Relaxed))
+    pub(crate) fn is_locked_exclusive(&self) -> bool {
+        self.has_writer(Relaxed)
+    }
+
+    /// A writer holds the lock, or is about to; one load of the word. With `Acquire` it pairs with
+    /// the Release of that writer's unlock if there is none.
+    #[inline(always)]
+    pub(crate) fn has_writer(&self, order: Ordering) -> bool {
+        has_writer(self.word.load(order))
     }
 }
 
