@@ -19,7 +19,7 @@ use crate::mutex::RawMutex;
 use crate::platform::Platform;
 use crate::policy::{BiasPolicy, Policy};
 use crate::rwlock::RawRwLock;
-use crate::rwsem::PolicyRwSem;
+use crate::rwsem::{Lodging, RawRwSem};
 
 macro_rules! events {
     ($($variant:ident = $name:literal: $meaning:literal,)*) => {
@@ -176,8 +176,11 @@ impl Snapshot {
     }
 }
 
-/// The events of a [`PolicyRwSem`] so far; all zero on a platform that does not count.
-pub fn of_rwsem<T: ?Sized, Pol: Policy, P: Platform>(lock: &PolicyRwSem<T, Pol, P>) -> Snapshot {
+/// The events of a [`PolicyRwSem`](crate::PolicyRwSem) so far; all zero on a platform that does not
+/// count.
+pub fn of_rwsem<T: ?Sized, Pol: Policy, P: Platform, L: Lodging<P>>(
+    lock: &lock_api::RwLock<RawRwSem<Pol, P, L>, T>,
+) -> Snapshot {
     // SAFETY: reading the counters touches neither the lock's state nor its data.
     unsafe { lock.raw() }.events()
 }

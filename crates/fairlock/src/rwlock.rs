@@ -54,8 +54,6 @@ use lock_api::GuardNoSend;
 use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
-use crate::rwsem::queue::Kind;
-use crate::rwsem::word::{READER, UPGRADABLE, WRITER};
 use crate::rwsem::{BESIDE, RawRwSem, Rented};
 use crate::slots::Slot;
 use crate::spin_budget::SpinBudget;
@@ -320,7 +318,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if let Some(shared) = self.read_by_any_slot() {
             return Some(shared);
         }
-        let entered = self.sem.try_read_once() || self.sem.try_enter(Kind::Read);
+        let entered = self.sem.try_read();
         entered.then(|| {
             self.count_read();
             Shared::by_semaphore()
@@ -503,7 +501,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     fn write(&self, deadline: Option<u64>) -> bool {
-        if !self.sem.try_write() {
+        if !self.sem.write_at_once() {
             self.dim();
             if !self.sem.write_slow(deadline) {
                 return false;
@@ -526,7 +524,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     fn try_write(&self) -> bool {
         // First without disturbing anybody.
-        if self.has_reader_in_slot() || !self.sem.try_enter(Kind::Write) {
+        if self.has_reader_in_slot() || !self.sem.try_write() {
             return false;
         }
         let alone = self.finds_no_readers();
@@ -548,7 +546,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let alone = self.exclude_readers(deadline);
         if !alone {
             // SAFETY: upgraded above.
-            unsafe { self.sem.downgrade(UPGRADABLE) };
+            unsafe { self.sem.downgrade_to_upgradable() };
         }
         alone
     }
@@ -563,7 +561,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let alone = self.finds_no_readers();
         if !alone {
             // SAFETY: upgraded above.
-            unsafe { self.sem.downgrade(UPGRADABLE) };
+            unsafe { self.sem.downgrade_to_upgradable() };
         }
         alone
     }
@@ -665,7 +663,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
     }
     #[inline]
     fn lock_exclusive(&self) -> GuardNoSend {
-        if !self.sem.try_write() {
+        if !self.sem.write_at_once() {
             self.wait_to_write();
         }
         let alone = self.exclude_readers(None);
@@ -698,13 +696,13 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P,
         match held.slot {
             Some(slot) => slot.clear(),
             // SAFETY: the caller's.
-            None => unsafe { self.sem.unlock_fair(READER) },
+            None => unsafe { self.sem.unlock_read_fair() },
         }
     }
     #[inline]
     unsafe fn unlock_exclusive_fair(&self, _guard: GuardNoSend) {
         // SAFETY: the caller's.
-        unsafe { self.sem.unlock_fair(WRITER) };
+        unsafe { self.sem.unlock_write_fair() };
     }
 }
 
@@ -712,7 +710,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P,
 unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockDowngrade for RawRwLock<P, B> {
     unsafe fn downgrade(&self, _guard: GuardNoSend) -> Shared<P> {
         // SAFETY: the caller's.
-        unsafe { self.sem.downgrade(0) };
+        unsafe { self.sem.downgrade_to_read() };
         self.begin_shared();
         Shared::by_semaphore()
     }
@@ -746,7 +744,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock
         self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
     }
     fn try_lock_upgradable(&self) -> Option<GuardNoSend> {
-        self.sem.try_enter(Kind::Upgradable).then(|| self.new_upgradable())
+        self.sem.try_upgradable().then(|| self.new_upgradable())
     }
     unsafe fn unlock_upgradable(&self, _guard: GuardNoSend) {
         self.end_shared();
@@ -772,7 +770,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeFair for RawRw
     unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
         self.end_shared();
         // SAFETY: the caller's.
-        unsafe { self.sem.unlock_fair(READER | UPGRADABLE) };
+        unsafe { self.sem.unlock_upgradable_fair() };
     }
 }
 
@@ -785,7 +783,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade for 
     }
     unsafe fn downgrade_to_upgradable(&self, _guard: GuardNoSend) -> GuardNoSend {
         // SAFETY: the caller's.
-        unsafe { self.sem.downgrade(UPGRADABLE) };
+        unsafe { self.sem.downgrade_to_upgradable() };
         self.new_upgradable()
     }
 }

@@ -8,26 +8,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::lock_api::{RwLockUpgradableReadGuard, RwLockWriteGuard};
+use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fairlock::platform::Platform;
 use fairlock::policy::{
     Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
 };
-use fairlock::{PolicyRwSem, RwSemReadGuard, RwSemWriteGuard};
-use loom_platform::{Deaf, Gullible, Loom, Watched, Weakened, explore};
+use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use loom_platform::{Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, explore};
 
 /// Switches away from a thread that could go on, at most this many in one execution of two
 /// threads; switches at parks and yields are free. Models of three threads get one or two, each
 /// more of which multiplies the executions by ten.
 const PREEMPTIONS_OF_TWO: usize = 3;
 
-type Lock<Pol, P> = PolicyRwSem<Watched, Pol, P>;
-type Step<Pol, P> = fn(&Lock<Pol, P>);
+type Lock<Pol, P, L = Inline<P>> = RwLock<RawRwSem<Pol, P, L>, Watched>;
+type Step<Pol, P, L = Inline<P>> = fn(&Lock<Pol, P, L>);
 
 /// Runs one step in each thread, the last in the first thread, and checks that the lock is free
 /// afterwards. Returns what the steps have added.
-fn together<Pol: Policy, P: Platform>(steps: &[Step<Pol, P>]) -> u32 {
-    let lock = Arc::new(Lock::<Pol, P>::new(Watched::new()));
+fn together<Pol: Policy, P: Platform, L: Lodging<P>>(steps: &[Step<Pol, P, L>]) -> u32 {
+    let lock = Arc::new(Lock::<Pol, P, L>::new(Watched::new()));
     let (mine, others) = steps.split_last().expect("at least one");
     let threads: Vec<_> = others
         .iter()
@@ -43,27 +43,27 @@ fn together<Pol: Policy, P: Platform>(steps: &[Step<Pol, P>]) -> u32 {
     lock.try_write().expect("the lock is free when everybody is done").get()
 }
 
-fn write<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn write<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     lock.write().add();
 }
 
-fn write_fair<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn write_fair<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.write();
     guard.add();
-    RwSemWriteGuard::unlock_fair(guard);
+    RwLockWriteGuard::unlock_fair(guard);
 }
 
-fn read<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn read<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     lock.read().get();
 }
 
-fn read_fair<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn read_fair<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.read();
     guard.get();
-    RwSemReadGuard::unlock_fair(guard);
+    RwLockReadGuard::unlock_fair(guard);
 }
 
-fn try_both<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn try_both<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     if let Some(guard) = lock.try_read() {
         guard.get();
     }
@@ -72,7 +72,7 @@ fn try_both<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
     }
 }
 
-fn downgrade<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn downgrade<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.write();
     guard.add();
     let before = guard.get();
@@ -80,7 +80,7 @@ fn downgrade<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
     assert_eq!(guard.get(), before, "nobody writes in between");
 }
 
-fn upgrade<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn upgrade<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.upgradable_read();
     let before = guard.get();
     let guard = RwLockUpgradableReadGuard::upgrade(guard);
@@ -88,7 +88,7 @@ fn upgrade<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
     guard.add();
 }
 
-fn upgrade_and_back<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn upgrade_and_back<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.upgradable_read();
     let guard = match RwLockUpgradableReadGuard::try_upgrade(guard) {
         Ok(guard) => {
@@ -100,7 +100,7 @@ fn upgrade_and_back<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
     RwLockUpgradableReadGuard::downgrade(guard).get();
 }
 
-fn upgrade_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn upgrade_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.upgradable_read();
     match RwLockUpgradableReadGuard::try_upgrade_for(guard, Duration::from_micros(100)) {
         Ok(guard) => guard.add(),
@@ -108,13 +108,13 @@ fn upgrade_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
     }
 }
 
-fn read_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn read_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     if let Some(guard) = lock.try_read_for(Duration::from_micros(100)) {
         guard.get();
     }
 }
 
-fn write_in_time<Pol: Policy, P: Platform>(lock: &Lock<Pol, P>) {
+fn write_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     if let Some(guard) = lock.try_write_for(Duration::from_micros(100)) {
         guard.add();
     }
@@ -136,11 +136,11 @@ impl Policy for TimeFairAsleep {
 
 /// One test for each line: the threads' steps, and how many additions they may make together.
 macro_rules! under_loom {
-    ($policy:ty, $preemptions:expr; $($name:ident: $steps:expr => $added:expr;)*) => {$(
+    ($policy:ty, $platform:ty, $lodging:ty, $preemptions:expr; $($name:ident: $steps:expr => $added:expr;)*) => {$(
         #[test]
         fn $name() {
             explore(concat!(module_path!(), "::", stringify!($name)), $preemptions, || {
-                let added = together::<$policy, Loom>(&$steps);
+                let added = together::<$policy, $platform, $lodging>(&$steps);
                 assert!($added.contains(&added), "{added} additions");
             });
         }
@@ -148,8 +148,8 @@ macro_rules! under_loom {
 }
 
 macro_rules! two_threads {
-    ($policy:ty) => {
-        under_loom! { $policy, PREEMPTIONS_OF_TWO;
+    ($policy:ty, $platform:ty, $lodging:ty) => {
+        under_loom! { $policy, $platform, $lodging, PREEMPTIONS_OF_TWO;
             two_writers_exclude_each_other: [write, write] => 2..=2;
             a_writer_excludes_a_reader: [read, write] => 1..=1;
             trying_never_waits: [try_both, write] => 1..=2;
@@ -168,8 +168,8 @@ macro_rules! two_threads {
 }
 
 macro_rules! three_threads {
-    ($policy:ty, $preemptions:expr) => {
-        under_loom! { $policy, $preemptions;
+    ($policy:ty, $platform:ty, $lodging:ty, $preemptions:expr) => {
+        under_loom! { $policy, $platform, $lodging, $preemptions;
             a_reader_and_two_writers: [read, write, write] => 2..=2;
             two_readers_and_a_writer: [read, read, write] => 1..=1;
             a_downgrade_lets_a_waiting_reader_in: [read, write, downgrade] => 2..=2;
@@ -187,8 +187,8 @@ macro_rules! policies_under_loom {
     ($($module:ident: $policy:ty, $three_threads:ty, $preemptions:expr;)*) => {$(
         mod $module {
             use super::*;
-            two_threads!($policy);
-            three_threads!($three_threads, $preemptions);
+            two_threads!($policy, Loom, Inline<Loom>);
+            three_threads!($three_threads, Loom, Inline<Loom>, $preemptions);
         }
     )*};
 }
@@ -200,6 +200,33 @@ policies_under_loom! {
     linux_5_3: Linux5_3, Linux5_3, 1;
     linux_3_10: Linux3_10, Linux3_10, 1;
     no_reader_steal: NoReaderSteal, NoReaderSteal, 1;
+}
+
+/// Locks that rent the room in which their threads wait.
+mod rented {
+    use super::*;
+    type Rents = Rented<WithoutRecords>;
+
+    mod time_fair {
+        use super::*;
+        two_threads!(TimeFairAsleep, WithoutRecords, Rents);
+    }
+    mod phase_fair {
+        use super::*;
+        two_threads!(PhaseFair, WithoutRecords, Rents);
+    }
+    mod three_threads {
+        use super::*;
+        three_threads!(PhaseFair, WithoutRecords, Rents, 1);
+    }
+    mod a_room_in_each_record {
+        use super::*;
+        under_loom! { PhaseFair, Loom, Rented<Loom>, 2;
+            two_writers_exclude_each_other: [write, write] => 2..=2;
+            an_upgrade_waits_for_a_reader: [upgrade, read] => 1..=1;
+            a_reader_and_two_writers: [read, write, write] => 2..=2;
+        }
+    }
 }
 
 /// A reader that waits only for a writer is let in beside an upgradable reader when that writer
@@ -238,7 +265,7 @@ fn a_time_out_that_lets_a_reader_in_and_an_upgrade_exclude_each_other() {
 }
 
 /// What the checker says about a lock on a flawed platform.
-fn report<Pol: Policy, P: Platform>(steps: &'static [Step<Pol, P>]) -> String {
+fn report<Pol: Policy, P: Platform, L: Lodging<P>>(steps: &'static [Step<Pol, P, L>]) -> String {
     let failure = catch_unwind(AssertUnwindSafe(|| {
         explore("flawed", 2, || _ = together(steps));
     }));
@@ -251,24 +278,26 @@ fn report<Pol: Policy, P: Platform>(steps: &'static [Step<Pol, P>]) -> String {
 
 #[test]
 fn the_checker_notices_relaxed_orderings() {
-    let message = report::<TimeFair, Weakened>(&[write, write]);
+    let message = report::<TimeFair, Weakened, Inline<_>>(&[write, write]);
     assert!(message.contains("Causality violation"), "{message}");
-    let message = report::<Linux5_11, Weakened>(&[read, write]);
+    let message = report::<TimeFair, Weakened, Rented<_>>(&[write, write]);
+    assert!(message.contains("Causality violation"), "{message}");
+    let message = report::<Linux5_11, Weakened, Inline<_>>(&[read, write]);
     assert!(message.contains("Causality violation"), "{message}");
 }
 
 #[test]
 fn the_checker_notices_lost_wake_ups() {
-    let message = report::<TimeFair, Deaf>(&[write, write, write]);
+    let message = report::<TimeFair, Deaf, Inline<_>>(&[write, write, write]);
     assert!(message.contains("deadlock"), "{message}");
-    let message = report::<PhaseFair, Deaf>(&[write, write]);
+    let message = report::<PhaseFair, Deaf, Rented<Deaf>>(&[write, write]);
     assert!(message.contains("deadlock"), "{message}");
-    let message = report::<Linux5_11, Deaf>(&[read, write]);
+    let message = report::<Linux5_11, Deaf, Inline<_>>(&[read, write]);
     assert!(message.contains("deadlock"), "{message}");
 }
 
 #[test]
 fn the_checker_notices_two_writers() {
-    let message = report::<TimeFair, Gullible>(&[write, write]);
+    let message = report::<TimeFair, Gullible, Inline<_>>(&[write, write]);
     assert!(message.contains("Causality violation"), "{message}");
 }

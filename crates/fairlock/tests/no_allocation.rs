@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fairlock::Mutex;
 use fairlock::events::{self, Event};
+use fairlock::lock_api::RwLock;
 use fairlock::platform::Counting;
 use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
-use fairlock::{Mutex, PolicyRwSem};
+use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 
 thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };
@@ -43,8 +45,8 @@ fn watched(wait: impl FnOnce()) {
 }
 
 /// A reader and a writer wait for a writer until both have gone to sleep.
-fn waiters_of<Pol: Policy>() {
-    let lock: PolicyRwSem<(), Pol, Counting> = PolicyRwSem::new(());
+fn waiters_of<Pol: Policy, L: Lodging<Counting>>() {
+    let lock: RwLock<RawRwSem<Pol, Counting, L>, ()> = RwLock::new(());
     let held = lock.write();
     thread::scope(|scope| {
         scope.spawn(|| watched(|| drop(lock.read())));
@@ -67,9 +69,10 @@ fn a_waiting_thread_allocates_nothing() {
     watched(|| drop(std::hint::black_box(Box::new(1))));
     assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 1);
 
-    waiters_of::<TimeFair>();
-    waiters_of::<PhaseFair>();
-    waiters_of::<Linux5_11>();
+    waiters_of::<TimeFair, Inline<_>>();
+    waiters_of::<PhaseFair, Inline<_>>();
+    waiters_of::<Linux5_11, Inline<_>>();
+    waiters_of::<TimeFair, Rented<_>>();
     let mutex = Mutex::new(());
     let held = mutex.lock();
     thread::scope(|scope| {

@@ -3,37 +3,76 @@
 
 mod stress;
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 use std::thread;
 
-use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade};
+use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock};
 use fairlock::platform::Os;
 use fairlock::policy::{
     Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
 };
-use fairlock::rwsem::RawRwSem;
-use stress::{Protected, crowd, withstands_a_mix_of_everything};
+use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use stress::{Protected, THREADS, crowd, is_intact, operate, withstands_a_mix_of_everything};
 
 const STEPS: u64 = 1_500;
 
 macro_rules! policies_withstand {
-    ($($name:ident $policy:ty;)*) => {$(
+    ($($name:ident $policy:ty, $lodging:ty;)*) => {$(
         #[test]
         fn $name() {
-            withstands_a_mix_of_everything::<RawRwSem<$policy, Os>>(STEPS, 0);
+            withstands_a_mix_of_everything::<RawRwSem<$policy, Os, $lodging>>(STEPS, 0);
         }
     )*};
 }
 
 policies_withstand! {
-    time_fair_withstands_a_mix_of_everything TimeFair;
-    phase_fair_withstands_a_mix_of_everything PhaseFair;
-    linux_3_10_withstands_a_mix_of_everything Linux3_10;
-    linux_5_1_withstands_a_mix_of_everything Linux5_1;
-    linux_5_2_withstands_a_mix_of_everything Linux5_2;
-    linux_5_3_withstands_a_mix_of_everything Linux5_3;
-    linux_5_11_withstands_a_mix_of_everything Linux5_11;
-    no_reader_steal_withstands_a_mix_of_everything NoReaderSteal;
+    time_fair_withstands_a_mix_of_everything TimeFair, Inline<Os>;
+    phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
+    time_fair_in_rented_rooms_withstands_a_mix_of_everything TimeFair, Rented<Os>;
+    phase_fair_in_rented_rooms_withstands_a_mix_of_everything PhaseFair, Rented<Os>;
+    linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
+    linux_5_1_withstands_a_mix_of_everything Linux5_1, Inline<Os>;
+    linux_5_2_withstands_a_mix_of_everything Linux5_2, Inline<Os>;
+    linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
+    linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
+    no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
+}
+
+/// Threads go from lock to lock, and rooms with them.
+#[test]
+fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
+    type Lock = Arc<RwLock<RawRwSem<TimeFair, Os, Rented<Os>>, Protected>>;
+    let locks: [Lock; 3] = std::array::from_fn(|_| Arc::new(RwLock::new(Protected::default())));
+    let step = |dice: &mut stress::Dice| operate(&locks[dice.roll(3) as usize], dice);
+    let writes = crowd(|dice| (0..STEPS).map(|_| step(dice)).sum());
+    assert_eq!(locks.iter().map(|lock| is_intact(lock)).sum::<u64>(), writes, "an update was lost");
+}
+
+/// Each lock goes while the thread that has released it before may still be on its way out.
+#[test]
+fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
+    const LOCKS: usize = 2_000;
+    /// What it protects is how many users have been there.
+    type Lock = RwLock<RawRwSem<TimeFair, Os, Rented<Os>>, u64>;
+    let lock = || AtomicPtr::new(Box::into_raw(Box::new(Lock::new(0))));
+    let locks: Vec<_> = (0..LOCKS).map(|_| lock()).collect();
+    crowd(|dice| {
+        for lock in &locks {
+            let pointer = lock.load(Relaxed);
+            // SAFETY: freed by the last of `THREADS` users only, each of whom is here once.
+            let mut users = unsafe { (*pointer).write() };
+            *users += 1;
+            let last = *users == THREADS;
+            (0..dice.roll(200)).for_each(|_| core::hint::spin_loop());
+            drop(users);
+            if last {
+                // SAFETY: all others have released it, and it is freed once.
+                drop(unsafe { Box::from_raw(pointer) });
+            }
+        }
+        0
+    });
 }
 
 /// Lets in two writers at once, but not three, and readers always.

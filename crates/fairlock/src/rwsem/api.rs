@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_api::GuardNoSend;
 
-use super::word::{READER, UPGRADABLE, WRITER};
-use super::{Kind, Lodging, RawRwSem};
+use super::{Lodging, RawRwSem};
 use crate::platform::{Os, Platform, after, until};
 use crate::policy::{Policy, TimeFair};
 
@@ -108,8 +107,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if cfg!(debug_assertions) {
             P::check_recursion(self.id());
         }
-        (self.try_enter(Kind::Upgradable) || self.acquire_slow(Kind::Upgradable, deadline))
-            .then(|| self.new_shared())
+        self.upgradable(deadline).then(|| self.new_shared())
     }
 
     fn upgrade_by(
@@ -150,7 +148,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for Raw
     }
     #[inline]
     fn try_lock_shared(&self) -> Option<GuardNoSend> {
-        (self.try_read_once() || self.try_enter(Kind::Read)).then(|| self.new_shared())
+        self.try_read().then(|| self.new_shared())
     }
     #[inline]
     unsafe fn unlock_shared(&self, _guard: GuardNoSend) {
@@ -165,7 +163,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for Raw
     }
     #[inline]
     fn try_lock_exclusive(&self) -> Option<GuardNoSend> {
-        self.try_enter(Kind::Write).then(guard)
+        self.try_write().then(guard)
     }
     #[inline]
     unsafe fn unlock_exclusive(&self, _guard: GuardNoSend) {
@@ -188,12 +186,12 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockFair
     unsafe fn unlock_shared_fair(&self, _guard: GuardNoSend) {
         self.end_shared();
         // SAFETY: the caller's.
-        unsafe { self.unlock_fair(READER) };
+        unsafe { self.unlock_read_fair() };
     }
     #[inline]
     unsafe fn unlock_exclusive_fair(&self, _guard: GuardNoSend) {
         // SAFETY: the caller's.
-        unsafe { self.unlock_fair(WRITER) };
+        unsafe { self.unlock_write_fair() };
     }
 }
 
@@ -203,7 +201,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockDowngrad
 {
     unsafe fn downgrade(&self, _guard: GuardNoSend) -> GuardNoSend {
         // SAFETY: the caller's.
-        unsafe { self.downgrade(0) };
+        unsafe { self.downgrade_to_read() };
         self.new_shared()
     }
 }
@@ -240,7 +238,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgrade
         self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
     }
     fn try_lock_upgradable(&self) -> Option<GuardNoSend> {
-        self.try_enter(Kind::Upgradable).then(|| self.new_shared())
+        self.try_upgradable().then(|| self.new_shared())
     }
     unsafe fn unlock_upgradable(&self, _guard: GuardNoSend) {
         self.end_shared();
@@ -268,7 +266,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeF
     unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
         self.end_shared();
         // SAFETY: the caller's.
-        unsafe { self.unlock_fair(READER | UPGRADABLE) };
+        unsafe { self.unlock_upgradable_fair() };
     }
 }
 
@@ -283,7 +281,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeD
     }
     unsafe fn downgrade_to_upgradable(&self, _guard: GuardNoSend) -> GuardNoSend {
         // SAFETY: the caller's.
-        unsafe { self.downgrade(UPGRADABLE) };
+        unsafe { self.downgrade_to_upgradable() };
         self.new_shared()
     }
 }

@@ -31,7 +31,7 @@ use crate::spin_queue::SpinQueue;
 /// [`Rented`].
 pub trait Lodging<P: Platform>: Lodges<P> {}
 
-/// In the lock itself, which is 56 bytes larger for it.
+/// In the lock itself: 56 bytes of it.
 #[repr(C)]
 pub struct Inline<P: Platform> {
     queue: Queue<P>,
@@ -41,13 +41,15 @@ pub struct Inline<P: Platform> {
     clock: PhaseClock<P>,
 }
 
-/// In a room that is rented while somebody waits: for [`RwLock`](crate::RwLock). Only policies
-/// with phases can.
+/// In a room that is rented while somebody waits: for `RwLock`. Only policies with phases can.
 ///
-/// The room comes from a pool that grows with the number of locks that somebody waits for at the
-/// same time, to at most 8191 of 128 bytes each. Threads that would have to wait for one more lock,
-/// or have no memory for the room, try again and again until they are let in or their time is over;
-/// they get no turn in the order of waiters.
+/// A lock without a waiter may be freed as soon as its last user has released it, though others may
+/// still be on their way out of an earlier unlock: they leave it alone.
+///
+/// Rooms come from a pool of at most 8191, of 128 bytes each; it grows with the number of threads
+/// that wait at the same time and does not shrink. Threads that would have to wait for an 8192nd
+/// lock, or have no memory for a room, give way and try again until they are let in or their time is
+/// over. Meanwhile the policy does not know of them, so its guarantees are not for them.
 pub struct Rented<P: Platform> {
     owner_cpu: P::AtomicU32,
     /// What the room knew when it was given back.

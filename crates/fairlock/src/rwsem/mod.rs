@@ -3,8 +3,9 @@
 //!
 //! One 64-bit word says who holds the lock and how its queue is served (`word.rs`). Uncontended
 //! acquisitions and releases are one atomic operation on that word. Everybody else waits in one
-//! queue of nodes on the waiters' stacks (`queue.rs`); waiting allocates nothing. What happens
-//! there is the policy's business, in two families:
+//! queue of nodes on the waiters' stacks (`queue.rs`); waiting allocates nothing. The queue is in
+//! the lock, or in a room that it rents while somebody waits (`lodging.rs`, `rooms.rs`). What
+//! happens there is the policy's business, in two families:
 //!
 //! * `compete.rs`: the Linux family. A woken writer competes with newcomers for the lock.
 //! * `phases.rs`: [`TimeFair`](crate::policy::TimeFair) and
@@ -13,11 +14,16 @@
 //!
 //! Invariants of the lock, whatever its policy
 //! 1. At most one writer holds the lock, and then no reader does.
-//! 2. `WAITERS` is set exactly while the queue is not empty, seen under the queue's lock.
+//! 2. The word names a room exactly while the queue in it is not empty, seen under the queue's
+//!    lock; `QUEUE_FLAGS` are 0 otherwise.
 //! 3. While the lock is free and somebody waits, some thread is on its way to serve the queue:
 //!    the one that released the lock last, one that is called, or (phases) the guard with a
 //!    timer.
 //! 4. A shared count that is full is an error before it changes.
+//! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it
+//!    has locked the queue in the room that the word named and found that the room still is this
+//!    lock's: then somebody waits, and borrows the lock. (Always so if the room is the lock's own;
+//!    that lock must outlive the unlock.)
 //!
 //! # Recursion
 //! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
@@ -31,9 +37,9 @@ mod api;
 mod compete;
 mod lodging;
 mod phases;
-pub(crate) mod queue;
+mod queue;
 mod rooms;
-pub(crate) mod word;
+mod word;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -113,6 +119,11 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             && self.word.compare_exchange_weak(word, word + READER, Acquire, Relaxed).is_ok()
     }
 
+    #[inline]
+    pub(crate) fn try_read(&self) -> bool {
+        self.try_read_once() || self.try_enter(Kind::Read)
+    }
+
     /// # Safety
     /// The caller holds the lock shared, and not upgradable.
     #[inline]
@@ -128,7 +139,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// Takes the lock if it is free and nobody waits.
     #[inline]
-    pub(crate) fn try_write(&self) -> bool {
+    pub(crate) fn write_at_once(&self) -> bool {
         let taken = self.try_write_once();
         if taken {
             self.lodging.owner_cpu().store(P::cpu(), Relaxed);
@@ -136,19 +147,19 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         taken
     }
 
-    /// After [`try_write`](Self::try_write) has failed. False if the deadline passed.
+    /// After [`write_at_once`](Self::write_at_once) has failed. False if the deadline passed.
     pub(crate) fn write_slow(&self, deadline: Option<u64>) -> bool {
         self.acquire_slow(Kind::Write, deadline)
     }
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
-        self.try_write() || self.write_slow(deadline)
+        self.write_at_once() || self.write_slow(deadline)
     }
 
     #[inline]
     fn write_without_deadline(&self) {
-        if !self.try_write() {
+        if !self.write_at_once() {
             self.acquire_slow_without_deadline(Kind::Write);
         }
     }
@@ -161,6 +172,11 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         // Acquire pairs with the Release of every unlock.
         self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn try_write(&self) -> bool {
+        self.try_enter(Kind::Write)
     }
 
     const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
@@ -182,7 +198,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     // ---- the rest, by family ----
 
     /// Enters if the policy lets a newcomer in right now.
-    pub(crate) fn try_enter(&self, kind: Kind) -> bool {
+    fn try_enter(&self, kind: Kind) -> bool {
         let mut word = self.word.load(Relaxed);
         while let Some(entered) = self.admit(word, kind) {
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
@@ -324,13 +340,61 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         true
     }
 
+    // ---- upgradable ----
+
+    pub(crate) fn try_upgradable(&self) -> bool {
+        self.try_enter(Kind::Upgradable)
+    }
+
+    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
+        self.try_upgradable() || self.acquire_slow(Kind::Upgradable, deadline)
+    }
+
     // ---- fair unlock, downgrade, upgrade ----
+
+    /// # Safety
+    /// The caller holds the lock shared, and not upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_read_fair(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.unlock_fair(READER) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    #[inline]
+    pub(crate) unsafe fn unlock_write_fair(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.unlock_fair(WRITER) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_upgradable_fair(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.unlock_fair(READER | UPGRADABLE) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it shared.
+    pub(crate) unsafe fn downgrade_to_read(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.downgrade(0) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it upgradable.
+    pub(crate) unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.downgrade(UPGRADABLE) };
+    }
 
     /// # Safety
     /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
     /// `READER | UPGRADABLE`.
     #[inline]
-    pub(crate) unsafe fn unlock_fair(&self, held: u64) {
+    unsafe fn unlock_fair(&self, held: u64) {
         // Release pairs with the Acquire of the next holder.
         if self.word.compare_exchange(held, 0, Release, Relaxed).is_err() {
             self.unlock_fair_slow(held);
@@ -380,7 +444,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// # Safety
     /// The caller holds the lock exclusively; afterwards it holds it shared, with the right to
     /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.
-    pub(crate) unsafe fn downgrade(&self, keep: u64) {
+    unsafe fn downgrade(&self, keep: u64) {
         // Release pairs with the Acquire of readers that enter now.
         // One step from WRITER to what is kept; `keep` is the larger, so the difference wraps.
         let word = self.word.fetch_add((READER | keep).wrapping_sub(WRITER), Release);
@@ -556,10 +620,6 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// Somebody waits for this lock.
     pub(crate) fn has_waiters(&self) -> bool {
         has_waiters(self.word.load(Relaxed))
-    }
-
-    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
-        self.try_enter(Kind::Upgradable) || self.acquire_slow(Kind::Upgradable, deadline)
     }
 
     pub(crate) fn is_locked_exclusive(&self) -> bool {

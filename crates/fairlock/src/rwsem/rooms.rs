@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A thread that has to wait rents a room for the lock, and whoever takes the last waiter off its
-//! queue gives it back. So there are no more rooms than threads, or than locks that somebody waits
-//! for. Rooms are never freed: whoever has learned a room's number may look at it at any time,
-//! whoever rents it now.
+//! queue gives it back. So there are at most two rooms for each thread: one that it waits in, and a
+//! spare one. Rooms are never freed: whoever has learned a room's number may look at it at any
+//! time, whoever rents it now.
 //!
 //! Not for: what waiters do there. That is `queue.rs` and the policy's.
 //!
@@ -185,5 +185,124 @@ pub(super) fn give_back<P: Platform>(room: &Room<P>) {
     match P::thread().map(|record| record.spare_room()) {
         Some(spare) if spare.get().is_null() => spare.set(ptr::from_ref(room).cast()),
         _ => P::process().rooms.put_on_list(room),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use lock_api::{RwLock, RwLockUpgradableReadGuard};
+
+    use super::*;
+    use crate::platform::{Counting, Os};
+    use crate::policy::TimeFair;
+    use crate::rwsem::{RawRwSem, Rented};
+
+    type Lock<P> = RwLock<RawRwSem<TimeFair, P, Rented<P>>, u32>;
+
+    fn take_all<P: Platform>(rooms: &Rooms<P>) -> Vec<&Room<P>> {
+        std::iter::from_fn(|| rooms.take()).collect()
+    }
+
+    #[test]
+    fn each_room_is_in_one_hand_and_there_are_8191() {
+        let rooms = Rooms::<Os>::NEW;
+        let all = take_all(&rooms);
+        let numbers: BTreeSet<_> = all.iter().map(|room| room.number).collect();
+        assert!(numbers.into_iter().eq(1..=8191));
+        assert!(all.iter().all(|room| ptr::eq(rooms.named(room.number), *room)));
+        rooms.put_on_list(all[7]);
+        rooms.put_on_list(all[1000]);
+        assert_eq!(rooms.take().map(|room| room.number), Some(1001));
+        assert_eq!(rooms.take().map(|room| room.number), Some(8));
+        assert!(rooms.take().is_none());
+    }
+
+    /// Each waiter goes to sleep before the next one comes.
+    #[test]
+    fn waiting_again_and_again_for_many_locks_needs_two_rooms_for_each_thread_at_most() {
+        const THREADS: u32 = 4;
+        for _ in 0..5 {
+            let locks: Vec<Lock<Counting>> = (0..50).map(|_| Lock::default()).collect();
+            thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        for lock in &locks {
+                            let mut guard = lock.write();
+                            *guard += 1;
+                            thread::yield_now();
+                        }
+                    });
+                }
+            });
+            // At least one wait for each lock, whatever the scheduler does.
+            for lock in &locks {
+                let held = lock.read();
+                assert!(lock.try_write_for(Duration::from_nanos(1)).is_none());
+                drop(held);
+                assert_eq!(lock.try_write().map(|count| *count), Some(THREADS));
+            }
+        }
+        // This thread and that of the other test count, too. What threads that have ended have left
+        // is rented by later ones.
+        let used = Counting::process().rooms.used.load(Relaxed);
+        assert!(used <= 2 * (THREADS + 2), "{used} rooms");
+    }
+
+    #[test]
+    fn without_a_room_a_thread_is_let_in_all_the_same_or_gives_up_in_time() {
+        let rooms = &Os::process().rooms;
+        let lock = Lock::<Os>::default();
+        let all = take_all(rooms);
+        let held = lock.write();
+        thread::scope(|scope| {
+            let timed = || lock.try_read_for(Duration::from_millis(1)).is_none();
+            assert!(scope.spawn(timed).join().expect("it does not panic"), "it is held");
+            let writer = scope.spawn(|| *lock.write() += 1);
+            let reader = scope.spawn(|| _ = *lock.read());
+            thread::yield_now();
+            drop(held);
+            writer.join().expect("it is let in");
+            reader.join().expect("it is let in");
+
+            let guard = lock.upgradable_read();
+            let (reads, told) = mpsc::channel();
+            let (leave, leaves) = mpsc::channel::<()>();
+            let reader = &lock;
+            scope.spawn(move || {
+                let _guard = reader.read();
+                reads.send(()).expect("somebody listens");
+                leaves.recv().expect_err("it is not told anything");
+            });
+            told.recv().expect("it reads");
+            let short = Duration::from_millis(1);
+            let guard = RwLockUpgradableReadGuard::try_upgrade_for(guard, short);
+            let guard = guard.expect_err("somebody else reads");
+            drop(leave);
+            *RwLockUpgradableReadGuard::upgrade(guard) += 1;
+        });
+        assert_eq!(*lock.read(), 2);
+        all.into_iter().for_each(|room| rooms.put_on_list(room));
+    }
+
+    /// As after a fork in which that somebody was left behind.
+    #[test]
+    fn a_room_whose_queue_somebody_has_locked_is_not_waited_for() {
+        thread::spawn(|| {
+            let (room, queue) = rent::<Counting>().expect("there are rooms");
+            drop(queue);
+            let late = room.queue.lock();
+            give_back(room);
+            let (other, queue) = rent::<Counting>().expect("there are others");
+            assert_ne!(room.number, other.number);
+            drop((late, queue));
+            give_back(other);
+        })
+        .join()
+        .expect("it does not panic");
     }
 }

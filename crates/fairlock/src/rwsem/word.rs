@@ -3,7 +3,7 @@
 /// Low 23 bits: shared holders, the upgradable one included.
 pub(super) const READERS: u64 = (1 << 23) - 1;
 /// One shared holder.
-pub(crate) const READER: u64 = 1;
+pub(super) const READER: u64 = 1;
 /// A word below this has no flag set, no writer in or trying, nobody waiting, and room for one
 /// more reader: the fast path's whole condition in one comparison. Linux has no more threads than
 /// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes what is let
@@ -14,7 +14,7 @@ pub(super) const READER_LIMIT: u64 = 1 << 22;
 /// that has added its bias in vain and not yet removed it: no more than there can be threads.
 pub(super) const WRITERS: u64 = ((1 << 22) - 1) << 23;
 /// One writer.
-pub(crate) const WRITER: u64 = 1 << 23;
+pub(super) const WRITER: u64 = 1 << 23;
 
 /// Bits 45 to 57: the number of the room that the waiters are in, 0 if nobody waits. Changes only
 /// under the lock of the queue in that room. A lock with a room of its own calls it 1.
@@ -32,7 +32,7 @@ pub(super) const WRITE_PHASE: u64 = 1 << 60;
 /// Phases: some waiter sleeps with the phase's end as its deadline and will close it.
 pub(super) const GUARDED: u64 = 1 << 61;
 /// One of the shared holders may upgrade.
-pub(crate) const UPGRADABLE: u64 = 1 << 62;
+pub(super) const UPGRADABLE: u64 = 1 << 62;
 /// That holder waits for the other readers to leave; no reader enters.
 pub(super) const UPGRADING: u64 = 1 << 63;
 

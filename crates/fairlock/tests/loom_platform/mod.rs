@@ -50,6 +50,8 @@ pub trait Flaw: Send + Sync + 'static {
     const HASTY: bool = false;
     /// No flaw: there is no asymmetric barrier.
     const SYMMETRIC: bool = false;
+    /// No flaw: threads have no records.
+    const NO_RECORDS: bool = false;
     /// No flaw: all threads share a CPU, and know it, so nobody spins on an owner.
     const ONE_CPU: bool = false;
     /// No flaw: a store is an exchange. For locks that exchange in vain: if another thread's
@@ -102,6 +104,8 @@ flaws! {
     NoFence = NoFullFence { NO_FENCE };
     /// The same, without an asymmetric barrier.
     SymmetricNoFence = NoBarriers { SYMMETRIC NO_FENCE };
+    /// Faithful; its threads share a list of what others keep in their records.
+    WithoutRecords = NoRecords { NO_RECORDS };
     /// Faithful, with one CPU.
     OneCpu = Crowded { ONE_CPU };
     /// Loses every wake-up, with one CPU.
@@ -209,16 +213,18 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
     builder.max_permutations = Some(MOST_EXECUTIONS);
     builder.checkpoint_interval = MOST_EXECUTIONS;
     let count = Arc::clone(&executions);
+    let _last = Forgetting;
     builder.check(move || {
         count.fetch_add(1, Relaxed);
+        drop(Forgetting);
         execution(|execution| {
             *execution = Execution {
                 words: (0..24).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
-                halves: (0..40).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
-                pointers: (0..2)
+                halves: (0..48).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
+                pointers: (0..4)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
                     .collect(),
-                cells: (0..48).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+                cells: (0..64).map(|_| loom::cell::UnsafeCell::new(())).collect(),
                 barriers: Some(Rc::new(Barriers::new())),
                 ..Execution::default()
             };
@@ -229,6 +235,23 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
     let all = if executions + 1 < MOST_EXECUTIONS { "all" } else { "the first" };
     eprintln!("{name}: {all} {executions} executions");
     executions
+}
+
+/// Ends the process of an execution when dropped. What it was made of is of no execution any more,
+/// so Loom must not hear of that.
+struct Forgetting;
+
+thread_local! {
+    static IS_FORGETTING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Drop for Forgetting {
+    fn drop(&mut self) {
+        let process = execution(|execution| execution.process.take());
+        IS_FORGETTING.set(true);
+        drop(process);
+        IS_FORGETTING.set(false);
+    }
 }
 
 /// A number that Loom watches.
@@ -298,6 +321,9 @@ macro_rules! atomic {
                 self.newest.get()
             }
             fn load(&self, order: Ordering) -> $value {
+                if IS_FORGETTING.get() {
+                    return self.newest.get();
+                }
                 if inert() {
                     return $zero;
                 }
@@ -553,7 +579,7 @@ impl<F: Flaw> Platform for Model<F> {
 
     /// Nobody gives a record back: threads of a model end together.
     fn thread() -> Option<&'static Record<Self>> {
-        if inert() {
+        if F::NO_RECORDS || inert() {
             return None;
         }
         let me = loom::thread::current().id();
