@@ -1,16 +1,19 @@
-//! A waiting thread allocates nothing.
+//! A waiting thread allocates nothing, nor does a thread that reads or writes under a lock with slots
+//! once it has read: its record comes from the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use fairlock::Mutex;
 use fairlock::events::{self, Event};
-use fairlock::lock_api::RwLock;
+use fairlock::lock_api::{self, RwLock};
 use fairlock::platform::Counting;
 use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
+use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 
 thread_local! {
@@ -63,8 +66,65 @@ fn waiters_of<Pol: Policy, L: Lodging<Counting>>() {
     });
 }
 
+type Counted = lock_api::RwLock<RawRwLock<Counting>, ()>;
+
+/// Reads by slots and without, writes, and waits of both, in threads that have read before.
+fn users_of_slots() {
+    let locks: [Counted; 6] = std::array::from_fn(|_| Counted::new(()));
+    let read_all = || {
+        // More than a thread has slots.
+        let guards: [_; 6] = std::array::from_fn(|at| locks[at].read());
+        drop(guards);
+    };
+    // So often that all of them use slots.
+    (0..200).for_each(|_| read_all());
+    let lock = &locks[0];
+    let count = |event| events::of_rwlock(lock).get(event);
+    assert!(count(Event::SlotsBegin) > 0);
+
+    // A writer waits for a slot, first in vain.
+    let held = lock.read();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            read_all();
+            watched(|| {
+                (0..100).for_each(|_| read_all());
+                assert!(lock.try_write_for(Duration::from_millis(1)).is_none());
+                drop(lock.write());
+            });
+        });
+        while count(Event::SlotsWrite) < 2 {
+            thread::yield_now();
+        }
+        drop(held);
+    });
+
+    // A reader and a writer wait for a writer.
+    let together = Barrier::new(3);
+    thread::scope(|scope| {
+        let waits = |wait: fn(&Counted)| {
+            let (read_all, together) = (&read_all, &together);
+            move || {
+                read_all();
+                together.wait();
+                together.wait();
+                watched(|| wait(lock));
+            }
+        };
+        scope.spawn(waits(|lock| drop(lock.read())));
+        scope.spawn(waits(|lock| drop(lock.write())));
+        together.wait();
+        let held = lock.write();
+        together.wait();
+        while count(Event::SleepReader) == 0 || count(Event::SleepWriter) == 0 {
+            thread::yield_now();
+        }
+        drop(held);
+    });
+}
+
 #[test]
-fn a_waiting_thread_allocates_nothing() {
+fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     // The watch itself works.
     watched(|| drop(std::hint::black_box(Box::new(1))));
     assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 1);
@@ -73,6 +133,7 @@ fn a_waiting_thread_allocates_nothing() {
     waiters_of::<PhaseFair, Inline<_>>();
     waiters_of::<Linux5_11, Inline<_>>();
     waiters_of::<TimeFair, Rented<_>>();
+    users_of_slots();
     let mutex = Mutex::new(());
     let held = mutex.lock();
     thread::scope(|scope| {
