@@ -213,17 +213,12 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     // ---- readers ----
 
-    /// By a slot and without a fence, if that is how readers come in.
+    /// By this slot, without a fence: the bias is `LIGHT`.
     #[inline(always)]
-    fn read_light(&self) -> Option<Shared<P>> {
-        let bias = self.bias.load(Relaxed);
-        if bias & LIGHT == 0 {
-            return None;
-        }
-        let slot = P::thread()?.first_slot()?;
+    fn read_light(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce(bias);
-        // Acquire pairs with the Release in `lighten` and `use_slots`, and so with all writers
-        // before that.
+        // Acquire pairs with the Release in `look` and `use_slots`, and so with all writers before
+        // that.
         if self.bias.load(Acquire) == bias {
             return Some(Shared::by(slot));
         }
@@ -231,24 +226,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         None
     }
 
-    /// By a slot with a fence, if that is how readers come in and nobody is in the way.
+    /// By this slot, with a fence.
     #[inline(always)]
-    fn read_fenced(&self) -> Option<Shared<P>> {
-        let bias = self.bias.load(Relaxed);
-        if bias & (FENCED | DIMMED) == 0 {
-            return None;
-        }
-        let thread = P::thread()?;
-        let shared = self.read_by(thread.first_slot()?, bias)?;
-        if thread.counts_read(B::BIAS.reads_per_look) {
-            self.look(bias);
-        }
-        Some(shared)
-    }
-
-    /// By this slot and with a fence.
-    #[inline(always)]
-    fn read_by(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
+    fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
         // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
@@ -263,8 +243,17 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// have to reach the cache before a fence ends, which makes such a read half as dear again.
     #[inline(always)]
     fn read_at_once(&self) -> Option<Shared<P>> {
-        if has_slots(self.bias.load(Relaxed)) {
-            return self.read_light().or_else(|| self.read_fenced());
+        let bias = self.bias.load(Relaxed);
+        if bias & LIGHT != 0 {
+            return self.read_light(P::thread()?.first_slot()?, bias);
+        }
+        if has_slots(bias) {
+            let thread = P::thread()?;
+            let shared = self.read_fenced(thread.first_slot()?, bias)?;
+            if thread.counts_read(B::BIAS.reads_per_look) {
+                self.look(bias);
+            }
+            return Some(shared);
         }
         self.sem.try_read_once().then(|| {
             self.count_read();
@@ -304,13 +293,14 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         Some(Shared::by_semaphore())
     }
 
-    /// By any slot, with a fence whether or not that is needed.
+    /// By any slot.
     fn read_by_any_slot(&self) -> Option<Shared<P>> {
         let bias = self.bias.load(Relaxed);
         if !has_slots(bias) {
             return None;
         }
-        self.read_by(P::thread()?.free_slot()?, bias)
+        let slot = P::thread()?.free_slot()?;
+        if bias & LIGHT != 0 { self.read_light(slot, bias) } else { self.read_fenced(slot, bias) }
     }
 
     /// By a slot or the semaphore, without waiting.
@@ -653,7 +643,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
     }
     #[inline]
     fn try_lock_shared(&self) -> Option<Shared<P>> {
-        self.read_light().or_else(|| self.try_read()).inspect(|_| self.begin_shared())
+        self.read_at_once().or_else(|| self.try_read()).inspect(|_| self.begin_shared())
     }
     #[inline]
     unsafe fn unlock_shared(&self, held: Shared<P>) {
