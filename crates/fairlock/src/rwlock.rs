@@ -1,26 +1,33 @@
-//! The default reader-writer lock: reads without a locked instruction or a shared cache line,
-//! under writers that are never starved.
+//! The default reader-writer lock: where writes are rare, reads without a locked instruction or a
+//! shared cache line, under writers that are never starved.
 //!
-//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`] and one word more, the *bias*, which says
-//! how readers come in:
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`] and a word, the *bias*, which says how
+//! readers come in:
 //!
 //! | bias | a reader | a writer, once it holds the semaphore |
 //! |---|---|---|
 //! | `SHARED` | takes the semaphore | is alone |
-//! | `FENCED` | announces itself in a slot of its own thread (`slots.rs`) with a full fence, sees that no writer holds the semaphore, is in | waits until no slot has the lock's number |
-//! | `LIGHT` | announces itself with a plain store, sees that the bias is still `LIGHT`, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
+//! | `FENCED` | announces itself in a slot of its own thread (`slots.rs`) with a full fence, sees that no writer holds the semaphore and the bias is the same, is in | waits until no slot has the lock's number |
+//! | `LIGHT` | announces itself with a plain store, sees that the bias is the same, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
+//! | `DIMMED` | as in `FENCED` | as in `LIGHT` |
 //!
 //! ```text
-//!              some reads in a row                 no barrier for a while
-//!   SHARED ────────────────────────────► FENCED ─────────────────────────► LIGHT
-//!      ▲     (or straight to LIGHT)       │   ▲                              │
-//!      └──────────────────────────────────┘   └──────────────────────────────┘
-//!              so many writes                        the next write
+//!           64 reads without a write             no write for twenty barriers' time
+//!   SHARED ────────────────────────────► FENCED ─────────────────────────────────► LIGHT
+//!      ▲                                  │   ▲                                   │    │ a writer
+//!      │                                  │   └── a writer that has the semaphore ┘    ▼ queues
+//!      └──────────────────────────────────┘   └────────────────────────────────── DIMMED
+//!                  255 writes
 //! ```
 //!
-//! A reader that finds a writer in its way, or no free slot, takes the semaphore; so do
-//! upgradable readers. There the waiting is done, and its policy is the lock's. Writers
+//! A reader that finds a writer spins for as long as a wake-up takes and then, like one that finds
+//! no free slot, takes the semaphore; so do upgradable readers. There the waiting is done. Writers
 //! exclude each other and those readers by the semaphore alone.
+//!
+//! While readers use slots the semaphore stands free most of the time, so those that wait for it
+//! are told to try again as soon as it is free, instead of being handed it: a lock that is reserved
+//! for a thread that has to wake up first would stop all readers meanwhile. And readers in slots
+//! see to it now and then that a phase ends whose guard has no CPU to end it on.
 //!
 //! Why it is right: whoever enters by a slot first stores its announcement, then loads the state;
 //! a writer first stores the state, then loads the slots. With a barrier between on both sides at
@@ -29,15 +36,17 @@
 //! writer's is the asymmetric one that pays for both.
 //!
 //! Invariants
-//! 1. The bias leaves `SHARED` only by a reader that holds the semaphore, and reaches `LIGHT`
-//!    from `FENCED` only by a reader that is in. So a writer that holds the semaphore and waited
-//!    for all slots has seen every such change.
-//! 2. The bias leaves `LIGHT` and `FENCED` only by a writer that holds the semaphore, for
-//!    `SHARED` only after all slots are left.
+//! 1. The bias leaves `SHARED` only by a reader that holds the semaphore, and `FENCED` for `LIGHT`
+//!    only by a reader that is in. So a writer that holds the semaphore and waited for all slots
+//!    has seen every such change, and looks again if there was one meanwhile.
+//! 2. The bias leaves `LIGHT` and `DIMMED` for `FENCED`, and `FENCED` for `SHARED`, only by a writer
+//!    that holds the semaphore; for `SHARED` only after all slots are left. From `LIGHT` to
+//!    `DIMMED` anybody may take it: writers treat the two alike.
 //! 3. A lock's number belongs to no other lock of the process, ever. A slot that was forgotten
 //!    blocks the lock that it was taken for, wherever that moves, and no other.
-//! 4. An unlock is one atomic operation, on a slot or on the semaphore, which is also its last
-//!    access to the lock.
+//! 4. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
+//!    that touches the lock only while it has seen, under the lock of the waiters' room, that
+//!    somebody waits there for this very lock (`rwsem/lodging.rs`).
 //!
 //! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
 //! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
@@ -96,24 +105,25 @@ fn has_slots(bias: u64) -> bool {
 
 /// A reader-writer lock for data that is mostly read: the one to use unless you know better.
 ///
-/// Any number of readers or one writer. While no writer is about, a read locks and unlocks with
-/// two plain stores and a few loads, all on lines that no other thread writes: about a
-/// nanosecond, on any number of CPUs at once. 32 bytes beside the data; usable in statics.
+/// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
+/// stores and a few loads, on lines that nobody else writes: about a nanosecond, on any number of
+/// CPUs at once. 32 bytes beside the data; usable in statics.
 ///
 /// # Guarantees
-/// * A writer waits for the readers it finds, and for what the semaphore makes it wait for:
-///   see [`TimeFair`]. Readers that come later wait for the writer.
-/// * A write that finds readers using slots costs a look at one cache line for each thread
-///   of the process that uses such locks, and now and then a barrier on all CPUs (some
-///   microseconds; at most a twentieth of the time).
+/// * A writer waits for its turn at the semaphore, see [`TimeFair`], and then for the readers it
+///   finds. Readers that come after it has the semaphore wait for it.
+/// * A write that finds readers using slots costs a look at one cache line for each record of a
+///   thread: as many as threads have ever read at once. After a time without writes it also costs
+///   a barrier on all CPUs that run the process (microseconds); that time is twenty times as long.
 /// * While writes are frequent it is an [`RwSem`](crate::RwSem).
-/// * The lock's memory is not touched by an unlock once another thread can have the lock.
+/// * A lock may be freed as soon as its last user's unlock has begun to return, even while others are
+///   still inside unlocks of their own that released it before.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
 /// * Read guards do not move between threads.
 ///
-/// In destructors of thread-local variables, and beyond four locks read by one thread at once, reads
-/// take the semaphore.
+/// A thread that reads under more than four locks at once takes the semaphore of the others; so does
+/// one that is about to end, in destructors of thread-local variables, and one of more than 32,768.
 ///
 /// # Panics
 /// As [`RwSem`](crate::RwSem).
