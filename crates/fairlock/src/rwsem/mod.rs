@@ -596,8 +596,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.has_writer(Relaxed)
     }
 
-    /// A writer holds the lock, or is about to; one load of the word. With `Acquire` it pairs with
-    /// the Release of that writer's unlock if there is none.
+    /// A writer holds the lock, as far as one load of the word with this ordering tells. With
+    /// `Acquire`, an answer of no pairs with the Release of the last writer's unlock.
     #[inline(always)]
     pub(crate) fn has_writer(&self, order: Ordering) -> bool {
         has_writer(self.word.load(order))
