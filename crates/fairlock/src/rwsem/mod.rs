@@ -611,7 +611,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         !is_free(self.word.load(Relaxed))
     }
 
-    /// Acquire pairs with the Release of the writer that left.
+    /// A writer holds the lock, as far as one load of the word tells. Acquire: an answer of no pairs
+    /// with the Release of the last writer's unlock.
     #[inline]
     pub(crate) fn has_writer(&self) -> bool {
         has_writer(self.word.load(Acquire))
