@@ -36,7 +36,8 @@ pub enum Bench {
     Turns(Turns),
     /// One thread that locks and unlocks; the rate is that of pairs
     #[command(after_help = "Example:\n  \
-        fairlock bench uncontended --lock rwlock,std,parking_lot --seconds 0.02 --repetitions 15")]
+        fairlock bench uncontended --lock rwlock,std,parking_lot --seconds 0.02 --repetitions 15\n  \
+        fairlock bench uncontended --lock rwlock,sharded --readers 1,2")]
     Uncontended(Uncontended),
     /// A write right after many reads by threads that still run; see its wait and hold
     #[command(after_help = "Example:\n  \
@@ -221,6 +222,9 @@ pub struct Uncontended {
     /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
     #[arg(long, value_name = "LOCK", value_delimiter = ',')]
     lock: Vec<String>,
+    /// Numbers of readers, each on a CPU of its own; one writer alone is measured besides
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
+    readers: Vec<u32>,
     #[command(flatten)]
     pub common: Common,
 }
@@ -377,8 +381,9 @@ impl Turns {
 }
 
 impl Uncontended {
-    fn points() -> Vec<Params> {
-        vec![params([("readers", 1.0)]), params([("writers", 1.0)])]
+    fn points(&self) -> Vec<Params> {
+        let readers = |count: &u32| params([("readers", f64::from(*count))]);
+        self.readers.iter().map(readers).chain([params([("writers", 1.0)])]).collect()
     }
 }
 
@@ -490,7 +495,7 @@ impl Bench {
             }
             Bench::Uncontended(it) => {
                 let locks = chosen_beside_rwlock(&it.lock, simulated)?;
-                (uncontended::NAME, locks, Uncontended::points())
+                (uncontended::NAME, locks, it.points())
             }
             Bench::Revocation(it) => {
                 let locks = chosen_beside_rwlock(&it.lock, simulated)?;

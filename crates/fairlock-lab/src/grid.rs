@@ -37,7 +37,7 @@ pub const WORKLOADS: [(&str, &str); 8] = [
     ("turns", "threads that read and write by turns, empty sections: what the lock itself costs"),
     (
         "uncontended",
-        "one thread that locks and unlocks: what a pair costs when nobody else is there",
+        "pinned threads that lock and unlock: what a pair costs alone, or among readers",
     ),
     ("revocation", "a write right after many reads by others: what readers' speed costs a writer"),
 ];
@@ -168,9 +168,9 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
     }
     if name == "uncontended" {
         return match (readers, writers) {
-            (1, 0) => Ok(Workload::Uncontended(Uncontended::Reads)),
+            (readers @ 1.., 0) => Ok(Workload::Uncontended(Uncontended::Reads(readers))),
             (0, 1) => Ok(Workload::Uncontended(Uncontended::Writes)),
-            _ => Err("uncontended has one thread; give 1 reader or 1 writer".to_owned()),
+            _ => Err("uncontended has readers or one writer; give readers or 1 writer".to_owned()),
         };
     }
     if readers == 0 && writers == 0 {
@@ -214,7 +214,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         },
         Workload::Dio(dio) => counts(&[("readers", dio.readers), ("writers", dio.writers)]),
         Workload::Turns(turns) => counts(&[("threads", turns.threads)]),
-        Workload::Uncontended(Uncontended::Reads) => counts(&[("readers", 1)]),
+        Workload::Uncontended(Uncontended::Reads(readers)) => counts(&[("readers", *readers)]),
         Workload::Uncontended(Uncontended::Writes) => counts(&[("writers", 1)]),
         Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
     }

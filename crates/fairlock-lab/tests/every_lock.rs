@@ -204,7 +204,7 @@ fn pinned_turns_run_and_say_so() {
 
 #[test]
 fn every_lock_runs_uncontended() {
-    for (what, role) in [(Uncontended::Reads, "reader"), (Uncontended::Writes, "writer")] {
+    for (what, role) in [(Uncontended::Reads(1), "reader"), (Uncontended::Writes, "writer")] {
         for row in run_all(Workload::Uncontended(what)).unwrap() {
             assert_eq!(row.roles.keys().collect::<Vec<_>>(), [role]);
             assert!(row.total_ops_per_s.median > 0.0 && row.roles[role].wait.count == 0);

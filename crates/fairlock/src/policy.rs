@@ -298,10 +298,10 @@ pub struct Bias {
 impl Bias {
     /// The knobs of [`ReadMostly`], to start a policy of your own from.
     pub const READ_MOSTLY: Bias =
-        Bias { reads: 64, writes: 255, reads_per_look: 512, patience: 20 };
+        Bias { reads: 128, writes: 255, reads_per_look: 512, patience: 20 };
 }
 
-/// Readers use slots after 64 reads without a write, and no fences after a time without
+/// Readers use slots after 128 reads without a write, and no fences after a time without
 /// a write of which a barrier on all CPUs is a twentieth.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadMostly;

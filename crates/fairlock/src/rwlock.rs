@@ -12,7 +12,7 @@
 //! | `DIMMED` | as in `FENCED` | as in `LIGHT` |
 //!
 //! ```text
-//!           64 reads without a write             no write for twenty barriers' time
+//!          128 reads without a write             no write for twenty barriers' time
 //!   SHARED ────────────────────────────► FENCED ─────────────────────────────────► LIGHT
 //!      ▲                                  │   ▲                                   │    │ a writer
 //!      │                                  │   └── a writer that has the semaphore ┘    ▼ queues
@@ -54,6 +54,7 @@
 //! slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
 //! send all readers to a shared word.
 
+use core::hint::cold_path;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -232,6 +233,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if self.bias.load(Acquire) == bias {
             return Some(Shared::by(slot));
         }
+        cold_path();
         slot.clear();
         None
     }
@@ -257,6 +259,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if bias & LIGHT != 0 {
             return self.read_light(P::thread()?.first_slot()?, bias);
         }
+        // Not rare, but where a jump more hardly counts.
+        cold_path();
         if has_slots(bias) {
             let thread = P::thread()?;
             let shared = self.read_fenced(thread.first_slot()?, bias)?;
@@ -395,11 +399,12 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// The caller holds the lock shared, as `held` says.
     #[inline(always)]
     unsafe fn unlock_read(&self, held: &Shared<P>) {
-        match held.slot {
-            Some(slot) => slot.clear(),
+        let Some(slot) = held.slot else {
+            cold_path();
             // SAFETY: the caller's.
-            None => unsafe { self.sem.unlock_read() },
-        }
+            return unsafe { self.sem.unlock_read() };
+        };
+        slot.clear();
     }
 
     // ---- writers ----

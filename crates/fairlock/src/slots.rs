@@ -25,6 +25,7 @@
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
 //! 6. `spare_room` is touched by the record's thread alone.
 
+use core::hint::cold_path;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
@@ -175,7 +176,11 @@ impl<P: Platform> Record<P> {
     #[inline(always)]
     pub(crate) fn first_slot(&self) -> Option<&Slot<P>> {
         let [first, ..] = &self.slots;
-        (first.tag.load(Relaxed) == 0).then_some(first)
+        if first.tag.load(Relaxed) == 0 {
+            return Some(first);
+        }
+        cold_path();
+        None
     }
 
     /// Counts one of this thread's reads; true for every so many-th.

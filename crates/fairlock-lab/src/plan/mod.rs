@@ -97,7 +97,7 @@ pub enum Workload {
     Dio(DioParams),
     /// Next to no sections, see [`turns`].
     Turns(TurnsParams),
-    /// One thread, see [`uncontended`].
+    /// Nobody waits, see [`uncontended`].
     Uncontended(Uncontended),
     /// Writes after reads, see [`revocation`].
     Revocation(RevocationParams),
@@ -121,14 +121,15 @@ impl Workload {
             Workload::Mix(params) => params.roles.threads(),
             Workload::Dio(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::Turns(params) => params.threads.into(),
-            Workload::Uncontended(_) => 1,
+            Workload::Uncontended(Uncontended::Reads(readers)) => (*readers).into(),
+            Workload::Uncontended(Uncontended::Writes) => 1,
             Workload::Revocation(params) => u64::from(params.readers) + 1,
         }
     }
 
     /// Whether its threads are to be pinned to CPUs.
     fn is_pinned(&self) -> bool {
-        matches!(self, Workload::Turns(TurnsParams { pinned: true, .. }))
+        matches!(self, Workload::Turns(TurnsParams { pinned: true, .. }) | Workload::Uncontended(_))
     }
 
     /// Their names, in the order of the workers: `reader 1`.
@@ -140,7 +141,7 @@ impl Workload {
             Workload::Mix(MixParams { roles: Roles::Dedicated { readers, writers }, .. }) => {
                 (*readers, *writers)
             }
-            Workload::Uncontended(Uncontended::Reads) => (1, 0),
+            Workload::Uncontended(Uncontended::Reads(readers)) => (*readers, 0),
             Workload::Uncontended(Uncontended::Writes) => (0, 1),
             Workload::Revocation(params) => (params.readers, 1),
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })

@@ -1,8 +1,9 @@
-//! `uncontended`: one thread locks and unlocks, with nothing in between: what a lock costs when
-//! nobody else wants it. The rate is that of whole pairs, lock and unlock.
+//! `uncontended`: a thread locks and unlocks, with nothing in between: what a lock costs when nobody
+//! else wants it, or only others that read. The rate is that of whole pairs, lock and unlock. Threads
+//! are pinned, each to a CPU.
 //!
-//! Nothing is timed but the run, and nothing is checked: a thread that is alone cannot be let in
-//! wrongly. There is nothing in the sections at all, not even what keeps a compiler from removing
+//! Nothing is timed but the run, and nothing is checked: where nobody writes beside another, nobody
+//! can be let in wrongly. There is nothing in the sections at all, not even what keeps a compiler from removing
 //! them: locks are made of atomics, which it leaves alone.
 
 use std::collections::BTreeMap;
@@ -21,21 +22,24 @@ pub const NAME: &str = "uncontended";
 /// Pairs between two looks whether the run is over: 2 to 100 µs of them.
 const PAIRS: u64 = 1000;
 
-/// How the thread takes the lock.
+/// Who takes the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Uncontended {
-    /// Shared.
-    Reads,
-    /// Exclusively.
+    /// So many readers.
+    Reads(u32),
+    /// One writer.
     Writes,
 }
 
 impl Uncontended {
     /// The row's `params`.
     pub fn row_params(self) -> BTreeMap<String, f64> {
-        let (readers, writers) = if self == Uncontended::Reads { (1.0, 0.0) } else { (0.0, 1.0) };
-        [("threads", 1.0), ("readers", readers), ("writers", writers)]
+        let (readers, writers) = match self {
+            Uncontended::Reads(readers) => (f64::from(readers), 0.0),
+            Uncontended::Writes => (0.0, 1.0),
+        };
+        [("threads", readers + writers), ("readers", readers), ("writers", writers)]
             .map(|(name, value)| (name.to_string(), value))
             .into()
     }
@@ -44,24 +48,32 @@ impl Uncontended {
 /// Runs the workload once on a fresh lock.
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// When a thread cannot be started.
 pub fn run<W: World, L: LabLock>(
     request: &Request<'_, W>,
     what: &Uncontended,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
     let lock = L::new(Protected::new());
-    let body: Body<'_> = match what {
-        Uncontended::Reads => Box::new(|| {
-            let pairs = pairs(world, || lock.read(|_| ()));
+    // By value, so that no pair has to look up where the lock is.
+    let lock = &lock;
+    let reader = || -> Body<'_> {
+        Box::new(move || {
+            let pairs = pairs(world, move || lock.read(|_| ()));
             Ok(ThreadRecord { reader: Some(pairs), ..ThreadRecord::default() })
-        }),
-        Uncontended::Writes => Box::new(|| {
-            let pairs = pairs(world, || lock.write(|_| ()));
-            Ok(ThreadRecord { writer: Some(pairs), ..ThreadRecord::default() })
-        }),
+        })
     };
-    let mut repetition = run_threads(request, NAME, vec![body])?;
+    let writer = || -> Body<'_> {
+        Box::new(move || {
+            let pairs = pairs(world, move || lock.write(|_| ()));
+            Ok(ThreadRecord { writer: Some(pairs), ..ThreadRecord::default() })
+        })
+    };
+    let bodies = match *what {
+        Uncontended::Reads(readers) => (0..readers).map(|_| reader()).collect(),
+        Uncontended::Writes => vec![writer()],
+    };
+    let mut repetition = run_threads(request, NAME, bodies)?;
     repetition.events = lock.events();
     Ok(repetition)
 }
