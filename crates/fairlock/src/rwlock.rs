@@ -270,7 +270,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             return Some(shared);
         }
         self.sem.try_read_once().then(|| {
-            self.count_read();
+            self.count_read(bias);
             Shared::by_semaphore()
         })
     }
@@ -303,7 +303,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.read(deadline) {
             return None;
         }
-        self.count_read();
+        self.count_read(self.bias.load(Relaxed));
         Some(Shared::by_semaphore())
     }
 
@@ -324,7 +324,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
         let entered = self.sem.try_read();
         entered.then(|| {
-            self.count_read();
+            self.count_read(self.bias.load(Relaxed));
             Shared::by_semaphore()
         })
     }
@@ -332,8 +332,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// The caller has just entered by the semaphore. Loses counts to other readers, which does not
     /// matter; costs no locked instruction, and the lock's line is the caller's anyway.
     #[inline(always)]
-    fn count_read(&self) {
-        let bias = self.bias.load(Relaxed);
+    fn count_read(&self, bias: u64) {
         if mode(bias) == SHARED {
             let reads = self.count().load(Relaxed);
             if reads < B::BIAS.reads {
@@ -400,7 +399,6 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     unsafe fn unlock_read(&self, held: &Shared<P>) {
         let Some(slot) = held.slot else {
-            cold_path();
             // SAFETY: the caller's.
             return unsafe { self.sem.unlock_read() };
         };

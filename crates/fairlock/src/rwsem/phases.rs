@@ -333,11 +333,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if knobs.longest_budget == 0 || word & CLOSED != 0 || phase(word) != side {
             return None;
         }
-        let clock = self.lodging.place(word).clock();
+        let place = || self.lodging.place(word);
         if word & OPEN != 0 {
             let looks = P::turn().is_multiple_of(ENTRIES_PER_CLOCK);
-            return (!looks || clock.fits(side, PhaseClock::<P>::now())).then_some(entered);
+            let fits = || place().clock().fits(side, PhaseClock::<P>::now());
+            return (!looks || fits()).then_some(entered);
         }
+        let (clock, is_beside) = (place().clock(), place().is_beside());
         let now = PhaseClock::<P>::now();
         if !clock.fits(side, now) {
             return None;
@@ -348,7 +350,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let hold = estimates.expected_hold(side);
         let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
-        if hold != 0 && short && estimates.comes_right_back(side) {
+        if hold != 0 && short && estimates.comes_right_back(side) && !is_beside {
             self.events.count(Event::PhaseOpened);
             clock.forget_admitted();
             return Some(entered | OPEN);
@@ -829,11 +831,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// The lock was left free with somebody waiting: leaves it to the running side for a moment,
     /// or hands it over.
     pub(super) fn left_in_phase(&self, knobs: Phases, side: Side, word: u64) {
-        if is_free(word) && word & CLOSED == 0 && self.lodging.place(word).is_beside() {
-            if self.call_waiters(word) {
-                return;
-            }
-        } else if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
+        if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
             return; // Lingers; the guard will close it.
         }
         if !is_free(word) {
@@ -842,6 +840,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         // The room, not the lock: that may be gone.
         let place = self.lodging.place(word);
+        if place.is_beside() && word & CLOSED == 0 && self.call_waiters(word) {
+            return;
+        }
         let (clock, estimates) = (place.clock(), place.clock().estimates());
         if knobs.longest_budget != 0 && word & OPEN == 0 {
             let now = PhaseClock::<P>::now();
