@@ -160,7 +160,8 @@ policies! {
     /// * The writer that has waited longest is passed by at most one phase of readers.
     /// * Writers come up for the lock in the order in which they queued. One that is woken to
     ///   compete beside the running writer may see the next one overtake it once.
-    /// * Newcomers of either side may use a lock that a phase has left idle, within its budget.
+    /// * Newcomers of either side may use a lock that stands free in a phase of the other, within its
+    ///   budget: at once where sections are short, else after that side has stayed away.
     /// * When nobody looks at the clock a budget ends at most one wake-up and one timer slack
     ///   late (Linux: 50 µs by default), and a holder that stays in longer than it was expected
     ///   to extends the phase by that much: no lock can throw a holder out.
