@@ -18,7 +18,7 @@
 //!    sees a tag in it.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
 //!    keeps its slot, and the record, for ever. Except in the child of a `fork`, see
-//!    [`Threads::keep_only`].
+//!    `Threads::keep_only`.
 //! 4. `search` does not pass a record that can be claimed: all below it are owned, or were given back
 //!    with a tag (those are found again once a lower one is given back).
 //! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
