@@ -249,9 +249,13 @@ mod counted {
     pub fn main() {
         let (fairlock, by_hand) =
             (RwSem::new(()), ByHand { word: AtomicU64::new(0), owner_cpu: AtomicU32::new(0) });
-        // Some reads, and readers use slots.
+        // Some reads, and readers use slots; some more after a time without a write, and they use no
+        // fences.
         let slots = RwLock::new(());
-        (0..100).for_each(|_| read_slot_fairlock(&slots));
+        for _ in 0..3 {
+            (0..2_000).for_each(|_| read_slot_fairlock(&slots));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         let slots_by_hand = SlotsByHand { bias: AtomicU64::new(LIGHT) };
         read_slot_by_hand(&slots_by_hand);
         if std::env::args().any(|argument| argument == "plain") {
