@@ -198,8 +198,8 @@ pub fn of_mutex<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) 
     unsafe { lock.raw() }.events()
 }
 
-/// The events of an [`RwLock`](crate::RwLock)'s semaphore so far; all zero on a platform that does
-/// not count.
+/// The events of an [`RwLock`](crate::RwLock) so far, those of its semaphore among them; all zero on
+/// a platform that does not count.
 ///
 /// ```
 /// use fairlock::{events, events::Event, lock_api, platform::Counting, rwlock::RawRwLock};

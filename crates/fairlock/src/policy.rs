@@ -286,7 +286,7 @@ pub trait BiasPolicy: Send + Sync + 'static {
 pub struct Bias {
     /// After so many reads without a write in between, readers use slots.
     pub reads: u32,
-    /// After so many writes that had to look at the slots, the lock counts reads anew.
+    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew.
     pub writes: u8,
     /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
     /// needed.
