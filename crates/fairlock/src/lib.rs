@@ -20,6 +20,7 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod process;
+pub mod range;
 pub mod rwlock;
 pub mod rwsem;
 mod shared_barrier;
@@ -31,5 +32,6 @@ mod wait_queue;
 
 pub use lock_api;
 pub use mutex::{Mutex, MutexGuard};
+pub use range::{RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};

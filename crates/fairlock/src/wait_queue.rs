@@ -81,6 +81,12 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
         unsafe { Self::node(self.oldest.get()) }
     }
 
+    /// The next younger node; the oldest after the youngest.
+    pub(crate) fn next<'l>(&self, _locked: &'l Locked<'_, P>, node: &'l N) -> &'l N {
+        // SAFETY: invariant 2, a neighbour is linked and so alive.
+        unsafe { Self::node(node.links().next.get()) }.expect("a linked node has neighbours")
+    }
+
     /// Links `node` as the youngest. It must stay where it is until it is off the ring.
     pub(crate) fn push(&self, locked: &Locked<'_, P>, node: &N) {
         let links = node.links();
