@@ -366,7 +366,7 @@ impl<B: Backend> Platform for On<B> {
         if B::FENCES {
             word.swap(value, Ordering::SeqCst);
         } else {
-            word.store(value, Relaxed);
+            word.store(value, Ordering::Release);
         }
     }
 }

@@ -6,7 +6,7 @@
 #[path = "../../fairlock/src/chunks.rs"]
 #[allow(dead_code)] // what locks need beside slots
 mod chunks;
-#[path = "../../fairlock/src/slots.rs"]
+#[path = "../../fairlock/src/slots/mod.rs"]
 #[allow(dead_code)] // the same
 mod slots;
 #[path = "../../fairlock/src/spin_budget.rs"]

@@ -64,7 +64,11 @@ impl<P: Platform, T: Send + Sync, const LENGTH: usize, const CHUNKS: usize>
     /// # Panics
     /// If they are not.
     #[inline(always)]
-    pub(crate) fn all_of_first(&self, count: usize, mut ask: impl FnMut(&T) -> bool) -> bool {
+    pub(crate) fn all_of_first<'a>(
+        &'a self,
+        count: usize,
+        mut ask: impl FnMut(&'a T) -> bool,
+    ) -> bool {
         let mut left = count;
         for chunk in &self.chunks[..count.div_ceil(LENGTH)] {
             let chunk: *const [T; LENGTH] = chunk.load(Acquire);

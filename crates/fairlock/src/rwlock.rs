@@ -7,7 +7,7 @@
 //! | bias | a reader | a writer, once it holds the semaphore |
 //! |---|---|---|
 //! | `SHARED` | takes the semaphore | is alone |
-//! | `FENCED` | announces itself in a slot of its own thread (`slots.rs`) with a full fence, sees that no writer holds the semaphore and the bias is the same, is in | waits until no slot has the lock's number |
+//! | `FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore and the bias is the same, is in | waits until no slot has the lock's number |
 //! | `LIGHT` | announces itself with a plain store, sees that the bias is the same, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
 //! | `DIMMED` | as in `FENCED` | as in `LIGHT` |
 //!

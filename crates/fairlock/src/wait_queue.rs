@@ -87,6 +87,18 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
         unsafe { Self::node(node.links().next.get()) }.expect("a linked node has neighbours")
     }
 
+    /// The next younger node, none after the youngest.
+    pub(crate) fn younger<'l>(&self, locked: &'l Locked<'_, P>, node: &N) -> Option<&'l N> {
+        // SAFETY: invariant 2, a neighbour is linked and so alive.
+        let next = unsafe { Self::node::<'l>(node.links().next.get()) };
+        next.filter(|next| self.oldest.get() != link(*next) && node.links().is_linked(locked))
+    }
+
+    /// All nodes, oldest first.
+    pub(crate) fn iter<'l>(&'l self, locked: &'l Locked<'_, P>) -> impl Iterator<Item = &'l N> {
+        core::iter::successors(self.oldest(locked), |node| self.younger(locked, node))
+    }
+
     /// Links `node` as the youngest. It must stay where it is until it is off the ring.
     pub(crate) fn push(&self, locked: &Locked<'_, P>, node: &N) {
         let links = node.links();

@@ -7,7 +7,7 @@
 #[allow(dead_code)] // what locks need beside slots
 mod chunks;
 mod loom_platform;
-#[path = "../src/slots.rs"]
+#[path = "../src/slots/mod.rs"]
 #[allow(dead_code)] // the same
 mod slots;
 #[path = "../src/spin_budget.rs"]

@@ -135,10 +135,10 @@ pub trait Platform: Sized + Send + Sync + 'static {
         Self::fence();
     }
 
-    /// A store followed by a [`fence`](Self::fence); one exchange where that is the same and
+    /// A Release store followed by a [`fence`](Self::fence); one exchange where that is the same and
     /// cheaper.
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        word.store(value, Ordering::Relaxed);
+        word.store(value, Ordering::Release);
         Self::fence();
     }
 

@@ -236,7 +236,7 @@ macro_rules! real_threads {
                     // Every locked instruction is a full fence there.
                     word.swap(value, SeqCst);
                 } else {
-                    word.store(value, Ordering::Relaxed);
+                    word.store(value, Ordering::Release);
                     fence(SeqCst);
                 }
             }

@@ -3,10 +3,11 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
+use core::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Access, Extent, Naive, Patience, RawRangeLock};
+use super::{Access, Extent, Patience, RawRangeLock, Slotted};
 use crate::platform::{Os, after, until};
 
 /// A lock over ranges of positions.
@@ -26,25 +27,25 @@ use crate::platform::{Os, after, until};
 /// assert!(FILE.try_read(Extent::ALL).is_some());
 /// # Ok::<(), fairlock::range::InvalidExtent>(())
 /// ```
-pub struct RangeLock<R = Naive<Os>> {
+pub struct RangeLock<R = Slotted<Os>> {
     raw: R,
 }
 
 /// Shared access to a range; releases when dropped, on any thread.
 #[must_use = "the range is released at once if the guard is not kept"]
-pub struct RangeReadGuard<'a, R: RawRangeLock = Naive<Os>>(Held<&'a RangeLock<R>, R>);
+pub struct RangeReadGuard<'a, R: RawRangeLock = Slotted<Os>>(Held<&'a RangeLock<R>, R, false>);
 
 /// Exclusive access to a range; releases when dropped, on any thread.
 #[must_use = "the range is released at once if the guard is not kept"]
-pub struct RangeWriteGuard<'a, R: RawRangeLock = Naive<Os>>(Held<&'a RangeLock<R>, R>);
+pub struct RangeWriteGuard<'a, R: RawRangeLock = Slotted<Os>>(Held<&'a RangeLock<R>, R, true>);
 
 /// As [`RangeReadGuard`], keeping the lock alive itself.
 #[must_use = "the range is released at once if the guard is not kept"]
-pub struct ArcRangeReadGuard<R: RawRangeLock = Naive<Os>>(Held<Arc<RangeLock<R>>, R>);
+pub struct ArcRangeReadGuard<R: RawRangeLock = Slotted<Os>>(Held<Arc<RangeLock<R>>, R, false>);
 
 /// As [`RangeWriteGuard`], keeping the lock alive itself.
 #[must_use = "the range is released at once if the guard is not kept"]
-pub struct ArcRangeWriteGuard<R: RawRangeLock = Naive<Os>>(Held<Arc<RangeLock<R>>, R>);
+pub struct ArcRangeWriteGuard<R: RawRangeLock = Slotted<Os>>(Held<Arc<RangeLock<R>>, R, true>);
 
 impl RangeLock {
     /// A lock of which nothing is taken.
@@ -70,52 +71,53 @@ impl<R: RawRangeLock> RangeLock<R> {
         &self.raw
     }
 
-    fn acquire(
+    #[inline(always)]
+    fn acquire<const EXCLUSIVE: bool>(
         &self,
         extent: Extent,
-        access: Access,
         patience: Patience,
-    ) -> Option<Held<&Self, R>> {
-        let hold = self.raw.acquire(extent, access, patience)?;
-        Some(Held { lock: self, extent, access, hold: ManuallyDrop::new(hold) })
+    ) -> Option<Held<&Self, R, EXCLUSIVE>> {
+        let hold = self.raw.acquire(extent, access(EXCLUSIVE), patience)?;
+        Some(Held { lock: self, extent, hold: ManuallyDrop::new(hold) })
     }
 
-    fn acquire_arc(
+    fn acquire_arc<const EXCLUSIVE: bool>(
         self: &Arc<Self>,
         extent: Extent,
-        access: Access,
-        patience: Patience,
-    ) -> Option<Held<Arc<Self>, R>> {
-        let hold = self.raw.acquire(extent, access, patience)?;
-        Some(Held { lock: Arc::clone(self), extent, access, hold: ManuallyDrop::new(hold) })
+    ) -> Held<Arc<Self>, R, EXCLUSIVE> {
+        let hold = self.raw.acquire(extent, access(EXCLUSIVE), Patience::Until(None));
+        let hold = ManuallyDrop::new(hold.expect(WITHOUT_DEADLINE));
+        Held { lock: Arc::clone(self), extent, hold }
     }
 
     /// Waits for shared access.
+    #[inline]
     pub fn read(&self, extent: Extent) -> RangeReadGuard<'_, R> {
-        let held = self.acquire(extent, Access::Shared, Patience::Until(None));
-        RangeReadGuard(held.expect(WITHOUT_DEADLINE))
+        RangeReadGuard(self.acquire(extent, Patience::Until(None)).expect(WITHOUT_DEADLINE))
     }
 
     /// Waits for exclusive access.
+    #[inline]
     pub fn write(&self, extent: Extent) -> RangeWriteGuard<'_, R> {
-        let held = self.acquire(extent, Access::Exclusive, Patience::Until(None));
-        RangeWriteGuard(held.expect(WITHOUT_DEADLINE))
+        RangeWriteGuard(self.acquire(extent, Patience::Until(None)).expect(WITHOUT_DEADLINE))
     }
 
     /// Shared access, if nobody who keeps it away is in or waits.
+    #[inline]
     pub fn try_read(&self, extent: Extent) -> Option<RangeReadGuard<'_, R>> {
-        self.acquire(extent, Access::Shared, Patience::None).map(RangeReadGuard)
+        self.acquire(extent, Patience::None).map(RangeReadGuard)
     }
 
     /// Exclusive access, if nobody who keeps it away is in or waits.
+    #[inline]
     pub fn try_write(&self, extent: Extent) -> Option<RangeWriteGuard<'_, R>> {
-        self.acquire(extent, Access::Exclusive, Patience::None).map(RangeWriteGuard)
+        self.acquire(extent, Patience::None).map(RangeWriteGuard)
     }
 
     /// Shared access, waiting for at most so long.
     pub fn try_read_for(&self, extent: Extent, timeout: Duration) -> Option<RangeReadGuard<'_, R>> {
         let patience = Patience::Until(after::<R::Platform>(timeout));
-        self.acquire(extent, Access::Shared, patience).map(RangeReadGuard)
+        self.acquire(extent, patience).map(RangeReadGuard)
     }
 
     /// Exclusive access, waiting for at most so long.
@@ -125,7 +127,7 @@ impl<R: RawRangeLock> RangeLock<R> {
         timeout: Duration,
     ) -> Option<RangeWriteGuard<'_, R>> {
         let patience = Patience::Until(after::<R::Platform>(timeout));
-        self.acquire(extent, Access::Exclusive, patience).map(RangeWriteGuard)
+        self.acquire(extent, patience).map(RangeWriteGuard)
     }
 
     /// Shared access, waiting until then at most.
@@ -135,7 +137,7 @@ impl<R: RawRangeLock> RangeLock<R> {
         deadline: Instant,
     ) -> Option<RangeReadGuard<'_, R>> {
         let patience = Patience::Until(until::<R::Platform>(deadline));
-        self.acquire(extent, Access::Shared, patience).map(RangeReadGuard)
+        self.acquire(extent, patience).map(RangeReadGuard)
     }
 
     /// Exclusive access, waiting until then at most.
@@ -145,20 +147,18 @@ impl<R: RawRangeLock> RangeLock<R> {
         deadline: Instant,
     ) -> Option<RangeWriteGuard<'_, R>> {
         let patience = Patience::Until(until::<R::Platform>(deadline));
-        self.acquire(extent, Access::Exclusive, patience).map(RangeWriteGuard)
+        self.acquire(extent, patience).map(RangeWriteGuard)
     }
 
     /// As [`read`](Self::read), with a guard that owns its lock: for tasks and threads that outlive
     /// the caller.
     pub fn read_arc(self: &Arc<Self>, extent: Extent) -> ArcRangeReadGuard<R> {
-        let held = self.acquire_arc(extent, Access::Shared, Patience::Until(None));
-        ArcRangeReadGuard(held.expect(WITHOUT_DEADLINE))
+        ArcRangeReadGuard(self.acquire_arc(extent))
     }
 
     /// As [`write`](Self::write), with a guard that owns its lock.
     pub fn write_arc(self: &Arc<Self>, extent: Extent) -> ArcRangeWriteGuard<R> {
-        let held = self.acquire_arc(extent, Access::Exclusive, Patience::Until(None));
-        ArcRangeWriteGuard(held.expect(WITHOUT_DEADLINE))
+        ArcRangeWriteGuard(self.acquire_arc(extent))
     }
 }
 
@@ -170,31 +170,40 @@ impl<R: RawRangeLock> fmt::Debug for RangeLock<R> {
     }
 }
 
+const fn access(exclusive: bool) -> Access {
+    if exclusive { Access::Exclusive } else { Access::Shared }
+}
+
 /// A range that is held: what all guards consist of.
-struct Held<L: Deref<Target = RangeLock<R>>, R: RawRangeLock> {
+struct Held<L: Deref<Target = RangeLock<R>>, R: RawRangeLock, const EXCLUSIVE: bool> {
     lock: L,
     extent: Extent,
-    access: Access,
     /// Taken out when it is dropped.
     hold: ManuallyDrop<R::Hold>,
 }
 
-impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock> Held<L, R> {
-    fn downgraded(mut self) -> Self {
+impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock> Held<L, R, true> {
+    fn downgraded(self) -> Held<L, R, false> {
+        let held = ManuallyDrop::new(self);
+        // SAFETY: `held` is not used again, not even by its destructor.
+        let (lock, hold) = unsafe { (ptr::read(&held.lock), ptr::read(&held.hold)) };
+        let mut shared = Held { lock, extent: held.extent, hold };
         // SAFETY: this hold came from this lock, for this extent and with exclusive access.
-        unsafe { self.lock.raw.downgrade(self.extent, &mut self.hold) };
-        self.access = Access::Shared;
-        self
+        unsafe { shared.lock.raw.downgrade(shared.extent, &mut shared.hold) };
+        shared
     }
 }
 
-impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock> Drop for Held<L, R> {
+impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock, const EXCLUSIVE: bool> Drop
+    for Held<L, R, EXCLUSIVE>
+{
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: `hold` is not used again, as this is the end of it; it came from this lock with
         // this extent and access.
         unsafe {
             let hold = ManuallyDrop::take(&mut self.hold);
-            self.lock.raw.release(self.extent, self.access, hold);
+            self.lock.raw.release(self.extent, access(EXCLUSIVE), hold);
         }
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for:
 //!
+//! * [`Slotted`]: the one users get. Holders say so in a cache line of their own thread, so those of
+//!   different ranges, and those that share, have nothing in common to write.
 //! * [`Naive`]: a mutex over a list of everything, the reference of what range locks used to be.
 //!
 //! # Not recursive
@@ -12,11 +14,14 @@
 
 mod api;
 mod extent;
+mod filters;
 mod naive;
+mod slotted;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
 pub use naive::{Naive, NaiveHold};
+pub use slotted::{Slotted, SlottedHold};
 
 use crate::platform::Platform;
 

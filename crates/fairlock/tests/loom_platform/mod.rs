@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::Ordering::{self, Relaxed, Release};
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
@@ -636,7 +636,7 @@ impl<F: Flaw> Platform for Model<F> {
     }
 
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        word.store(value, Relaxed);
+        word.store(value, Release);
         Self::fence();
     }
 }

@@ -1,11 +1,13 @@
-//! Reader slots: a thread that reads under an [`RwLock`](crate::RwLock) says so in a cache line of
-//! its own, so that readers share nothing.
+//! Slots: a thread that reads under an [`RwLock`](crate::RwLock), or holds a range of a
+//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads share nothing.
 //!
 //! ```text
-//!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned
-//!                         record of thread 2: [ slot | slot | slot | slot ]  owned
+//!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned  [ range | … ]
+//!                         record of thread 2: [ slot | slot | slot | slot ]  owned  [ range | … ]
 //!                         …                     ▲ one cache line, written by that thread
 //! ```
+//!
+//! What follows is about the slots of readers; those of ranges are in `range.rs`.
 //!
 //! A thread claims a record at its first read and gives it back when it ends. Records are never
 //! freed, so a writer may look at all of them at any time, and a reader that leaves touches
@@ -25,6 +27,8 @@
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
 //! 6. `spare_room` is touched by the record's thread alone.
 
+pub(crate) mod range;
+
 use core::hint::cold_path;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -32,14 +36,19 @@ use crate::chunks::Chunks;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::spin_budget::SpinBudget;
 
+pub(crate) use range::RangeSlot;
+
 /// Locks that one thread can read under at once without touching them: what fits a cache line.
 pub(crate) const SLOTS: usize = 4;
+/// Ranges that one thread can hold at once, of all locks together, without any memory from elsewhere:
+/// what fits two cache lines.
+pub(crate) const RANGES: usize = 4;
 const RECORDS_PER_CHUNK: usize = 64;
 /// So many times 64 threads; later ones do without a record. 4 KiB of pointers in the process.
 const CHUNKS: usize = 512;
 
 /// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
-/// the rest, which counts waiting writers.
+/// the rest, which says who waits.
 const FENCED: u32 = 1 << 31;
 
 /// One lock that a thread reads under.
@@ -52,7 +61,7 @@ pub struct Slot<P: Platform> {
     event: P::AtomicU32,
 }
 
-/// One thread's slots. Two cache lines apart, as processors fetch lines in pairs.
+/// One thread's slots. Starts of two cache lines, as processors fetch lines in pairs.
 #[repr(C, align(128))]
 pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
@@ -64,7 +73,12 @@ pub struct Record<P: Platform> {
     /// the record when the thread ends.
     spare_room: P::Cell<*const ()>,
     index: u32,
+    ranges: Ranges<P>,
 }
+
+/// On lines of their own.
+#[repr(C, align(128))]
+struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 
 // SAFETY: invariant 6 for the plain cell; everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
@@ -164,6 +178,7 @@ impl<P: Platform> Record<P> {
             reads: P::AtomicU32::ZERO,
             spare_room: P::Cell::ZERO,
             index,
+            ranges: Ranges([const { RangeSlot::NEW }; RANGES]),
         }
     }
 
@@ -197,19 +212,31 @@ impl<P: Platform> Record<P> {
         self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
     }
 
+    /// A slot for a range that says nothing yet.
+    #[inline(always)]
+    pub(crate) fn free_range(&self) -> Option<&RangeSlot<P>> {
+        self.ranges.0.iter().find(|slot| slot.is_free())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots.iter().all(|slot| slot.tag.load(Relaxed) == 0)
+            && self.ranges.0.iter().all(RangeSlot::is_free)
+    }
+
     fn claim(&self) -> bool {
         if self.owned.load(Relaxed) != 0
             || self.owned.compare_exchange(0, 1, Acquire, Relaxed).is_err()
         {
             return false;
         }
-        if self.slots.iter().any(|slot| slot.tag.load(Relaxed) != 0) {
+        if !self.is_empty() {
             self.disown(); // Invariant 3.
             return false;
         }
         if !P::is_asymmetric() {
             // A writer may still be about to count itself out.
             self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(FENCED, Relaxed));
+            self.ranges.0.iter().for_each(RangeSlot::fence_always);
         }
         true
     }
@@ -286,6 +313,8 @@ impl<P: Platform> Threads<P> {
                 }
             }
             if is_gone {
+                // Guards of ranges may be with the thread that is left.
+                record.ranges.0.iter().for_each(RangeSlot::drop_unless_held);
                 self.release(record);
             }
         }
@@ -308,6 +337,13 @@ impl<P: Platform> Threads<P> {
         // Invariant 2: records below `used` were published before it was raised.
         let used = self.used.load(Acquire) as usize;
         self.records.all_of_first(used, |record| record.slots.iter().all(&mut ask))
+    }
+
+    /// Asks every slot for a range likewise.
+    #[inline(always)]
+    pub(crate) fn all_ranges<'a>(&'a self, mut ask: impl FnMut(&'a RangeSlot<P>) -> bool) -> bool {
+        let used = self.used.load(Acquire) as usize;
+        self.records.all_of_first(used, |record| record.ranges.0.iter().all(&mut ask))
     }
 
     /// Some thread reads under a lock with such a tag, or tries to.

@@ -1,0 +1,215 @@
+//! Where something may be the matter: what lets a newcomer know in one or two loads that nobody holds
+//! its range exclusively and nobody waits.
+//!
+//! Positions are cut into blocks, and blocks belong to *stripes*, a cache line each, by a hash. A
+//! range that lies in a few blocks is *narrow*, and raises the stripes of its blocks. Any other is
+//! *wide*: it raises two words that everybody looks at, with the lowest position that any such range
+//! has, so that who keeps below it (append locks the end of a file) need not care.
+//!
+//! ```text
+//!   positions  0 ┬────┬────┬────┬────┬── … ─────────────► u64::MAX
+//!   blocks       │ 0  │ 1  │ 2  │ 3  │
+//!   stripes        a    c    a    d       narrow: raises its stripes;    looks at its stripes and wide
+//!   wide         ─────────────────────    wide: raises wide;             looks at all
+//! ```
+//!
+//! Two ranges that overlap look at what the other raises: a position that is in both lies in one
+//! block.
+//!
+//! A range that is held shared raises nothing.
+
+use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::Extent;
+use crate::platform::AtomicCell;
+use crate::platform::{AtomicInt, Platform};
+
+/// What raises a filter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Somebody holds it exclusively, in a slot, or is about to.
+    Exclusive,
+    /// Somebody is known under the lock of the queue only: waits, or holds it without a slot.
+    Listed,
+}
+
+/// What a newcomer has to do about its range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) exclusive: bool,
+    pub(super) listed: bool,
+}
+
+/// So many blocks at most make a range narrow: each costs an exclusive holder a locked instruction
+/// to come in and one to leave.
+const NARROW: u64 = 4;
+
+/// Below: exclusive holders; above: listed ones.
+#[repr(C, align(64))]
+struct Stripe<P: Platform>(P::AtomicU64);
+
+impl<P: Platform> Stripe<P> {
+    const NEW: Self = Stripe(P::AtomicU64::ZERO);
+}
+
+const LISTED: u64 = 1 << 32;
+
+fn one(cause: Cause) -> u64 {
+    match cause {
+        Cause::Exclusive => 1,
+        Cause::Listed => LISTED,
+    }
+}
+
+/// How many wide ranges there are, and above that how far the lowest block is from the last, so that
+/// 0 means none.
+struct Wide<P: Platform>(P::AtomicU64);
+
+const COUNT: u64 = (1 << FLOOR_SHIFT) - 1;
+const FLOOR_SHIFT: u32 = 20;
+/// Blocks from here on count as this one.
+const LAST_BLOCK: u64 = u64::MAX >> FLOOR_SHIFT;
+
+impl<P: Platform> Wide<P> {
+    const NEW: Self = Wide(P::AtomicU64::ZERO);
+
+    fn raise(&self, first_block: u64) {
+        let height = LAST_BLOCK - first_block.min(LAST_BLOCK);
+        self.update(|word| {
+            assert!(word & COUNT < COUNT, "more than a million wide ranges of one lock at once");
+            ((word >> FLOOR_SHIFT).max(height) << FLOOR_SHIFT) | ((word & COUNT) + 1)
+        });
+    }
+
+    /// The floor stays until nobody is left.
+    fn lower(&self) {
+        self.update(|word| if word & COUNT == 1 { 0 } else { word - 1 });
+    }
+
+    fn update(&self, next: impl Fn(u64) -> u64) {
+        let mut found = self.0.load(Relaxed);
+        // AcqRel as in `raise` and `lower` of `Filters`.
+        while let Err(newer) = self.0.compare_exchange_weak(found, next(found), AcqRel, Relaxed) {
+            found = newer;
+        }
+    }
+
+    /// Whether one of them may reach down to this block.
+    #[inline(always)]
+    fn is_raised(&self, last_block: u64) -> bool {
+        let word = self.0.load(Acquire);
+        word != 0 && (word >> FLOOR_SHIFT) + last_block.min(LAST_BLOCK) >= LAST_BLOCK
+    }
+}
+
+/// A lock's filters, for blocks of `2^GRAIN` positions, and what else everybody looks at: all that is
+/// hardly ever written as long as ranges are shared.
+#[repr(C)]
+pub(super) struct Filters<P: Platform, const STRIPES: usize, const GRAIN: u32> {
+    /// The lock's number in tags, 0 before its first use.
+    number: P::AtomicU64,
+    exclusive: Wide<P>,
+    listed: Wide<P>,
+    stripes: [Stripe<P>; STRIPES],
+}
+
+/// The stripes of a narrow range.
+type Blocks = RangeInclusive<u64>;
+
+impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
+    pub(super) const NEW: Self = {
+        assert!(STRIPES > 0 && GRAIN < 64, "stripes, of blocks that are not everything");
+        Filters {
+            number: P::AtomicU64::ZERO,
+            exclusive: Wide::NEW,
+            listed: Wide::NEW,
+            stripes: [const { Stripe::NEW }; STRIPES],
+        }
+    };
+
+    /// The lock's number in tags.
+    #[inline(always)]
+    pub(super) fn number(&self) -> u64 {
+        match self.number.load(Relaxed) {
+            0 => self.get_number(),
+            number => number,
+        }
+    }
+
+    #[cold]
+    fn get_number(&self) -> u64 {
+        let number = P::process().new_lock();
+        match self.number.compare_exchange(0, number, Relaxed, Relaxed) {
+            Ok(_) => number,
+            Err(others) => others,
+        }
+    }
+
+    #[inline(always)]
+    fn blocks(extent: Extent) -> Blocks {
+        extent.first() >> GRAIN..=extent.last() >> GRAIN
+    }
+
+    #[inline(always)]
+    fn is_narrow(blocks: &Blocks) -> bool {
+        blocks.end() - blocks.start() < NARROW
+    }
+
+    /// Neighbours, and blocks at any regular distance, mostly have different ones.
+    #[inline(always)]
+    fn stripe(&self, block: u64) -> &P::AtomicU64 {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let hash = block.wrapping_mul(GOLDEN) >> 32;
+        &self.stripes[((hash * STRIPES as u64) >> 32) as usize].0
+    }
+
+    fn wide(&self, cause: Cause) -> &Wide<P> {
+        match cause {
+            Cause::Exclusive => &self.exclusive,
+            Cause::Listed => &self.listed,
+        }
+    }
+
+    /// A locked instruction at least. A [`Platform::fence_after_update`] must follow before the
+    /// caller looks whom it has to wait for.
+    #[inline(always)]
+    pub(super) fn raise(&self, extent: Extent, cause: Cause) {
+        let blocks = Self::blocks(extent);
+        if Self::is_narrow(&blocks) {
+            // Acquire: whoever lowered it before has left its slot. Release: a newcomer that sees
+            // it sees the slot.
+            blocks.for_each(|block| _ = self.stripe(block).fetch_add(one(cause), AcqRel));
+        } else {
+            self.wide(cause).raise(*blocks.start());
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn lower(&self, extent: Extent, cause: Cause) {
+        let blocks = Self::blocks(extent);
+        if Self::is_narrow(&blocks) {
+            // As in `raise`.
+            blocks.for_each(|block| _ = self.stripe(block).fetch_sub(one(cause), AcqRel));
+        } else {
+            self.wide(cause).lower();
+        }
+    }
+
+    /// What ranges that overlap this one have raised, this one among them if it has.
+    #[inline(always)]
+    pub(super) fn look(&self, extent: Extent) -> Seen {
+        let blocks = Self::blocks(extent);
+        let last = *blocks.end();
+        // Acquire pairs with the Releases in `raise` and `lower`, here and in `is_raised`.
+        let stripes = if Self::is_narrow(&blocks) {
+            blocks.fold(0, |seen, block| seen | self.stripe(block).load(Acquire))
+        } else {
+            self.stripes.iter().fold(0, |seen, stripe| seen | stripe.0.load(Acquire))
+        };
+        Seen {
+            exclusive: stripes % LISTED != 0 || self.exclusive.is_raised(last),
+            listed: stripes / LISTED != 0 || self.listed.is_raised(last),
+        }
+    }
+}
