@@ -224,6 +224,12 @@ impl<P: Platform> Waiter<P> {
 }
 
 impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GRAIN> {
+    /// How many threads are in the queue at this moment: for diagnosis.
+    pub fn waiting(&self) -> usize {
+        let locked = self.queue.lock();
+        self.waiters.iter(&locked).count()
+    }
+
     /// Step 1: by a slot, seeing nobody. The slot is left as it is if this fails.
     #[inline(always)]
     fn enter(&self, slot: &RangeSlot<P>, claim: Claim, extent: Extent, access: Access) -> bool {
@@ -420,10 +426,12 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
         if self.was_let_in(&locked, waiter) {
             return false;
         }
+        // First: one that leaves in between is not in the way any more.
+        let marked = waiter.access == Access::Exclusive && Self::mark_sharing_holders(waiter);
         if self.try_let_in(&locked, waiter).is_none() {
             return true;
         }
-        if waiter.access == Access::Shared || !Self::mark_sharing_holders(waiter) {
+        if !marked {
             return false;
         }
         drop(locked);
