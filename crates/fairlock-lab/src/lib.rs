@@ -45,6 +45,8 @@ mod pages {
     struct Mutex;
     #[doc = include_str!("../../../docs/src/locks/spin.md")]
     struct Spin;
+    #[doc = include_str!("../../../docs/src/atomic-file.md")]
+    struct AtomicFile;
     #[doc = include_str!("../../../docs/src/moving.md")]
     struct Moving;
     #[doc = include_str!("../../../docs/src/explorer.md")]

@@ -1,0 +1,48 @@
+//! Files whose operations are atomic: reads, writes, appends and truncations that overlap behave as
+//! if they were executed one after the other.
+//!
+//! * [`AtomicFile`]: the file, used by many threads at once, at offsets.
+//! * [`Handle`]: one user's place in it, for whatever takes [`Read`](std::io::Read),
+//!   [`Write`](std::io::Write) and [`Seek`](std::io::Seek).
+//! * [`AtomicFileError`]: what went wrong, where, and how much was done before.
+//!
+//! POSIX asks for this of read(2) and write(2). On Linux's ext4, btrfs and tmpfs a read that overlaps
+//! a write may nevertheless see any part of it. A lock around the file gives it, too, at the price that
+//! operations on different parts wait for each other; here only those wait that overlap, by a
+//! [`RangeLock`](fairlock::RangeLock).
+//!
+//! # Example
+//! ```
+//! use fairlock_io::AtomicFile;
+//! use std::thread;
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("pages");
+//! let file = AtomicFile::create(path)?;
+//! file.write_all_at(&[1; 65536], 0)?;
+//!
+//! thread::scope(|scope| {
+//!     scope.spawn(|| file.write_all_at(&[2; 65536], 0));
+//!     scope.spawn(|| file.append(&[3; 65536]));
+//!     scope.spawn(|| {
+//!         let mut page = vec![0; 65536];
+//!         file.read_exact_at(&mut page, 0).expect("it is as long as that");
+//!         assert!(page == vec![1; 65536] || page == vec![2; 65536], "never a part of each");
+//!     });
+//! });
+//! assert_eq!(file.len(), 2 * 65536);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod atomic_file;
+mod error;
+mod exclusion;
+#[cfg(test)]
+mod faulty;
+mod handle;
+mod raw_file;
+mod transfer;
+
+pub use atomic_file::AtomicFile;
+pub use error::{AtomicFileError, Operation};
+pub use handle::Handle;
