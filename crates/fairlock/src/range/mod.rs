@@ -13,6 +13,8 @@
 mod api;
 mod extent;
 mod naive;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the lock under way that keeps many ranges"))]
+mod tree;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
