@@ -151,7 +151,8 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
         None
     }
 
-    /// Puts `node` on the tree. It must stay where it is until it is off again.
+    /// Puts `node` on the tree. It must stay where it is until it is off again, and nobody may have
+    /// a `&mut` to it for that long, nor move a box that owns it.
     pub(crate) fn insert(&self, locked: &Locked<'_, P>, node: &N) {
         debug_assert!(!node.interval().is_linked(locked), "on one tree at a time");
         let first = node.interval().extent.first();
@@ -316,6 +317,8 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -335,8 +338,9 @@ mod tests {
 
     type Nodes = Tree<Os, Node>;
 
-    fn node(name: usize, extent: Extent, access: Access) -> Box<Node> {
-        Box::new(Node { interval: Interval::new(extent, access), name })
+    // A box asserts uniqueness when it moves.
+    fn node(name: usize, extent: Extent, access: Access) -> Rc<Node> {
+        Rc::new(Node { interval: Interval::new(extent, access), name })
     }
 
     /// All names in order; checks the invariants on the way.
@@ -413,7 +417,7 @@ mod tests {
         ) {
             let lock = QueueLock::<Os>::NEW;
             let tree = Nodes::EMPTY;
-            let mut there: Vec<(Box<Node>, Access)> = Vec::new();
+            let mut there: Vec<(Rc<Node>, Access)> = Vec::new();
             for (name, (step, asked, asked_access)) in steps.into_iter().enumerate() {
                 let locked = lock.lock();
                 match step {
