@@ -32,6 +32,6 @@ mod wait_queue;
 
 pub use lock_api;
 pub use mutex::{Mutex, MutexGuard};
-pub use range::{RangeLock, RangeReadGuard, RangeWriteGuard};
+pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};

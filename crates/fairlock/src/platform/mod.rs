@@ -246,7 +246,7 @@ pub trait PlainCell<T: Zeroed> {
 
 /// Values that a [`PlainCell`] can start with.
 pub trait Zeroed: Copy {
-    /// Zero or null.
+    /// Zero, null or none.
     const ZERO: Self;
 }
 
@@ -256,4 +256,8 @@ impl Zeroed for u32 {
 
 impl Zeroed for *const () {
     const ZERO: Self = core::ptr::null();
+}
+
+impl<T: Copy> Zeroed for Option<T> {
+    const ZERO: Self = None;
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`RangeLock`] says which parts are whose; its guards borrow it and give access to nothing.
 //! * [`Extent`] is a part.
+//! * [`RangeSlice`] and [`RangeVec`] have elements, and their guards are `&[T]` and `&mut [T]` of parts.
 //!
 //! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for:
 //!
@@ -16,11 +17,14 @@ mod api;
 mod extent;
 mod filters;
 mod naive;
+mod slice;
 mod slotted;
+mod tree;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
 pub use naive::{Naive, NaiveHold};
+pub use slice::{InvalidRange, RangeSlice, RangeVec, SliceReadGuard, SliceWriteGuard};
 pub use slotted::{Slotted, SlottedHold};
 
 use crate::platform::Platform;

@@ -52,8 +52,9 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use super::filters::{Cause, Filters};
+use super::tree::{Interval, OnTree, Tree};
 use super::{Access, Extent, Patience, RawRangeLock};
-use crate::platform::{AtomicCell, Os, PlainCell, Platform};
+use crate::platform::{AtomicCell, Os, Platform};
 use crate::slots::range::{Claim, HELD, RangeSlot, TRYING, WAITING, is_shared};
 use crate::spin_budget::SpinBudget;
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
@@ -77,29 +78,24 @@ pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32
     filters: Filters<P, STRIPES, GRAIN>,
     queue: QueueLock<P>,
     waiters: Ring<P, Waiter<P>>,
-    apart: Ring<P, Apart<P>>,
+    apart: Tree<P, Apart<P>>,
 }
 
-// SAFETY: the rings are touched only by the holder of the queue's lock.
+// SAFETY: the ring and the tree are touched only by the holder of the queue's lock.
 unsafe impl<P: Platform, const S: usize, const G: u32> Sync for Slotted<P, S, G> {}
 // SAFETY: what can be moved is borrowed by nobody, so nobody waits; what is held apart is on the heap.
 unsafe impl<P: Platform, const S: usize, const G: u32> Send for Slotted<P, S, G> {}
 
 /// A range that is held, or about to be, without a slot.
-struct Apart<P: Platform> {
-    links: Links<P>,
-    extent: Extent,
-    /// 1: shared. Touched under the queue's lock.
-    shared: P::Cell<u32>,
-}
+struct Apart<P: Platform>(Interval<P>);
 
-impl<P: Platform> OnRing<P> for Apart<P> {
-    fn links(&self) -> &Links<P> {
-        &self.links
+impl<P: Platform> OnTree<P> for Apart<P> {
+    fn interval(&self) -> &Interval<P> {
+        &self.0
     }
 }
 
-/// Where a holder is known: a slot, or what is on the ring of those apart, then with the address's
+/// Where a holder is known: a slot, or what is on the tree of those apart, then with the address's
 /// lowest bit set. One word, so that guards are as small as they can be.
 struct Place<P: Platform>(NonNull<()>, PhantomData<*const RangeSlot<P>>);
 
@@ -297,10 +293,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
     }
 
     fn is_kept_away_apart(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) -> bool {
-        self.apart.iter(locked).any(|apart| {
-            apart.extent.overlaps(waiter.extent)
-                && (apart.shared.get() == 0 || waiter.access == Access::Exclusive)
-        })
+        self.apart.any(locked, waiter.extent, waiter.access).is_some()
     }
 
     /// Whether a waiter before this one is in its way, but for those that wait for what was `left`.
@@ -358,7 +351,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
             }
             Known::Apart(apart) => {
                 // SAFETY: it is the waiter's, who waits.
-                self.apart.push(locked, unsafe { apart.as_ref() });
+                self.apart.insert(locked, unsafe { apart.as_ref() });
             }
         }
     }
@@ -535,9 +528,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
         access: Access,
         patience: Patience,
     ) -> Option<SlottedHold<P>> {
-        let apart = Box::new(Apart::<P> { links: Links::NEW, extent, shared: P::Cell::ZERO });
-        apart.shared.set((access == Access::Shared).into());
-        let apart = NonNull::from(Box::leak(apart));
+        let apart = NonNull::from(Box::leak(Box::new(Apart(Interval::new(extent, access)))));
         let place = Place::apart(apart);
         if self.wait(&Waiter::new(claim, extent, access, place), patience) {
             return Some(SlottedHold(place));
@@ -576,7 +567,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
     }
 }
 
-/// What is apart is on no ring any more.
+/// It is not on the tree any more.
 fn free<P: Platform>(apart: NonNull<Apart<P>>) {
     // SAFETY: it came from a box, and the only one who knows it is done with it.
     drop(unsafe { Box::from_raw(apart.as_ptr()) });
@@ -593,7 +584,7 @@ unsafe impl<P: Platform, const STRIPES: usize, const GRAIN: u32> RawRangeLock
         filters: Filters::NEW,
         queue: QueueLock::NEW,
         waiters: Ring::EMPTY,
-        apart: Ring::EMPTY,
+        apart: Tree::EMPTY,
     };
 
     #[inline(always)]
@@ -629,7 +620,7 @@ unsafe impl<P: Platform, const STRIPES: usize, const GRAIN: u32> RawRangeLock
             Known::Apart(apart) => {
                 let locked = self.queue.lock();
                 // SAFETY: the hold keeps it.
-                unsafe { apart.as_ref() }.shared.set(1);
+                self.apart.set_shared(&locked, unsafe { apart.as_ref() });
                 let admitted = self.admit(&locked, extent, true);
                 drop(locked);
                 admitted.tell();
