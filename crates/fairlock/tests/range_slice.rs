@@ -111,6 +111,27 @@ fn overlapping_writers_lose_no_update_and_readers_see_none_halfway() {
 }
 
 #[test]
+fn the_length_changes_only_when_nobody_holds_any_element() {
+    let changes: [fn(&RangeVec<usize>); 3] =
+        [|shared| _ = shared.push(7), |shared| _ = shared.extend([7]), |shared| shared.truncate(1)];
+    for (change, held) in changes.iter().flat_map(|change| (0..3).map(move |held| (change, held))) {
+        let shared = RangeVec::new(vec![0, 1, 2]);
+        let part = shared.read(held..=held).unwrap();
+        let other = (held + 1) % 3;
+        thread::scope(|scope| {
+            scope.spawn(|| change(&shared));
+            // What comes after somebody who waits for everything is refused.
+            while shared.len() == 3 && shared.try_read(other..=other).unwrap().is_some() {
+                thread::yield_now();
+            }
+            assert_eq!((shared.len(), part[0]), (3, held), "it waits");
+            drop(part);
+        });
+        assert_ne!(shared.len(), 3);
+    }
+}
+
+#[test]
 fn what_is_read_stays_while_others_grow_and_shrink_the_vector() {
     const FEWEST: usize = 10;
     // Boxes: whoever reads one that has been dropped or moved away is caught by Miri.
