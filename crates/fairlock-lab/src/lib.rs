@@ -43,6 +43,8 @@ mod pages {
     struct RwSem;
     #[doc = include_str!("../../../docs/src/locks/mutex.md")]
     struct Mutex;
+    #[doc = include_str!("../../../docs/src/locks/range.md")]
+    struct RangeLock;
     #[doc = include_str!("../../../docs/src/locks/spin.md")]
     struct Spin;
     #[doc = include_str!("../../../docs/src/atomic-file.md")]

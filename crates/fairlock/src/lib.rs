@@ -5,6 +5,9 @@
 //!   never starved.
 //! * [`RwSem`]: a reader-writer semaphore that shares its time evenly between readers and
 //!   writers ([`policy::TimeFair`]), with every policy of the Linux rwsem's history beside it.
+//! * [`RangeLock`]: shared and exclusive ranges of positions; ranges that are disjoint, and those that
+//!   are shared, have nothing in common to write. [`RangeVec`] and [`RangeSlice`] hand out `&mut [T]`
+//!   of disjoint parts.
 //! * [`Mutex`]: exclusive access only, in 24 bytes: spins while the owner runs, sleeps in the
 //!   order of arrival, and hands itself to a thread that was passed for 4 ms.
 //! * [`spin`]: textbook spin locks to measure against; not for production.

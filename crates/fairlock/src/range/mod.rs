@@ -11,7 +11,8 @@
 //! * [`Naive`]: a mutex over a list of everything, the reference of what range locks used to be.
 //!
 //! # Not recursive
-//! A thread that waits for a range that one of its own guards keeps from it waits for ever.
+//! A thread that waits for a range that one of its own guards keeps from it waits for ever. It may
+//! also wait for ever for one that overlaps nothing of its own, behind somebody who waits for both.
 
 mod api;
 mod extent;
