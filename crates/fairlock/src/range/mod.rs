@@ -6,17 +6,22 @@
 //! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for:
 //!
 //! * [`Naive`]: a mutex over a list of everything, the reference of what range locks used to be.
+//! * [`SharedWord`]: one reader-writer word for everything until the first conflict, the reference
+//!   of what they are now where nothing is kept for each thread.
 //!
 //! # Not recursive
 //! A thread that waits for a range that one of its own guards keeps from it waits for ever.
 
 mod api;
 mod extent;
+mod list;
 mod naive;
+mod shared_word;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
 pub use naive::{Naive, NaiveHold};
+pub use shared_word::{SharedWord, SharedWordHold};
 
 use crate::platform::Platform;
 
