@@ -17,6 +17,24 @@ use fairlock_sim::{Explored, On};
 type OfNaive<F = Sound> = Naive<On<Explore<F>>>;
 type OfWord<F = Sound> = SharedWord<On<Explore<F>>>;
 
+/// A lock under test.
+trait Subject: RawRangeLock + 'static {
+    /// Whether nothing but its being free is left of what was done to it.
+    fn is_as_new(&self) -> bool;
+}
+
+impl<F: Flaw> Subject for OfNaive<F> {
+    fn is_as_new(&self) -> bool {
+        true
+    }
+}
+
+impl<F: Flaw> Subject for OfWord<F> {
+    fn is_as_new(&self) -> bool {
+        self.ignores_ranges()
+    }
+}
+
 /// A lock over two positions with a number each.
 struct Pair<R, F: Flaw = Sound> {
     lock: RangeLock<R>,
@@ -107,7 +125,7 @@ fn write_both_in_time<R: RawRangeLock, F: Flaw>(pair: &Pair<R, F>) {
 }
 
 /// One thread for each step; afterwards the lock is free, and so many additions were made.
-fn program<R: RawRangeLock + 'static, F: Flaw>(
+fn program<R: Subject, F: Flaw>(
     name: &str,
     steps: &[Step<R, F>],
     added: std::ops::RangeInclusive<u32>,
@@ -116,6 +134,7 @@ fn program<R: RawRangeLock + 'static, F: Flaw>(
     let program = steps.iter().fold(program, |program, &step| program.thread(step));
     program.finally(move |pair| {
         assert!(pair.lock.try_write(Extent::ALL).is_some(), "free when everybody is done");
+        assert!(pair.lock.raw().is_as_new(), "something is left");
         let sum = pair.sum();
         assert!(added.contains(&sum), "{sum} additions");
     })
@@ -149,7 +168,7 @@ fn three_threads<R: RawRangeLock>() -> Vec<Job<R>> {
     ]
 }
 
-fn explore_two<R: RawRangeLock + 'static>() {
+fn explore_two<R: Subject>() {
     for (name, steps, added) in two_threads::<R>() {
         let program = program(name, &steps, added);
         if !program.assert(&Search::exhaustive().at_most(10_000)).complete {
@@ -158,7 +177,7 @@ fn explore_two<R: RawRangeLock + 'static>() {
     }
 }
 
-fn explore_three<R: RawRangeLock + 'static>() {
+fn explore_three<R: Subject>() {
     for (name, steps, added) in three_threads::<R>() {
         let program = program(name, &steps, added);
         assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
@@ -167,7 +186,7 @@ fn explore_three<R: RawRangeLock + 'static>() {
 }
 
 /// Not complete: some hundred executions of eight threads.
-fn explore_eight<R: RawRangeLock + 'static>() {
+fn explore_eight<R: Subject>() {
     let twice: Step<R> = |pair| {
         write_second(pair);
         read_both(pair);
@@ -187,11 +206,20 @@ fn explore_eight<R: RawRangeLock + 'static>() {
     program.assert(&Search::random(2, 500));
 }
 
-fn explore_store_buffers<R: RawRangeLock + 'static>() {
+fn explore_store_buffers<R: Subject>() {
     for (name, steps, added) in two_threads::<R>() {
         let program = program(name, &steps, added).store_buffers();
         program.assert(&Search::exhaustive().at_most(1_500));
     }
+}
+
+/// Whoever waits for it to be released waits for ever.
+fn explore_kept_downgrade<R: Subject>() {
+    let program = Program::new("a downgrade that is kept", Pair::<R>::new)
+        .thread(|pair| std::mem::forget(RangeWriteGuard::downgrade(pair.lock.write(one(FIRST)))))
+        .thread(|pair| drop(pair.lock.read(one(FIRST))))
+        .thread(|pair| drop(pair.lock.read(Extent::ALL)));
+    assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
 }
 
 macro_rules! locks {
@@ -213,6 +241,10 @@ macro_rules! locks {
             #[test]
             fn with_store_buffers() {
                 explore_store_buffers::<$raw>();
+            }
+            #[test]
+            fn a_downgrade_that_is_kept_lets_readers_in() {
+                explore_kept_downgrade::<$raw>();
             }
             #[test]
             fn a_sleeping_writer_is_passed_by_nobody() {
@@ -297,7 +329,7 @@ fn the_explorer_notices_who_passes() {
 
 // ---- flaws ----
 
-fn with_a_flaw<R: RawRangeLock + 'static, F: Flaw>(steps: &[Step<R, F>]) -> FailureKind {
+fn with_a_flaw<R: Subject, F: Flaw>(steps: &[Step<R, F>]) -> FailureKind {
     let program = program("with a flaw", steps, 0..=6);
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
     let failure = found.expect_err("the flaw must be noticed");
