@@ -9,6 +9,8 @@
 //! * [`Slotted`]: the one users get. Holders say so in a cache line of their own thread, so those of
 //!   different ranges, and those that share, have nothing in common to write.
 //! * [`Naive`]: a mutex over a list of everything, the reference of what range locks used to be.
+//! * [`SharedWord`]: one reader-writer word for everything until the first conflict, the reference
+//!   of what they are now where nothing is kept for each thread.
 //!
 //! # Not recursive
 //! A thread that waits for a range that one of its own guards keeps from it waits for ever. It may
@@ -17,7 +19,9 @@
 mod api;
 mod extent;
 mod filters;
+mod list;
 mod naive;
+mod shared_word;
 mod slice;
 mod slotted;
 mod tree;
@@ -25,6 +29,7 @@ mod tree;
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
 pub use naive::{Naive, NaiveHold};
+pub use shared_word::{SharedWord, SharedWordHold};
 pub use slice::{InvalidRange, RangeSlice, RangeVec, SliceReadGuard, SliceWriteGuard};
 pub use slotted::{Slotted, SlottedHold};
 

@@ -9,7 +9,9 @@ use fairlock::process::Process;
 use fairlock::slots::Record;
 
 macro_rules! real_threads_but {
-    ($($(#[$doc:meta])* $name:ident { asymmetric: $asymmetric:expr, records: $records:ident };)*) => {$(
+    ($($(#[$doc:meta])* $name:ident {
+        asymmetric: $asymmetric:expr, records: $records:ident $(, park: $park:path)? $(, unpark: $unpark:path)?
+    };)*) => {$(
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name;
@@ -22,10 +24,10 @@ macro_rules! real_threads_but {
             type Counters = NoCounters;
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-                Os::park(word, expected, deadline);
+                real_threads_but!(@ or Os::park $(, $park)?)(word, expected, deadline);
             }
             fn unpark(word: *const AtomicU32) {
-                Os::unpark(word);
+                real_threads_but!(@ or Os::unpark $(, $unpark)?)(word);
             }
             fn relax(until: Option<u64>) -> bool {
                 Os::relax(until)
@@ -53,6 +55,8 @@ macro_rules! real_threads_but {
                 &PROCESS
             }
             fn thread() -> Option<&'static Record<Self>> {
+                // For those whose records are strange.
+                #[allow(dead_code)]
                 static ANOTHER: Process<$name> = Process::NEW;
                 struct Own(&'static Record<$name>);
                 impl Drop for Own {
@@ -79,9 +83,14 @@ macro_rules! real_threads_but {
             }
         }
     )*};
+    (@ or $usual:path) => { $usual };
+    (@ or $usual:path, $other:path) => { $other };
     (@ own $name:ident, $another:ident) => { $name::process() };
     (@ strange $name:ident, $another:ident) => { $another };
 }
+
+#[allow(unused_imports)]
+pub(crate) use real_threads_but;
 
 real_threads_but! {
     /// There is no asymmetric barrier.

@@ -1,0 +1,333 @@
+//! Every range that is held or waited for, in the order of arrival, under one small lock: what
+//! [`Naive`](super::Naive) consists of, and what [`SharedWord`](super::SharedWord) falls back to.
+//!
+//! Invariants
+//! 1. The ring holds every range that is held or waited for, in the order of arrival; one that a
+//!    [`SharedWord`](super::SharedWord) brings along while others wait for it comes first.
+//! 2. Those that wait are at its end.
+//! 3. An entry is `IN` only after all conflicting ones before it are off the ring, seen under the
+//!    lock; later ones see it there.
+//! 4. An entry is on the ring from `push` to `remove`, and alive for that long.
+
+use core::iter::successors;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::{Access, Extent};
+use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
+
+/// The ranges of one lock.
+pub(super) struct List<P: Platform> {
+    lock: QueueLock<P>,
+    entries: Ring<P, Entry<P>>,
+}
+
+// SAFETY: the ring is touched only by the holder of the lock.
+unsafe impl<P: Platform> Sync for List<P> {}
+// SAFETY: what can be moved is borrowed by nobody, so its ring is empty or leads to leaked entries.
+unsafe impl<P: Platform> Send for List<P> {}
+
+/// One range. Written by the holder of the list's lock once it is on the ring.
+pub(super) struct Entry<P: Platform> {
+    links: Links<P>,
+    extent: Extent,
+    /// 1: shared.
+    shared: P::Cell<u32>,
+    state: P::AtomicU32,
+}
+
+/// Its owner waits.
+const WAITS: u32 = 0;
+/// The range is its owner's.
+const IN: u32 = 1;
+
+impl<P: Platform> OnRing<P> for Entry<P> {
+    fn links(&self) -> &Links<P> {
+        &self.links
+    }
+}
+
+impl<P: Platform> Entry<P> {
+    /// On the heap, so that whoever holds it can go anywhere.
+    pub(super) fn new(extent: Extent, access: Access) -> Box<Self> {
+        let entry = Entry::<P> {
+            links: Links::NEW,
+            extent,
+            shared: P::Cell::ZERO,
+            state: P::AtomicU32::ZERO,
+        };
+        entry.shared.set((access == Access::Shared).into());
+        Box::new(entry)
+    }
+
+    fn conflicts(&self, other: &Self) -> bool {
+        self.extent.overlaps(other.extent) && (self.shared.get() == 0 || other.shared.get() == 0)
+    }
+
+    fn waits(&self) -> bool {
+        self.state.load(Relaxed) == WAITS
+    }
+}
+
+/// An entry on the ring.
+pub(super) struct Place<P: Platform>(NonNull<Entry<P>>);
+
+// SAFETY: an entry is not bound to a thread.
+unsafe impl<P: Platform> Send for Place<P> {}
+// SAFETY: a shared reference to it waits for the entry's state at most, an atomic.
+unsafe impl<P: Platform> Sync for Place<P> {}
+
+impl<P: Platform> Place<P> {
+    fn entry(&self) -> &Entry<P> {
+        // SAFETY: alive until `remove` (invariant 4), which consumes the place.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Sleeps until the range is its owner's; false if the deadline comes first.
+    fn wait(&self, deadline: Option<u64>) -> bool {
+        let state = &self.entry().state;
+        // Acquire pairs with the Release in `admit`.
+        while state.load(Acquire) == WAITS {
+            if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                return false;
+            }
+            P::park(state, WAITS, deadline);
+        }
+        true
+    }
+}
+
+impl<P: Platform> List<P> {
+    pub(super) const NEW: Self = List { lock: QueueLock::NEW, entries: Ring::EMPTY };
+
+    pub(super) fn lock(&self) -> Locked<'_, P> {
+        self.lock.lock()
+    }
+
+    pub(super) fn is_empty(&self, locked: &Locked<'_, P>) -> bool {
+        self.entries.oldest(locked).is_none()
+    }
+
+    /// Whether a newcomer has to wait: for a range that it conflicts with, or behind anybody who
+    /// waits (invariant 2).
+    pub(super) fn has_to_wait(&self, locked: &Locked<'_, P>, newcomer: &Entry<P>) -> bool {
+        self.in_order(locked).any(|before| before.waits() || before.conflicts(newcomer))
+    }
+
+    /// Puts an entry last.
+    pub(super) fn push(
+        &self,
+        locked: &Locked<'_, P>,
+        entry: Box<Entry<P>>,
+        has_to_wait: bool,
+    ) -> Place<P> {
+        let entry = Box::leak(entry);
+        // Its owner is here, so there is nobody yet to see this.
+        entry.state.store(if has_to_wait { WAITS } else { IN }, Relaxed);
+        self.entries.push(locked, entry);
+        Place(NonNull::from(entry))
+    }
+
+    /// Waits until the range is its owner's. If the deadline comes first, the place has to be
+    /// [removed](Self::remove) with the lock that comes along.
+    pub(super) fn wait(
+        &self,
+        place: Place<P>,
+        deadline: Option<u64>,
+    ) -> Result<Place<P>, (Locked<'_, P>, Place<P>)> {
+        if place.wait(deadline) {
+            return Ok(place);
+        }
+        let locked = self.lock();
+        // It may have been let in just now.
+        if place.entry().waits() { Err((locked, place)) } else { Ok(place) }
+    }
+
+    /// Puts an entry first that is its owner's already: nobody else may be in.
+    pub(super) fn push_held(&self, locked: &Locked<'_, P>, entry: Box<Entry<P>>) -> Place<P> {
+        debug_assert!(self.in_order(locked).all(Entry::waits), "somebody is in");
+        let entry = Box::leak(entry);
+        entry.state.store(IN, Relaxed);
+        self.entries.push_front(locked, entry);
+        Place(NonNull::from(entry))
+    }
+
+    /// Lets in everybody up to the first who has to wait.
+    pub(super) fn admit(&self, locked: &Locked<'_, P>) -> WakeUps<P> {
+        let mut wake_ups = WakeUps::NONE;
+        for entry in self.in_order(locked).filter(|entry| entry.waits()) {
+            let mut older = self.in_order(locked).take_while(|&older| !ptr::eq(older, entry));
+            if older.any(|older| older.conflicts(entry)) {
+                break;
+            }
+            // Release pairs with the Acquire in `wait`.
+            entry.state.store(IN, Release);
+            wake_ups.add(&entry.state);
+        }
+        wake_ups
+    }
+
+    /// Makes a range shared that was exclusive.
+    pub(super) fn share(&self, _locked: &Locked<'_, P>, place: &Place<P>) {
+        place.entry().shared.set(1);
+    }
+
+    /// Takes an entry off, for the caller to free when the lock is released.
+    ///
+    /// # Safety
+    /// It was pushed on this list.
+    pub(super) unsafe fn remove(&self, locked: &Locked<'_, P>, place: Place<P>) -> Box<Entry<P>> {
+        self.entries.remove(locked, place.entry());
+        // SAFETY: it came from a box, and nobody else refers to what is off the ring: a wake-up on
+        // its way uses the address alone.
+        unsafe { Box::from_raw(place.0.as_ptr()) }
+    }
+
+    /// All entries from the oldest on.
+    fn in_order<'l>(&'l self, locked: &'l Locked<'_, P>) -> impl Iterator<Item = &'l Entry<P>> {
+        let oldest = self.entries.oldest(locked);
+        successors(oldest, move |&entry| {
+            let next = self.entries.next(locked, entry);
+            // The youngest leads back to the oldest.
+            (!ptr::eq(next, oldest?)).then_some(next)
+        })
+    }
+}
+
+/// Most releases let in a few at most.
+const WOKEN_WITHOUT_LOCK: usize = 8;
+
+/// Whom to wake once the list's lock is released, so that nobody waits for that lock during system
+/// calls. Their entries may be gone by then, which [`Platform::unpark`] allows.
+#[must_use = "who has been let in may sleep"]
+pub(super) struct WakeUps<P: Platform> {
+    words: [*const P::AtomicU32; WOKEN_WITHOUT_LOCK],
+    count: usize,
+}
+
+impl<P: Platform> WakeUps<P> {
+    const NONE: Self = WakeUps { words: [ptr::null(); WOKEN_WITHOUT_LOCK], count: 0 };
+
+    /// One more; at once if there is no room.
+    fn add(&mut self, word: *const P::AtomicU32) {
+        match self.words.get_mut(self.count) {
+            Some(room) => {
+                *room = word;
+                self.count += 1;
+            }
+            None => P::unpark(word),
+        }
+    }
+
+    pub(super) fn send(self) {
+        for &word in &self.words[..self.count] {
+            P::unpark(word);
+        }
+    }
+}
+
+/// Step by step: places stand in for sleeping threads.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Os;
+
+    fn entry(positions: core::ops::Range<u64>, access: Access) -> Box<Entry<Os>> {
+        Entry::new(Extent::of(positions).unwrap(), access)
+    }
+
+    /// Pushes an entry as a newcomer does.
+    fn arrive(list: &List<Os>, entry: Box<Entry<Os>>) -> Place<Os> {
+        let locked = list.lock();
+        let has_to_wait = list.has_to_wait(&locked, &entry);
+        list.push(&locked, entry, has_to_wait)
+    }
+
+    fn leave(list: &List<Os>, place: Place<Os>) {
+        let locked = list.lock();
+        // SAFETY: every test below pushed it.
+        drop(unsafe { list.remove(&locked, place) });
+        list.admit(&locked).send();
+    }
+
+    fn is_in<const PLACES: usize>(places: [&Place<Os>; PLACES]) -> [bool; PLACES] {
+        places.map(|place| !place.entry().waits())
+    }
+
+    use Access::{Exclusive, Shared};
+
+    #[test]
+    fn those_that_share_and_those_that_are_disjoint_get_in() {
+        let list = List::NEW;
+        let places = [(0..4, Shared), (2..6, Shared), (6..8, Exclusive), (8..9, Shared)]
+            .map(|(positions, access)| arrive(&list, entry(positions, access)));
+        assert!(places.iter().all(|place| !place.entry().waits()));
+        places.into_iter().for_each(|place| leave(&list, place));
+        assert!(list.is_empty(&list.lock()));
+    }
+
+    #[test]
+    fn who_waits_stalls_all_that_come_later() {
+        let list = List::NEW;
+        let holder = arrive(&list, entry(0..4, Exclusive));
+        let waiter = arrive(&list, entry(3..4, Shared));
+        let disjoint = arrive(&list, entry(9..10, Shared));
+        assert_eq!(is_in([&holder, &waiter, &disjoint]), [true, false, false]);
+        leave(&list, waiter);
+        assert_eq!(is_in([&holder, &disjoint]), [true, true]);
+        [holder, disjoint].into_iter().for_each(|place| leave(&list, place));
+    }
+
+    #[test]
+    fn a_release_lets_in_those_up_to_the_first_that_still_has_to_wait() {
+        let list = List::NEW;
+        let [first, second] = [0..4, 4..8].map(|at| arrive(&list, entry(at, Exclusive)));
+        let [a, b] = [0..1, 1..4].map(|at| arrive(&list, entry(at, Shared)));
+        let across = arrive(&list, entry(3..5, Shared));
+        let free = arrive(&list, entry(2..3, Shared));
+        leave(&list, first);
+        assert_eq!(is_in([&second, &a, &b, &across, &free]), [true, true, true, false, false]);
+        leave(&list, second);
+        assert_eq!(is_in([&across, &free]), [true, true]);
+        [a, b, across, free].into_iter().for_each(|place| leave(&list, place));
+    }
+
+    #[test]
+    fn shared_access_is_all_that_conflicts_after_a_downgrade() {
+        let list = List::NEW;
+        let holder = arrive(&list, entry(0..4, Exclusive));
+        let [reader, writer] = [Shared, Exclusive].map(|access| arrive(&list, entry(1..2, access)));
+        {
+            let locked = list.lock();
+            list.share(&locked, &holder);
+            list.admit(&locked).send();
+        }
+        assert_eq!(is_in([&holder, &reader, &writer]), [true, true, false]);
+        [holder, reader].into_iter().for_each(|place| leave(&list, place));
+        assert_eq!(is_in([&writer]), [true]);
+        leave(&list, writer);
+    }
+
+    #[test]
+    fn who_is_brought_along_is_before_those_that_wait() {
+        let list = List::NEW;
+        let waiter = list.push(&list.lock(), entry(0..4, Shared), true);
+        let holder = list.push_held(&list.lock(), entry(3..4, Exclusive));
+        assert!(list.admit(&list.lock()).count == 0);
+        leave(&list, holder);
+        assert_eq!(is_in([&waiter]), [true]);
+        leave(&list, waiter);
+    }
+
+    #[test]
+    fn more_are_let_in_at_once_than_are_woken_without_the_lock() {
+        let list = List::NEW;
+        let holder = arrive(&list, entry(0..4, Exclusive));
+        let waiters = [(); WOKEN_WITHOUT_LOCK + 2].map(|()| arrive(&list, entry(0..4, Shared)));
+        leave(&list, holder);
+        assert!(waiters.iter().all(|place| !place.entry().waits()));
+        waiters.into_iter().for_each(|place| leave(&list, place));
+        assert!(list.is_empty(&list.lock()));
+    }
+}
