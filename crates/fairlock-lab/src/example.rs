@@ -36,6 +36,7 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         latency: latency(wait + 400),
         longest_bypass: Some(3),
         longest_wait: estimate(wait as f64 * 60.0),
+        torn: None,
     }
 }
 

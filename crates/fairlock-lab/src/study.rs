@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use crate::claim::{self, Claim, Expect, Names, Selector, Take};
 use crate::grid::{self, Params, Quantity};
-use crate::locks;
 use crate::plan::{self, Simulated};
 use crate::strip::Strip;
 use crate::units;
@@ -445,11 +444,10 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
     Study::parse(name, text)
 }
 
-/// The names with `all` replaced by what it means, see [`locks::all`].
-pub fn expand_locks(locks: &Names, simulated: bool) -> Vec<String> {
+/// The names with `all` replaced by what it means with the workload, see [`grid::all_locks`].
+pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
     if locks.list() == ["all"] {
-        let all = if simulated { locks::all_simulated() } else { locks::all() };
-        all.into_iter().map(str::to_owned).collect()
+        grid::all_locks(workload, simulated).into_iter().map(str::to_owned).collect()
     } else {
         locks.list().to_vec()
     }
@@ -496,7 +494,8 @@ impl Run {
         let mut cells = Vec::new();
         for point in points {
             for params in combinations(&self.params, point) {
-                for lock in expand_locks(point.locks.as_ref().unwrap_or(locks), on.is_some()) {
+                let locks = point.locks.as_ref().unwrap_or(locks);
+                for lock in expand_locks(locks, &self.workload, on.is_some()) {
                     cells.push(CellSpec {
                         workload: self.workload.clone(),
                         lock,
@@ -602,7 +601,7 @@ impl Study {
                     return Err(format!("run \"{}\" has no cells", run.title));
                 }
                 for cell in &batch.cells {
-                    check_lock(&cell.workload, &cell.lock, cell.on.is_some())
+                    grid::check_lock(&cell.workload, &cell.lock, cell.on.is_some())
                         .map_err(|error| format!("run \"{}\": {error}", run.title))?;
                     grid::workload(&cell.workload, &cell.params, std::path::Path::new("."))
                         .map_err(|error| format!("run \"{}\": {error}", run.title))?;
@@ -666,8 +665,8 @@ impl Study {
                 return Err(named(format!("no run there has the workload \"{}\"", plot.workload)));
             }
             let simulated = plot.machine.is_some();
-            for lock in expand_locks(&plot.locks, simulated) {
-                check_lock(&plot.workload, &lock, simulated).map_err(named)?;
+            for lock in expand_locks(&plot.locks, &plot.workload, simulated) {
+                grid::check_lock(&plot.workload, &lock, simulated).map_err(named)?;
             }
             if matches!(plot.kind, PlotKind::Lines | PlotKind::Bars)
                 && !claim::is_metric(&plot.metric)
@@ -681,8 +680,8 @@ impl Study {
             if !self.runs.iter().any(fits) {
                 return Err(named(format!("no run there has the workload \"{}\"", grid.workload)));
             }
-            for lock in expand_locks(&grid.locks, grid.machine.is_some()) {
-                check_lock(&grid.workload, &lock, grid.machine.is_some()).map_err(named)?;
+            for lock in expand_locks(&grid.locks, &grid.workload, grid.machine.is_some()) {
+                grid::check_lock(&grid.workload, &lock, grid.machine.is_some()).map_err(named)?;
             }
             if !claim::is_metric(&grid.metric) {
                 return Err(named(format!("unknown metric \"{}\"", grid.metric)));
@@ -712,7 +711,7 @@ impl Study {
         let mut wanted = at.clone();
         wanted.extend(selector.params.clone());
         for lock in selector.lock.list() {
-            check_lock(&selector.workload, lock, selector.machine.is_some())?;
+            grid::check_lock(&selector.workload, lock, selector.machine.is_some())?;
             self.check_one_cell(selector.machine(), &selector.workload, lock, &wanted)?;
         }
         Ok(())
@@ -737,21 +736,6 @@ impl Study {
             )),
         }
     }
-}
-
-fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), String> {
-    if grid::is_kernels(workload) {
-        if simulated {
-            return Err(format!("{workload} measures the real kernel; no machine simulates it"));
-        }
-        return if lock == "kernel" {
-            Ok(())
-        } else {
-            Err(format!("{workload} measures the lock \"kernel\", not \"{lock}\""))
-        };
-    }
-    let found = if simulated { locks::find_simulated(lock) } else { locks::find(lock) };
-    found.map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
