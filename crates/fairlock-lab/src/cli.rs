@@ -45,9 +45,9 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study                      every study, about 7 minutes\n  \
+        fairlock study                      every study, about 8 minutes\n  \
         fairlock study s0 --dir /mnt/nvme   the files on a drive of your choice\n  \
-        fairlock study --quick              every study, under a minute")]
+        fairlock study --quick              every study, about a minute")]
     Study(StudyArgs),
     /// Compare locks on one workload with parameters of your choice
     #[command(
@@ -88,7 +88,7 @@ struct StudyArgs {
     /// Studies to run; all of them if none is named (see `fairlock list`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Fewer locks and points, shorter repetitions: under a minute for all studies
+    /// Fewer locks and points, shorter repetitions: about a minute for all studies
     #[arg(long)]
     quick: bool,
     /// Directory for scratch files of direct I/O; the report's directory if not given
@@ -312,7 +312,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
     let common = bench.common();
     let batches = bench.batches().map_err(Failure::Usage)?;
-    let uses_files = batches.iter().any(Batch::needs_direct_io);
+    let uses_files = batches.iter().any(Batch::needs_directory);
     if uses_files {
         check_writable("--dir", &common.dir)?;
         if let Some(trouble) = direct_io_trouble(&batches, &common.dir) {

@@ -96,6 +96,9 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
                 stats.bytes_per_s =
                     bytes.map(|bytes| estimate(stats.ops_per_s.median * bytes / 100.0));
             }
+            if workload.starts_with("readseek") && role_name == "reader" && writers > 0.0 {
+                stats.torn = Some(0);
+            }
             roles.insert(role_name.to_owned(), stats);
         }
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use crossbeam_utils::CachePadded;
 use fairlock::platform::{Os, Platform};
 use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock};
 use fairlock_sim::Sim;
@@ -57,15 +58,15 @@ impl<P: Platform> FileLock for NoLock<P> {
     }
 }
 
-/// A range lock.
-pub struct Ranged<R: RawRangeLock>(RangeLock<R>);
+/// A range lock, on lines of its own wherever it is.
+pub struct Ranged<R: RawRangeLock>(CachePadded<RangeLock<R>>);
 
 impl<R: RawRangeLock + 'static> FileLock for Ranged<R> {
     type Platform = R::Platform;
     const BYTES: usize = size_of::<RangeLock<R>>();
 
     fn new() -> Self {
-        Ranged(RangeLock::new_in())
+        Ranged(CachePadded::new(RangeLock::new_in()))
     }
 
     #[inline]

@@ -8,6 +8,8 @@ use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::{Sim, timed};
 
 use super::pages::{Aligned, PAGE_BYTES, copy_out, fill, torn, words};
+use crate::measure::statistics::XorShift;
+use crate::workloads::mix::jittered;
 use crate::world::{RealWorld, SimWorld, World};
 
 /// A machine with a page cache.
@@ -24,17 +26,18 @@ pub trait CachedFile: Sync {
     /// A thread's room for one block.
     type Buffer: Send;
 
-    /// Room for one block.
-    fn buffer(&self) -> Self::Buffer;
+    /// Room for one block, for the worker of this number.
+    fn buffer(&self, number: u32) -> Self::Buffer;
 
-    /// What a call takes beside the copy.
-    fn enter(&self) {}
+    /// What the calls take beside the copy.
+    #[inline(always)]
+    fn enter(&self, _buffer: &mut Self::Buffer) {}
 
     /// Copies a block out.
     fn read(&self, block: u32, buffer: &mut Self::Buffer);
 
     /// Overwrites blocks with one stamp.
-    fn write(&self, blocks: Range<u32>, stamp: u64);
+    fn write(&self, blocks: Range<u32>, stamp: u64, buffer: &mut Self::Buffer);
 
     /// Two stamps of the block that was read, if it has several.
     fn torn(buffer: &Self::Buffer) -> Option<(u64, u64)>;
@@ -58,7 +61,7 @@ impl PageCache for RealWorld {
 impl CachedFile for RealFile {
     type Buffer = Aligned<u64>;
 
-    fn buffer(&self) -> Aligned<u64> {
+    fn buffer(&self, _number: u32) -> Aligned<u64> {
         Aligned::new(self.block_words)
     }
 
@@ -69,7 +72,7 @@ impl CachedFile for RealFile {
     }
 
     #[inline]
-    fn write(&self, blocks: Range<u32>, stamp: u64) {
+    fn write(&self, blocks: Range<u32>, stamp: u64, _buffer: &mut Aligned<u64>) {
         let [start, end] = [blocks.start, blocks.end].map(|it| it as usize * self.block_words);
         fill(&self.pages.words()[start..end], stamp);
     }
@@ -82,10 +85,10 @@ impl CachedFile for RealFile {
 
 /// What one worker's iteration takes where nobody else is: ten workers of the source made
 /// 25.7 million of them a second.
-const ITERATION_NS: u64 = 389;
+const ITERATION_NS: u32 = 389;
 /// How much of that is the copy of a page, and so under the lock; the rest are two system calls.
 /// Assumed: 40 bytes a nanosecond, from the second cache.
-const PAGE_COPY_NS: u64 = 100;
+const PAGE_COPY_NS: u32 = 100;
 
 /// A block is two words, its first and its last, on lines of their own: a copy looks at the one,
 /// takes its time and looks at the other.
@@ -99,7 +102,23 @@ type Word = <Sim as Platform>::AtomicU64;
 /// Blocks on a simulated machine.
 pub struct SimulatedFile {
     blocks: Vec<Block>,
-    copy_ns: u64,
+    copy_ns: u32,
+    seed: u64,
+}
+
+/// What a simulated worker knows of a block.
+pub struct Ends {
+    first: u64,
+    last: u64,
+    /// For the lengths of what it does. They differ by 25 % either way: workers would fall into step, and
+    /// two copies of one length that begin at one end never cross.
+    random: XorShift,
+}
+
+impl Ends {
+    fn work(&mut self, ns: u32) {
+        timed::work(jittered(ns, &mut self.random).into());
+    }
 }
 
 impl PageCache for SimWorld {
@@ -110,40 +129,43 @@ impl PageCache for SimWorld {
         let block = || Block { first: word(), last: word() };
         SimulatedFile {
             blocks: std::iter::repeat_with(block).take(blocks as usize).collect(),
-            copy_ns: PAGE_COPY_NS * u64::from(block_bytes / PAGE_BYTES),
+            copy_ns: PAGE_COPY_NS * (block_bytes / PAGE_BYTES),
+            seed: self.seed(),
         }
     }
 }
 
 impl CachedFile for SimulatedFile {
-    type Buffer = (u64, u64);
+    type Buffer = Ends;
 
-    fn buffer(&self) -> (u64, u64) {
-        (0, 0)
+    fn buffer(&self, number: u32) -> Ends {
+        // Another sequence than that of the worker's offsets.
+        let seed = !self.seed.wrapping_mul(1 << 32).wrapping_add(number.into());
+        Ends { first: 0, last: 0, random: XorShift::new(seed) }
     }
 
-    fn enter(&self) {
-        timed::work(ITERATION_NS - PAGE_COPY_NS);
+    fn enter(&self, ends: &mut Ends) {
+        ends.work(ITERATION_NS - PAGE_COPY_NS);
     }
 
     // Relaxed: the lock under test has to order them.
 
-    fn read(&self, block: u32, buffer: &mut (u64, u64)) {
+    fn read(&self, block: u32, ends: &mut Ends) {
         let block = &self.blocks[block as usize];
-        buffer.0 = block.first.load(Ordering::Relaxed);
-        timed::work(self.copy_ns);
-        buffer.1 = block.last.load(Ordering::Relaxed);
+        ends.first = block.first.load(Ordering::Relaxed);
+        ends.work(self.copy_ns);
+        ends.last = block.last.load(Ordering::Relaxed);
     }
 
-    fn write(&self, blocks: Range<u32>, stamp: u64) {
+    fn write(&self, blocks: Range<u32>, stamp: u64, ends: &mut Ends) {
         for block in &self.blocks[blocks.start as usize..blocks.end as usize] {
             block.first.store(stamp, Ordering::Relaxed);
-            timed::work(self.copy_ns);
+            ends.work(self.copy_ns);
             block.last.store(stamp, Ordering::Relaxed);
         }
     }
 
-    fn torn(&(first, last): &(u64, u64)) -> Option<(u64, u64)> {
-        (first != last).then_some((first, last))
+    fn torn(ends: &Ends) -> Option<(u64, u64)> {
+        (ends.first != ends.last).then_some((ends.first, ends.last))
     }
 }

@@ -425,7 +425,7 @@ impl<W, F: CachedFile, L> Locked<'_, W, F, L> {
 impl<W: World, F: CachedFile, L: FileLock> Access for Locked<'_, W, F, L> {
     #[inline]
     fn read(&mut self, block: u32, granted: impl FnOnce()) -> Result<(), LabError> {
-        self.file.enter();
+        self.file.enter(&mut self.buffer);
         let extent = self.extent(block..block + 1);
         self.world.mark(WAIT_READ);
         self.lock.read(extent, || {
@@ -444,13 +444,13 @@ impl<W: World, F: CachedFile, L: FileLock> Access for Locked<'_, W, F, L> {
         stamp: u64,
         granted: impl FnOnce(),
     ) -> Result<(), LabError> {
-        self.file.enter();
+        self.file.enter(&mut self.buffer);
         let extent = self.extent(blocks.clone());
         self.world.mark(WAIT_WRITE);
         self.lock.write(extent, || {
             self.world.mark(HOLD_WRITE);
             granted();
-            self.file.write(blocks, stamp);
+            self.file.write(blocks, stamp, &mut self.buffer);
             self.world.mark(NOTHING);
         });
         Ok(())
@@ -475,7 +475,7 @@ pub fn run<W: PageCache, L: FileLock>(
     let file = world.cached_file(params.blocks(), params.block_bytes);
     let think = params.think.pauses(world.pause_ns());
     let bodies = (0..params.readers + params.writers).map(|number| {
-        let (lock, file, buffer) = (&lock, &file, file.buffer());
+        let (lock, file, buffer) = (&lock, &file, file.buffer(number));
         let access = Locked { world, lock, file, block_bytes: params.block_bytes, buffer };
         let worker = Worker::new(access, params, number, L::IS_ATOMIC, world.seed(), think);
         Box::new(move || worker.work(world)) as Body<'_>
