@@ -428,7 +428,8 @@ fn processes_run_readseek_and_tear_no_read_under_a_lock() {
 
 #[test]
 fn a_worker_process_that_does_not_work_ends_the_run() {
-    for (program, words) in [("/bin/false", "worker process 1 of 2"), ("/no/such", "No such file")]
+    for (program, words) in
+        [("/bin/false", "of 2 ended before its time"), ("/no/such", "No such file")]
     {
         let params = readseek(ReadseekForm::Processes, 2, 0);
         let params = ReadseekParams { program: PathBuf::from(program), ..params };
