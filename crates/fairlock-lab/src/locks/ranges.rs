@@ -109,7 +109,7 @@ impl<L: LabLock> FileLock for Whole<L> {
 }
 
 /// The lock under [`RangeLock`] where nothing else is said.
-type Default<P> = Naive<P>;
+type DefaultRange<P> = Naive<P>;
 
 /// A registered range lock, with `readseek` compiled for it.
 pub struct RangeDescriptor {
@@ -152,7 +152,7 @@ pub fn registry() -> &'static [RangeDescriptor] {
     static REGISTRY: OnceLock<Vec<RangeDescriptor>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         registry! {
-            Ours "range" Ranged<Default<Os>>, simulated: Ranged<Default<Sim>>, "RangeLock, the default";
+            Ours "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
             Ours "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
             Reference "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
         }

@@ -20,7 +20,7 @@
 //! What is checked: where somebody writes, each read has to consist of one write's stamp. A torn
 //! read under a lock fails the run; where nobody promises atomic reads (`none`, the kernel), torn
 //! reads are counted. Where nobody writes there is nothing to check, so that the rates of readers
-//! are those of seek, lock and copy alone. One iteration in [`TIME_EVERY`] is timed.
+//! are those of seek, lock and copy alone. One iteration in 64 is timed.
 
 mod cache;
 mod kernel;

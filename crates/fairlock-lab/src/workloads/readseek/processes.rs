@@ -15,7 +15,7 @@
 //! 1. The mapping is shared, lasts as long as its `Mapping`, and consists of atomics, of which all
 //!    zeros are valid values, but for the lock. That is initialised before a child is started, and
 //!    used only by calls of the C library.
-//! 2. A child ends when it is told to, by [`STOP`], or when its parent does, whatever it waits for.
+//! 2. A child ends when it is told to, by `STOP`, or when its parent does, whatever it waits for.
 //! 3. The parent returns only after all children have ended: those that do not in time it ends.
 
 use std::cell::UnsafeCell;
