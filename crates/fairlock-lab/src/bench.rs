@@ -9,6 +9,7 @@ use fairlock_lab::locks;
 use fairlock_lab::plan::Simulated;
 use fairlock_lab::study::{Batch, CellSpec};
 use fairlock_lab::units::{self, Length};
+use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
 use fairlock_lab::workloads::{revocation, turns, uncontended};
 use fairlock_lab::world::pause_ns;
 
@@ -43,6 +44,14 @@ pub enum Bench {
     #[command(after_help = "Example:\n  \
         fairlock bench revocation --lock rwlock,sharded,std --readers 1,3 --reads-between 0,50000")]
     Revocation(Revocation),
+    /// Workers that seek and read in one shared file: under range locks, or under a lock around it
+    #[command(after_help = "Example:\n  \
+        fairlock bench readseek --lock none,naive,range,timefair --workers 1,2,10\n  \
+        fairlock bench readseek --workers 2 --writers 1 --offsets same      torn reads under none\n  \
+        fairlock bench readseek --form kernel --workers 1,2,10              what your kernel does\n  \
+        fairlock bench readseek --processes --workers 2,10 --writers 0,1\n  \
+        fairlock bench readseek --on skylake-sp-2s --workers 10 --seconds 0.001")]
+    Readseek(Readseek),
 }
 
 /// Options of all workloads.
@@ -246,6 +255,64 @@ pub struct Revocation {
     pub common: Common,
 }
 
+/// Where the file that is read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FileForm {
+    /// In this program's memory, under a lock of this program
+    Memory,
+    /// In a directory (--dir), by system calls
+    Kernel,
+    /// On the kernel's tmpfs, by system calls
+    KernelTmpfs,
+}
+
+/// Where the workers read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Offsets {
+    /// Each at its own
+    Disjoint,
+    /// All at one
+    Same,
+    /// At one of all workers', drawn for each iteration
+    Random,
+}
+
+#[derive(Debug, Args)]
+pub struct Readseek {
+    /// Range locks and other locks to compare, or `all` (see `fairlock list`); not for the kernel's forms
+    ///
+    /// [default: none,range,naive,timefair,std, with --on none,range,naive,timefair,linux-5.11,
+    /// with --processes all: none,pthread,fcntl,kernel]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// Where the file is
+    #[arg(long, value_enum, default_value = "memory")]
+    form: FileForm,
+    /// A process for each worker instead of a thread; the file is in memory that they share
+    #[arg(long, conflicts_with_all = ["form", "on"])]
+    processes: bool,
+    /// Workers that seek and read
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,10", value_parser = at_least_one)]
+    workers: Vec<u32>,
+    /// Workers that overwrite blocks of the others
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    writers: Vec<u32>,
+    /// Where the workers read
+    #[arg(long, value_enum, default_value = "disjoint")]
+    offsets: Offsets,
+    /// Bytes of one read, whole pages
+    #[arg(long, value_name = "SIZE", default_value_t = PAGE_BYTES, value_parser = block)]
+    block: u32,
+    /// Adjacent blocks that one write covers
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    write_blocks: u32,
+    /// Time between two iterations: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
+    think: Length,
+    #[command(flatten)]
+    pub common: Common,
+}
+
 /// A whole number from 1 up.
 pub fn at_least_one(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
@@ -261,13 +328,13 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Direct I/O moves whole blocks.
+/// Direct I/O moves whole blocks, and page caches whole pages.
 fn block(text: &str) -> Result<u32, String> {
     let bytes = units::parse_bytes(text)?;
-    if bytes.is_multiple_of(4096) {
+    if bytes.is_multiple_of(PAGE_BYTES) {
         Ok(bytes)
     } else {
-        Err(format!("\"{text}\" is no multiple of 4 KiB, which direct I/O needs (4k, 64k, 1m)"))
+        Err(format!("\"{text}\" is no multiple of 4 KiB, which reads here have (4k, 64k, 1m)"))
     }
 }
 
@@ -275,6 +342,12 @@ fn block(text: &str) -> Result<u32, String> {
 const DEFAULT_LOCKS: [&str; 4] = ["timefair", "std", "parking_lot", "usync"];
 /// The same on a simulated machine.
 const DEFAULT_SIMULATED_LOCKS: [&str; 4] = ["timefair", "phase-fair", "linux-5.11", "mutex"];
+
+/// What to compare where nothing is said and a file is read.
+const DEFAULT_FILE_LOCKS: [&str; 5] = ["none", "range", "naive", "timefair", "std"];
+/// The same on a simulated machine.
+const DEFAULT_SIMULATED_FILE_LOCKS: [&str; 5] =
+    ["none", "range", "naive", "timefair", "linux-5.11"];
 
 /// What to compare where nothing is said and the default lock is the subject.
 const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "std", "parking_lot"];
@@ -457,6 +530,62 @@ impl Dio {
     }
 }
 
+impl Readseek {
+    fn form(&self) -> ReadseekForm {
+        match self.form {
+            _ if self.processes => ReadseekForm::Processes,
+            FileForm::Memory => ReadseekForm::Cached,
+            FileForm::Kernel => ReadseekForm::Kernel,
+            FileForm::KernelTmpfs => ReadseekForm::KernelTmpfs,
+        }
+    }
+
+    fn locks(&self, simulated: bool) -> Result<Vec<String>, String> {
+        let form = self.form();
+        let all = form.all_locks(simulated);
+        let default = match form {
+            ReadseekForm::Cached if simulated => DEFAULT_SIMULATED_FILE_LOCKS.to_vec(),
+            ReadseekForm::Cached => DEFAULT_FILE_LOCKS.to_vec(),
+            _ => all.clone(),
+        };
+        let asked: Vec<&str> = match self.lock.as_slice() {
+            [] => default,
+            names => names.iter().map(String::as_str).collect(),
+        };
+        let mut chosen: Vec<String> = Vec::new();
+        for name in asked {
+            let names = if name == "all" { all.as_slice() } else { &[name] };
+            for &name in names {
+                form.check_lock(name, simulated).map_err(|error| error.to_string())?;
+                if !chosen.iter().any(|known| known == name) {
+                    chosen.push(name.to_owned());
+                }
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn points(&self, pause_ns: f64) -> Vec<Params> {
+        let overlap = match self.offsets {
+            Offsets::Disjoint => Overlap::Disjoint,
+            Offsets::Same => Overlap::Same,
+            Offsets::Random => Overlap::Random,
+        };
+        let point = |workers: u32, writers: u32| {
+            params([
+                ("readers", f64::from(workers)),
+                ("writers", f64::from(writers)),
+                ("overlap", f64::from(overlap.number())),
+                ("block_bytes", f64::from(self.block)),
+                ("write_blocks", f64::from(self.write_blocks)),
+                ("think_pauses", f64::from(self.think.pauses(pause_ns))),
+            ])
+        };
+        let of = |&writers| self.workers.iter().map(move |&workers| point(workers, writers));
+        self.writers.iter().flat_map(of).collect()
+    }
+}
+
 impl Bench {
     /// The options that all workloads have.
     pub fn common(&self) -> &Common {
@@ -466,6 +595,7 @@ impl Bench {
             Bench::Turns(turns) => &turns.common,
             Bench::Uncontended(uncontended) => &uncontended.common,
             Bench::Revocation(revocation) => &revocation.common,
+            Bench::Readseek(readseek) => &readseek.common,
         }
     }
 
@@ -501,6 +631,7 @@ impl Bench {
                 let locks = chosen_beside_rwlock(&it.lock, simulated)?;
                 (revocation::NAME, locks, it.points())
             }
+            Bench::Readseek(it) => (it.form().name(), it.locks(simulated)?, it.points(pause_ns)),
         };
         let common = self.common();
         let (repetitions, seconds) = match simulated {

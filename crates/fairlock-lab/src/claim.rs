@@ -351,6 +351,7 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["jain"] => Some(stats.jain),
         ["longest_bypass"] => stats.longest_bypass.map(|count| exactly(count as f64)),
         ["longest_wait"] => Some(stats.longest_wait),
+        ["torn"] => stats.torn.map(|count| exactly(count as f64)),
         ["wait", part] => latency(&stats.wait, part),
         ["hold", part] => latency(&stats.hold, part),
         ["latency", part] => latency(&stats.latency, part),
@@ -363,6 +364,7 @@ pub fn is_metric(metric: &str) -> bool {
     let mut row = crate::example::row("mix", "std", &[("readers", 1.0), ("writers", 1.0)]);
     for stats in row.roles.values_mut() {
         stats.bytes_per_s = Some(exactly(1.0));
+        stats.torn = Some(0);
     }
     row.simulated = Some(SimulatedCounts::default());
     let is_event =
@@ -465,7 +467,7 @@ pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
         units::format_number(value)
     } else if is_time {
         units::format_ns(value)
-    } else if last == "longest_bypass" || last == "count" {
+    } else if matches!(last, "longest_bypass" | "count" | "torn") {
         units::format_count(value)
     } else if last == "bytes_per_s" {
         units::format_bytes_per_s(value)

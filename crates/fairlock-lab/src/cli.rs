@@ -13,7 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use fairlock_lab::calibrate;
-use fairlock_lab::locks::{self, Kind};
+use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
@@ -21,7 +21,7 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::dio;
+use fairlock_lab::workloads::{dio, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
@@ -45,9 +45,9 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study                      every study, about 7 minutes\n  \
+        fairlock study                      every study, about 8 minutes\n  \
         fairlock study s0 --dir /mnt/nvme   the files on a drive of your choice\n  \
-        fairlock study --quick              every study, under a minute")]
+        fairlock study --quick              every study, about a minute")]
     Study(StudyArgs),
     /// Compare locks on one workload with parameters of your choice
     #[command(
@@ -55,6 +55,12 @@ enum Command {
         after_help = "Example:\n  fairlock bench mix --lock timefair,std --threads 2,8,32"
     )]
     Bench(Bench),
+    /// Does the work of one process of `bench readseek --processes`, which starts it
+    #[command(name = readseek::SUBCOMMAND, hide = true)]
+    ReadseekWorker {
+        /// What that has written down for it
+        job: String,
+    },
     /// Turn recorded rows into a page again
     #[command(
         after_help = "Example:\n  fairlock report fairlock-report/rows.jsonl --out page.html"
@@ -82,7 +88,7 @@ struct StudyArgs {
     /// Studies to run; all of them if none is named (see `fairlock list`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Fewer locks and points, shorter repetitions: under a minute for all studies
+    /// Fewer locks and points, shorter repetitions: about a minute for all studies
     #[arg(long)]
     quick: bool,
     /// Directory for scratch files of direct I/O; the report's directory if not given
@@ -170,6 +176,9 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Study(args) => run_studies(&args),
         Command::Bench(bench) => run_bench(&bench),
+        Command::ReadseekWorker { job } => {
+            readseek::work_in_process(&job).map_err(|error| Failure::Run(error.to_string()))
+        }
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
@@ -303,7 +312,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
     let common = bench.common();
     let batches = bench.batches().map_err(Failure::Usage)?;
-    let uses_files = batches.iter().any(Batch::needs_direct_io);
+    let uses_files = batches.iter().any(Batch::needs_directory);
     if uses_files {
         check_writable("--dir", &common.dir)?;
         if let Some(trouble) = direct_io_trouble(&batches, &common.dir) {
@@ -462,9 +471,17 @@ fn list() {
     );
     println!("\nReference locks (spin only; by name, not in `all`)");
     print(&[Kind::Reference]);
+    println!("\nRange locks (for readseek)");
+    for lock in ranges::registry() {
+        println!("  {:<16} {:>5} B  {}", lock.name, lock.bytes, lock.about);
+    }
+    println!("\nLocks that processes share (for readseek --processes)");
+    for (name, about) in readseek::PROCESS_LOCKS {
+        println!("  {name:<16} {:>7}  {about}", "");
+    }
     println!("\nWorkloads");
     for (name, about) in fairlock_lab::grid::WORKLOADS {
-        println!("  {name:<16} {about}");
+        println!("  {name:<22} {about}");
     }
     println!("\nStudies");
     for name in study::names() {

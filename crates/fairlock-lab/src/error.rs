@@ -36,6 +36,8 @@ pub enum LabError {
     KernelNotSimulated {
         /// Its name.
         workload: &'static str,
+        /// What of its kind runs on a simulated machine.
+        instead: &'static str,
     },
     /// On a simulated machine: threads wait, and nothing will ever happen.
     Deadlock {
@@ -65,6 +67,15 @@ pub enum LabError {
     },
     /// A worker thread panicked; the message is its panic's.
     Panicked(String),
+    /// A worker process ended, or did not when it was to.
+    WorkerProcess {
+        /// Which one, from 1.
+        number: usize,
+        /// How many there are.
+        count: usize,
+        /// What it did.
+        how: String,
+    },
 }
 
 /// How an invariant was broken.
@@ -98,6 +109,13 @@ pub enum Violation {
         /// Writes the data counts.
         counted: u64,
     },
+    /// A read got parts of several writes.
+    TornBlock {
+        /// The stamp it begins with.
+        one: u64,
+        /// Another one in it.
+        other: u64,
+    },
     /// A block read from the file is not the one last written there.
     StaleBlock {
         /// The stamp the block had to carry.
@@ -125,6 +143,9 @@ impl fmt::Display for Violation {
             Violation::LostUpdate { writes, counted } => {
                 write!(f, "lost update: {writes} writes were done, the data counts {counted}")
             }
+            Violation::TornBlock { one, other } => {
+                write!(f, "torn read: one read got parts of the writes {one} and {other}")
+            }
             Violation::StaleBlock { expected, found } => {
                 write!(f, "stale block: read stamp {found} where {expected} was written")
             }
@@ -146,10 +167,10 @@ impl fmt::Display for LabError {
                 "lock `{name}` runs on real threads only; on a simulated machine: {}",
                 known.join(", ")
             ),
-            LabError::KernelNotSimulated { workload } => write!(
+            LabError::KernelNotSimulated { workload, instead } => write!(
                 f,
                 "`{workload}` measures the real kernel, and a simulated machine has none; \
-                 there dio-lock and dio-sleep run"
+                 there {instead} runs"
             ),
             LabError::Deadlock { waiting } => {
                 write!(f, "deadlock: {}", waiting.join("; "))
@@ -169,6 +190,9 @@ impl fmt::Display for LabError {
             ),
             LabError::Io { action, source } => write!(f, "cannot {action}: {source}"),
             LabError::Panicked(message) => write!(f, "a worker thread panicked: {message}"),
+            LabError::WorkerProcess { number, count, how } => {
+                write!(f, "worker process {number} of {count} {how}")
+            }
         }
     }
 }

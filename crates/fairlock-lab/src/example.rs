@@ -36,6 +36,7 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         latency: latency(wait + 400),
         longest_bypass: Some(3),
         longest_wait: estimate(wait as f64 * 60.0),
+        torn: None,
     }
 }
 
@@ -94,6 +95,9 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
             if workload.starts_with("dio") && workload != "dio-sleep" {
                 stats.bytes_per_s =
                     bytes.map(|bytes| estimate(stats.ops_per_s.median * bytes / 100.0));
+            }
+            if workload.starts_with("readseek") && role_name == "reader" && writers > 0.0 {
+                stats.torn = Some(0);
             }
             roles.insert(role_name.to_owned(), stats);
         }

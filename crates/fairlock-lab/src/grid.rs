@@ -6,11 +6,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer};
 
-use crate::plan::Workload;
+use crate::locks;
+use crate::plan::{KERNEL, Workload};
 use crate::row::Row;
 use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
 use crate::workloads::mix::{MixParams, Roles};
+use crate::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::RevocationParams;
 use crate::workloads::turns::TurnsParams;
 use crate::workloads::uncontended::Uncontended;
@@ -19,7 +21,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 8] = [
+pub const WORKLOADS: [(&str, &str); 12] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -40,6 +42,13 @@ pub const WORKLOADS: [(&str, &str); 8] = [
         "pinned threads that lock and unlock: what a pair costs alone, or among readers",
     ),
     ("revocation", "a write right after many reads by others: what readers' speed costs a writer"),
+    (
+        "readseek",
+        "seek and read of one shared file in memory, under a range lock or a lock around all of it",
+    ),
+    ("readseek-kernel", "lseek and read of a file on disk, as the kernel has it"),
+    ("readseek-kernel-tmpfs", "the same on the kernel's tmpfs"),
+    ("readseek-processes", "a process for each worker: none, pthread, fcntl or kernel as lock"),
 ];
 
 /// Parameters a workload takes, by name.
@@ -62,18 +71,22 @@ const TURNS_PARAMETERS: [&str; 6] =
     ["threads", "read_percent", "section_pauses", "think_pauses", "pinned", "time_every"];
 const UNCONTENDED_PARAMETERS: [&str; 2] = ["readers", "writers"];
 const REVOCATION_PARAMETERS: [&str; 2] = ["readers", "reads_between"];
+const READSEEK_PARAMETERS: [&str; 6] =
+    ["readers", "writers", "block_bytes", "write_blocks", "overlap", "think_pauses"];
 
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
 
 /// Whether the workload does real O_DIRECT I/O, which not every file system offers.
 pub fn needs_direct_io(workload: &str) -> bool {
-    is_kernels(workload) || workload == "dio-lock"
+    matches!(workload, "dio-kernel" | "dio-kernel-apart" | "dio-lock")
 }
 
 /// Whether the workload's lock is the kernel's own.
 pub fn is_kernels(workload: &str) -> bool {
+    let reads = ReadseekForm::named(workload);
     matches!(workload, "dio-kernel" | "dio-kernel-apart")
+        || matches!(reads, Some(ReadseekForm::Kernel | ReadseekForm::KernelTmpfs))
 }
 
 /// Whether `name` is a workload.
@@ -102,6 +115,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         "turns" => &TURNS_PARAMETERS,
         "uncontended" => &UNCONTENDED_PARAMETERS,
         "revocation" => &REVOCATION_PARAMETERS,
+        name if ReadseekForm::named(name).is_some() => &READSEEK_PARAMETERS,
         _ => &DIO_PARAMETERS,
     };
     if let Some(unknown) = params.keys().find(|key| !known.contains(&key.as_str())) {
@@ -181,6 +195,24 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         let reads_between = count("reads_between", default.reads_between)?;
         return Ok(Workload::Revocation(RevocationParams { readers, reads_between }));
     }
+    if let Some(form) = ReadseekForm::named(name) {
+        let number = count("overlap", Overlap::Disjoint.number())?;
+        let overlap = Overlap::ALL.into_iter().find(|overlap| overlap.number() == number);
+        let default = ReadseekParams::default();
+        return Ok(Workload::Readseek(ReadseekParams {
+            form,
+            readers,
+            writers,
+            block_bytes: count("block_bytes", default.block_bytes)?,
+            write_blocks: count("write_blocks", default.write_blocks)?,
+            overlap: overlap.ok_or_else(|| {
+                format!("overlap = {number}; give 0 (disjoint), 1 (the same) or 2 (random)")
+            })?,
+            think: Length::Pauses(count("think_pauses", 0)?),
+            directory: dir.to_owned(),
+            ..default
+        }));
+    }
     let default = DioParams::default();
     Ok(Workload::Dio(DioParams {
         form: match name {
@@ -217,6 +249,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Uncontended(Uncontended::Reads(readers)) => counts(&[("readers", *readers)]),
         Workload::Uncontended(Uncontended::Writes) => counts(&[("writers", 1)]),
         Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
+        Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
     }
 }
 
@@ -286,10 +319,50 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         "write_think_pauses" => format!("think {} pauses after a write", units::trimmed(value)),
         "read_bytes" => format!("reads of {}", units::format_bytes(value)),
         "write_bytes" => format!("writes of {}", units::format_bytes(value)),
+        "block_bytes" if value != f64::from(PAGE_BYTES) => {
+            format!("blocks of {}", units::format_bytes(value))
+        }
+        "write_blocks" if value != 1.0 => format!("writes of {} blocks", units::trimmed(value)),
+        "overlap" if value == f64::from(Overlap::Disjoint.number()) => {
+            "disjoint offsets".to_owned()
+        }
+        "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
+        "overlap" => "random offsets".to_owned(),
         "read_hold_ns" => format!("read hold {}", units::format_ns(value)),
         "write_hold_ns" => format!("write hold {}", units::format_ns(value)),
         _ => return None,
     })
+}
+
+/// What `all` means as the locks of a workload, see [`locks::all`].
+pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
+    match ReadseekForm::named(workload) {
+        Some(form) => form.all_locks(simulated),
+        None if simulated => locks::all_simulated(),
+        None => locks::all(),
+    }
+}
+
+/// Whether a workload runs under a lock of this name.
+///
+/// # Errors
+/// What is wrong, with the valid choices.
+pub fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), String> {
+    if let Some(form) = ReadseekForm::named(workload) {
+        return form.check_lock(lock, simulated).map_err(|error| error.to_string());
+    }
+    if is_kernels(workload) {
+        if simulated {
+            return Err(format!("{workload} measures the real kernel; no machine simulates it"));
+        }
+        return if lock == KERNEL {
+            Ok(())
+        } else {
+            Err(format!("{workload} measures the lock \"{KERNEL}\", not \"{lock}\""))
+        };
+    }
+    let found = if simulated { locks::find_simulated(lock) } else { locks::find(lock) };
+    found.map(drop).map_err(|error| error.to_string())
 }
 
 /// Parameters in words, threads first: the title of a group of rows.

@@ -61,6 +61,10 @@ pub struct RoleStats {
     pub longest_bypass: Option<u64>,
     /// Longest wait of each repetition, ns, as an estimate over repetitions.
     pub longest_wait: Estimate,
+    /// Reads that got parts of several writes, over all repetitions; absent where reads are not
+    /// looked at for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torn: Option<u64>,
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.
@@ -114,9 +118,9 @@ impl SimulatedCounts {
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Workload and form: `mix`, `dio-kernel`, `dio-lock`, `dio-sleep`.
+    /// Workload and form: `mix`, `dio-kernel`, `dio-lock`, `readseek`.
     pub workload: String,
-    /// The lock's registry name, or `kernel` where the kernel's own inode lock is measured.
+    /// The lock's registry name, or `kernel` where the kernel's own lock is measured.
     pub lock: String,
     /// Where it ran: `here`, or a simulated machine's name.
     pub machine: String,

@@ -8,15 +8,16 @@ use serde::Deserialize;
 
 use crate::claim::{self, Claim, Expect, Names, Selector, Take};
 use crate::grid::{self, Params, Quantity};
-use crate::locks;
 use crate::plan::{self, Simulated};
 use crate::strip::Strip;
 use crate::units;
+use crate::workloads::readseek::ReadseekForm;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("s0", include_str!("../../../studies/s0.toml")),
+    ("s2", include_str!("../../../studies/s2.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
     ("rwlock", include_str!("../../../studies/rwlock.toml")),
 ];
@@ -394,6 +395,11 @@ impl Batch {
         grid::needs_direct_io(&self.workload) && self.machine().is_none()
     }
 
+    /// Whether it makes files of its own in a directory.
+    pub fn needs_directory(&self) -> bool {
+        self.needs_direct_io() || self.workload == ReadseekForm::Kernel.name()
+    }
+
     /// About how long it takes, in seconds.
     pub fn estimate_s(&self) -> f64 {
         self.cells.iter().map(CellSpec::estimate_s).sum()
@@ -445,11 +451,10 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
     Study::parse(name, text)
 }
 
-/// The names with `all` replaced by what it means, see [`locks::all`].
-pub fn expand_locks(locks: &Names, simulated: bool) -> Vec<String> {
+/// The names with `all` replaced by what it means with the workload, see [`grid::all_locks`].
+pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
     if locks.list() == ["all"] {
-        let all = if simulated { locks::all_simulated() } else { locks::all() };
-        all.into_iter().map(str::to_owned).collect()
+        grid::all_locks(workload, simulated).into_iter().map(str::to_owned).collect()
     } else {
         locks.list().to_vec()
     }
@@ -496,7 +501,8 @@ impl Run {
         let mut cells = Vec::new();
         for point in points {
             for params in combinations(&self.params, point) {
-                for lock in expand_locks(point.locks.as_ref().unwrap_or(locks), on.is_some()) {
+                let locks = point.locks.as_ref().unwrap_or(locks);
+                for lock in expand_locks(locks, &self.workload, on.is_some()) {
                     cells.push(CellSpec {
                         workload: self.workload.clone(),
                         lock,
@@ -602,7 +608,7 @@ impl Study {
                     return Err(format!("run \"{}\" has no cells", run.title));
                 }
                 for cell in &batch.cells {
-                    check_lock(&cell.workload, &cell.lock, cell.on.is_some())
+                    grid::check_lock(&cell.workload, &cell.lock, cell.on.is_some())
                         .map_err(|error| format!("run \"{}\": {error}", run.title))?;
                     grid::workload(&cell.workload, &cell.params, std::path::Path::new("."))
                         .map_err(|error| format!("run \"{}\": {error}", run.title))?;
@@ -666,8 +672,8 @@ impl Study {
                 return Err(named(format!("no run there has the workload \"{}\"", plot.workload)));
             }
             let simulated = plot.machine.is_some();
-            for lock in expand_locks(&plot.locks, simulated) {
-                check_lock(&plot.workload, &lock, simulated).map_err(named)?;
+            for lock in expand_locks(&plot.locks, &plot.workload, simulated) {
+                grid::check_lock(&plot.workload, &lock, simulated).map_err(named)?;
             }
             if matches!(plot.kind, PlotKind::Lines | PlotKind::Bars)
                 && !claim::is_metric(&plot.metric)
@@ -681,8 +687,8 @@ impl Study {
             if !self.runs.iter().any(fits) {
                 return Err(named(format!("no run there has the workload \"{}\"", grid.workload)));
             }
-            for lock in expand_locks(&grid.locks, grid.machine.is_some()) {
-                check_lock(&grid.workload, &lock, grid.machine.is_some()).map_err(named)?;
+            for lock in expand_locks(&grid.locks, &grid.workload, grid.machine.is_some()) {
+                grid::check_lock(&grid.workload, &lock, grid.machine.is_some()).map_err(named)?;
             }
             if !claim::is_metric(&grid.metric) {
                 return Err(named(format!("unknown metric \"{}\"", grid.metric)));
@@ -712,7 +718,7 @@ impl Study {
         let mut wanted = at.clone();
         wanted.extend(selector.params.clone());
         for lock in selector.lock.list() {
-            check_lock(&selector.workload, lock, selector.machine.is_some())?;
+            grid::check_lock(&selector.workload, lock, selector.machine.is_some())?;
             self.check_one_cell(selector.machine(), &selector.workload, lock, &wanted)?;
         }
         Ok(())
@@ -739,21 +745,6 @@ impl Study {
     }
 }
 
-fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), String> {
-    if grid::is_kernels(workload) {
-        if simulated {
-            return Err(format!("{workload} measures the real kernel; no machine simulates it"));
-        }
-        return if lock == "kernel" {
-            Ok(())
-        } else {
-            Err(format!("{workload} measures the lock \"kernel\", not \"{lock}\""))
-        };
-    }
-    let found = if simulated { locks::find_simulated(lock) } else { locks::find(lock) };
-    found.map(drop).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -777,20 +768,20 @@ mod tests {
                 .map(|batch| batch.estimate_s())
                 .sum()
         };
-        assert!(total(false) < 420.0, "full: {}", total(false));
-        assert!(total(true) < 60.0, "quick: {}", total(true));
+        assert!(total(false) < 450.0, "full: {}", total(false));
+        assert!(total(true) < 65.0, "quick: {}", total(true));
     }
 
     #[test]
     fn an_unknown_study_is_refused_with_the_valid_ones() {
         assert_eq!(
             find("s9").unwrap_err().to_string(),
-            "unknown study \"s9\"; the studies are: s0, s4, rwlock"
+            "unknown study \"s9\"; the studies are: s0, s2, s4, rwlock"
         );
     }
 
     fn broken(from: &str, to: &str) -> String {
-        let text = FILES[1].1;
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "s4").unwrap();
         assert!(text.contains(from), "{from}");
         Study::parse("s4", &text.replace(from, to)).unwrap_err().to_string()
     }

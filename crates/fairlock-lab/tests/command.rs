@@ -33,7 +33,7 @@ fn refuses(args: &[&str], code: i32, words: &[&str]) {
 fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
     refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
-    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s4, rwlock"]);
+    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s2, s4, rwlock"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
     refuses(
         &["bench", "dio", "--form", "cloud"],
@@ -42,6 +42,22 @@ fn an_unknown_name_is_refused_with_the_valid_ones() {
     );
     refuses(&["studdy"], 2, &["studdy", "study"]);
     refuses(&["bench", "dio", "--form", "kernel", "--lock", "std"], 2, &["\"std\"", "--form lock"]);
+}
+
+#[test]
+fn a_lock_that_a_form_of_readseek_lacks_is_refused_with_those_it_has() {
+    let with = |more: &[&str], words: &[&str]| {
+        refuses(&[&["bench", "readseek"], more].concat(), 2, words);
+    };
+    with(&["--lock", "foo"], &["`foo`", "naive", "timefair", "pthread-writer"]);
+    with(&["--lock", "fcntl"], &["`fcntl`", "naive"]);
+    with(&["--processes", "--lock", "std"], &["`std`", "none, pthread, fcntl, kernel"]);
+    with(&["--form", "kernel", "--lock", "std"], &["`std`", "valid: kernel"]);
+    with(&["--on", "skylake-sp-2s", "--lock", "std"], &["`std`", "real threads only", "naive"]);
+    with(&["--on", "skylake-sp-2s", "--form", "kernel"], &["readseek-kernel", "there readseek"]);
+    with(&["--on", "skylake-sp-2s", "--processes"], &["--processes", "--on"]);
+    with(&["--processes", "--form", "kernel"], &["--processes", "--form"]);
+    with(&["--form", "kernel", "--dir", "/proc"], &["/proc", "--dir"]);
 }
 
 #[test]
@@ -69,6 +85,9 @@ fn bad_quantities_are_refused_with_the_valid_units() {
     refuses(&["bench", "dio", "--read-bytes", "64q"], 2, &["\"64q\"", "64k"]);
     refuses(&["bench", "dio", "--read-bytes", "1000"], 2, &["\"1000\"", "4 KiB"]);
     refuses(&["bench", "dio", "--read-hold", "300"], 2, &["\"300\"", "us"]);
+    refuses(&["bench", "readseek", "--block", "1000"], 2, &["\"1000\"", "4 KiB"]);
+    refuses(&["bench", "readseek", "--workers", "0"], 2, &["--workers", "at least 1"]);
+    refuses(&["bench", "readseek", "--offsets", "some"], 2, &["disjoint, same, random"]);
 }
 
 #[test]
@@ -137,6 +156,7 @@ fn every_command_has_help_with_an_example() {
         &["bench", "turns", "--help"],
         &["bench", "uncontended", "--help"],
         &["bench", "revocation", "--help"],
+        &["bench", "readseek", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],
@@ -152,9 +172,9 @@ fn every_command_has_help_with_an_example() {
 fn list_names_locks_workloads_studies_and_machines() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let names =
-        ["timefair", "pthread-writer", "Reference locks", "mcs", "dio-kernel", "turns", "s0", "s4"];
-    for name in names.into_iter().chain(["ivybridge-ex-8s", "here"]) {
+    let locks = ["timefair", "pthread-writer", "Reference locks", "mcs", "naive", "fcntl"];
+    let others = ["dio-kernel", "turns", "readseek", "s0", "s2", "s4", "ivybridge-ex-8s", "here"];
+    for name in locks.into_iter().chain(others) {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
     }
 }
@@ -401,4 +421,108 @@ fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":40,"), "{text}");
     assert!(text.contains("\"cancelled\":true"), "{text}");
+}
+
+/// The children of a process.
+fn children(of: u32) -> Vec<libc::pid_t> {
+    let list = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    list.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+/// `bench readseek --processes` with three workers, for half a minute.
+fn readseek_in_processes(lock: &str) -> process::Child {
+    process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "readseek", "--processes", "--lock", lock, "--workers", "2"])
+        .args(["--writers", "1", "--offsets", "same", "--seconds", "30", "--repetitions", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until all three workers have caught up with their parent: they ignore interrupts then.
+fn wait_for_workers(of: &mut process::Child) -> Vec<libc::pid_t> {
+    let ignores = |child: &libc::pid_t| {
+        let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let signals = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+        signals.is_some_and(|signals| signals & (1 << (libc::SIGINT - 1)) != 0)
+    };
+    loop {
+        assert!(of.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        let workers = children(of.id());
+        if workers.len() == 3 && workers.iter().all(ignores) {
+            return workers;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn is_alive(process: libc::pid_t) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { libc::kill(process, 0) == 0 }
+}
+
+#[test]
+fn a_worker_process_that_dies_ends_the_run_and_is_named() {
+    for lock in ["none", "pthread", "fcntl", "kernel"] {
+        let mut command = readseek_in_processes(lock);
+        let workers = wait_for_workers(&mut command);
+        // SAFETY: a child of a child that has not ended, so its number is still its own.
+        assert_eq!(unsafe { libc::kill(workers[1], libc::SIGKILL) }, 0);
+        let output = command.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{lock}: {said}");
+        assert!(said.contains("worker process 2 of 3 ended before its time"), "{lock}: {said}");
+        assert!(!workers.into_iter().any(is_alive), "{lock}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_worker_processes_too() {
+    let mut command = readseek_in_processes("pthread");
+    let workers = wait_for_workers(&mut command);
+    // As a terminal does: to all of them.
+    for process in workers.iter().copied().chain([command.id() as libc::pid_t]) {
+        // SAFETY: none of them has ended, so the numbers are still their own.
+        assert_eq!(unsafe { libc::kill(process, libc::SIGINT) }, 0);
+    }
+    let output = command.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(!workers.into_iter().any(is_alive), "{said}");
+}
+
+#[test]
+fn workers_end_with_a_command_that_is_killed() {
+    let mut command = readseek_in_processes("fcntl");
+    let workers = wait_for_workers(&mut command);
+    command.kill().unwrap();
+    command.wait().unwrap();
+    // They are nobody's children then; whoever takes them in may take its time.
+    for worker in workers {
+        while is_alive(worker) {
+            let status = fs::read_to_string(format!("/proc/{worker}/status")).unwrap_or_default();
+            if status.contains("State:\tZ") {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn bench_readseek_shows_torn_reads() {
+    let output = fairlock(&["bench", "readseek", "--lock", "none,naive", "--workers", "1"])
+        .args(["--writers", "1", "--offsets", "same", "--block", "64k", "--write-blocks", "2"])
+        .args(["--seconds", "0.02", "--repetitions", "1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["1 reader + 1 writer", "blocks of 64 KiB", "one offset", "writes of 2 blocks"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let torn = said.lines().find(|line| line.starts_with("torn")).unwrap();
+    assert!(torn.trim_end().ends_with(" 0"), "{torn}");
 }

@@ -1,6 +1,6 @@
 //! Every registered lock runs every workload; the broken one is caught by each of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, Kind};
@@ -9,6 +9,7 @@ use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
+use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
 use fairlock_lab::workloads::revocation::RevocationParams;
 use fairlock_lab::workloads::turns::TurnsParams;
 use fairlock_lab::workloads::uncontended::Uncontended;
@@ -347,5 +348,92 @@ fn a_broken_lock_is_caught_by_dio() {
     let probe = run_all(dio(DioForm::Kernel, directory.path()));
     if rows_unless_refused(probe).is_some() {
         assert_broken_is_caught(dio(DioForm::Lock, directory.path()));
+    }
+}
+
+fn readseek(form: ReadseekForm, readers: u32, writers: u32) -> ReadseekParams {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_fairlock"));
+    ReadseekParams { form, readers, writers, directory, program, ..ReadseekParams::default() }
+}
+
+#[test]
+fn every_lock_runs_readseek_and_tears_no_read() {
+    for overlap in Overlap::ALL {
+        let params = readseek(ReadseekForm::Cached, 2, 1);
+        let params = ReadseekParams { overlap, write_blocks: 2, ..params };
+        for row in run_all(Workload::Readseek(params)).unwrap() {
+            let (reader, writer) = (&row.roles["reader"], &row.roles["writer"]);
+            assert_eq!((reader.threads, writer.threads, writer.torn), (2, 1, None));
+            assert!(row.lock == "none" || reader.torn == Some(0), "{row:?}");
+            assert!(reader.wait.count > 0 && reader.wait.count == reader.hold.count, "{row:?}");
+            assert_eq!(row.params["overlap"], f64::from(overlap.number()));
+        }
+    }
+}
+
+#[test]
+fn readers_alone_are_not_looked_at_for_torn_reads() {
+    let params = readseek(ReadseekForm::Cached, 2, 0);
+    let params = ReadseekParams { block_bytes: 16 * 1024, ..params };
+    for row in run_each(Workload::Readseek(params), &["none", "range", "naive", "std"]).unwrap() {
+        assert_eq!(row.roles.keys().collect::<Vec<_>>(), ["reader"]);
+        assert_eq!(row.roles["reader"].torn, None);
+    }
+}
+
+#[test]
+fn reads_without_a_lock_are_torn() {
+    let params = readseek(ReadseekForm::Cached, 1, 1);
+    // Some thousand writes long, so that a read meets one even on one CPU, by preemption.
+    let params = ReadseekParams { block_bytes: 1 << 20, overlap: Overlap::Same, ..params };
+    let cells = vec![Cell { seconds: 0.5, ..cell(&Workload::Readseek(params), "none") }];
+    let rows = plan::run(&Plan { cells, pinned: false }, &mut ()).unwrap();
+    assert!(rows[0].roles["reader"].torn > Some(0), "{:?}", rows[0]);
+}
+
+#[test]
+fn a_broken_lock_is_caught_by_readseek() {
+    let params = readseek(ReadseekForm::Cached, 1, 1);
+    let params = ReadseekParams { block_bytes: 1 << 20, overlap: Overlap::Same, ..params };
+    assert_broken_is_caught(Workload::Readseek(params));
+}
+
+#[test]
+fn the_kernel_reads_a_file_in_memory_and_on_disk() {
+    for form in [ReadseekForm::Kernel, ReadseekForm::KernelTmpfs] {
+        let directory = disk();
+        let params = readseek(form, 2, 1);
+        let params = ReadseekParams { directory: directory.path().to_path_buf(), ..params };
+        let rows = run_all(Workload::Readseek(params)).unwrap();
+        assert_empty(directory.path());
+        assert_eq!((rows.len(), rows[0].lock.as_str()), (1, KERNEL));
+        assert_eq!(rows[0].workload, form.name());
+        assert!(rows[0].roles["reader"].wait.count > 0 && rows[0].roles["reader"].torn.is_some());
+    }
+}
+
+#[test]
+fn processes_run_readseek_and_tear_no_read_under_a_lock() {
+    let params = readseek(ReadseekForm::Processes, 2, 1);
+    let params = ReadseekParams { overlap: Overlap::Same, ..params };
+    for row in run_all(Workload::Readseek(params)).unwrap() {
+        let reader = &row.roles["reader"];
+        assert_eq!((reader.threads, row.roles["writer"].threads), (2, 1));
+        assert!(reader.torn.is_some() && row.total_ops_per_s.median > 0.0, "{row:?}");
+        let locks = ["pthread", "fcntl"].contains(&row.lock.as_str());
+        assert!(!locks || reader.torn == Some(0), "{row:?}");
+    }
+}
+
+#[test]
+fn a_worker_process_that_does_not_work_ends_the_run() {
+    for (program, words) in
+        [("/bin/false", "of 2 ended before its time"), ("/no/such", "No such file")]
+    {
+        let params = readseek(ReadseekForm::Processes, 2, 0);
+        let params = ReadseekParams { program: PathBuf::from(program), ..params };
+        let error = run_each(Workload::Readseek(params), &["none"]).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
     }
 }

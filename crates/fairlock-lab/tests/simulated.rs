@@ -11,6 +11,7 @@ use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
+use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
 use fairlock_lab::workloads::revocation::RevocationParams;
 use fairlock_lab::workloads::turns::TurnsParams;
 use fairlock_lab::workloads::uncontended::Uncontended;
@@ -99,6 +100,48 @@ fn the_workloads_of_the_default_lock_run_there() {
     }
 }
 
+fn readseek(readers: u32, writers: u32) -> Workload {
+    let overlap = if writers > 0 { Overlap::Same } else { Overlap::Disjoint };
+    Workload::Readseek(ReadseekParams { readers, writers, overlap, ..ReadseekParams::default() })
+}
+
+fn readseek_rows(workload: &Workload) -> Vec<Row> {
+    let Workload::Readseek(params) = workload else { unreachable!() };
+    let locks = params.form.all_locks(true).into_iter();
+    run(locks.map(|lock| cell(workload, lock)).collect()).unwrap()
+}
+
+#[test]
+fn readseek_runs_there_under_range_locks_and_others() {
+    for row in readseek_rows(&readseek(4, 1)) {
+        let torn = row.roles["reader"].torn.unwrap();
+        assert_eq!(torn > 0, row.lock == "none", "{}: {torn}", row.lock);
+    }
+}
+
+#[test]
+fn an_iteration_without_a_lock_takes_there_what_it_took_the_source() {
+    let rows = readseek_rows(&readseek(4, 0));
+    let none = rows.iter().find(|row| row.lock == "none").unwrap();
+    let ns = 4.0 * 1e9 / none.total_ops_per_s.median;
+    // The loads of a block's two words come on top.
+    assert!((389.0..400.0).contains(&ns), "{ns}");
+    assert_eq!(none.simulated.unwrap().shared_writes, 0);
+    for row in &rows {
+        assert!(row.total_ops_per_s.median <= none.total_ops_per_s.median, "{}", row.lock);
+    }
+}
+
+#[test]
+fn readseek_repeats_itself_for_the_same_seed() {
+    // Others keep something on the heap: what of that shares a line depends on what was there before.
+    let locks = ["none", "timefair", "phase-fair", "linux-5.11"];
+    let rows = || run(locks.map(|lock| cell(&readseek(4, 1), lock)).into()).unwrap();
+    for (first, again) in rows().into_iter().zip(rows()) {
+        assert_eq!(first, again);
+    }
+}
+
 #[test]
 fn the_same_seeds_give_the_same_rows() {
     let rows = || run(["timefair", "linux-5.1"].map(|lock| cell(&mix(4, 4), lock)).into()).unwrap();
@@ -124,13 +167,23 @@ fn a_broken_lock_is_caught_there() {
     }
 }
 
+fn kernel_reads() -> Workload {
+    let form = ReadseekForm::Kernel;
+    Workload::Readseek(ReadseekParams { form, ..ReadseekParams::default() })
+}
+
 #[test]
 fn what_does_not_run_there_is_refused_with_what_does() {
     let cases = [
         (cell(&mix(1, 1), "std"), vec!["`std`", "real threads only", "timefair"]),
         (cell(&mix(1, 1), "foo"), vec!["no lock `foo`"]),
-        (cell(&dio(DioForm::Kernel), "kernel"), vec!["`dio-kernel`", "dio-lock and dio-sleep"]),
+        (
+            cell(&dio(DioForm::Kernel), "kernel"),
+            vec!["`dio-kernel`", "there dio-lock and dio-sleep"],
+        ),
         (Cell { repetitions: 0, ..cell(&mix(1, 1), "timefair") }, vec!["repetitions", "1 to 1000"]),
+        (cell(&kernel_reads(), "kernel"), vec!["`readseek-kernel`", "there readseek runs"]),
+        (cell(&readseek(1, 0), "std"), vec!["`std`", "real threads only", "naive"]),
         (Cell { seconds: 11.0, ..cell(&mix(1, 1), "timefair") }, vec!["seconds", "11"]),
     ];
     for (cell, words) in cases {

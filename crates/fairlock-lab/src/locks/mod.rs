@@ -11,6 +11,7 @@ mod adapters;
 mod broken;
 mod protected;
 mod pthread;
+pub mod ranges;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -31,7 +32,7 @@ use fairlock_sim::Sim;
 use crate::error::LabError;
 use crate::measure::Repetition;
 use crate::plan::Workload;
-use crate::workloads::{Request, dio, mix, revocation, turns, uncontended};
+use crate::workloads::{Request, dio, mix, readseek, revocation, turns, uncontended};
 use crate::world::{RealWorld, SimWorld, World};
 
 /// A lock around the workloads' [`Protected`] data.
@@ -78,11 +79,12 @@ pub(crate) struct Runners<W> {
     turns: Runner<W, turns::TurnsParams>,
     uncontended: Runner<W, uncontended::Uncontended>,
     revocation: Runner<W, revocation::RevocationParams>,
+    readseek: Runner<W, readseek::ReadseekParams>,
     #[cfg(test)]
     lock_type: &'static str,
 }
 
-impl<W: World + dio::Disk> Runners<W> {
+impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
     fn of<L: LabLock>() -> Self {
         Runners {
             mix: mix::run::<W, L>,
@@ -90,6 +92,7 @@ impl<W: World + dio::Disk> Runners<W> {
             turns: turns::run::<W, L>,
             uncontended: uncontended::run::<W, L>,
             revocation: revocation::run::<W, L>,
+            readseek: readseek::run::<W, ranges::Whole<L>>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
         }
@@ -97,8 +100,7 @@ impl<W: World + dio::Disk> Runners<W> {
 }
 
 impl<W> Runners<W> {
-    /// Runs the workload once on a fresh lock. Direct I/O under the kernel's own lock is not for
-    /// locks.
+    /// Runs the workload once on a fresh lock. What is under the kernel's own lock is not for locks.
     pub(crate) fn run(
         &self,
         request: &Request<'_, W>,
@@ -110,6 +112,7 @@ impl<W> Runners<W> {
             Workload::Turns(params) => (self.turns)(request, params),
             Workload::Uncontended(what) => (self.uncontended)(request, what),
             Workload::Revocation(params) => (self.revocation)(request, params),
+            Workload::Readseek(params) => (self.readseek)(request, params),
         }
     }
 }

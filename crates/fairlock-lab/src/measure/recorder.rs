@@ -23,6 +23,8 @@ pub struct RoleRecorder {
     pub latency: Distribution,
     /// Most reader acquisitions seen during one wait.
     pub longest_bypass: Option<u64>,
+    /// Reads that got parts of several writes, where reads are looked at for that.
+    pub torn: Option<u64>,
 }
 
 impl RoleRecorder {

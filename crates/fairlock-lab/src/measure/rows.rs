@@ -40,6 +40,8 @@ pub struct RoleRepetition {
     pub latency: Distribution,
     /// See [`RoleStats::longest_bypass`].
     pub longest_bypass: Option<u64>,
+    /// See [`RoleStats::torn`].
+    pub torn: Option<u64>,
 }
 
 impl RoleRepetition {
@@ -51,11 +53,17 @@ impl RoleRepetition {
         self.hold.merge(&recorder.hold);
         self.latency.merge(&recorder.latency);
         self.longest_bypass = self.longest_bypass.max(recorder.longest_bypass);
+        self.torn = sum([self.torn, recorder.torn]);
     }
 
     fn ops_per_s(&self) -> f64 {
         self.thread_rates.iter().sum()
     }
+}
+
+/// The sum of those that were counted; `None` without any.
+fn sum(counts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    counts.into_iter().flatten().reduce(|sum, count| sum + count)
 }
 
 /// Merges the threads of one run.
@@ -194,6 +202,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         latency: latency.latency(),
         longest_bypass: parts.iter().filter_map(|part| part.longest_bypass).max(),
         longest_wait: estimate(&over(&|part| part.wait.max() as f64)),
+        torn: sum(parts.iter().map(|part| part.torn)),
     }
 }
 

@@ -17,12 +17,14 @@ use fairlock_sim::timed::Timeline;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+use crate::locks::ranges::{self, RangeDescriptor};
 use crate::locks::{self, Runners};
 use crate::measure::{self, Repetition, RowLabel, row};
 use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
 use crate::workloads::dio::{self, DioParams};
 use crate::workloads::mix::{self, MixParams, Roles};
+use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::{self, RevocationParams};
 use crate::workloads::turns::{self, TurnsParams};
 use crate::workloads::uncontended::{self, Uncontended};
@@ -77,7 +79,7 @@ impl Simulated {
 pub struct Cell {
     /// What the threads do.
     pub workload: Workload,
-    /// The lock's registry name, or [`KERNEL`] for `dio-kernel` and `dio-kernel-apart`.
+    /// The lock's registry name, or [`KERNEL`] where the kernel's own lock is measured.
     pub lock: String,
     /// How often to run it; on a simulated machine, the number of seeds.
     pub repetitions: u32,
@@ -101,6 +103,8 @@ pub enum Workload {
     Uncontended(Uncontended),
     /// Writes after reads, see [`revocation`].
     Revocation(RevocationParams),
+    /// Reads of one file, see [`readseek`].
+    Readseek(ReadseekParams),
 }
 
 impl Workload {
@@ -112,6 +116,7 @@ impl Workload {
             Workload::Turns(_) => turns::NAME,
             Workload::Uncontended(_) => uncontended::NAME,
             Workload::Revocation(_) => revocation::NAME,
+            Workload::Readseek(params) => params.form.name(),
         }
     }
 
@@ -124,6 +129,7 @@ impl Workload {
             Workload::Uncontended(Uncontended::Reads(readers)) => (*readers).into(),
             Workload::Uncontended(Uncontended::Writes) => 1,
             Workload::Revocation(params) => u64::from(params.readers) + 1,
+            Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
         }
     }
 
@@ -144,6 +150,7 @@ impl Workload {
             Workload::Uncontended(Uncontended::Reads(readers)) => (*readers, 0),
             Workload::Uncontended(Uncontended::Writes) => (0, 1),
             Workload::Revocation(params) => (params.readers, 1),
+            Workload::Readseek(params) => (params.readers, params.writers),
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
             | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
@@ -156,6 +163,7 @@ impl Workload {
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
+            Workload::Readseek(params) => params.form.all_locks(false),
             _ => locks::all(),
         }
     }
@@ -271,6 +279,7 @@ impl Cell {
             Workload::Turns(params) => params.validate(self.pause_ns())?,
             Workload::Uncontended(_) => {}
             Workload::Revocation(params) => params.validate()?,
+            Workload::Readseek(params) => params.validate(self.pause_ns())?,
         }
         self.check_lock()
     }
@@ -278,12 +287,14 @@ impl Cell {
     fn check_lock(&self) -> Result<(), LabError> {
         match &self.workload {
             Workload::Dio(params) if params.form.is_kernels() && self.on.is_some() => {
-                Err(LabError::KernelNotSimulated { workload: params.form.name() })
+                let instead = "dio-lock and dio-sleep";
+                Err(LabError::KernelNotSimulated { workload: params.form.name(), instead })
             }
             Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
             Workload::Dio(params) if params.form.is_kernels() => {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
             }
+            Workload::Readseek(params) => params.form.check_lock(&self.lock, self.on.is_some()),
             _ if self.on.is_some() => locks::find_simulated(&self.lock).map(drop),
             _ => locks::find(&self.lock).map(drop),
         }
@@ -307,8 +318,17 @@ impl Cell {
             && self.on == other.on
     }
 
-    /// The workloads compiled for the cell's lock or its counted twin, if it has one.
+    /// The cell's lock, if it is a range lock.
+    fn range_lock(&self) -> Option<&'static RangeDescriptor> {
+        ranges::find(&self.lock)
+    }
+
+    /// The workloads compiled for the cell's lock or its counted twin, if it has one and the
+    /// workload runs under it.
     fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
+        if matches!(&self.workload, Workload::Readseek(it) if it.form != ReadseekForm::Cached) {
+            return None;
+        }
         let lock = locks::find(&self.lock).ok()?;
         match variant {
             Variant::Plain => Some(&lock.plain),
@@ -329,6 +349,16 @@ impl Cell {
         {
             return dio::run_kernel(&request, params);
         }
+        if let Workload::Readseek(params) = &self.workload {
+            match (params.form, self.range_lock()) {
+                (ReadseekForm::Cached, Some(lock)) => return (lock.real)(&request, params),
+                (ReadseekForm::Cached, None) => {}
+                (ReadseekForm::Kernel | ReadseekForm::KernelTmpfs, _) => {
+                    return readseek::run_kernel(&request, params);
+                }
+                (ReadseekForm::Processes, _) => return readseek::run_processes(&request, params),
+            }
+        }
         let runners = self.runners(variant).expect("the lock was checked, a twin asked for");
         runners.run(&request, &self.workload)
     }
@@ -346,6 +376,9 @@ impl Cell {
         let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns, pinned);
         let duration_ns = (self.seconds * 1e9) as u64;
         let request = Request { world, lock: &self.lock, duration_ns, cancelled };
+        if let (Workload::Readseek(params), Some(lock)) = (&self.workload, self.range_lock()) {
+            return (lock.simulated)(&request, params);
+        }
         let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
         let runners = runners.expect("found as one that runs there");
         runners.run(&request, &self.workload)
@@ -359,6 +392,7 @@ impl Cell {
             Workload::Turns(params) => params.row_params(self.pause_ns()),
             Workload::Uncontended(what) => what.row_params(),
             Workload::Revocation(params) => params.row_params(),
+            Workload::Readseek(params) => params.row_params(self.pause_ns()),
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Figure {
 
 /// The tables of a grid, in the order in which their rows were measured.
 pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
-    let wanted = expand_locks(&grid.locks, grid.machine.is_some());
+    let wanted = expand_locks(&grid.locks, &grid.workload, grid.machine.is_some());
     let machine = grid.machine.as_deref().unwrap_or(HERE);
     let is_shown = |row: &&Row| {
         row.workload == grid.workload

@@ -428,7 +428,11 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             }
         }
         html.push_str("</table></div>\n");
-        let counted = [terminal::simulated_counts(&rows), terminal::events(&rows)];
+        let counted = [
+            terminal::torn_reads(&rows),
+            terminal::simulated_counts(&rows),
+            terminal::events(&rows),
+        ];
         for text in counted.into_iter().flatten() {
             let _ = writeln!(html, "<pre>{}</pre>", escape(&text));
         }

@@ -64,7 +64,7 @@ fn flagship<'a>(locks: impl Iterator<Item = &'a str> + Clone) -> Option<&'static
 
 /// The plot as an SVG element, or nothing where no row fits it.
 pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
-    let locks = expand_locks(&plot.locks, plot.machine.is_some());
+    let locks = expand_locks(&plot.locks, &plot.workload, plot.machine.is_some());
     let all_rows = rows;
     let rows: Vec<&Row> = rows
         .iter()

@@ -147,10 +147,9 @@ pub fn tables(rows: &[Row], with_events: bool) -> String {
     let mut text = String::new();
     for (title, rows) in groups(rows) {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
-        for more in [simulated_counts(&rows), events(&rows)].into_iter().flatten() {
-            if with_events {
-                text.push_str(&format!("\n{more}\n"));
-            }
+        let counted = [simulated_counts(&rows), events(&rows)].map(|it| it.filter(|_| with_events));
+        for more in std::iter::once(torn_reads(&rows)).chain(counted).flatten() {
+            text.push_str(&format!("\n{more}\n"));
         }
     }
     if !text.is_empty() {
@@ -175,6 +174,26 @@ pub fn simulated_counts(rows: &[&Row]) -> Option<String> {
     });
     let heads = counted.iter().map(|(row, _)| row.lock.as_str());
     Some(side_by_side("simulated machine, per operation", heads, lines))
+}
+
+/// How many reads of a group's rows were torn, all and of a million; `None` where none were looked at
+/// for that.
+pub fn torn_reads(rows: &[&Row]) -> Option<String> {
+    let counted: Vec<(&Row, [String; 2])> = rows
+        .iter()
+        .filter_map(|row| {
+            let torn = row.roles.values().find_map(|role| Some((role.torn? as f64, role)));
+            let (torn, role) = torn?;
+            let reads = role.ops_per_s.median * row.seconds * f64::from(row.repetitions);
+            Some((*row, [format_count(torn), format_count(torn * 1e6 / reads.max(1.0))]))
+        })
+        .collect();
+    counted.first()?;
+    let lines = ["torn", "of a million"].into_iter().enumerate().map(|(index, name)| {
+        (name.to_owned(), counted.iter().map(|(_, words)| words[index].clone()).collect())
+    });
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    Some(side_by_side("reads", heads, lines))
 }
 
 /// A table with a column of numbers for each lock.

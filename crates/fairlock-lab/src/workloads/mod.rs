@@ -6,6 +6,7 @@
 mod client;
 pub mod dio;
 pub mod mix;
+pub mod readseek;
 pub mod revocation;
 pub mod turns;
 pub mod uncontended;

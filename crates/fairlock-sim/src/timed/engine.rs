@@ -606,12 +606,15 @@ impl Engine {
     }
 
     pub(super) fn compute(&mut self, pauses: u32) -> bool {
+        self.work(self.costs.pause * u64::from(pauses))
+    }
+
+    pub(super) fn work(&mut self, mut time: Ps) -> bool {
         let cpu = self.entities[self.current as usize].cpu;
         let is_busy = |sibling: u32| {
             let current = self.cpus.cpus[sibling as usize].current;
             current.is_some_and(|thread| self.tasks[thread as usize].doing != Doing::Watching)
         };
-        let mut time = self.costs.pause * u64::from(pauses);
         if self.costs.smt_slowdown != 1.0 && self.cpus.siblings(cpu).any(is_busy) {
             time = (time as f64 * self.costs.smt_slowdown) as Ps;
         }

@@ -285,6 +285,13 @@ pub fn compute(pauses: u32) {
     }
 }
 
+/// As [`compute`], for what is known in nanoseconds of a CPU whose sibling is idle.
+pub fn work(ns: u64) {
+    if is_running() {
+        act(|engine| engine.work(ns.saturating_mul(1000)));
+    }
+}
+
 /// Gives the CPU away for `ns`.
 pub fn sleep(ns: u64) {
     if is_running() {

@@ -1,0 +1,215 @@
+//! Locks over a file: range locks, and any lock of the [registry](super::registry) around all of it.
+//!
+//! Adding a range lock is one line in [`registry`]'s table.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use crossbeam_utils::CachePadded;
+use fairlock::platform::{Os, Platform};
+use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock};
+use fairlock_sim::Sim;
+
+use super::{Kind, LabLock, Protected, Runner};
+use crate::error::LabError;
+use crate::workloads::readseek::{self, ReadseekParams};
+use crate::world::{RealWorld, SimWorld};
+
+/// What a workload over a file needs of a lock.
+pub trait FileLock: Send + Sync + 'static {
+    /// What the lock is made of.
+    type Platform: Platform;
+    /// Bytes of a lock over which nothing is held.
+    const BYTES: usize;
+    /// Whether a read sees all of a write or nothing of it.
+    const IS_ATOMIC: bool = true;
+    /// A lock over which nothing is held.
+    fn new() -> Self;
+    /// Runs `section` with the range held shared.
+    fn read<R>(&self, extent: Extent, section: impl FnOnce() -> R) -> R;
+    /// Runs `section` with the range held exclusively.
+    fn write<R>(&self, extent: Extent, section: impl FnOnce() -> R) -> R;
+    /// Slow-path events counted by this lock since it was made; empty if it counts none.
+    fn events(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+}
+
+/// No lock, as page caches are read by most kernels.
+pub struct NoLock<P>(std::marker::PhantomData<fn() -> P>);
+
+impl<P: Platform> FileLock for NoLock<P> {
+    type Platform = P;
+    const BYTES: usize = 0;
+    const IS_ATOMIC: bool = false;
+
+    fn new() -> Self {
+        NoLock(std::marker::PhantomData)
+    }
+
+    #[inline]
+    fn read<R>(&self, _extent: Extent, section: impl FnOnce() -> R) -> R {
+        section()
+    }
+
+    #[inline]
+    fn write<R>(&self, _extent: Extent, section: impl FnOnce() -> R) -> R {
+        section()
+    }
+}
+
+/// A range lock, on lines of its own wherever it is.
+pub struct Ranged<R: RawRangeLock>(CachePadded<RangeLock<R>>);
+
+impl<R: RawRangeLock + 'static> FileLock for Ranged<R> {
+    type Platform = R::Platform;
+    const BYTES: usize = size_of::<RangeLock<R>>();
+
+    fn new() -> Self {
+        Ranged(CachePadded::new(RangeLock::new_in()))
+    }
+
+    #[inline]
+    fn read<T>(&self, extent: Extent, section: impl FnOnce() -> T) -> T {
+        let _held = self.0.read(extent);
+        section()
+    }
+
+    #[inline]
+    fn write<T>(&self, extent: Extent, section: impl FnOnce() -> T) -> T {
+        let _held = self.0.write(extent);
+        section()
+    }
+}
+
+/// One lock over the whole file: what a vnode or inode lock is.
+pub struct Whole<L>(L);
+
+impl<L: LabLock> FileLock for Whole<L> {
+    type Platform = L::Platform;
+    const BYTES: usize = L::BYTES;
+
+    fn new() -> Self {
+        Whole(L::new(Protected::new()))
+    }
+
+    #[inline]
+    fn read<R>(&self, _extent: Extent, section: impl FnOnce() -> R) -> R {
+        self.0.read(|_| section())
+    }
+
+    #[inline]
+    fn write<R>(&self, _extent: Extent, section: impl FnOnce() -> R) -> R {
+        self.0.write(|_| section())
+    }
+
+    fn events(&self) -> BTreeMap<String, u64> {
+        self.0.events()
+    }
+}
+
+/// The lock under [`RangeLock`] where nothing else is said.
+type DefaultRange<P> = Naive<P>;
+
+/// A registered range lock, with `readseek` compiled for it.
+pub struct RangeDescriptor {
+    /// The name used in plans and rows.
+    pub name: &'static str,
+    /// One line for listings.
+    pub about: &'static str,
+    /// Where it comes from.
+    pub kind: Kind,
+    /// Bytes of a lock over which nothing is held.
+    pub bytes: usize,
+    pub(crate) real: Runner<RealWorld, ReadseekParams>,
+    pub(crate) simulated: Runner<SimWorld, ReadseekParams>,
+}
+
+fn real<L: FileLock>() -> Runner<RealWorld, ReadseekParams> {
+    readseek::run::<RealWorld, L>
+}
+
+/// For locks whose words live on the simulated machine.
+fn simulated<L: FileLock<Platform = Sim>>() -> Runner<SimWorld, ReadseekParams> {
+    readseek::run::<SimWorld, L>
+}
+
+macro_rules! registry {
+    ($($kind:ident $name:literal $lock:ty, simulated: $simulated:ty, $about:literal;)*) => {
+        vec![$(RangeDescriptor {
+            name: $name,
+            about: $about,
+            kind: Kind::$kind,
+            bytes: <$lock as FileLock>::BYTES,
+            real: real::<$lock>(),
+            simulated: simulated::<$simulated>(),
+        }),*]
+    };
+}
+
+/// Every registered range lock, in listing order.
+pub fn registry() -> &'static [RangeDescriptor] {
+    static REGISTRY: OnceLock<Vec<RangeDescriptor>> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        registry! {
+            Ours "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
+            Ours "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
+            Reference "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
+        }
+    })
+}
+
+/// The range lock of this name.
+pub fn find(name: &str) -> Option<&'static RangeDescriptor> {
+    registry().iter().find(|lock| lock.name == name)
+}
+
+/// All their names.
+pub fn names() -> Vec<&'static str> {
+    registry().iter().map(|lock| lock.name).collect()
+}
+
+/// Whether `readseek` can run under a lock of this name, a range lock or one of all locks.
+///
+/// # Errors
+/// As [`super::find`] and [`super::find_simulated`], with the range locks among the valid names.
+pub fn check(name: &str, on_simulated_machine: bool) -> Result<(), LabError> {
+    if find(name).is_some() {
+        return Ok(());
+    }
+    let found = if on_simulated_machine { super::find_simulated(name) } else { super::find(name) };
+    found.map(drop).map_err(|error| match error {
+        LabError::UnknownLock { name, known } => {
+            LabError::UnknownLock { name, known: [names(), known].concat() }
+        }
+        LabError::NotSimulated { name, known } => {
+            LabError::NotSimulated { name, known: [names(), known].concat() }
+        }
+        other => other,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_range_lock_has_the_name_of_another_lock() {
+        let unique: BTreeSet<_> = names().into_iter().collect();
+        assert_eq!(unique.len(), registry().len());
+        for name in names() {
+            assert!(super::super::find(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_range_locks_and_others() {
+        assert!(check("naive", true).is_ok() && check("std", false).is_ok());
+        let unknown = check("foo", false).unwrap_err().to_string();
+        let real_only = check("std", true).unwrap_err().to_string();
+        for message in [unknown, real_only] {
+            assert!(message.contains("naive") && message.contains("timefair"), "{message}");
+        }
+    }
+}

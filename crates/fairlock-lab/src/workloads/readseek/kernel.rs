@@ -1,0 +1,147 @@
+//! `readseek-kernel` and `readseek-kernel-tmpfs`: `lseek` and `read` of a real file.
+//!
+//! Each worker opens the file for itself: `lseek` moves the position of a file description, so two
+//! workers with one description would move each other. The file has no name while it is used, so
+//! that nothing of it can be left behind.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::pages::{Aligned, bytes_of, torn, words};
+use super::{
+    Access, Body, LabError, ReadseekForm, ReadseekParams, Request, Worker, World, run_threads,
+};
+use crate::measure::Repetition;
+
+/// Runs either form once on a fresh file.
+///
+/// # Errors
+/// When the file cannot be used, or threads cannot be started.
+pub fn run<W: World>(
+    request: &Request<'_, W>,
+    params: &ReadseekParams,
+) -> Result<Repetition, LabError> {
+    let world = request.world;
+    let file = match params.form {
+        ReadseekForm::KernelTmpfs => in_memory()?,
+        _ => in_directory(&params.directory)?,
+    };
+    let zeros = vec![0; params.block_bytes as usize];
+    for block in 0..params.blocks() {
+        let offset = u64::from(block) * u64::from(params.block_bytes);
+        file.write_all_at(&zeros, offset).map_err(|source| LabError::io("write a file", source))?;
+    }
+    let think = params.think.pauses(world.pause_ns());
+    let mut bodies: Vec<Body<'_>> = Vec::new();
+    for number in 0..params.readers + params.writers {
+        let access = SystemCalls::open(file.as_raw_fd(), 0, params)?;
+        let worker = Worker::new(access, params, number, false, world.seed(), think);
+        bodies.push(Box::new(move || worker.work(world)));
+    }
+    run_threads(request, params.form.name(), bodies)
+}
+
+/// A file in the kernel's own tmpfs, which needs no mount.
+pub(super) fn in_memory() -> Result<File, LabError> {
+    // SAFETY: the name is a C string; the call touches no other memory.
+    let descriptor =
+        unsafe { libc::memfd_create(c"fairlock-readseek".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(LabError::io("create a file in memory", io::Error::last_os_error()));
+    }
+    // SAFETY: just opened, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// A file in `directory` that has lost its name.
+fn in_directory(directory: &Path) -> Result<File, LabError> {
+    static CREATED: AtomicU64 = AtomicU64::new(0);
+    let number = CREATED.fetch_add(1, Ordering::Relaxed);
+    let path = directory.join(format!("fairlock-readseek-{}-{number}", process::id()));
+    let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let unnamed = opened.and_then(|file| fs::remove_file(&path).map(|()| file));
+    unnamed.map_err(|source| LabError::io(format!("create `{}`", path.display()), source))
+}
+
+/// A worker's own description of the file.
+pub(super) struct SystemCalls {
+    file: File,
+    /// Where the first block begins.
+    base: u64,
+    block_bytes: u32,
+    buffer: Aligned<u64>,
+    /// What is written, filled anew for each stamp.
+    writing: Aligned<u64>,
+}
+
+impl SystemCalls {
+    /// Another description of the file that this process has open here.
+    pub(super) fn open(
+        descriptor: RawFd,
+        base: u64,
+        params: &ReadseekParams,
+    ) -> Result<SystemCalls, LabError> {
+        let path = format!("/proc/self/fd/{descriptor}");
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let block_words = words(params.block_bytes);
+        Ok(SystemCalls {
+            file: file.map_err(|source| LabError::io(format!("open `{path}` again"), source))?,
+            base,
+            block_bytes: params.block_bytes,
+            buffer: Aligned::new(block_words),
+            writing: Aligned::new(block_words * params.write_blocks as usize),
+        })
+    }
+
+    /// Where a block begins.
+    pub(super) fn offset(&self, block: u32) -> u64 {
+        self.base + u64::from(block) * u64::from(self.block_bytes)
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Access for SystemCalls {
+    #[inline]
+    fn read(&mut self, block: u32, granted: impl FnOnce()) -> Result<(), LabError> {
+        let position = SeekFrom::Start(self.offset(block));
+        self.file.seek(position).map_err(|source| LabError::io("seek in a file", source))?;
+        let bytes = bytes_of(self.buffer.words_mut());
+        let read = self.file.read(bytes);
+        granted();
+        match read {
+            Ok(count) if count == bytes.len() => Ok(()),
+            Ok(count) => {
+                let short = format!("only {count} of {} bytes came back", bytes.len());
+                Err(LabError::io("read a file", io::Error::other(short)))
+            }
+            Err(source) => Err(LabError::io("read a file", source)),
+        }
+    }
+
+    fn write(
+        &mut self,
+        blocks: Range<u32>,
+        stamp: u64,
+        granted: impl FnOnce(),
+    ) -> Result<(), LabError> {
+        let offset = self.offset(blocks.start);
+        self.writing.words_mut().fill(stamp);
+        let written = self.file.write_all_at(bytes_of(self.writing.words_mut()), offset);
+        granted();
+        written.map_err(|source| LabError::io("write a file", source))
+    }
+
+    #[inline]
+    fn torn(&self) -> Option<(u64, u64)> {
+        torn(self.buffer.words())
+    }
+}
