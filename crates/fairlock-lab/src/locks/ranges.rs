@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 use fairlock::platform::{Os, Platform};
-use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock};
+use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock, SharedWord, Slotted};
 use fairlock_sim::Sim;
 
 use super::{Kind, LabLock, Protected, Runner};
@@ -109,7 +109,7 @@ impl<L: LabLock> FileLock for Whole<L> {
 }
 
 /// The lock under [`RangeLock`] where nothing else is said.
-type DefaultRange<P> = Naive<P>;
+type DefaultRange<P> = Slotted<P>;
 
 /// A registered range lock, with `readseek` compiled for it.
 pub struct RangeDescriptor {
@@ -154,6 +154,7 @@ pub fn registry() -> &'static [RangeDescriptor] {
         registry! {
             Ours "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
             Ours "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
+            Ours "shared-word" Ranged<SharedWord<Os>>, simulated: Ranged<SharedWord<Sim>>, "one word for the whole file until the first conflict, then as naive; FreeBSD's today";
             Reference "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
         }
     })
