@@ -98,6 +98,7 @@ mod tests {
 
     use super::*;
     use crate::platform::{Os, Symmetric};
+    use crate::slots::range::{Claim, HELD};
 
     type Records = Threads<Os>;
 
@@ -139,6 +140,29 @@ mod tests {
         // `keep_only` has given back a lower one.
         assert!(ptr::eq(claim(&threads), first));
         assert!(ptr::eq(claim(&threads), forgotten), "found again");
+    }
+
+    #[test]
+    fn ranges_that_are_held_stay_so_in_the_child_of_a_fork_and_others_are_dropped() {
+        let threads = Records::NEW;
+        let [own, other] = [claim(&threads), claim(&threads)];
+        let mut take = || {
+            let slot = other.free_range().expect("a fresh record");
+            slot.announce(Claim::new(7, true), 0, 9);
+            slot
+        };
+        let [held, trying] = [take(), take()];
+        held.set(Claim::new(7, true), HELD);
+        threads.keep_only(Some(own));
+        let rival = Claim::new(7, false);
+        assert_eq!(held.keeps_away(rival, 9, 9), Some(HELD), "its guard may be here");
+        assert_eq!(trying.keeps_away(rival, 9, 9), None, "nobody goes on with it");
+        let next = claim(&threads);
+        assert!(!ptr::eq(next, other), "not while a range is held in it");
+        held.clear_unseen();
+        threads.release(own);
+        assert!(ptr::eq(claim(&threads), own));
+        assert!(ptr::eq(claim(&threads), other), "found again");
     }
 
     #[test]

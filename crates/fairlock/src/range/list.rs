@@ -21,6 +21,8 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 pub(super) struct List<P: Platform> {
     lock: QueueLock<P>,
     entries: Ring<P, Entry<P>>,
+    /// How many wait, so that nobody looks for them in vain.
+    waiting: P::Cell<u32>,
 }
 
 // SAFETY: the ring is touched only by the holder of the lock.
@@ -28,7 +30,8 @@ unsafe impl<P: Platform> Sync for List<P> {}
 // SAFETY: what can be moved is borrowed by nobody, so its ring is empty or leads to leaked entries.
 unsafe impl<P: Platform> Send for List<P> {}
 
-/// One range. Written by the holder of the list's lock once it is on the ring.
+/// One range, on a line of its own. Written by the holder of the list's lock once it is on the ring.
+#[repr(align(64))]
 pub(super) struct Entry<P: Platform> {
     links: Links<P>,
     extent: Extent,
@@ -99,7 +102,8 @@ impl<P: Platform> Place<P> {
 }
 
 impl<P: Platform> List<P> {
-    pub(super) const NEW: Self = List { lock: QueueLock::NEW, entries: Ring::EMPTY };
+    pub(super) const NEW: Self =
+        List { lock: QueueLock::NEW, entries: Ring::EMPTY, waiting: P::Cell::ZERO };
 
     pub(super) fn lock(&self) -> Locked<'_, P> {
         self.lock.lock()
@@ -112,7 +116,7 @@ impl<P: Platform> List<P> {
     /// Whether a newcomer has to wait: for a range that it conflicts with, or behind anybody who
     /// waits (invariant 2).
     pub(super) fn has_to_wait(&self, locked: &Locked<'_, P>, newcomer: &Entry<P>) -> bool {
-        self.in_order(locked).any(|before| before.waits() || before.conflicts(newcomer))
+        self.waiting.get() > 0 || self.in_order(locked).any(|before| before.conflicts(newcomer))
     }
 
     /// Puts an entry last.
@@ -125,6 +129,7 @@ impl<P: Platform> List<P> {
         let entry = Box::leak(entry);
         // Its owner is here, so there is nobody yet to see this.
         entry.state.store(if has_to_wait { WAITS } else { IN }, Relaxed);
+        self.waiting.set(self.waiting.get() + u32::from(has_to_wait));
         self.entries.push(locked, entry);
         Place(NonNull::from(entry))
     }
@@ -156,11 +161,15 @@ impl<P: Platform> List<P> {
     /// Lets in everybody up to the first who has to wait.
     pub(super) fn admit(&self, locked: &Locked<'_, P>) -> WakeUps<P> {
         let mut wake_ups = WakeUps::NONE;
+        if self.waiting.get() == 0 {
+            return wake_ups;
+        }
         for entry in self.in_order(locked).filter(|entry| entry.waits()) {
             let mut older = self.in_order(locked).take_while(|&older| !ptr::eq(older, entry));
             if older.any(|older| older.conflicts(entry)) {
                 break;
             }
+            self.waiting.set(self.waiting.get() - 1);
             // Release pairs with the Acquire in `wait`.
             entry.state.store(IN, Release);
             wake_ups.add(&entry.state);
@@ -178,6 +187,7 @@ impl<P: Platform> List<P> {
     /// # Safety
     /// It was pushed on this list.
     pub(super) unsafe fn remove(&self, locked: &Locked<'_, P>, place: Place<P>) -> Box<Entry<P>> {
+        self.waiting.set(self.waiting.get() - u32::from(place.entry().waits()));
         self.entries.remove(locked, place.entry());
         // SAFETY: it came from a box, and nobody else refers to what is off the ring: a wake-up on
         // its way uses the address alone.
