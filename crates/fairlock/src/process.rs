@@ -146,7 +146,7 @@ mod tests {
     fn ranges_that_are_held_stay_so_in_the_child_of_a_fork_and_others_are_dropped() {
         let threads = Records::NEW;
         let [own, other] = [claim(&threads), claim(&threads)];
-        let mut take = || {
+        let take = || {
             let slot = other.free_range().expect("a fresh record");
             slot.announce(Claim::new(7, true), 0, 9);
             slot

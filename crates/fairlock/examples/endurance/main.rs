@@ -1,7 +1,8 @@
-//! Everything that can happen to an [`RwLock`](fairlock::RwLock) on real threads, for as long as you
-//! like: all operations mixed, timed and upgrading ones included, under the default policy and
-//! under ones that change all the time; threads that are born, read and die; children by `fork`
-//! that use the locks they hold and end.
+//! Everything that can happen to an [`RwLock`](fairlock::RwLock) or a
+//! [`RangeLock`](fairlock::RangeLock) on real threads, for as long as you like: all operations mixed,
+//! timed and upgrading ones included, under the default policy and under ones that change all the
+//! time; threads that are born, read and die; children by `fork` that use the locks they hold and
+//! end.
 //!
 //! ```text
 //! cargo run --release -p fairlock --example endurance -- 600
@@ -11,7 +12,8 @@
 //! nobody was let in beside a writer, no update was lost, nobody waits for ever, no child failed.
 //! 2: the arguments make no sense. Anything else: not so, and it says what.
 
-#[path = "../tests/stress/mod.rs"]
+mod ranges;
+#[path = "../../tests/stress/mod.rs"]
 mod stress;
 
 use std::ffi::c_void;
@@ -27,7 +29,9 @@ use std::time::{Duration, Instant};
 use fairlock::lock_api::{RwLock, RwLockUpgradableReadGuard};
 use fairlock::platform::Os;
 use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
+use fairlock::range::{Extent, RangeLock, Slotted};
 use fairlock::rwlock::RawRwLock;
+use ranges::Ranges;
 use stress::platforms::Symmetric;
 use stress::{Dice, Protected, Versatile, WATCHDOG, assert_intact, operate};
 
@@ -71,6 +75,9 @@ struct Arena {
     by_default: [Subject<RawRwLock<Os, ReadMostly>>; 3],
     restless: [Subject<RawRwLock<Os, Restless>>; 3],
     symmetric: [Subject<RawRwLock<Symmetric, Restless>>; 2],
+    ranges: Ranges<Slotted>,
+    /// Every position is a block, and two stripes are all there are.
+    crowded_ranges: Ranges<Slotted<Symmetric, 2, 0>>,
     over: AtomicBool,
     operations: AtomicU64,
     lives: AtomicU64,
@@ -83,6 +90,8 @@ impl Arena {
             by_default: std::array::from_fn(|_| Subject::new()),
             restless: std::array::from_fn(|_| Subject::new()),
             symmetric: std::array::from_fn(|_| Subject::new()),
+            ranges: Ranges::new(),
+            crowded_ranges: Ranges::new(),
             over: AtomicBool::new(false),
             operations: AtomicU64::new(0),
             lives: AtomicU64::new(0),
@@ -91,10 +100,12 @@ impl Arena {
     }
 
     fn operate(&self, dice: &mut Dice) {
-        match dice.roll(8) as usize {
+        match dice.roll(10) as usize {
             at @ 0..3 => self.by_default[at].operate(dice),
             at @ 3..6 => self.restless[at - 3].operate(dice),
-            at => self.symmetric[at - 6].operate(dice),
+            at @ 6..8 => self.symmetric[at - 6].operate(dice),
+            8 => self.ranges.operate(dice),
+            _ => self.crowded_ranges.operate(dice),
         }
         self.operations.fetch_add(1, Relaxed);
     }
@@ -107,12 +118,18 @@ impl Arena {
             by_default.glance();
         }
         self.symmetric[0].lock.read().glance();
+        if dice.roll(8) == 0 {
+            self.ranges.pass_on(dice);
+            self.crowded_ranges.pass_on(dice);
+        }
     }
 
     fn check(&self) {
         self.by_default.iter().for_each(Subject::check);
         self.restless.iter().for_each(Subject::check);
         self.symmetric.iter().for_each(Subject::check);
+        self.ranges.check();
+        self.crowded_ranges.check();
     }
 
     fn report(&self, began: Instant) {
@@ -182,6 +199,7 @@ enum Held {
     Shared,
     Upgradable,
     Exclusive,
+    Range,
 }
 
 /// Forks while it holds its lock somehow; parent and child go on with it. Nobody else uses it: what
@@ -201,6 +219,11 @@ fn fork_with(lock: &Lock<Restless>, held: Held) {
             let guard = lock.write();
             guard.write();
             fork(lock, || drop(guard))
+        }
+        Held::Range => {
+            let ranges = RangeLock::new();
+            let guard = ranges.write(Extent::of(10..20).expect("not empty"));
+            fork(lock, || ranges::use_as_child(&ranges, guard))
         }
     };
     wait_for(child);
@@ -310,8 +333,9 @@ fn run(seconds: u64) {
         let lock: Lock<Restless> = Arc::new(RwLock::new(Protected::default()));
         let mut dice = Dice::new(2_000);
         let turn = move || {
-            let kinds = [Held::Nothing, Held::Shared, Held::Upgradable, Held::Exclusive];
-            fork_with(&lock, kinds[dice.roll(4) as usize]);
+            use Held::{Exclusive, Nothing, Range, Shared, Upgradable};
+            let kinds = [Nothing, Shared, Upgradable, Exclusive, Range];
+            fork_with(&lock, kinds[dice.roll(5) as usize]);
             arena.children.fetch_add(1, Relaxed);
             // A fork stops everybody for a while.
             thread::sleep(Duration::from_millis(5));
