@@ -219,7 +219,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
         drop(Forgetting);
         execution(|execution| {
             *execution = Execution {
-                words: (0..24).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
+                words: (0..48).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
                 halves: (0..48).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
                 pointers: (0..4)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
