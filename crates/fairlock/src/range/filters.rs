@@ -207,9 +207,10 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
         } else {
             self.stripes.iter().fold(0, |seen, stripe| seen | stripe.0.load(Acquire))
         };
-        Seen {
-            exclusive: stripes % LISTED != 0 || self.exclusive.is_raised(last),
-            listed: stripes / LISTED != 0 || self.listed.is_raised(last),
-        }
+        // In this order: whoever is let in by the queue is exclusive before it is listed no more,
+        // so who finds it not listed any more finds it exclusive. A stripe says both at once.
+        let listed = stripes / LISTED != 0 || self.listed.is_raised(last);
+        let exclusive = stripes % LISTED != 0 || self.exclusive.is_raised(last);
+        Seen { exclusive, listed }
     }
 }

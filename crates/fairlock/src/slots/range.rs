@@ -99,8 +99,10 @@ impl<P: Platform> RangeSlot<P> {
         if awaited & MARKED != 0 {
             self.awaited.store(awaited & !MARKED, Relaxed); // Invariant 4.
         }
-        self.first.store(first, Relaxed);
-        self.last.store(last, Relaxed);
+        // Release pairs with the Acquire in `keeps_away`: whoever finds these beside the tag of the
+        // range before, and so takes that for another one, comes after its holder all the same.
+        self.first.store(first, Release);
+        self.last.store(last, Release);
     }
 
     /// Says that this thread is about to take a range.
@@ -140,7 +142,8 @@ impl<P: Platform> RangeSlot<P> {
             return None;
         }
         // If the slot's range changes in between, its thread has left, and sees this one now.
-        let overlaps = self.first.load(Relaxed) <= last && first <= self.last.load(Relaxed);
+        // Acquire pairs with the Releases in `fill`: what the slot's holder did before that is seen.
+        let overlaps = self.first.load(Acquire) <= last && first <= self.last.load(Acquire);
         overlaps.then_some(tag & STATE)
     }
 

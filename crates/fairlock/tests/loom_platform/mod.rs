@@ -40,6 +40,8 @@ pub trait Flaw: Send + Sync + 'static {
     const GULLIBLE: bool = false;
     /// The same on 32 bits.
     const GULLIBLE_HALVES: bool = false;
+    /// Sums on 64 bits stay what they are.
+    const LOST_SUMS: bool = false;
     /// The cheap side of an asymmetric barrier is nothing.
     const NO_LIGHT: bool = false;
     /// The dear side of an asymmetric barrier is nothing.
@@ -82,6 +84,8 @@ flaws! {
     Gullible = Trusting { GULLIBLE };
     /// Lets everybody into a lock whose word has 32 bits.
     GullibleHalves = TrustingHalves { GULLIBLE_HALVES };
+    /// Never adds anything to a word of 64 bits, nor subtracts.
+    LostSums = Forgetful { LOST_SUMS };
     /// Faithful, without spins.
     Hasty = InAHurry { HASTY };
     /// Loses every wake-up, without spins.
@@ -219,7 +223,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
         drop(Forgetting);
         execution(|execution| {
             *execution = Execution {
-                words: (0..24).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
+                words: (0..48).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
                 halves: (0..48).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
                 pointers: (0..4)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
@@ -384,7 +388,7 @@ macro_rules! atomic {
 }
 
 macro_rules! atomic_int {
-    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr) => {
+    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr, $sums_are_lost:expr) => {
         pub struct $type<F> {
             object: OnceCell<$loom>,
             /// The value of the last store in the order of execution.
@@ -400,6 +404,7 @@ macro_rules! atomic_int {
                 if inert() {
                     return 0;
                 }
+                let value = if $sums_are_lost { 0 } else { value };
                 let old = self.get().fetch_add(value, ordering::<F>(order));
                 self.newest.set(old.wrapping_add(value));
                 old
@@ -408,6 +413,7 @@ macro_rules! atomic_int {
                 if inert() {
                     return value;
                 }
+                let value = if $sums_are_lost { 0 } else { value };
                 let old = self.get().fetch_sub(value, ordering::<F>(order));
                 self.newest.set(old.wrapping_sub(value));
                 old
@@ -432,8 +438,8 @@ macro_rules! atomic_int {
     };
 }
 
-atomic_int!(AtomicU32, loom::sync::atomic::AtomicU32, u32, halves, F::GULLIBLE_HALVES);
-atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE);
+atomic_int!(AtomicU32, loom::sync::atomic::AtomicU32, u32, halves, F::GULLIBLE_HALVES, false);
+atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE, F::LOST_SUMS);
 
 pub struct AtomicPtr<F, T> {
     object: OnceCell<loom::sync::atomic::AtomicPtr<()>>,
