@@ -308,9 +308,11 @@ mod counted {
             let Some(slot) = held else {
                 return tell_about(self, first, last);
             };
-            slot.tag.store(0, Release);
+            slot.tag.store(3, Release);
             compiler_fence(SeqCst);
-            if slot.awaited.load(Relaxed) != 0 {
+            let awaited = slot.awaited.load(Relaxed);
+            slot.tag.store(0, Release);
+            if awaited != 0 {
                 tell_about(self, first, last);
             }
         }

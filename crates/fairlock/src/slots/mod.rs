@@ -314,9 +314,9 @@ impl<P: Platform> Threads<P> {
                     slot.tag.store(0, Relaxed);
                 }
             }
+            // Guards of ranges may be with the thread that is left.
+            record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
             if is_gone {
-                // Guards of ranges may be with the thread that is left.
-                record.ranges.0.iter().for_each(RangeSlot::drop_unless_held);
                 self.release(record);
             }
         }
