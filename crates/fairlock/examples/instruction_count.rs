@@ -1,5 +1,5 @@
 //! Counts the instructions that an uncontended lock and unlock execute, of [`RwSem`], of a read of
-//! [`RwLock`], and of the same algorithms written by hand on std's atomics: the platform seam must
+//! [`RwLock`], of a shared range of [`RangeLock`], and of the same algorithms written by hand on std's atomics: the platform seam must
 //! cost nothing.
 //!
 //! The processor's trap flag stops the program after each instruction, so the counts are exact,
@@ -33,6 +33,7 @@ mod counted {
     };
 
     use fairlock::platform::{Os, Platform};
+    use fairlock::range::{Extent, RangeLock};
     use fairlock::{RwLock, RwSem};
 
     /// The fast paths as one would write them without a seam: the same word, the same owner.
@@ -186,6 +187,154 @@ mod counted {
         }
     }
 
+    /// A range lock, as far as a holder that shares its range is concerned.
+    #[repr(C)]
+    struct RangesByHand {
+        number: AtomicU64,
+        exclusive: AtomicU64,
+        listed: AtomicU64,
+        stripes: [Stripe; 16],
+    }
+
+    #[repr(C, align(64))]
+    struct Stripe(AtomicU64);
+
+    /// One of a thread's four.
+    struct RangeSlot {
+        tag: AtomicU64,
+        first: AtomicU64,
+        last: AtomicU64,
+        awaited: AtomicU32,
+    }
+
+    /// The only thread's.
+    static OWN_RANGES: [RangeSlot; 4] = [const {
+        RangeSlot {
+            tag: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            awaited: AtomicU32::new(0),
+        }
+    }; 4];
+
+    std::thread_local! {
+        static RANGES: Cell<*const [RangeSlot; 4]> = const { Cell::new(ptr::null()) };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn claim_ranges() -> Option<&'static [RangeSlot; 4]> {
+        RANGES.set(&OWN_RANGES);
+        Some(&OWN_RANGES)
+    }
+
+    #[inline(always)]
+    fn own_ranges() -> Option<&'static [RangeSlot; 4]> {
+        // SAFETY: null or this thread's, which lives as long as the program.
+        unsafe { RANGES.get().as_ref() }.or_else(claim_ranges)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn number_ranges(lock: &RangesByHand) -> u64 {
+        lock.number.store(1, Relaxed);
+        1
+    }
+
+    /// Where a thread would look at the others, wait, or do without a slot.
+    #[cold]
+    #[inline(never)]
+    fn share_slowly(lock: &RangesByHand, first: u64, last: u64) -> Option<&'static RangeSlot> {
+        eprintln!("nobody else uses {:?}, from {first} to {last}", lock.number);
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_about(lock: &RangesByHand, first: u64, last: u64) {
+        eprintln!("nobody waits for {:?}, from {first} to {last}", lock.number);
+    }
+
+    impl RangesByHand {
+        #[inline]
+        fn share(&self, first: u64, last: u64) -> Option<&'static RangeSlot> {
+            let number = match self.number.load(Relaxed) {
+                0 => number_ranges(self),
+                number => number,
+            };
+            let free = |slot: &&RangeSlot| slot.tag.load(Acquire) == 0;
+            if let Some(slot) = own_ranges().and_then(|slots| slots.iter().find(free)) {
+                let awaited = slot.awaited.load(Relaxed);
+                if awaited & 1 != 0 {
+                    slot.awaited.store(awaited & !1, Relaxed);
+                }
+                slot.first.store(first, Release);
+                slot.last.store(last, Release);
+                slot.tag.swap(number << 3 | 1, SeqCst);
+                if self.says_nothing(first >> 16, last >> 16) {
+                    slot.tag.store(number << 3 | 2, Release);
+                    return Some(slot);
+                }
+            }
+            share_slowly(self, first, last)
+        }
+
+        #[inline]
+        fn says_nothing(&self, first: u64, last: u64) -> bool {
+            let stripe = |block: u64| {
+                let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                self.stripes[((hash * 16) >> 32) as usize].0.load(Acquire)
+            };
+            let stripes = if last - first < 4 {
+                (first..=last).fold(0, |seen, block| seen | stripe(block))
+            } else {
+                self.stripes.iter().fold(0, |seen, stripe| seen | stripe.0.load(Acquire))
+            };
+            stripes >> 32 == 0
+                && !Self::is_raised(&self.listed, last)
+                && stripes as u32 == 0
+                && !Self::is_raised(&self.exclusive, last)
+        }
+
+        #[inline]
+        fn is_raised(wide: &AtomicU64, last: u64) -> bool {
+            const END: u64 = u64::MAX >> 20;
+            let word = wide.load(Acquire);
+            word != 0 && (word >> 20) + last.min(END) >= END
+        }
+
+        #[inline]
+        fn leave(&self, held: Option<&RangeSlot>, first: u64, last: u64) {
+            let Some(slot) = held else {
+                return tell_about(self, first, last);
+            };
+            slot.tag.store(3, Release);
+            compiler_fence(SeqCst);
+            let awaited = slot.awaited.load(Relaxed);
+            slot.tag.store(0, Release);
+            if awaited != 0 {
+                tell_about(self, first, last);
+            }
+        }
+    }
+
+    /// Where a range lies that is held.
+    const PAGE: (u64, u64) = (4096, 8191);
+
+    #[inline(never)]
+    #[unsafe(no_mangle)]
+    fn share_range_fairlock(lock: &(RangeLock, Extent)) {
+        drop(lock.0.read(lock.1));
+    }
+
+    #[inline(never)]
+    #[unsafe(no_mangle)]
+    fn share_range_by_hand(lock: &(RangesByHand, (u64, u64))) {
+        let (lock, (first, last)) = lock;
+        let held = lock.share(*first, *last);
+        lock.leave(held, *first, *last);
+    }
+
     #[inline(never)]
     #[unsafe(no_mangle)]
     fn read_slot_fairlock(lock: &RwLock<()>) {
@@ -258,6 +407,18 @@ mod counted {
         }
         let slots_by_hand = SlotsByHand { bias: AtomicU64::new(LIGHT) };
         read_slot_by_hand(&slots_by_hand);
+        let page = Extent::of(PAGE.0..=PAGE.1).expect("not empty");
+        let ranges = (RangeLock::new(), page);
+        share_range_fairlock(&ranges);
+        let word = || AtomicU64::new(0);
+        let ranges_by_hand = RangesByHand {
+            number: word(),
+            exclusive: word(),
+            listed: word(),
+            stripes: std::array::from_fn(|_| Stripe(word())),
+        };
+        let ranges_by_hand = (ranges_by_hand, PAGE);
+        share_range_by_hand(&ranges_by_hand);
         if std::env::args().any(|argument| argument == "plain") {
             read_fairlock(&fairlock);
             write_fairlock(&fairlock);
@@ -265,6 +426,8 @@ mod counted {
             write_by_hand(&by_hand);
             read_slot_fairlock(&slots);
             read_slot_by_hand(&slots_by_hand);
+            share_range_fairlock(&ranges);
+            share_range_by_hand(&ranges_by_hand);
             return;
         }
         // SAFETY: the handler is async-signal-safe, being one atomic addition.
@@ -284,6 +447,14 @@ mod counted {
             count(read_slot_fairlock, &slots),
             count(read_slot_by_hand, &slots_by_hand),
             1,
+        );
+        // The same, one for the tag's two states, and two by which a guard, that may have been anywhere
+        // in between, finds that it has a slot.
+        compare(
+            "a shared range",
+            count(share_range_fairlock, &ranges),
+            count(share_range_by_hand, &ranges_by_hand),
+            4,
         );
         std::process::exit(worse.into());
     }

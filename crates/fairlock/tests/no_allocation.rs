@@ -1,5 +1,6 @@
 //! A waiting thread allocates nothing, nor does a thread that reads or writes under a lock with slots
-//! once it has read: its record comes from the system's allocator.
+//! once it has read: its record comes from the system's allocator. Nor one that holds no more ranges
+//! than it has slots for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,6 +14,7 @@ use fairlock::events::{self, Event};
 use fairlock::lock_api::{self, RwLock};
 use fairlock::platform::Counting;
 use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
+use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 
@@ -123,6 +125,57 @@ fn users_of_slots() {
     });
 }
 
+fn block(number: u64) -> Extent {
+    Extent::at(number << 16, 1 << 16).expect("not that many")
+}
+
+/// Holds as many ranges as a thread has slots for, narrow and wide, of both kinds, and waits.
+fn holders_of_ranges() {
+    let lock = RangeLock::new();
+    let above = Extent::of(100 << 16..).expect("not empty");
+    watched(|| {
+        let _three = (
+            lock.read(block(1)),
+            lock.read(above),
+            RangeWriteGuard::downgrade(lock.write(block(2))),
+        );
+        assert!(lock.try_write(block(200)).is_none(), "in the way of the second");
+        drop(lock.write(block(3)));
+        let _fourth = lock.try_write(block(4)).expect("nobody else is there");
+    });
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
+    // The fifth has no slot.
+    let four = [1, 2, 3, 4].map(|number| lock.read(block(number)));
+    watched(|| drop(lock.read(block(5))));
+    assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 1);
+    drop(four);
+
+    let held = lock.write(block(0));
+    thread::scope(|scope| {
+        let spawn = |act: fn(&RangeLock)| {
+            let lock = &lock;
+            scope.spawn(move || watched(|| act(lock)))
+        };
+        let gives_up = spawn(|lock| {
+            assert!(lock.try_write_for(block(0), Duration::from_millis(1)).is_none());
+            assert!(lock.try_read_for(block(0), Duration::from_millis(1)).is_none());
+        });
+        gives_up.join().expect("no panic");
+        spawn(|lock| {
+            // It has one slot left, for all locks together.
+            let other = RangeLock::new();
+            let _three = [1, 2, 3].map(|number| other.write(block(number)));
+            drop(lock.read(block(0)));
+        });
+        spawn(|lock| drop(lock.write(block(0))));
+        spawn(|lock| drop(lock.write(Extent::ALL)));
+        while lock.raw().waiting() < 3 {
+            thread::yield_now();
+        }
+        drop(held);
+    });
+}
+
 #[test]
 fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     // The watch itself works.
@@ -134,6 +187,7 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     waiters_of::<Linux5_11, Inline<_>>();
     waiters_of::<TimeFair, Rented<_>>();
     users_of_slots();
+    holders_of_ranges();
     let mutex = Mutex::new(());
     let held = mutex.lock();
     thread::scope(|scope| {

@@ -73,6 +73,11 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 /// * A shared waiter waits for no exclusive range that was asked for later.
 /// * A try fails only if somebody holds a range that is in its way, or waits for one.
 /// * Only those are woken that have their range.
+///
+/// # Memory
+/// 1152 bytes with 16 stripes, or two cache lines and one for each stripe. A thread has slots for four
+/// ranges, of all locks together, in two cache lines of its record. Each range that it holds beyond
+/// that is a node of 80 bytes on the heap; otherwise nothing is allocated.
 #[repr(C)]
 pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32 = 16> {
     filters: Filters<P, STRIPES, GRAIN>,
@@ -85,6 +90,9 @@ pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32
 unsafe impl<P: Platform, const S: usize, const G: u32> Sync for Slotted<P, S, G> {}
 // SAFETY: what can be moved is borrowed by nobody, so nobody waits; what is held apart is on the heap.
 unsafe impl<P: Platform, const S: usize, const G: u32> Send for Slotted<P, S, G> {}
+
+const _: () = assert!(size_of::<Slotted>() <= 1152);
+const _: () = assert!(size_of::<Apart<Os>>() <= 80);
 
 /// A range that is held, or about to be, without a slot.
 struct Apart<P: Platform>(Interval<P>);

@@ -80,6 +80,8 @@ pub struct Record<P: Platform> {
 #[repr(C, align(128))]
 struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 
+const _: () = assert!(size_of::<Ranges<crate::platform::Os>>() == 128, "two cache lines");
+
 // SAFETY: invariant 6 for the plain cell; everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
@@ -312,9 +314,9 @@ impl<P: Platform> Threads<P> {
                     slot.tag.store(0, Relaxed);
                 }
             }
+            // Guards of ranges may be with the thread that is left.
+            record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
             if is_gone {
-                // Guards of ranges may be with the thread that is left.
-                record.ranges.0.iter().for_each(RangeSlot::drop_unless_held);
                 self.release(record);
             }
         }

@@ -12,6 +12,7 @@
 //! 3. From `WAITING` it goes to `HELD` or 0 only under the lock of the range lock's queue.
 //! 4. `awaited` is 0 whenever a tag is set that was 0, but for [`FENCED`]. So a mark belongs to
 //!    whoever is in the slot, or to one who was there before and for whom it can only be too much.
+//! 5. Whoever leaves frees the slot only after the look for a mark: its thread may use it at once.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -26,6 +27,8 @@ pub(crate) const TRYING: u64 = 0b01;
 pub(crate) const HELD: u64 = 0b10;
 /// Its thread does not have it, and waits for the queue's lock or in the queue.
 pub(crate) const WAITING: u64 = 0b11;
+/// A tag of no lock: nobody has the range any more, and whoever had it looks for a mark.
+const LEFT: u64 = 0b11;
 /// In the tag: alone.
 const EXCLUSIVE: u64 = 0b100;
 /// In the tag: the lock's number.
@@ -86,9 +89,11 @@ impl<P: Platform> RangeSlot<P> {
         self.awaited.fetch_or(FENCED, Relaxed);
     }
 
-    /// In the child of a `fork` that this slot's thread did not survive: it will not go on.
-    pub(super) fn drop_unless_held(&self) {
-        if self.tag.load(Relaxed) & STATE != HELD {
+    /// In the child of a `fork`, which whoever was leaving did not survive, nor perhaps this slot's
+    /// thread: they will not go on.
+    pub(super) fn forked(&self, is_gone: bool) {
+        let tag = self.tag.load(Relaxed);
+        if tag == LEFT || is_gone && tag & STATE != HELD {
             self.tag.store(0, Relaxed);
         }
     }
@@ -152,9 +157,12 @@ impl<P: Platform> RangeSlot<P> {
     #[inline(always)]
     #[must_use]
     pub(crate) fn clear(&self) -> bool {
-        self.tag.store(0, Release);
+        self.tag.store(LEFT, Release);
         P::asymmetric_light();
-        self.awaited.load(Relaxed) != 0 && self.is_marked()
+        let is_marked = self.awaited.load(Relaxed) != 0 && self.is_marked();
+        // Release pairs with the Acquire in `is_free`: the next one takes a mark away after this look.
+        self.tag.store(0, Release);
+        is_marked
     }
 
     /// The same where nobody can be waiting for it, or the caller sees to them.
