@@ -1,6 +1,8 @@
 //! A figure of many locks at many points: a table for each value of one parameter, with a line for
 //! each value of another and a column for each lock, the best of each line marked.
 
+use std::cmp::Ordering;
+
 use crate::claim::{self, Evidence, Selector, Take};
 use crate::grid::{self, Params};
 use crate::row::{Estimate, Row};
@@ -26,7 +28,8 @@ pub(super) struct Figure {
     pub(super) is_best: bool,
 }
 
-/// The tables of a grid, in the order in which their rows were measured.
+/// The tables of a grid, in the order in which their rows were measured, each with its lines in that
+/// of their values.
 pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
     let wanted = expand_locks(&grid.locks, &grid.workload, grid.machine.is_some());
     let machine = grid.machine.as_deref().unwrap_or(HERE);
@@ -42,7 +45,12 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
     let sheet = |at: Params| {
         let of_sheet: Vec<&Row> =
             rows.iter().copied().filter(|row| chosen(row, &grid.tables) == at).collect();
-        let lines = distinct(&of_sheet, &grid.lines).into_iter().map(|at| {
+        let mut points = distinct(&of_sheet, &grid.lines);
+        // More precise runs of one point may have come apart from the others.
+        points.sort_by(|one, other| {
+            one.values().partial_cmp(other.values()).unwrap_or(Ordering::Equal)
+        });
+        let lines = points.into_iter().map(|at| {
             let of_line = |row: &&&Row| chosen(row, &grid.lines) == at;
             let line: Vec<&Row> = of_sheet.iter().filter(of_line).copied().collect();
             (grid::describe(&grid.workload, &at), figures(grid, &line, &locks))
@@ -160,6 +168,17 @@ mod tests {
         let figures = &sheets[0].lines[0].1;
         let best = figures.iter().flatten().find(|figure| figure.is_best).unwrap();
         assert_eq!((best.median.as_str(), best.low.as_str()), ("250ns", "243ns"));
+    }
+
+    #[test]
+    fn lines_are_in_the_order_of_their_values_whatever_was_measured_first() {
+        let mut measured = rows();
+        measured.rotate_left(2);
+        let headings = |rows: &[Row]| -> Vec<String> {
+            let sheets = sheets(&grid("metric = \"ns_per_op\"\nbest = \"min\""), rows);
+            sheets[0].lines.iter().map(|(heading, _)| heading.clone()).collect()
+        };
+        assert_eq!(headings(&measured), headings(&rows()));
     }
 
     #[test]
