@@ -18,7 +18,9 @@ use crate::rwsem::Rooms;
 use crate::shared_barrier::SharedBarrier;
 use crate::slots::{Record, Threads};
 
-/// What the locks of one process share.
+/// What the locks of one process share. At the beginning of a line, so that the same words share one
+/// wherever it is: a simulated process is on the heap, and costs the same in every run.
+#[repr(align(128))]
 pub struct Process<P: Platform> {
     pub(crate) threads: Threads<P>,
     /// Locks that got a number so far.

@@ -18,7 +18,6 @@
 //!
 //! A range that is held shared raises nothing.
 
-use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Extent;
@@ -95,10 +94,9 @@ impl<P: Platform> Wide<P> {
         }
     }
 
-    /// Whether one of them may reach down to this block.
+    /// Whether one of those that such a word speaks of may reach down to this block.
     #[inline(always)]
-    fn is_raised(&self, last_block: u64) -> bool {
-        let word = self.0.load(Acquire);
+    fn reaches(word: u64, last_block: u64) -> bool {
         word != 0 && (word >> FLOOR_SHIFT) + last_block.min(LAST_BLOCK) >= LAST_BLOCK
     }
 }
@@ -114,8 +112,30 @@ pub(super) struct Filters<P: Platform, const STRIPES: usize, const GRAIN: u32> {
     stripes: [Stripe<P>; STRIPES],
 }
 
-/// The stripes of a narrow range.
-type Blocks = RangeInclusive<u64>;
+/// The blocks of a range.
+#[derive(Clone, Copy)]
+struct Blocks {
+    first: u64,
+    last: u64,
+}
+
+impl Blocks {
+    #[inline(always)]
+    fn are_few(self) -> bool {
+        self.last - self.first < NARROW
+    }
+
+    /// For a narrow range: does something for each, of which there is mostly one.
+    #[inline(always)]
+    fn each(self, mut act: impl FnMut(u64)) {
+        act(self.first);
+        let mut block = self.first;
+        while block != self.last {
+            block += 1;
+            act(block);
+        }
+    }
+}
 
 impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
     pub(super) const NEW: Self = {
@@ -148,12 +168,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
 
     #[inline(always)]
     fn blocks(extent: Extent) -> Blocks {
-        extent.first() >> GRAIN..=extent.last() >> GRAIN
-    }
-
-    #[inline(always)]
-    fn is_narrow(blocks: &Blocks) -> bool {
-        blocks.end() - blocks.start() < NARROW
+        Blocks { first: extent.first() >> GRAIN, last: extent.last() >> GRAIN }
     }
 
     /// Neighbours, and blocks at any regular distance, mostly have different ones.
@@ -176,21 +191,21 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
     #[inline(always)]
     pub(super) fn raise(&self, extent: Extent, cause: Cause) {
         let blocks = Self::blocks(extent);
-        if Self::is_narrow(&blocks) {
+        if blocks.are_few() {
             // Acquire: whoever lowered it before has left its slot. Release: a newcomer that sees
             // it sees the slot.
-            blocks.for_each(|block| _ = self.stripe(block).fetch_add(one(cause), AcqRel));
+            blocks.each(|block| _ = self.stripe(block).fetch_add(one(cause), AcqRel));
         } else {
-            self.wide(cause).raise(*blocks.start());
+            self.wide(cause).raise(blocks.first);
         }
     }
 
     #[inline(always)]
     pub(super) fn lower(&self, extent: Extent, cause: Cause) {
         let blocks = Self::blocks(extent);
-        if Self::is_narrow(&blocks) {
+        if blocks.are_few() {
             // As in `raise`.
-            blocks.for_each(|block| _ = self.stripe(block).fetch_sub(one(cause), AcqRel));
+            blocks.each(|block| _ = self.stripe(block).fetch_sub(one(cause), AcqRel));
         } else {
             self.wide(cause).lower();
         }
@@ -200,17 +215,23 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
     #[inline(always)]
     pub(super) fn look(&self, extent: Extent) -> Seen {
         let blocks = Self::blocks(extent);
-        let last = *blocks.end();
-        // Acquire pairs with the Releases in `raise` and `lower`, here and in `is_raised`.
-        let stripes = if Self::is_narrow(&blocks) {
-            blocks.fold(0, |seen, block| seen | self.stripe(block).load(Acquire))
+        let mut stripes = 0;
+        // Acquire pairs with the Releases in `raise` and `lower`, for all three.
+        if blocks.are_few() {
+            blocks.each(|block| stripes |= self.stripe(block).load(Acquire));
         } else {
-            self.stripes.iter().fold(0, |seen, stripe| seen | stripe.0.load(Acquire))
-        };
+            self.stripes.iter().for_each(|stripe| stripes |= stripe.0.load(Acquire));
+        }
         // In this order: whoever is let in by the queue is exclusive before it is listed no more,
         // so who finds it not listed any more finds it exclusive. A stripe says both at once.
-        let listed = stripes / LISTED != 0 || self.listed.is_raised(last);
-        let exclusive = stripes % LISTED != 0 || self.exclusive.is_raised(last);
-        Seen { exclusive, listed }
+        let listed = self.listed.0.load(Acquire);
+        let exclusive = self.exclusive.0.load(Acquire);
+        if stripes | listed | exclusive == 0 {
+            return Seen { exclusive: false, listed: false };
+        }
+        Seen {
+            exclusive: stripes % LISTED != 0 || Wide::<P>::reaches(exclusive, blocks.last),
+            listed: stripes / LISTED != 0 || Wide::<P>::reaches(listed, blocks.last),
+        }
     }
 }
