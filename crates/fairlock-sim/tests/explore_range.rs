@@ -365,7 +365,7 @@ fn is_asleep_for_ever(kind: &FailureKind) -> bool {
 
 #[test]
 fn a_missing_fence_is_noticed() {
-    let search = Search::random(1, 100_000);
+    let search = Search::pct(1, 3, 100_000);
     failure::<NoFence>("no fence", &[read_0, write_0], &search);
     failure::<SymmetricNoFence>("no fence, no barrier", &[read_0, write_0], &search);
 }
