@@ -10,7 +10,22 @@ use std::time::{Duration, Instant};
 use super::{Access, Extent, Patience, RawRangeLock, Slotted};
 use crate::platform::{Os, after, until};
 
-/// A lock over ranges of positions.
+/// A lock over ranges of positions: shared or exclusive, waiting only for those who hold or want some
+/// of the same positions.
+///
+/// What positions mean is its users'; its guards give access to nothing. Guards may be many in one
+/// thread and may be dropped on another.
+///
+/// # Guarantees
+/// Those of the lock under it, by default of [`Slotted`], in short: ranges that are disjoint, and
+/// those that are shared, do not wait for each other; an exclusive waiter is passed only by those that
+/// share, once for each exclusive range that was before it; a shared one waits for no exclusive range
+/// that was asked for later; what gives up at a deadline leaves nothing behind.
+///
+/// * No poisoning: a panic releases ranges through their guards. A guard that is forgotten keeps its
+///   range locked.
+/// * Not recursive: see the [module](super).
+/// * In the child of a `fork` a lock remains as other threads were using it at that moment.
 ///
 /// # Example
 /// ```

@@ -72,7 +72,12 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 ///   it is passed at most once for each exclusive range that was before it, by whoever waits then.
 /// * A shared waiter waits for no exclusive range that was asked for later.
 /// * A try fails only if somebody holds a range that is in its way, or waits for one.
-/// * Only those are woken that have their range.
+/// * Only those are woken that have their range; but threads that come to the queue at the same
+///   moment may sleep on its own lock, for as long as somebody looks through it.
+///
+/// # Panics
+/// If more than a million ranges of many blocks are exclusive, waited for or held without a slot at
+/// once.
 ///
 /// # Memory
 /// 1152 bytes with 16 stripes, or two cache lines and one for each stripe. A thread has slots for four
