@@ -35,14 +35,10 @@
 //! ```
 
 mod atomic_file;
-mod error;
-mod exclusion;
-#[cfg(test)]
-mod faulty;
-mod handle;
-mod raw_file;
-mod transfer;
+mod log_file;
 
-pub use atomic_file::AtomicFile;
-pub use error::{AtomicFileError, Operation};
-pub use handle::Handle;
+pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
+pub use log_file::{
+    LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, Position, Prewrite,
+    Prewriting, Record, Recovery, Submitted, SyncPolicy,
+};

@@ -1,6 +1,14 @@
 //! What users see of a file: opening, offsets, and errors with the file's path. Who waits for whom is
 //! `exclusion.rs`.
 
+mod error;
+mod exclusion;
+#[cfg(test)]
+mod faulty;
+mod handle;
+mod raw_file;
+mod transfer;
+
 use std::fmt;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -11,9 +19,11 @@ use std::path::{Path, PathBuf};
 use fairlock::RangeLock;
 use fairlock::range::RawRangeLock;
 
-use crate::error::{AtomicFileError, Failure, Operation};
-use crate::exclusion::Exclusive;
-use crate::handle::Handle;
+use self::error::Failure;
+use self::exclusion::Exclusive;
+
+pub use self::error::{AtomicFileError, Operation};
+pub use self::handle::Handle;
 
 type Result<T> = std::result::Result<T, AtomicFileError>;
 

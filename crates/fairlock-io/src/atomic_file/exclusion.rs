@@ -47,9 +47,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use fairlock::range::{Extent, RawRangeLock};
 use fairlock::{Mutex, RangeLock};
 
-use crate::error::Failure;
-use crate::raw_file::RawFile;
-use crate::transfer::{self, Cut, Source, Target};
+use super::error::Failure;
+use super::raw_file::RawFile;
+use super::transfer::{self, Cut, Source, Target};
 
 /// The highest offset that a file can have: offsets are signed, in the kernel.
 pub(crate) const LAST_OFFSET: u64 = i64::MAX.cast_unsigned();
@@ -245,10 +245,10 @@ fn beyond_all_files(offset: u64) -> Failure {
 mod tests {
     use std::io::{IoSlice, IoSliceMut};
 
+    use super::super::faulty::Fault::{Fails, Short, Whole};
+    use super::super::faulty::FaultyFile;
+    use super::super::raw_file::SLICES_PER_CALL;
     use super::*;
-    use crate::faulty::Fault::{Fails, Short, Whole};
-    use crate::faulty::FaultyFile;
-    use crate::raw_file::SLICES_PER_CALL;
 
     type File = Exclusive<FaultyFile, RangeLock>;
 

@@ -7,8 +7,8 @@ use std::ops::Deref;
 use fairlock::RangeLock;
 use fairlock::range::RawRangeLock;
 
-use crate::atomic_file::{AtomicFile, size_of_all};
-use crate::error::AtomicFileError;
+use super::error::AtomicFileError;
+use super::{AtomicFile, size_of_all};
 
 /// A place in an [`AtomicFile`] that moves with what is read and written there, as a
 /// [`File`](std::fs::File) has one; any number of them share the file.

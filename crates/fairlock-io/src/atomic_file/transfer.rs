@@ -5,7 +5,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
-use crate::raw_file::{RawFile, SLICES_PER_CALL};
+use super::raw_file::{RawFile, SLICES_PER_CALL};
 
 /// Where bytes go that are read.
 pub(crate) trait Target {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Mutex;
 
-use crate::raw_file::{RawFile, SLICES_PER_CALL};
+use super::raw_file::{RawFile, SLICES_PER_CALL};
 
 /// What the next call does instead of all that it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

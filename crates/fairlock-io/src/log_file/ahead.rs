@@ -1,0 +1,338 @@
+//! Makes segments ready before they are needed: a thread that writes zeros ahead of the appends.
+//!
+//! An append that extends its file, or that meets blocks that were never written, takes the inode's lock
+//! exclusively, or changes the file's map, and then it and the readers wait for each other. So each file
+//! first gets all its room, then zeros, chunk by chunk, and appends only overwrite. The frontier moves on
+//! twice as fast as the log, until it is a segment ahead: from then on it is in a file that nobody else
+//! uses. Segments that were given up are used again and need no zeros.
+//!
+//! Invariants:
+//!
+//! 1. Below the frontier (`ready`), every segment is in `segments` or was taken from it, is on the device
+//!    under its name with its header, and, if prewriting is on, consists of written blocks.
+//! 2. Nothing is written at or beyond the frontier but by this thread, and nothing below it by this
+//!    thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::blocks::Blocks;
+use super::error::LogError;
+use super::format::{BLOCK, FIRST_BATCH, Layout, SegmentHeader};
+use super::options::Prewriting;
+use super::segments::{self, NAME_WHILE_NEW};
+use super::storage::{Storage, StoredFile};
+
+/// Zeros written at a time: large enough for a disk's full speed, small enough that an append or a read
+/// that comes meanwhile hardly waits.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+pub(crate) struct Ahead<S: Storage> {
+    shared: Arc<Shared<S>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared<S: Storage> {
+    storage: Arc<S>,
+    layout: Layout,
+    epoch: u32,
+    prewriting: Prewriting,
+    state: Mutex<State<S>>,
+    changed: Condvar,
+}
+
+struct State<S: Storage> {
+    /// The frontier: appends may go up to here.
+    ready: u64,
+    /// Where the frontier is to be.
+    wanted: u64,
+    /// Files that the log has not come to yet, in order.
+    segments: VecDeque<(u64, Arc<S::File>)>,
+    spares: Vec<String>,
+    /// Why the frontier does not move.
+    failure: Option<LogError>,
+    ending: bool,
+    counts: Counts,
+}
+
+/// What was done ahead.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Zeros written, bytes.
+    pub(crate) prewritten: u64,
+    /// Segments used again.
+    pub(crate) recycled: u64,
+    /// How often an append waited for the frontier.
+    pub(crate) stalls: u64,
+}
+
+impl<S: Storage> Ahead<S> {
+    /// The frontier is at `ready`, in the segment that `current` is the file of, or at its end.
+    pub(crate) fn start(
+        storage: Arc<S>,
+        layout: Layout,
+        epoch: u32,
+        prewriting: Prewriting,
+        current: Arc<S::File>,
+        ready: u64,
+        spares: Vec<String>,
+    ) -> io::Result<Ahead<S>> {
+        let state = State {
+            ready,
+            wanted: ready,
+            segments: VecDeque::new(),
+            spares,
+            failure: None,
+            ending: false,
+            counts: Counts::default(),
+        };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let shared = Arc::new(Shared { storage, layout, epoch, prewriting, state, changed });
+        let thread = {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new()
+                .name("fairlock-log".to_owned())
+                .spawn(move || shared.run(current))?
+        };
+        Ok(Ahead { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Lets the frontier move on to here.
+    pub(crate) fn want(&self, position: u64) {
+        let mut state = self.shared.lock();
+        if state.wanted < position {
+            state.wanted = position;
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Waits until the frontier has come to here.
+    ///
+    /// # Errors
+    /// Why it cannot. Each call tries anew.
+    pub(crate) fn wait_for(&self, end: u64) -> Result<(), LogError> {
+        let mut state = self.shared.lock();
+        if state.ready >= end {
+            return Ok(());
+        }
+        state.counts.stalls += 1;
+        state.failure = None;
+        state.wanted = state.wanted.max(end);
+        self.shared.changed.notify_all();
+        loop {
+            state = self.shared.wait(state);
+            if state.ready >= end {
+                return Ok(());
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+        }
+    }
+
+    /// The file of a segment that is below the frontier, and was not taken yet.
+    pub(crate) fn take(&self, segment: u64) -> Arc<S::File> {
+        let mut state = self.shared.lock();
+        let (number, file) =
+            state.segments.pop_front().expect("made before the frontier passed it");
+        assert_eq!(number, segment, "segments are taken in order");
+        file
+    }
+
+    /// Has one more file to use again.
+    pub(crate) fn add_spare(&self, name: String) {
+        self.shared.lock().spares.push(name);
+    }
+
+    /// How many there are.
+    pub(crate) fn spares(&self) -> usize {
+        self.shared.lock().spares.len()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.shared.lock().counts
+    }
+
+    /// Ends the thread; the segments that were made and not taken, and the files kept to be used again.
+    pub(crate) fn end(&self) -> (Vec<u64>, Vec<String>) {
+        self.shared.lock().ending = true;
+        self.shared.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It does not panic; if it did, there would be nothing to add.
+            let _ = thread.join();
+        }
+        let mut state = self.shared.lock();
+        let segments = mem::take(&mut state.segments).into_iter().map(|(number, _)| number);
+        (segments.collect(), mem::take(&mut state.spares))
+    }
+}
+
+impl<S: Storage> Drop for Ahead<S> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<S: Storage> Shared<S> {
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State<S>>) -> MutexGuard<'a, State<S>> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, current: Arc<S::File>) {
+        let zeros = Blocks::zeroed(CHUNK);
+        let mut file = current;
+        let mut state = self.lock();
+        loop {
+            if state.ending {
+                return;
+            }
+            if state.failure.is_some() || state.ready >= state.wanted {
+                state = self.wait(state);
+                continue;
+            }
+            let ready = state.ready;
+            if self.layout.offset(ready) == 0 {
+                let segment = self.layout.segment(ready);
+                let spare = state.spares.pop();
+                drop(state);
+                let made = match spare {
+                    Some(spare) => self.use_again(segment, &spare).map(|made| (made, true)),
+                    None => make_segment(
+                        &*self.storage,
+                        self.layout,
+                        &self.prewriting,
+                        self.epoch,
+                        segment,
+                    )
+                    .map(|made| (made, false)),
+                };
+                state = self.lock();
+                match made {
+                    Ok(((made, ready), again)) => {
+                        file = Arc::new(made);
+                        state.segments.push_back((segment, Arc::clone(&file)));
+                        state.ready = ready;
+                        state.counts.recycled += u64::from(again);
+                    }
+                    Err(failure) => state.failure = Some(failure),
+                }
+            } else {
+                drop(state);
+                let end = self.layout.end(self.layout.segment(ready));
+                let size = CHUNK.min(usize::try_from(end - ready).unwrap_or(CHUNK));
+                let offset = self.layout.offset(ready);
+                let written = file.write(&zeros[..size], offset, false);
+                state = self.lock();
+                match written {
+                    Ok(()) => {
+                        state.ready = ready + size as u64;
+                        state.counts.prewritten += size as u64;
+                    }
+                    Err(error) => {
+                        let segment = self.layout.segment(ready);
+                        let path = self.storage.path().join(segments::name_of(segment));
+                        let failure = LogError::system("write ahead", &path, error);
+                        state.failure = Some(failure.at(segment, offset));
+                    }
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// A segment's file out of one that was given up, and the frontier in it.
+    fn use_again(&self, segment: u64, spare: &str) -> Result<(S::File, u64), LogError> {
+        let storage = &*self.storage;
+        let path = storage.path().join(spare);
+        let failed = |tried| {
+            let path = path.clone();
+            move |error| LogError::system(tried, &path, error).at(segment, 0)
+        };
+        let file = storage.open(spare, true).map_err(failed("use again"))?;
+        begin(&file, self.layout, &self.prewriting, self.epoch, segment)
+            .map_err(failed("make room for"))?;
+        let written = written_until(&file, FIRST_BATCH, self.layout.segment_bytes)
+            .map_err(failed("look at the blocks of"))?;
+        storage.rename(spare, &segments::name_of(segment)).map_err(failed("rename"))?;
+        storage.sync_names().map_err(failed("rename"))?;
+        let ready = match self.prewriting {
+            Prewriting::On => segment * self.layout.segment_bytes + written,
+            _ => self.layout.end(segment),
+        };
+        Ok((file, ready))
+    }
+}
+
+/// A segment's file that did not exist before, and the frontier in it.
+pub(crate) fn make_segment<S: Storage>(
+    storage: &S,
+    layout: Layout,
+    prewriting: &Prewriting,
+    epoch: u32,
+    segment: u64,
+) -> Result<(S::File, u64), LogError> {
+    let path = storage.path().join(segments::name_of(segment));
+    let failed = |tried| {
+        let path = path.clone();
+        move |error| LogError::system(tried, &path, error).at(segment, 0)
+    };
+    match storage.remove(NAME_WHILE_NEW) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("remove what is left of")(error));
+        }
+        _ => {}
+    }
+    let file = storage.create(NAME_WHILE_NEW).map_err(failed("create"))?;
+    let made = begin(&file, layout, prewriting, epoch, segment).and_then(|()| {
+        storage.rename(NAME_WHILE_NEW, &segments::name_of(segment))?;
+        storage.sync_names()
+    });
+    if let Err(error) = made {
+        // Its room, which others may need.
+        let _ = storage.remove(NAME_WHILE_NEW);
+        return Err(failed("make room for")(error));
+    }
+    let ready = match prewriting {
+        Prewriting::On => layout.first_batch(segment),
+        _ => layout.end(segment),
+    };
+    Ok((file, ready))
+}
+
+/// Gives a file its room and the segment's header.
+fn begin<F: StoredFile>(
+    file: &F,
+    layout: Layout,
+    prewriting: &Prewriting,
+    epoch: u32,
+    segment: u64,
+) -> io::Result<()> {
+    if *prewriting == Prewriting::On {
+        // All the room at once: a full disk shows now, and writing zeros into it needs no lock alone.
+        file.allocate(layout.segment_bytes)?;
+    }
+    let mut block = Blocks::zeroed(BLOCK);
+    SegmentHeader { layout, segment, epoch }.encode(&mut block);
+    file.write(&block, 0, true)?;
+    file.sync()
+}
+
+/// Up to which offset a file consists of written blocks, from `offset` on.
+pub(crate) fn written_until<F: StoredFile>(file: &F, offset: u64, end: u64) -> io::Result<u64> {
+    let mut written = offset;
+    while written < end {
+        match file.extent(written)? {
+            Some(extent) if extent.written => written = extent.end.min(end),
+            _ => break,
+        }
+    }
+    Ok(written - written % BLOCK as u64)
+}

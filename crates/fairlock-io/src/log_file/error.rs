@@ -1,0 +1,252 @@
+//! What went wrong with a log: what, where, and what to do.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::position::Position;
+
+/// Why something could not be done with a log.
+///
+/// It can be cloned: all threads whose records were in one batch get the same one. Turned into an
+/// [`io::Error`], it keeps its kind and remains inside it.
+#[derive(Clone)]
+pub struct LogError(Arc<Report>);
+
+struct Report {
+    what: LogErrorKind,
+    path: PathBuf,
+    segment: Option<u64>,
+    offset: Option<u64>,
+    source: Option<io::Error>,
+}
+
+/// What a [`LogError`] is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogErrorKind {
+    /// The system refused something; the text says what was tried.
+    System(&'static str),
+    /// The disk is full. Nothing that was acknowledged is lost; appends go on when there is room.
+    StorageFull,
+    /// Bytes that were once acknowledged are not what was written: at this position.
+    Damaged {
+        /// The first byte that is wrong.
+        position: Position,
+        /// What should be there.
+        what: &'static str,
+    },
+    /// The position was given up by [`truncate_before`](crate::LogFile::truncate_before).
+    Truncated {
+        /// What was asked for.
+        position: Position,
+        /// The first that is still there.
+        first: Position,
+    },
+    /// No record begins at this position.
+    NoRecord(Position),
+    /// There is no log at this path.
+    NotALog,
+    /// The log was to be new, but there is one.
+    Exists,
+    /// Written by a later version of the format.
+    NewerVersion {
+        /// What it was written with.
+        found: u32,
+        /// The latest that this library knows.
+        supported: u32,
+    },
+    /// Another process, or another [`LogFile`](crate::LogFile) of this one, appends to it.
+    BusyWriter {
+        /// Its process, if it is known.
+        process: u32,
+    },
+    /// A record is larger than this log takes.
+    TooLarge {
+        /// Of the record.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
+    /// An option has a value that makes no sense.
+    Option {
+        /// Which.
+        name: &'static str,
+        /// What it is to be.
+        valid: &'static str,
+    },
+    /// A segment is missing between others.
+    MissingSegment,
+    /// The system could not bring records to the device that had been acknowledged before that was
+    /// tried: whether they are there is only known when the log is opened again.
+    SyncFailed,
+}
+
+impl LogError {
+    #[cold]
+    pub(crate) fn new(what: LogErrorKind, path: &Path) -> LogError {
+        let path = path.to_owned();
+        LogError(Arc::new(Report { what, path, segment: None, offset: None, source: None }))
+    }
+
+    /// Of a failed system call; a full disk is told from the rest.
+    #[cold]
+    pub(crate) fn system(tried: &'static str, path: &Path, source: io::Error) -> LogError {
+        let full =
+            matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let what = if full { LogErrorKind::StorageFull } else { LogErrorKind::System(tried) };
+        let path = path.to_owned();
+        let source = Some(source);
+        LogError(Arc::new(Report { what, path, segment: None, offset: None, source }))
+    }
+
+    /// The same, with the place.
+    #[cold]
+    pub(crate) fn at(self, segment: u64, offset: u64) -> LogError {
+        let Report { what, path, source, .. } = &*self.0;
+        let source = source.as_ref().map(copy_of);
+        let (what, path) = (what.clone(), path.clone());
+        LogError(Arc::new(Report {
+            what,
+            path,
+            segment: Some(segment),
+            offset: Some(offset),
+            source,
+        }))
+    }
+
+    /// What it is about.
+    pub fn kind(&self) -> &LogErrorKind {
+        &self.0.what
+    }
+
+    /// The log's directory, or the file of it that could not be used.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The segment, where it concerns one.
+    pub fn segment(&self) -> Option<u64> {
+        self.0.segment
+    }
+
+    /// The offset in the segment's file, in bytes.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+}
+
+/// System errors cannot be cloned, but those are their numbers.
+fn copy_of(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { what, path, segment, offset, source } = &*self.0;
+        match what {
+            LogErrorKind::System(tried) => write!(f, "cannot {tried}")?,
+            LogErrorKind::StorageFull => write!(
+                f,
+                "the disk is full: nothing acknowledged is lost, make room and append again"
+            )?,
+            LogErrorKind::Damaged { position, what } => write!(
+                f,
+                "damaged at position {position}: {what} is not what was written; `fairlock log \
+                 verify` lists all damage"
+            )?,
+            LogErrorKind::Truncated { position, first } => {
+                write!(f, "position {position} was given up; the first that is left is {first}")?
+            }
+            LogErrorKind::NoRecord(position) => write!(
+                f,
+                "no record begins at position {position}: use one that an append returned"
+            )?,
+            LogErrorKind::NotALog => write!(f, "there is no log")?,
+            LogErrorKind::Exists => write!(f, "there is a log already: open it, or remove it")?,
+            LogErrorKind::NewerVersion { found, supported } => write!(
+                f,
+                "written with version {found} of the format, but this program knows version \
+                 {supported}: use a later program"
+            )?,
+            LogErrorKind::BusyWriter { process: 0 } => {
+                write!(f, "another writer has it open: a log has one at a time")?
+            }
+            LogErrorKind::BusyWriter { process } => write!(
+                f,
+                "process {process} has it open for writing: a log has one writer at a time"
+            )?,
+            LogErrorKind::TooLarge { bytes, most } => write!(
+                f,
+                "a record of {bytes} bytes, but this log takes at most {most}: create it with \
+                 larger segments"
+            )?,
+            LogErrorKind::Option { name, valid } => write!(f, "{name} must be {valid}")?,
+            LogErrorKind::MissingSegment => write!(f, "a segment between others is missing")?,
+            LogErrorKind::SyncFailed => write!(
+                f,
+                "acknowledged records could not be brought to the device: open the log again to \
+                 learn which are there"
+            )?,
+        }
+        write!(f, " ({}", path.display())?;
+        if let Some(segment) = segment {
+            write!(f, ", segment {segment}")?;
+        }
+        if let Some(offset) = offset {
+            write!(f, ", offset {offset}")?;
+        }
+        write!(f, ")")?;
+        match source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogError")
+            .field("kind", &self.0.what)
+            .field("path", &self.0.path)
+            .field("segment", &self.0.segment)
+            .field("offset", &self.0.offset)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl Error for LogError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl From<LogError> for io::Error {
+    fn from(error: LogError) -> io::Error {
+        let kind = match (error.kind(), &error.0.source) {
+            (_, Some(source)) => source.kind(),
+            (LogErrorKind::StorageFull, _) => io::ErrorKind::StorageFull,
+            (LogErrorKind::Damaged { .. } | LogErrorKind::MissingSegment, _) => {
+                io::ErrorKind::InvalidData
+            }
+            (LogErrorKind::Truncated { .. } | LogErrorKind::NoRecord(_), _) => {
+                io::ErrorKind::InvalidInput
+            }
+            (LogErrorKind::NotALog, _) => io::ErrorKind::NotFound,
+            (LogErrorKind::Exists, _) => io::ErrorKind::AlreadyExists,
+            (LogErrorKind::NewerVersion { .. }, _) => io::ErrorKind::Unsupported,
+            (LogErrorKind::BusyWriter { .. }, _) => io::ErrorKind::ResourceBusy,
+            (LogErrorKind::TooLarge { .. } | LogErrorKind::Option { .. }, _) => {
+                io::ErrorKind::InvalidInput
+            }
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

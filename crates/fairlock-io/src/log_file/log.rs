@@ -1,0 +1,588 @@
+//! The log itself, over any storage: opening, appending, giving up, closing.
+
+use std::io::{self, IoSlice};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fairlock::Mutex;
+
+use super::ahead::{self, Ahead, make_segment};
+use super::batch::{self, Batch};
+use super::blocks::Blocks;
+use super::control::{self, Control};
+use super::error::{LogError, LogErrorKind};
+use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout};
+use super::group::{Group, Ticket};
+use super::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy, largest_record};
+use super::position::Position;
+use super::reader::Reader;
+use super::recovery;
+use super::segments::{self, Inventory};
+use super::storage::{Storage, StoredFile};
+use super::window::open_segment;
+
+/// Files of segments that were given up which are kept to be used again.
+const SPARES: usize = 2;
+
+/// A log that is open for appending.
+pub(crate) struct Log<S: Storage> {
+    inner: Arc<Inner<S>>,
+    syncing: Option<(Sender<()>, JoinHandle<()>)>,
+    recovery: Recovery,
+    closed: bool,
+}
+
+struct Inner<S: Storage> {
+    storage: Arc<S>,
+    control: Arc<Control<S::Memory>>,
+    layout: Layout,
+    epoch: u32,
+    options: LogOptions,
+    prewriting: Prewriting,
+    group: Group<Batch, LogError>,
+    /// What the leader of the group uses.
+    tail: Mutex<Tail<S>>,
+    /// The file of the segment that is written; changed before anything in it is committed.
+    current: Mutex<Arc<S::File>>,
+    ahead: Ahead<S>,
+    /// The system could not sync what had been acknowledged.
+    sync_failed: AtomicBool,
+    /// Where this opening began.
+    opened_at: u64,
+    commits: AtomicU64,
+    /// Held by who gives up segments.
+    truncating: Mutex<()>,
+}
+
+/// Where the next batch goes.
+struct Tail<S: Storage> {
+    segment: u64,
+    file: Arc<S::File>,
+    /// Of the last batch, or where the rest of its segment was ended.
+    end: u64,
+    /// All below is on the device.
+    durable: u64,
+    /// Where the frontier was last asked to go.
+    wanted: u64,
+    block: Blocks,
+}
+
+/// A record that was submitted, and is not yet known to be committed: see
+/// [`LogFile::submit`](crate::LogFile::submit).
+#[derive(Debug, Clone, Copy)]
+#[must_use = "whether it was committed is known when it is waited for"]
+pub struct Submitted {
+    position: Position,
+    ticket: Ticket,
+}
+
+impl Submitted {
+    /// Where the record is, if it is committed.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+}
+
+/// Figures of an open log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Writes of batches since it was opened.
+    pub commits: u64,
+    /// Zeros written ahead since then, bytes.
+    pub prewritten_bytes: u64,
+    /// Segments that were used again since then.
+    pub recycled_segments: u64,
+    /// How often an append waited until blocks were written ahead.
+    pub stalls: u64,
+}
+
+impl<S: Storage> Log<S> {
+    pub(crate) fn open(storage: S, options: LogOptions) -> Result<Log<S>, LogError> {
+        let storage = Arc::new(storage);
+        let path = storage.path().to_owned();
+        let cannot = |tried: &'static str| {
+            let path = path.clone();
+            move |error: io::Error| LogError::system(tried, &path, error)
+        };
+        let inventory = Inventory::of(&*storage).map_err(cannot("list"))?;
+        let control = match Control::open(&*storage, true) {
+            Err(error) if *error.kind() == LogErrorKind::NotALog && error.path() == path => {
+                make_control(&*storage, &options, &inventory)?;
+                Control::open(&*storage, true)?
+            }
+            other => other?,
+        };
+        if options.create_new && (control.epoch() > 0 || !inventory.segments.is_empty()) {
+            return Err(LogError::new(LogErrorKind::Exists, &path));
+        }
+        if !control.lock().map_err(cannot("lock"))? {
+            let busy = LogErrorKind::BusyWriter { process: control.process() };
+            return Err(LogError::new(busy, &path));
+        }
+        let layout = control.layout();
+        let Inventory { segments, mut spares } =
+            Inventory::of(&*storage).map_err(cannot("list"))?;
+
+        let first = control.first().map(|first| layout.segment(first));
+        let (given_up, segments): (Vec<u64>, Vec<u64>) =
+            segments.into_iter().partition(|&segment| first.is_some_and(|first| segment < first));
+        if let (Some(first), Some(&there)) = (first, segments.first())
+            && there > first
+        {
+            let path = path.join(segments::name_of(first));
+            return Err(LogError::new(LogErrorKind::MissingSegment, &path).at(first, 0));
+        }
+
+        let found = match segments.is_empty() {
+            true => recovery::end_of_new(&*storage, &control)?,
+            false => recovery::find_end(&storage, &control, &segments)?,
+        };
+        let epoch = found.epoch.max(control.epoch()) + 1;
+        let end = found.end;
+        let segment = layout.segment(end);
+
+        let prewriting = choose_prewriting(&*storage, &options);
+        let continued = match segments.contains(&segment) {
+            true => Some(continue_segment(&*storage, layout, &prewriting, end)?),
+            false => None,
+        };
+        if let Some((file, _)) = &continued {
+            // What a crashed process wrote may not be on the device, though it is there.
+            file.sync().map_err(cannot("sync"))?;
+        }
+        // From here on the log is changed. Positions first: readers believe them when they see that the
+        // log was opened since the kernel was started.
+        control.set_durable(end);
+        control.commit(end);
+        control.set_closed(None);
+        control.set_opening(epoch, storage.boot(), process::id());
+        control.sync().map_err(cannot("sync the control page of"))?;
+        for name in segments.iter().filter(|&&it| it > segment).chain(&given_up) {
+            let spare = segments::spare_name(*name);
+            storage.rename(&segments::name_of(*name), &spare).map_err(cannot("rename in"))?;
+            spares.push(spare);
+        }
+        for name in spares.drain(SPARES.min(spares.len())..) {
+            storage.remove(&name).map_err(cannot("remove in"))?;
+        }
+        storage.sync_names().map_err(cannot("sync"))?;
+        let (file, ready) = match continued {
+            Some(continued) => continued,
+            None => make_segment(&*storage, layout, &prewriting, epoch, segment)?,
+        };
+        let file = Arc::new(file);
+
+        let ahead = Ahead::start(
+            Arc::clone(&storage),
+            layout,
+            epoch,
+            prewriting.clone(),
+            Arc::clone(&file),
+            ready,
+            spares,
+        )
+        .map_err(cannot("start a thread for"))?;
+        let tail = Tail {
+            segment,
+            file: Arc::clone(&file),
+            end,
+            durable: end,
+            wanted: ready,
+            block: Blocks::zeroed(BLOCK),
+        };
+        let opening = Batch::new(layout, epoch, BLOCK, end);
+        let batch = |end| Batch::new(layout, epoch, options.batch_bytes, end);
+        let after = opening.end();
+        let inner = Arc::new(Inner {
+            storage,
+            control: Arc::new(control),
+            layout,
+            epoch,
+            prewriting,
+            group: Group::new(batch(after), batch(after)),
+            tail: Mutex::new(tail),
+            current: Mutex::new(file),
+            ahead,
+            sync_failed: AtomicBool::new(false),
+            opened_at: end,
+            commits: AtomicU64::new(0),
+            truncating: Mutex::new(()),
+            options,
+        });
+        inner.write(&mut { opening }, Kind::Opening)?;
+        let syncing = match inner.options.sync {
+            SyncPolicy::Interval(interval) => {
+                Some(inner.start_syncing(interval).map_err(cannot("start a thread for"))?)
+            }
+            _ => None,
+        };
+        Ok(Log { inner, syncing, recovery: found.recovery, closed: false })
+    }
+
+    pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
+        let inner = &self.inner;
+        let (length, payload) = batch::measure(slices);
+        let most = largest_record(inner.layout.segment_bytes);
+        if length > most {
+            let too_large = LogErrorKind::TooLarge { bytes: length, most };
+            return Err(LogError::new(too_large, inner.storage.path()));
+        }
+        inner.check_syncs()?;
+        let (position, ticket) = inner.group.submit(
+            |batch| batch.add(slices, length, payload),
+            |batch| inner.write(batch, Kind::Records),
+        );
+        Ok(Submitted { position: Position::new(position), ticket })
+    }
+
+    pub(crate) fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
+        let inner = &self.inner;
+        inner.group.wait(submitted.ticket, |batch| inner.write(batch, Kind::Records))?;
+        Ok(submitted.position)
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), LogError> {
+        let inner = &self.inner;
+        inner.group.flush(|batch| inner.write(batch, Kind::Records))?;
+        inner.sync()
+    }
+
+    pub(crate) fn committed(&self) -> Position {
+        Position::new(self.inner.committed())
+    }
+
+    pub(crate) fn durable(&self) -> Position {
+        Position::new(self.inner.control.durable().unwrap_or(0))
+    }
+
+    pub(crate) fn first(&self) -> Position {
+        Position::new(self.inner.control.first().unwrap_or(FIRST_BATCH))
+    }
+
+    pub(crate) fn reader(&self) -> Result<Reader<S>, LogError> {
+        Reader::of(Arc::clone(&self.inner.storage), Arc::clone(&self.inner.control), None)
+    }
+
+    pub(crate) fn truncate_before(&self, position: Position) -> Result<(), LogError> {
+        self.inner.truncate_before(position)
+    }
+
+    pub(crate) fn prewriting(&self) -> &Prewriting {
+        &self.inner.prewriting
+    }
+
+    pub(crate) fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    pub(crate) fn options(&self) -> &LogOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.inner.layout.segment_bytes
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.inner.storage.path()
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        let counts = self.inner.ahead.counts();
+        LogStats {
+            commits: self.inner.commits.load(Ordering::Relaxed),
+            prewritten_bytes: counts.prewritten,
+            recycled_segments: counts.recycled,
+            stalls: counts.stalls,
+        }
+    }
+
+    /// Commits and syncs everything, and gives back what was made ahead.
+    pub(crate) fn close(mut self) -> Result<(), LogError> {
+        self.closed = true;
+        self.end_syncing();
+        let inner = &self.inner;
+        self.sync()?;
+        let path = inner.storage.path().to_owned();
+        let cannot = |tried: &'static str| {
+            let path = path.clone();
+            move |error: io::Error| LogError::system(tried, &path, error)
+        };
+        let (segments, spares) = inner.ahead.end();
+        for name in segments.into_iter().map(segments::name_of).chain(spares) {
+            inner.storage.remove(&name).map_err(cannot("remove in"))?;
+        }
+        inner.storage.sync_names().map_err(cannot("sync"))?;
+        let tail = inner.tail.lock();
+        let end = inner.committed();
+        let length = match inner.layout.offset(end) {
+            0 => inner.layout.segment_bytes,
+            offset => offset,
+        };
+        tail.file.set_len(length).map_err(cannot("trim"))?;
+        inner.control.set_closed(Some(end));
+        inner.control.sync().map_err(cannot("sync the control page of"))
+    }
+
+    fn end_syncing(&mut self) {
+        if let Some((ending, thread)) = self.syncing.take() {
+            drop(ending);
+            // It does not panic; if it did, there would be nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<S: Storage> Drop for Log<S> {
+    fn drop(&mut self) {
+        self.end_syncing();
+        if !self.closed {
+            let inner = &self.inner;
+            // Who wants to know calls `close`.
+            let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+        }
+    }
+}
+
+impl<S: Storage> Inner<S> {
+    fn committed(&self) -> u64 {
+        self.control.committed().expect("stored by this process")
+    }
+
+    /// Writes a batch and lets everybody see it. Called by one thread at a time.
+    fn write(&self, batch: &mut Batch, kind: Kind) -> Result<(), LogError> {
+        self.check_syncs()?;
+        let mut tail = self.tail.lock();
+        let tail = &mut *tail;
+        if batch.segment() != tail.segment {
+            self.leave_segment(tail, batch.segment())?;
+        }
+        let end = batch.end();
+        let target = self.ahead_of(end);
+        if target >= tail.wanted + ahead::CHUNK as u64 || end > tail.wanted {
+            tail.wanted = target;
+            self.ahead.want(target);
+        }
+        self.ahead.wait_for(end)?;
+        let offset = self.layout.offset(batch.start());
+        let durable = self.options.sync == SyncPolicy::EveryCommit;
+        let bytes = batch.seal(kind, tail.durable);
+        tail.file
+            .write(bytes, offset, durable)
+            .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        tail.end = end;
+        if durable {
+            tail.durable = end;
+            self.control.set_durable(end);
+        }
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.control.commit(end);
+        Ok(())
+    }
+
+    /// How far blocks are to be written when the log ends at `end`: twice as far as was appended since the
+    /// log was opened, at most a segment.
+    fn ahead_of(&self, end: u64) -> u64 {
+        let appended = end - self.opened_at.min(end);
+        end + (2 * appended).clamp(ahead::CHUNK as u64, self.layout.segment_bytes)
+    }
+
+    /// Ends the segment that was written so far, and goes on to the next.
+    fn leave_segment(&self, tail: &mut Tail<S>, next: u64) -> Result<(), LogError> {
+        debug_assert_eq!(next, tail.segment + 1);
+        let offset = self.layout.offset(tail.end);
+        if offset != 0 {
+            let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
+            tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, tail.durable));
+            tail.file
+                .write(&tail.block, offset, true)
+                .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+            tail.end = self.layout.end(tail.segment);
+        }
+        if tail.durable < tail.end {
+            let committed = self.committed();
+            tail.file.sync().map_err(|error| {
+                self.sync_failed.store(true, Ordering::Release);
+                self.cannot("sync", tail.segment, offset, error)
+            })?;
+            tail.durable = tail.end;
+            self.control.set_durable(committed);
+        }
+        let first = self.layout.first_batch(next) + BLOCK as u64;
+        tail.wanted = tail.wanted.max(first);
+        self.ahead.wait_for(first)?;
+        tail.file = self.ahead.take(next);
+        tail.segment = next;
+        *self.current.lock() = Arc::clone(&tail.file);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), LogError> {
+        self.check_syncs()?;
+        // In this order: if the segment is left meanwhile, what was committed in it is synced then.
+        let committed = self.committed();
+        let file = Arc::clone(&self.current.lock());
+        if self.control.durable().is_some_and(|durable| durable >= committed) {
+            return Ok(());
+        }
+        file.sync().map_err(|error| {
+            self.sync_failed.store(true, Ordering::Release);
+            let segment = self.layout.segment(committed);
+            self.cannot("sync", segment, self.layout.offset(committed), error)
+        })?;
+        let mut tail = self.tail.lock();
+        if tail.durable < committed {
+            tail.durable = committed;
+            self.control.set_durable(committed);
+        }
+        Ok(())
+    }
+
+    fn check_syncs(&self) -> Result<(), LogError> {
+        match self.sync_failed.load(Ordering::Acquire) {
+            true => Err(LogError::new(LogErrorKind::SyncFailed, self.storage.path())),
+            false => Ok(()),
+        }
+    }
+
+    fn start_syncing(
+        self: &Arc<Self>,
+        interval: Duration,
+    ) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+        let (ending, ended) = mpsc::channel::<()>();
+        let inner = Arc::clone(self);
+        let thread = thread::Builder::new().name("fairlock-sync".to_owned()).spawn(move || {
+            let mut next = Instant::now() + interval;
+            loop {
+                let pause = next.saturating_duration_since(Instant::now());
+                match ended.recv_timeout(pause) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    _ => return,
+                }
+                next = Instant::now() + interval;
+                let flushed = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+                // A failure to sync is kept for the next append.
+                let _ = flushed.and_then(|()| inner.sync());
+            }
+        })?;
+        Ok((ending, thread))
+    }
+
+    fn truncate_before(&self, position: Position) -> Result<(), LogError> {
+        let _truncating = self.truncating.lock();
+        let position = position.get();
+        if position > self.committed() {
+            let none = LogErrorKind::NoRecord(Position::new(position));
+            return Err(LogError::new(none, self.storage.path()));
+        }
+        let first = self.control.first().unwrap_or(FIRST_BATCH);
+        if position <= first {
+            return Ok(());
+        }
+        self.control.set_first(position);
+        let given_up = self.layout.segment(first)..self.layout.segment(position);
+        if given_up.is_empty() {
+            return Ok(());
+        }
+        let cannot =
+            |tried: &'static str| move |error| LogError::system(tried, self.storage.path(), error);
+        // Before the segments go: a log whose first segment is missing is damaged.
+        self.control.sync().map_err(cannot("sync the control page of"))?;
+        for segment in given_up {
+            let name = segments::name_of(segment);
+            // It may have been given up by a call that failed half way.
+            let gone = match self.ahead.spares() < SPARES {
+                true => {
+                    let spare = segments::spare_name(segment);
+                    let renamed = self.storage.rename(&name, &spare);
+                    if renamed.is_ok() {
+                        self.ahead.add_spare(spare);
+                    }
+                    renamed
+                }
+                false => self.storage.remove(&name),
+            };
+            match gone {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                gone => gone.map_err(cannot("give up a segment of"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn cannot(&self, tried: &'static str, segment: u64, offset: u64, error: io::Error) -> LogError {
+        let path = self.storage.path().join(segments::name_of(segment));
+        LogError::system(tried, &path, error).at(segment, offset)
+    }
+}
+
+/// Makes the control page of a log that is new, or has lost it.
+fn make_control<S: Storage>(
+    storage: &S,
+    options: &LogOptions,
+    inventory: &Inventory,
+) -> Result<(), LogError> {
+    let (layout, first) = match inventory.segments.first() {
+        Some(&segment) => {
+            let (_, header) = open_segment(storage, segment, false)?;
+            (header.layout, header.layout.first_batch(segment))
+        }
+        None if options.create || options.create_new => {
+            let identity = new_identity();
+            (Layout { identity, segment_bytes: options.segment_bytes }, FIRST_BATCH)
+        }
+        None => return Err(LogError::new(LogErrorKind::NotALog, storage.path())),
+    };
+    Control::<S::Memory>::create(storage, layout, first)
+        .map_err(|error| LogError::system("create", &storage.path().join(control::NAME), error))
+}
+
+/// From the system's source of random numbers.
+fn new_identity() -> Identity {
+    let mut identity = Identity::default();
+    // SAFETY: sixteen bytes that may be written; so few are given at once.
+    let given = unsafe { libc::getrandom(identity.as_mut_ptr().cast(), identity.len(), 0) };
+    assert_eq!(given, identity.len() as isize, "the system has no random numbers");
+    identity
+}
+
+fn choose_prewriting<S: Storage>(storage: &S, options: &LogOptions) -> Prewriting {
+    let about = storage.filesystem();
+    match options.prewrite {
+        Prewrite::Always => Prewriting::On,
+        Prewrite::Never => Prewriting::Disabled,
+        Prewrite::Auto if about.copies_on_write => {
+            Prewriting::CopiesOnWrite { filesystem: about.name }
+        }
+        Prewrite::Auto if about.overwrites_alone => {
+            Prewriting::OverwritesAlone { filesystem: about.name }
+        }
+        Prewrite::Auto => Prewriting::On,
+    }
+}
+
+/// Opens the segment in which the log ends, and says how far it is ready.
+fn continue_segment<S: Storage>(
+    storage: &S,
+    layout: Layout,
+    prewriting: &Prewriting,
+    end: u64,
+) -> Result<(S::File, u64), LogError> {
+    let segment = layout.segment(end);
+    let (file, _) = open_segment(storage, segment, true)?;
+    let path = storage.path().join(segments::name_of(segment));
+    let cannot = |error| LogError::system("look at", &path, error).at(segment, 0);
+    if *prewriting != Prewriting::On {
+        return Ok((file, layout.end(segment)));
+    }
+    // It was trimmed if the log was closed. Without room it is written as far as there is some.
+    let _ = file.allocate(layout.segment_bytes);
+    let base = segment * layout.segment_bytes;
+    let written = ahead::written_until(&file, layout.offset(end), layout.segment_bytes);
+    Ok((file, base + written.map_err(cannot)?))
+}

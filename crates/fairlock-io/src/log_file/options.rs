@@ -1,0 +1,222 @@
+//! How a log is opened, and what is said about how it was found.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use super::LogFile;
+use super::error::{LogError, LogErrorKind};
+use super::format::{BLOCK, FIRST_BATCH};
+use super::position::Position;
+
+/// When what was appended is brought to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncPolicy {
+    /// Before it is acknowledged: an acknowledged record outlives the loss of power.
+    #[default]
+    EveryCommit,
+    /// So long after the one before, at most, while something is appended. An acknowledged record
+    /// outlives a crash of the process; the loss of power may take the last ones.
+    Interval(Duration),
+    /// When [`LogFile::sync`] is called, when the log is closed, and where a segment ends. Otherwise as
+    /// `Interval`.
+    Never,
+}
+
+/// Whether blocks are written with zeros before they are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Prewrite {
+    /// Unless it is known, or found out when the log is opened, that it does not help here.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// Not at all: for file systems that copy on write. Appends make the file longer, and wait for
+    /// readers if the kernel lets them.
+    Never,
+}
+
+/// Whether a log's blocks are written before they are needed, and why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Prewriting {
+    /// They are: appends overwrite blocks that are there, beside any readers.
+    On,
+    /// It was not wanted.
+    Disabled,
+    /// The file system puts elsewhere what is overwritten, so blocks written ahead are not used.
+    CopiesOnWrite {
+        /// Its name.
+        filesystem: String,
+    },
+    /// This kernel lets nobody read while blocks are overwritten, either.
+    OverwritesAlone {
+        /// Its file system.
+        filesystem: String,
+    },
+}
+
+impl fmt::Display for Prewriting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Prewriting::On => write!(f, "on"),
+            Prewriting::Disabled => write!(f, "off, as asked"),
+            Prewriting::CopiesOnWrite { filesystem } => write!(
+                f,
+                "off: {filesystem} writes elsewhere what is overwritten, so it would not help"
+            ),
+            Prewriting::OverwritesAlone { filesystem } => write!(
+                f,
+                "off: this kernel's {filesystem} lets nobody read while it overwrites, so it would \
+                 not help"
+            ),
+        }
+    }
+}
+
+/// How a log was found when it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// It had been closed. Otherwise its writer crashed, or was dropped.
+    pub was_closed: bool,
+    /// Where it ended.
+    pub end: Position,
+    /// Bytes that were read to find that.
+    pub scanned_bytes: u64,
+    /// A batch that was being written when its writer died and is not whole. It was not
+    /// acknowledged: its records are gone.
+    pub torn: Option<Position>,
+    /// Bytes of whole batches behind a gap, which the loss of power may leave of what was never brought
+    /// to the device ([`SyncPolicy::Interval`] and [`SyncPolicy::Never`]): these records are gone.
+    pub lost_bytes: u64,
+}
+
+/// Options to open a log with.
+///
+/// ```
+/// use fairlock_io::{LogOptions, SyncPolicy};
+/// use std::time::Duration;
+///
+/// # let directory = tempfile::tempdir_in(".")?;
+/// # let path = directory.path().join("journal");
+/// let log = LogOptions::new()
+///     .segment_bytes(4 << 20)
+///     .sync(SyncPolicy::Interval(Duration::from_millis(100)))
+///     .open(&path)?;
+/// log.append(b"hello")?;
+/// log.close()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct LogOptions {
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) segment_bytes: u64,
+    pub(crate) batch_bytes: usize,
+    pub(crate) sync: SyncPolicy,
+    pub(crate) prewrite: Prewrite,
+}
+
+/// The smallest segment.
+const LEAST_SEGMENT: u64 = 64 << 10;
+/// The largest: positions of that many segments still fit.
+const MOST_SEGMENT: u64 = 1 << 40;
+/// The largest batch that is asked for, and the largest record: two such buffers are a log's memory.
+pub(crate) const MOST_BATCH: usize = 16 << 20;
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            create: true,
+            create_new: false,
+            segment_bytes: 64 << 20,
+            batch_bytes: 1 << 20,
+            sync: SyncPolicy::EveryCommit,
+            prewrite: Prewrite::Auto,
+        }
+    }
+}
+
+impl LogOptions {
+    /// What [`LogFile::open`] uses: creates the log if there is none, with segments of 64 MiB, and syncs
+    /// at every commit.
+    pub fn new() -> LogOptions {
+        LogOptions::default()
+    }
+
+    /// Whether to create the log if there is none. Default: yes.
+    pub fn create(mut self, create: bool) -> LogOptions {
+        self.create = create;
+        self
+    }
+
+    /// Whether to refuse a log that is there. Default: no.
+    pub fn create_new(mut self, create_new: bool) -> LogOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// The size of each segment file of a log that is created, in bytes: a multiple of 4096 from 64 KiB to
+    /// 1 TiB. A log that is there keeps its own. Default: 64 MiB.
+    ///
+    /// Space is given back, and reused, by whole segments; a record must fit into one.
+    pub fn segment_bytes(mut self, bytes: u64) -> LogOptions {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// The most that is gathered for one write, in bytes: 4096 to 16 MiB. Default: 1 MiB.
+    ///
+    /// A larger record makes a larger batch of its own.
+    pub fn batch_bytes(mut self, bytes: usize) -> LogOptions {
+        self.batch_bytes = bytes;
+        self
+    }
+
+    /// When records are brought to the device. Default: [`SyncPolicy::EveryCommit`].
+    pub fn sync(mut self, policy: SyncPolicy) -> LogOptions {
+        self.sync = policy;
+        self
+    }
+
+    /// Whether blocks are written ahead. Default: [`Prewrite::Auto`].
+    pub fn prewrite(mut self, prewrite: Prewrite) -> LogOptions {
+        self.prewrite = prewrite;
+        self
+    }
+
+    /// Opens the log in the directory `path` for appending.
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Option`] for values that make no sense, [`LogErrorKind::BusyWriter`] while it is
+    /// open for appending already, [`LogErrorKind::Damaged`] if records that were acknowledged are not
+    /// what was written, [`LogErrorKind::NewerVersion`] if it was written by a later format, and what
+    /// the system refuses.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<LogFile, LogError> {
+        self.check(path.as_ref())?;
+        LogFile::open_with(path.as_ref(), self.clone())
+    }
+
+    fn check(&self, path: &Path) -> Result<(), LogError> {
+        let wrong = |name, valid| Err(LogError::new(LogErrorKind::Option { name, valid }, path));
+        let aligned = self.segment_bytes.is_multiple_of(BLOCK as u64);
+        if !aligned || !(LEAST_SEGMENT..=MOST_SEGMENT).contains(&self.segment_bytes) {
+            return wrong("segment_bytes", "a multiple of 4096 from 64 KiB to 1 TiB");
+        }
+        if !(BLOCK..=MOST_BATCH).contains(&self.batch_bytes) {
+            return wrong("batch_bytes", "4096 to 16 MiB");
+        }
+        if self.sync == SyncPolicy::Interval(Duration::ZERO) {
+            return wrong("the sync interval", "longer than nothing: use SyncPolicy::EveryCommit");
+        }
+        Ok(())
+    }
+}
+
+/// The largest record that fits into a segment, and into memory.
+pub(crate) fn largest_record(segment_bytes: u64) -> usize {
+    let room = segment_bytes - FIRST_BATCH;
+    let room = usize::try_from(room).unwrap_or(usize::MAX).min(MOST_BATCH);
+    room - super::format::BATCH_HEADER - super::format::RECORD_HEADER
+}

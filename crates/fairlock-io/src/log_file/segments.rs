@@ -1,0 +1,46 @@
+//! A log's directory: what its files are called, and which are there.
+
+use std::io;
+
+use super::storage::Storage;
+
+/// The file of a segment.
+pub(crate) fn name_of(segment: u64) -> String {
+    format!("{segment:016}.segment")
+}
+
+/// A file that was a segment and may become another.
+pub(crate) fn spare_name(segment: u64) -> String {
+    format!("{segment:016}.spare")
+}
+
+/// A segment while it is made: what is left of it after a crash is no segment.
+pub(crate) const NAME_WHILE_NEW: &str = "segment.new";
+
+/// What is in a log's directory.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    /// In order.
+    pub(crate) segments: Vec<u64>,
+    pub(crate) spares: Vec<String>,
+}
+
+impl Inventory {
+    pub(crate) fn of<S: Storage>(storage: &S) -> io::Result<Inventory> {
+        let mut inventory = Inventory::default();
+        for name in storage.names()? {
+            if let Some(segment) = number_in(&name, ".segment") {
+                inventory.segments.push(segment);
+            } else if number_in(&name, ".spare").is_some() {
+                inventory.spares.push(name);
+            }
+        }
+        inventory.segments.sort_unstable();
+        Ok(inventory)
+    }
+}
+
+fn number_in(name: &str, suffix: &str) -> Option<u64> {
+    let number = name.strip_suffix(suffix)?;
+    (number.len() == 16).then(|| number.parse().ok()).flatten()
+}
