@@ -13,7 +13,9 @@ use std::ptr;
 use std::time::Duration;
 
 use super::format::BLOCK;
-use super::storage::{Boot, Extent, FileSystem, Page, SharedMemory, Storage, StoredFile};
+use super::storage::{
+    Boot, Extent, FileSystem, Overwrites, Page, SharedMemory, Storage, StoredFile,
+};
 
 /// A directory.
 pub(crate) struct Disk {
@@ -84,23 +86,22 @@ impl Storage for Disk {
 
     fn filesystem(&self) -> FileSystem {
         let kind = kind_of_filesystem(&self.path).unwrap_or(0);
-        let (name, copies_on_write) = match kind {
-            0xEF53 => ("ext4", false),
-            0x5846_5342 => ("xfs", false),
-            0x0102_1994 => ("tmpfs", false),
-            0x9123_683E => ("btrfs", true),
-            0x2FC1_2FC1 => ("zfs", true),
-            0xCA45_1A4E => ("bcachefs", true),
-            0xF2F5_2010 => ("f2fs", true),
-            0x3434 => ("nilfs", true),
-            _ => ("another file system", false),
-        };
-        FileSystem {
-            name: name.to_owned(),
-            copies_on_write,
+        let copies = Overwrites::Depends { usually: false };
+        let (name, overwrites) = match kind {
             // Shared since "ext4: start with shared i_rwsem in case of DIO instead of exclusive".
-            overwrites_alone: kind == 0xEF53 && kernel_release().is_some_and(|it| it < (5, 6)),
-        }
+            0xEF53 if kernel_release().is_some_and(|release| release < (5, 6)) => {
+                ("ext4", Overwrites::Alone)
+            }
+            0xEF53 => ("ext4", Overwrites::InPlace),
+            0x5846_5342 => ("xfs", Overwrites::InPlace),
+            0x9123_683E => ("btrfs", copies),
+            0x2FC1_2FC1 => ("zfs", copies),
+            0xCA45_1A4E => ("bcachefs", copies),
+            0xF2F5_2010 => ("f2fs", copies),
+            0x3434 => ("nilfs", copies),
+            _ => ("this file system", Overwrites::Depends { usually: true }),
+        };
+        FileSystem { name: name.to_owned(), overwrites }
     }
 }
 

@@ -17,8 +17,9 @@ use super::control::{self, Control};
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout};
 use super::group::{Group, Ticket};
-use super::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy, largest_record};
+use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
+use super::prewriting;
 use super::reader::Reader;
 use super::recovery;
 use super::segments::{self, Inventory};
@@ -146,7 +147,7 @@ impl<S: Storage> Log<S> {
         let end = found.end;
         let segment = layout.segment(end);
 
-        let prewriting = choose_prewriting(&*storage, &options);
+        let prewriting = prewriting::choose(&*storage, options.prewrite)?;
         let continued = match segments.contains(&segment) {
             true => Some(continue_segment(&*storage, layout, &prewriting, end)?),
             false => None,
@@ -549,21 +550,6 @@ fn new_identity() -> Identity {
     let given = unsafe { libc::getrandom(identity.as_mut_ptr().cast(), identity.len(), 0) };
     assert_eq!(given, identity.len() as isize, "the system has no random numbers");
     identity
-}
-
-fn choose_prewriting<S: Storage>(storage: &S, options: &LogOptions) -> Prewriting {
-    let about = storage.filesystem();
-    match options.prewrite {
-        Prewrite::Always => Prewriting::On,
-        Prewrite::Never => Prewriting::Disabled,
-        Prewrite::Auto if about.copies_on_write => {
-            Prewriting::CopiesOnWrite { filesystem: about.name }
-        }
-        Prewrite::Auto if about.overwrites_alone => {
-            Prewriting::OverwritesAlone { filesystem: about.name }
-        }
-        Prewrite::Auto => Prewriting::On,
-    }
 }
 
 /// Opens the segment in which the log ends, and says how far it is ready.

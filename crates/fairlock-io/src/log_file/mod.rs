@@ -8,6 +8,7 @@
 //! | `log.rs` | opening, appending, giving up, closing |
 //! | `group.rs`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
+//! | `prewriting.rs` | whether that helps on this file system |
 //! | `control.rs` | the page through which readers follow |
 //! | `reader.rs`, `window.rs` | reading |
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
@@ -24,6 +25,7 @@ mod group;
 mod log;
 mod options;
 mod position;
+mod prewriting;
 mod reader;
 mod recovery;
 mod segments;

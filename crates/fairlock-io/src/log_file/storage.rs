@@ -40,14 +40,22 @@ pub(crate) trait Storage: Send + Sync + 'static {
     fn filesystem(&self) -> FileSystem;
 }
 
-/// What a file system is known to do.
+/// A file system, and what it is known to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileSystem {
     pub(crate) name: String,
-    /// Whether it writes elsewhere what is overwritten.
-    pub(crate) copies_on_write: bool,
-    /// Whether the running kernel takes the inode's lock exclusively whenever it overwrites.
-    pub(crate) overwrites_alone: bool,
+    pub(crate) overwrites: Overwrites,
+}
+
+/// What happens to blocks that are written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overwrites {
+    /// They stay where they are, and others may read the file meanwhile.
+    InPlace,
+    /// The running kernel lets nobody use the file meanwhile.
+    Alone,
+    /// To be tried; what to believe where that says nothing.
+    Depends { usually: bool },
 }
 
 /// A file of whole blocks. Offsets and lengths are multiples of a block, and so are the addresses.

@@ -1,0 +1,55 @@
+//! Whether it helps to write blocks before they are needed: where what is overwritten stays in its place,
+//! and the kernel lets others read meanwhile.
+//!
+//! Of the common file systems this is known. On others it is tried: a block of a file is written twice,
+//! and the system is asked each time where on the device it is.
+
+use std::io;
+
+use super::blocks::Blocks;
+use super::error::LogError;
+use super::format::BLOCK;
+use super::options::{Prewrite, Prewriting};
+use super::storage::{FileSystem, Overwrites, Storage, StoredFile};
+
+const PROBE: &str = "probe.new";
+
+/// What is done in this directory.
+pub(crate) fn choose<S: Storage>(storage: &S, wish: Prewrite) -> Result<Prewriting, LogError> {
+    match wish {
+        Prewrite::Always => return Ok(Prewriting::On),
+        Prewrite::Never => return Ok(Prewriting::Disabled),
+        Prewrite::Auto => {}
+    }
+    let FileSystem { name: filesystem, overwrites } = storage.filesystem();
+    let in_place = match overwrites {
+        Overwrites::InPlace => true,
+        Overwrites::Alone => return Ok(Prewriting::OverwritesAlone { filesystem }),
+        Overwrites::Depends { usually } => stays_in_place(storage)
+            .map_err(|error| {
+                LogError::system("try how blocks are overwritten in", storage.path(), error)
+            })?
+            .unwrap_or(usually),
+    };
+    Ok(if in_place { Prewriting::On } else { Prewriting::CopiesOnWrite { filesystem } })
+}
+
+/// Whether a block that is written again is where it was; none if the system does not say.
+fn stays_in_place<S: Storage>(storage: &S) -> io::Result<Option<bool>> {
+    match storage.remove(PROBE) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = storage.create(PROBE)?;
+    let block = Blocks::zeroed(BLOCK);
+    let write_and_find = || {
+        file.write(&block, 0, true)?;
+        Ok::<_, io::Error>(file.extent(0)?.filter(|extent| extent.written))
+    };
+    let places = write_and_find().and_then(|first| Ok((first, write_and_find()?)));
+    storage.remove(PROBE)?;
+    Ok(match places? {
+        (Some(first), Some(second)) => Some(first.physical == second.physical),
+        _ => None,
+    })
+}
