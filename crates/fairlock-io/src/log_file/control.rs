@@ -126,6 +126,11 @@ impl<M: SharedMemory> Control<M> {
         self.memory.lock()
     }
 
+    /// Lets another become it, though readers of this process may go on using the page.
+    pub(crate) fn unlock(&self) {
+        self.memory.unlock();
+    }
+
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.memory.sync()
     }

@@ -49,6 +49,8 @@ pub enum LogErrorKind {
     NoRecord(Position),
     /// There is no log at this path.
     NotALog,
+    /// A log was to be created in a directory that holds other things.
+    OthersFiles,
     /// The log was to be new, but there is one.
     Exists,
     /// Written by a later version of the format.
@@ -168,6 +170,9 @@ impl fmt::Display for LogError {
                 "no record begins at position {position}: use one that an append returned"
             )?,
             LogErrorKind::NotALog => write!(f, "there is no log")?,
+            LogErrorKind::OthersFiles => {
+                write!(f, "the directory holds other files: a log needs one of its own")?
+            }
             LogErrorKind::Exists => write!(f, "there is a log already: open it, or remove it")?,
             LogErrorKind::NewerVersion { found, supported } => write!(
                 f,
@@ -239,7 +244,7 @@ impl From<LogError> for io::Error {
                 io::ErrorKind::InvalidInput
             }
             (LogErrorKind::NotALog, _) => io::ErrorKind::NotFound,
-            (LogErrorKind::Exists, _) => io::ErrorKind::AlreadyExists,
+            (LogErrorKind::Exists | LogErrorKind::OthersFiles, _) => io::ErrorKind::AlreadyExists,
             (LogErrorKind::NewerVersion { .. }, _) => io::ErrorKind::Unsupported,
             (LogErrorKind::BusyWriter { .. }, _) => io::ErrorKind::ResourceBusy,
             (LogErrorKind::TooLarge { .. } | LogErrorKind::Option { .. }, _) => {

@@ -347,6 +347,8 @@ impl<S: Storage> Drop for Log<S> {
             // Who wants to know calls `close`.
             let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
         }
+        self.inner.ahead.end();
+        self.inner.control.unlock();
     }
 }
 
@@ -390,7 +392,7 @@ impl<S: Storage> Inner<S> {
     /// log was opened, at most a segment.
     fn ahead_of(&self, end: u64) -> u64 {
         let appended = end - self.opened_at.min(end);
-        end + (2 * appended).clamp(ahead::CHUNK as u64, self.layout.segment_bytes)
+        end + (2 * appended).max(ahead::CHUNK as u64).min(self.layout.segment_bytes)
     }
 
     /// Ends the segment that was written so far, and goes on to the next.
@@ -401,7 +403,7 @@ impl<S: Storage> Inner<S> {
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, tail.durable));
             tail.file
-                .write(&tail.block, offset, true)
+                .write(&tail.block, offset, false)
                 .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
             tail.end = self.layout.end(tail.segment);
         }
@@ -485,6 +487,11 @@ impl<S: Storage> Inner<S> {
         if position <= first {
             return Ok(());
         }
+        // Anything but a record's position would leave a log that begins with no record.
+        let mut reader = Reader::of(Arc::clone(&self.storage), Arc::clone(&self.control), None)?;
+        reader.set_read_bytes(BLOCK);
+        reader.seek(Position::new(position))?;
+        drop(reader);
         self.control.set_first(position);
         let given_up = self.layout.segment(first)..self.layout.segment(position);
         if given_up.is_empty() {
@@ -534,6 +541,7 @@ fn make_control<S: Storage>(
             (header.layout, header.layout.first_batch(segment))
         }
         None if options.create || options.create_new => {
+            refuse_others_files(storage)?;
             let identity = new_identity();
             (Layout { identity, segment_bytes: options.segment_bytes }, FIRST_BATCH)
         }
@@ -541,6 +549,16 @@ fn make_control<S: Storage>(
     };
     Control::<S::Memory>::create(storage, layout, first)
         .map_err(|error| LogError::system("create", &storage.path().join(control::NAME), error))
+}
+
+/// A log's directory holds nothing else: what is not its own would be in its way, or it in theirs.
+fn refuse_others_files<S: Storage>(storage: &S) -> Result<(), LogError> {
+    let names = storage.names();
+    let names = names.map_err(|error| LogError::system("list", storage.path(), error))?;
+    match names.iter().find(|name| !name.ends_with(".new") && *name != "lost+found") {
+        Some(_) => Err(LogError::new(LogErrorKind::OthersFiles, storage.path())),
+        None => Ok(()),
+    }
 }
 
 /// From the system's source of random numbers.

@@ -1,0 +1,243 @@
+//! A log as its users see it: on a real disk, from one process.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use fairlock_io::{
+    LogError, LogErrorKind, LogFile, LogOptions, LogReader, Position, Prewrite, Prewriting,
+    SyncPolicy,
+};
+use tempfile::TempDir;
+
+const SEGMENT: u64 = 64 << 10;
+
+/// On a disk: what is in memory may not take O_DIRECT.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room for a few megabytes")
+}
+
+fn options() -> LogOptions {
+    LogOptions::new().segment_bytes(SEGMENT)
+}
+
+/// All records, from the first that is left.
+fn records(path: &Path) -> Result<Vec<(Position, Vec<u8>)>, LogError> {
+    let mut reader = LogReader::open(path)?;
+    let mut all = Vec::new();
+    while let Some(record) = reader.next()? {
+        all.push((record.position, record.bytes.to_vec()));
+    }
+    Ok(all)
+}
+
+fn segments(path: &Path) -> usize {
+    let names = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("a name"));
+    names.filter(|entry| entry.file_name().to_string_lossy().ends_with(".segment")).count()
+}
+
+#[test]
+fn what_was_appended_is_read_back_after_it_was_opened_again() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let mut expected = Vec::new();
+    for round in 0..5_u8 {
+        let log = options().open(&path)?;
+        assert_eq!(log.recovery().was_closed, round != 3, "round {round}");
+        for size in [0, 1, 100, 4023, 4024, 4025, 30_000, 60_000] {
+            let bytes = vec![round; size];
+            let (head, tail) = bytes.split_at(size / 3);
+            let position = log.append_vectored(&[IoSlice::new(head), IoSlice::new(tail)])?;
+            expected.push((position, bytes));
+        }
+        if round == 2 {
+            drop(log);
+        } else {
+            log.close()?;
+        }
+        assert_eq!(records(&path)?, expected);
+    }
+    assert!(expected.is_sorted_by(|one, next| one.0 < next.0), "positions grow");
+    Ok(())
+}
+
+#[test]
+fn a_log_that_was_closed_takes_no_more_room_than_its_records() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = LogOptions::new().segment_bytes(8 << 20).open(&path)?;
+    log.append(b"hello")?;
+    log.close()?;
+    let bytes: u64 = fs::read_dir(&path)
+        .expect("a directory")
+        .map(|entry| entry.and_then(|entry| entry.metadata()).expect("a file").len())
+        .sum();
+    // The control page, the segment's header, the opening and a batch.
+    assert_eq!(bytes, 4 * 4096);
+    Ok(())
+}
+
+#[test]
+fn threads_that_append_at_once_share_writes() -> Result<(), LogError> {
+    const THREADS: usize = 8;
+    const EACH: u32 = 200;
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().open(&path)?;
+    let begin = Barrier::new(THREADS);
+    let (log_seen, begin) = (&log, &begin);
+    thread::scope(|scope| {
+        for thread in 0..THREADS as u32 {
+            scope.spawn(move || {
+                begin.wait();
+                let mut last = Position::START;
+                for number in 0..EACH {
+                    let record = [thread.to_le_bytes(), number.to_le_bytes()].concat();
+                    let position = log_seen.append(&record).expect("there is room");
+                    assert!(position > last);
+                    last = position;
+                }
+            });
+        }
+    });
+    assert!(log.stats().commits < u64::from(EACH) * THREADS as u64, "{:?}", log.stats());
+    log.close()?;
+    let mut next = [0; THREADS];
+    for (_, record) in records(&path)? {
+        let (thread, number) = record.split_at(4);
+        let thread = u32::from_le_bytes(thread.try_into().expect("four")) as usize;
+        let number = u32::from_le_bytes(number.try_into().expect("four"));
+        assert_eq!(number, next[thread], "thread {thread}");
+        next[thread] += 1;
+    }
+    assert_eq!(next, [EACH; THREADS]);
+    Ok(())
+}
+
+#[test]
+fn positions_stay_what_they_are_when_segments_are_used_again() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().sync(SyncPolicy::Never).open(&path)?;
+    let mut kept: Vec<(Position, Vec<u8>)> = Vec::new();
+    for number in 0..400_u32 {
+        let bytes = number.to_le_bytes().repeat(500);
+        kept.push((log.append(&bytes)?, bytes));
+        if number % 50 == 49 {
+            kept.drain(..30);
+            log.truncate_before(kept[0].0)?;
+            assert_eq!(log.first(), kept[0].0);
+        }
+    }
+    assert!(log.stats().recycled_segments > 0, "{:?}", log.stats());
+    assert_eq!(records(&path)?, kept);
+    let mut reader = log.reader()?;
+    for (position, bytes) in kept.iter().rev() {
+        reader.seek(*position)?;
+        assert_eq!(reader.next()?.expect("a record").bytes, bytes);
+    }
+    let early = reader.seek(Position::new(4096 + 4096)).expect_err("it was given up");
+    let first = kept[0].0;
+    assert!(matches!(early.kind(), LogErrorKind::Truncated { first: left, .. } if *left == first));
+    drop((log, reader));
+    let log = options().open(&path)?;
+    assert_eq!(records(&path)?, kept);
+    log.truncate_before(log.committed())?;
+    assert_eq!(records(&path)?, []);
+    log.append(b"on")?;
+    assert!(segments(&path) <= 2, "the last one, and one that was made ahead");
+    Ok(())
+}
+
+#[test]
+fn a_log_is_cut_only_where_a_record_begins() -> Result<(), LogError> {
+    let directory = directory();
+    let log = options().open(directory.path().join("log"))?;
+    let position = log.append(b"one")?;
+    for wrong in [position.get() + 8, position.get() + 4096 * 7] {
+        let error = log.truncate_before(Position::new(wrong)).expect_err("no record is there");
+        assert!(matches!(error.kind(), LogErrorKind::NoRecord(_)), "{error}");
+    }
+    assert_eq!(log.reader()?.next()?.map(|record| record.position), Some(position));
+    Ok(())
+}
+
+#[test]
+fn a_log_has_one_writer() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().open(&path)?;
+    let reader = log.reader()?;
+    let second = options().open(&path).expect_err("there is a writer");
+    let process = std::process::id();
+    assert_eq!(*second.kind(), LogErrorKind::BusyWriter { process });
+    drop(log);
+    // Though the reader still uses the page.
+    options().open(&path)?;
+    drop(reader);
+    Ok(())
+}
+
+#[test]
+fn prewriting_can_be_switched_off() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().prewrite(Prewrite::Never).open(&path)?;
+    assert_eq!(*log.prewriting(), Prewriting::Disabled);
+    for _ in 0..100 {
+        log.append(&[1; 3000])?;
+    }
+    assert_eq!(log.stats().prewritten_bytes, 0);
+    log.close()?;
+    assert_eq!(records(&path)?.len(), 100);
+    Ok(())
+}
+
+#[test]
+fn a_record_that_does_not_fit_is_refused_with_the_limit() -> Result<(), LogError> {
+    let directory = directory();
+    let log = options().open(directory.path().join("log"))?;
+    let most = SEGMENT as usize - 4096 - 48 - 24;
+    log.append(&vec![1; most])?;
+    let error = log.append(&vec![1; most + 1]).expect_err("too large");
+    assert_eq!(*error.kind(), LogErrorKind::TooLarge { bytes: most + 1, most });
+    log.append(b"small")?;
+    Ok(())
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_by_name() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let cases = [
+        (LogOptions::new().segment_bytes(1000), "segment_bytes"),
+        (LogOptions::new().segment_bytes(4096), "segment_bytes"),
+        (LogOptions::new().batch_bytes(1), "batch_bytes"),
+        (LogOptions::new().sync(SyncPolicy::Interval(Duration::ZERO)), "the sync interval"),
+    ];
+    for (options, name) in cases {
+        let error = options.open(&path).expect_err(name);
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn no_log_is_made_among_other_files_or_where_none_is_to_be() -> Result<(), LogError> {
+    let directory = directory();
+    fs::write(directory.path().join("letter"), "dear").expect("a file");
+    let error = LogFile::open(directory.path()).expect_err("the letter is in the way");
+    assert_eq!(*error.kind(), LogErrorKind::OthersFiles);
+    let path = directory.path().join("log");
+    fs::create_dir(&path).expect("a directory");
+    let error = options().create(false).open(&path).expect_err("there is none");
+    assert_eq!(*error.kind(), LogErrorKind::NotALog);
+    assert_eq!(*LogReader::open(&path).expect_err("there is none").kind(), LogErrorKind::NotALog);
+    options().create_new(true).open(&path)?.close()?;
+    let error = options().create_new(true).open(&path).expect_err("there is one");
+    assert_eq!(*error.kind(), LogErrorKind::Exists);
+    Ok(())
+}
