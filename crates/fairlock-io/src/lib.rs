@@ -1,15 +1,20 @@
-//! Files whose operations are atomic: reads, writes, appends and truncations that overlap behave as
-//! if they were executed one after the other.
+//! Files for storage engines: one whose operations are atomic, and a log that no reader stalls.
 //!
-//! * [`AtomicFile`]: the file, used by many threads at once, at offsets.
-//! * [`Handle`]: one user's place in it, for whatever takes [`Read`](std::io::Read),
-//!   [`Write`](std::io::Write) and [`Seek`](std::io::Seek).
-//! * [`AtomicFileError`]: what went wrong, where, and how much was done before.
+//! * [`AtomicFile`]: reads, writes, appends and truncations that overlap behave as if they were executed
+//!   one after the other. Used by many threads at once, at offsets. [`Handle`] is one user's place in it,
+//!   for whatever takes [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek);
+//!   [`AtomicFileError`] says what went wrong, where, and how much was done before.
+//! * [`LogFile`]: O_DIRECT appends with group commit, recovery and recycling; [`LogReader`] follows it live
+//!   in any process. [`LogOptions`] open it, [`Position`] says where a record is, [`LogError`] what went
+//!   wrong.
 //!
-//! POSIX asks for this of read(2) and write(2). On Linux's ext4, btrfs and tmpfs a read that overlaps
+//! POSIX asks for atomic read(2) and write(2). On Linux's ext4, btrfs and tmpfs a read that overlaps
 //! a write may nevertheless see any part of it. A lock around the file gives it, too, at the price that
-//! operations on different parts wait for each other; here only those wait that overlap, by a
-//! [`RangeLock`](fairlock::RangeLock).
+//! operations on different parts wait for each other; in an [`AtomicFile`] only those wait that overlap, by
+//! a [`RangeLock`](fairlock::RangeLock).
+//!
+//! What the kernel does lock is the inode, for the whole of a direct I/O: a reader of a log's tail stalls
+//! whoever makes the file longer. A [`LogFile`] therefore never does, while it is appended to.
 //!
 //! # Example
 //! ```

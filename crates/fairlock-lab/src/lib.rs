@@ -49,6 +49,8 @@ mod pages {
     struct Spin;
     #[doc = include_str!("../../../docs/src/atomic-file.md")]
     struct AtomicFile;
+    #[doc = include_str!("../../../docs/src/log-file.md")]
+    struct LogFile;
     #[doc = include_str!("../../../docs/src/moving.md")]
     struct Moving;
     #[doc = include_str!("../../../docs/src/explorer.md")]
