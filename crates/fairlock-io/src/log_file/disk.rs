@@ -48,13 +48,13 @@ impl Storage for Disk {
     fn create(&self, name: &str) -> io::Result<DiskFile> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT);
-        Ok(DiskFile(options.open(self.path.join(name))?))
+        options.open(self.path.join(name)).map(DiskFile).map_err(explained)
     }
 
     fn open(&self, name: &str, writable: bool) -> io::Result<DiskFile> {
         let mut options = OpenOptions::new();
         options.read(true).write(writable).custom_flags(libc::O_DIRECT);
-        Ok(DiskFile(options.open(self.path.join(name))?))
+        options.open(self.path.join(name)).map(DiskFile).map_err(explained)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -102,6 +102,17 @@ impl Storage for Disk {
             _ => ("this file system", Overwrites::Depends { usually: true }),
         };
         FileSystem { name: name.to_owned(), overwrites }
+    }
+}
+
+/// The system says no more of a file that it cannot open for direct I/O than that something is invalid.
+fn explained(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => {
+            let message = "this file system takes no direct I/O (O_DIRECT): put the log on another";
+            io::Error::new(io::ErrorKind::Unsupported, message)
+        }
+        _ => error,
     }
 }
 
