@@ -17,6 +17,8 @@ mod ahead;
 mod batch;
 mod blocks;
 mod control;
+#[cfg(test)]
+mod crash_tests;
 mod disk;
 mod error;
 mod format;
@@ -27,6 +29,8 @@ mod position;
 mod reader;
 mod recovery;
 mod segments;
+#[cfg(test)]
+mod simulated_disk;
 mod storage;
 mod window;
 
