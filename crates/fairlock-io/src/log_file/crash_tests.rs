@@ -196,6 +196,9 @@ impl Program {
     fn open(&mut self) -> Result<(TestLog, SyncPolicy), Dead> {
         loop {
             // Who only reads sees the same.
+            if std::env::var("DEBUG_CRASH").is_ok() {
+                eprintln!("open {:?} first {} tried {} durable {} names {:?} {}", self.after, self.known.first, self.known.first_tried, self.known.durable, self.machine.names(), self.machine.describe());
+            }
             let before = match Reader::open(self.machine.disk()) {
                 Ok(mut reader) => Some(self.must(read_all(&mut reader))),
                 Err(error) if *error.kind() == LogErrorKind::NotALog => None,
@@ -475,6 +478,7 @@ fn run(seed: u64, at: u64, crash: Crash, set: impl Fn(&mut Program), seen: &mut 
     program.fails = false;
     program.fills = false;
     program.crashes_again = false;
+    program.machine.fail_no_more();
     let ended = program.live(3);
     assert!(ended.is_ok(), "nothing kills it any more");
     let Ok((log, _)) = program.open() else { unreachable!("nothing kills it any more") };

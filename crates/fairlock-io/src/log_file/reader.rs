@@ -55,10 +55,8 @@ impl<S: Storage> Reader<S> {
             false => {
                 let list = |error| LogError::system("list", storage.path(), error);
                 let Inventory { segments, .. } = Inventory::of(&*storage).map_err(list)?;
-                match segments.is_empty() {
-                    true => Some(recovery::end_of_new(&*storage, &control)?.end),
-                    false => Some(recovery::find_end(&storage, &control, &segments)?.end),
-                }
+                let (_, segments) = recovery::without_given_up(&control, segments);
+                Some(recovery::find_end(&storage, &control, &segments)?.end)
             }
         };
         Self::of(storage, Arc::new(control), found_end)
@@ -102,6 +100,8 @@ impl<S: Storage> Reader<S> {
         let first = self.first();
         let at = if position == Position::START { first } else { position.get() };
         let layout = self.window.layout();
+        // What was given up may end where a segment ends.
+        let at = layout.next_batch(at);
         if at < first {
             return Err(self.truncated(at));
         }

@@ -173,6 +173,17 @@ impl Machine {
         self.lock().failures.insert(operation, failure);
     }
 
+    pub(super) fn fail_no_more(&self) {
+        self.lock().failures.clear();
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let state = self.lock();
+        let Some(control) = state.names.get("control") else { return "no control".to_owned() };
+        let words = words_of(&state.files[*control].now.bytes);
+        format!("boot {} committed {} durable {} first {} closed {} epoch {} boot {}", state.boot, words[8] & !4095, words[16] & !4095, words[17], words[19] & !4095, words[20], words[21])
+    }
+
     pub(super) fn is_dead(&self) -> bool {
         self.lock().is_dead
     }
