@@ -397,6 +397,8 @@ impl<S: Storage> Inner<S> {
         debug_assert_eq!(next, tail.segment + 1);
         let offset = self.layout.offset(tail.end);
         if offset != 0 {
+            // Or zeros that are written ahead come later than this.
+            self.ahead.wait_for(tail.end + BLOCK as u64)?;
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, tail.durable));
             tail.file

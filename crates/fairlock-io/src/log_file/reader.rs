@@ -111,14 +111,11 @@ impl<S: Storage> Reader<S> {
         if at > layout.next_batch(committed) {
             return none(self);
         }
-        if at >= committed || at % BLOCK as u64 == 0 {
-            // The end, or where a batch may begin; if none does, reading says so.
+        let begins_batch = at % BLOCK as u64 == 0 && self.batch_at(at)?.is_some();
+        if at >= committed || begins_batch {
             self.at = at;
             self.batch = None;
-            if at >= committed || self.batch_at(at)?.is_some() {
-                return Ok(());
-            }
-            return none(self);
+            return Ok(());
         }
         let Some(record) = self.record_at(at)? else { return none(self) };
         let Some(batch) = self.batch_at(at - u64::from(record.in_batch))? else {

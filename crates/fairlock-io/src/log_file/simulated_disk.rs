@@ -180,7 +180,10 @@ impl Machine {
     pub(super) fn describe(&self) -> String {
         let state = self.lock();
         let Some(control) = state.names.get("control") else { return "no control".to_owned() };
-        let words = words_of(&state.files[*control].now.bytes);
+        let words = match state.pages.get(control) {
+            Some(page) => page.words(),
+            None => words_of(&state.files[*control].now.bytes),
+        };
         format!("boot {} committed {} durable {} first {} closed {} epoch {} boot {}", state.boot, words[8] & !4095, words[16] & !4095, words[17], words[19] & !4095, words[20], words[21])
     }
 
