@@ -204,7 +204,14 @@ impl<S: Storage> Shared<S> {
                 let spare = state.spares.pop();
                 drop(state);
                 let made = match spare {
-                    Some(spare) => self.use_again(segment, &spare).map(|made| (made, true)),
+                    Some(spare) => match self.use_again(segment, &spare) {
+                        Ok(made) => Ok((made, true)),
+                        Err(failure) => {
+                            // It is still there, but for another time: others may do better.
+                            self.lock().spares.insert(0, spare);
+                            Err(failure)
+                        }
+                    },
                     None => make_segment(
                         &*self.storage,
                         self.layout,

@@ -38,8 +38,8 @@ const WORD_COMMITTED: usize = 8;
 const WORD_COMMITS: usize = 9;
 // The rest.
 const WORD_DURABLE: usize = 16;
-const WORD_FIRST: usize = 17;
-const WORD_FIRST_CHECK: usize = 18;
+/// Twice, each with a check behind it: a crash may come between.
+const WORDS_FIRST: [usize; 2] = [17, 24];
 const WORD_CLOSED: usize = 19;
 const WORD_EPOCH: usize = 20;
 const WORD_BOOT: usize = 21;
@@ -68,8 +68,10 @@ impl<M: SharedMemory> Control<M> {
         put(WORD_IDENTITY, low);
         put(WORD_IDENTITY + 1, high);
         put(WORD_VERSION, version_word(&layout));
-        put(WORD_FIRST, first);
-        put(WORD_FIRST_CHECK, check(&layout.identity, WORD_FIRST, first));
+        for word in WORDS_FIRST {
+            put(word, first);
+            put(word + 1, check(&layout.identity, word, first));
+        }
         match storage.remove(NAME_WHILE_NEW) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -190,17 +192,22 @@ impl<M: SharedMemory> Control<M> {
         self.memory[WORD_CLOSED].store(word, Release);
     }
 
-    /// The first position that was not given up; none if a crash came between.
+    /// The first position that was not given up; none if the page is damaged.
     pub(crate) fn first(&self) -> Option<u64> {
-        let first = self.memory[WORD_FIRST].load(Acquire);
-        let expected = check(&self.layout.identity, WORD_FIRST, first);
-        (self.memory[WORD_FIRST_CHECK].load(Acquire) == expected).then_some(first)
+        let at = |word: usize| {
+            let first = self.memory[word].load(Acquire);
+            let expected = check(&self.layout.identity, word, first);
+            (self.memory[word + 1].load(Acquire) == expected).then_some(first)
+        };
+        // At any moment one of them is whole, but a writer may be faster than this.
+        (0..4).find_map(|_| WORDS_FIRST.into_iter().filter_map(at).max())
     }
 
     pub(crate) fn set_first(&self, first: u64) {
-        self.memory[WORD_FIRST].store(first, Release);
-        let check = check(&self.layout.identity, WORD_FIRST, first);
-        self.memory[WORD_FIRST_CHECK].store(check, Release);
+        for word in WORDS_FIRST {
+            self.memory[word].store(first, Release);
+            self.memory[word + 1].store(check(&self.layout.identity, word, first), Release);
+        }
     }
 
     /// Of the latest opening for writing.

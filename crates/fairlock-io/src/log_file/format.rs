@@ -80,6 +80,11 @@ impl Layout {
         position % self.segment_bytes
     }
 
+    /// The segment of what ends here.
+    pub(crate) fn segment_before(&self, end: u64) -> u64 {
+        self.segment(end - 1)
+    }
+
     /// Where the segment's first batch is.
     pub(crate) fn first_batch(&self, segment: u64) -> u64 {
         segment * self.segment_bytes + FIRST_BATCH

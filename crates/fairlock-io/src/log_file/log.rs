@@ -38,6 +38,9 @@ pub(crate) struct Log<S: Storage> {
 }
 
 struct Inner<S: Storage> {
+    /// The first that is dropped: its thread has ended before the lock in `control` lets in another
+    /// writer.
+    ahead: Ahead<S>,
     storage: Arc<S>,
     control: Arc<Control<S::Memory>>,
     layout: Layout,
@@ -49,14 +52,13 @@ struct Inner<S: Storage> {
     tail: Mutex<Tail<S>>,
     /// The file of the segment that is written; changed before anything in it is committed.
     current: Mutex<Arc<S::File>>,
-    ahead: Ahead<S>,
     /// The system could not sync what had been acknowledged.
     sync_failed: AtomicBool,
     /// Where this opening began.
     opened_at: u64,
     commits: AtomicU64,
-    /// Held by who gives up segments.
-    truncating: Mutex<()>,
+    /// Held by who gives up segments: the number of the next spare.
+    truncating: Mutex<u64>,
 }
 
 /// Where the next batch goes.
@@ -126,23 +128,10 @@ impl<S: Storage> Log<S> {
             return Err(LogError::new(busy, &path));
         }
         let layout = control.layout();
-        let Inventory { segments, mut spares } =
+        let Inventory { segments, mut spares, mut next_spare } =
             Inventory::of(&*storage).map_err(cannot("list"))?;
-
-        let first = control.first().map(|first| layout.segment(first));
-        let (given_up, segments): (Vec<u64>, Vec<u64>) =
-            segments.into_iter().partition(|&segment| first.is_some_and(|first| segment < first));
-        if let (Some(first), Some(&there)) = (first, segments.first())
-            && there > first
-        {
-            let path = path.join(segments::name_of(first));
-            return Err(LogError::new(LogErrorKind::MissingSegment, &path).at(first, 0));
-        }
-
-        let found = match segments.is_empty() {
-            true => recovery::end_of_new(&*storage, &control)?,
-            false => recovery::find_end(&storage, &control, &segments)?,
-        };
+        let (given_up, segments) = recovery::without_given_up(&control, segments);
+        let found = recovery::find_end(&storage, &control, &segments)?;
         let epoch = found.epoch.max(control.epoch()) + 1;
         let end = found.end;
         let segment = layout.segment(end);
@@ -152,19 +141,28 @@ impl<S: Storage> Log<S> {
             true => Some(continue_segment(&*storage, layout, &prewriting, end)?),
             false => None,
         };
+        // What a crashed process wrote may not be on the device, though it is there.
         if let Some((file, _)) = &continued {
-            // What a crashed process wrote may not be on the device, though it is there.
             file.sync().map_err(cannot("sync"))?;
+        }
+        if end == layout.first_batch(segment) && segments.first().is_some_and(|&it| it < segment) {
+            // It may have died when it had ended a segment, and not yet synced it.
+            let (left, _) = open_segment(&*storage, segment - 1, false)?;
+            left.sync().map_err(cannot("sync"))?;
         }
         // From here on the log is changed. Positions first: readers believe them when they see that the
         // log was opened since the kernel was started.
+        if control.first().is_none() {
+            control.set_first(layout.first_batch(segments.first().copied().unwrap_or(0)));
+        }
         control.set_durable(end);
         control.commit(end);
         control.set_closed(None);
         control.set_opening(epoch, storage.boot(), process::id());
         control.sync().map_err(cannot("sync the control page of"))?;
         for name in segments.iter().filter(|&&it| it > segment).chain(&given_up) {
-            let spare = segments::spare_name(*name);
+            let spare = segments::spare_name(next_spare);
+            next_spare += 1;
             storage.rename(&segments::name_of(*name), &spare).map_err(cannot("rename in"))?;
             spares.push(spare);
         }
@@ -212,7 +210,7 @@ impl<S: Storage> Log<S> {
             sync_failed: AtomicBool::new(false),
             opened_at: end,
             commits: AtomicU64::new(0),
-            truncating: Mutex::new(()),
+            truncating: Mutex::new(next_spare),
             options,
         });
         inner.write(&mut { opening }, Kind::Opening)?;
@@ -266,7 +264,9 @@ impl<S: Storage> Log<S> {
     }
 
     pub(crate) fn reader(&self) -> Result<Reader<S>, LogError> {
-        Reader::of(Arc::clone(&self.inner.storage), Arc::clone(&self.inner.control), None)
+        // With a mapping of its own: the lock on the log's must end with the log.
+        let control = Control::open(&*self.inner.storage, false)?;
+        Reader::of(Arc::clone(&self.inner.storage), Arc::new(control), None)
     }
 
     pub(crate) fn truncate_before(&self, position: Position) -> Result<(), LogError> {
@@ -321,11 +321,10 @@ impl<S: Storage> Log<S> {
         inner.storage.sync_names().map_err(cannot("sync"))?;
         let tail = inner.tail.lock();
         let end = inner.committed();
-        let length = match inner.layout.offset(end) {
-            0 => inner.layout.segment_bytes,
-            offset => offset,
-        };
-        tail.file.set_len(length).map_err(cannot("trim"))?;
+        // If nothing could be written into its last segment, that keeps its length.
+        if inner.layout.segment(end) == tail.segment {
+            tail.file.set_len(inner.layout.offset(end)).map_err(cannot("trim"))?;
+        }
         inner.control.set_closed(Some(end));
         inner.control.sync().map_err(cannot("sync the control page of"))
     }
@@ -373,7 +372,8 @@ impl<S: Storage> Inner<S> {
         }
         self.ahead.wait_for(end)?;
         let offset = self.layout.offset(batch.start());
-        let durable = self.options.sync == SyncPolicy::EveryCommit;
+        // What is behind an opening is believed because that is there.
+        let durable = self.options.sync == SyncPolicy::EveryCommit || kind == Kind::Opening;
         let bytes = batch.seal(kind, tail.durable);
         tail.file
             .write(bytes, offset, durable)
@@ -400,6 +400,8 @@ impl<S: Storage> Inner<S> {
         debug_assert_eq!(next, tail.segment + 1);
         let offset = self.layout.offset(tail.end);
         if offset != 0 {
+            // Or zeros that are written ahead come later than this.
+            self.ahead.wait_for(tail.end + BLOCK as u64)?;
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, tail.durable));
             tail.file
@@ -477,7 +479,7 @@ impl<S: Storage> Inner<S> {
     }
 
     fn truncate_before(&self, position: Position) -> Result<(), LogError> {
-        let _truncating = self.truncating.lock();
+        let mut next_spare = self.truncating.lock();
         let position = position.get();
         if position > self.committed() {
             let none = LogErrorKind::NoRecord(Position::new(position));
@@ -492,8 +494,13 @@ impl<S: Storage> Inner<S> {
         reader.set_read_bytes(BLOCK);
         reader.seek(Position::new(position))?;
         drop(reader);
+        if self.control.durable().is_none_or(|durable| durable < position) {
+            // The loss of power must not leave a log that ends before it begins.
+            self.sync()?;
+        }
         self.control.set_first(position);
-        let given_up = self.layout.segment(first)..self.layout.segment(position);
+        // The segment of the last batch stays, even if it is full and given up.
+        let given_up = self.layout.segment_before(first)..self.layout.segment_before(position);
         if given_up.is_empty() {
             return Ok(());
         }
@@ -506,7 +513,9 @@ impl<S: Storage> Inner<S> {
             // It may have been given up by a call that failed half way.
             let gone = match self.ahead.spares() < SPARES {
                 true => {
-                    let spare = segments::spare_name(segment);
+                    // A name of its own: that of the segment may be that of a spare that is being used.
+                    let spare = segments::spare_name(*next_spare);
+                    *next_spare += 1;
                     let renamed = self.storage.rename(&name, &spare);
                     if renamed.is_ok() {
                         self.ahead.add_spare(spare);

@@ -18,6 +18,8 @@ mod ahead;
 mod batch;
 mod blocks;
 mod control;
+#[cfg(test)]
+mod crash_tests;
 mod disk;
 mod error;
 mod format;
@@ -29,6 +31,8 @@ mod prewriting;
 mod reader;
 mod recovery;
 mod segments;
+#[cfg(test)]
+mod simulated_disk;
 mod storage;
 mod window;
 

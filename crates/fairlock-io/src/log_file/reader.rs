@@ -55,10 +55,8 @@ impl<S: Storage> Reader<S> {
             false => {
                 let list = |error| LogError::system("list", storage.path(), error);
                 let Inventory { segments, .. } = Inventory::of(&*storage).map_err(list)?;
-                match segments.is_empty() {
-                    true => Some(recovery::end_of_new(&*storage, &control)?.end),
-                    false => Some(recovery::find_end(&storage, &control, &segments)?.end),
-                }
+                let (_, segments) = recovery::without_given_up(&control, segments);
+                Some(recovery::find_end(&storage, &control, &segments)?.end)
             }
         };
         Self::of(storage, Arc::new(control), found_end)
@@ -102,6 +100,8 @@ impl<S: Storage> Reader<S> {
         let first = self.first();
         let at = if position == Position::START { first } else { position.get() };
         let layout = self.window.layout();
+        // What was given up may end where a segment ends.
+        let at = layout.next_batch(at);
         if at < first {
             return Err(self.truncated(at));
         }
@@ -111,14 +111,11 @@ impl<S: Storage> Reader<S> {
         if at > layout.next_batch(committed) {
             return none(self);
         }
-        if at >= committed || at % BLOCK as u64 == 0 {
-            // The end, or where a batch may begin; if none does, reading says so.
+        let begins_batch = at % BLOCK as u64 == 0 && self.batch_at(at)?.is_some();
+        if at >= committed || begins_batch {
             self.at = at;
             self.batch = None;
-            if at >= committed || self.batch_at(at)?.is_some() {
-                return Ok(());
-            }
-            return none(self);
+            return Ok(());
         }
         let Some(record) = self.record_at(at)? else { return none(self) };
         let Some(batch) = self.batch_at(at - u64::from(record.in_batch))? else {

@@ -7,8 +7,8 @@
 //! * The control page knows that the log was committed, on the device, or closed beyond the gap: damage.
 //!   While the kernel has not been restarted since, the page is exact to the last acknowledged batch.
 //! * A whole batch of the same or a later epoch lies behind the gap. As batches are written one at a time
-//!   (invariant 3), the gap was written whole once. If the kernel has not been restarted since, or if that
-//!   batch says that all below a later position was on the device: damage.
+//!   (invariant 3), the gap was written whole once. If that batch says that all below a later position was
+//!   on the device, or if nothing else is known and the kernel has not been restarted since: damage.
 //! * Otherwise the loss of power took what had not been brought to the device, and the log ends at the
 //!   gap. If whole batches lie behind it, their number of bytes is reported.
 //! * If nothing lies behind it, the log ends there. A batch that is there in part was being written.
@@ -24,8 +24,8 @@ use super::format::{
 use super::options::Recovery;
 use super::position::Position;
 use super::segments;
-use super::storage::Storage;
-use super::window::{Window, damaged};
+use super::storage::{SharedMemory, Storage};
+use super::window::{Window, damaged, open_segment};
 
 /// Read at a time.
 const WINDOW: usize = 1 << 20;
@@ -90,41 +90,66 @@ pub(crate) fn look_at<S: Storage>(
     }
 }
 
+/// The segments that were given up, though a crash has left them, and the others.
+pub(crate) fn without_given_up<M: SharedMemory>(
+    control: &Control<M>,
+    segments: Vec<u64>,
+) -> (Vec<u64>, Vec<u64>) {
+    let layout = control.layout();
+    let first = control.first().map_or(0, |first| layout.segment_before(first));
+    segments.into_iter().partition(|&segment| segment < first)
+}
+
 /// The end of a log that has no segments: it was just created, or they are missing.
-pub(crate) fn end_of_new<S: Storage>(
-    storage: &S,
-    control: &Control<S::Memory>,
-) -> Result<End, LogError> {
+fn end_of_new<S: Storage>(storage: &S, control: &Control<S::Memory>) -> Result<End, LogError> {
     let known = [control.closed(), control.durable(), control.committed(), control.first()];
     let known = known.into_iter().flatten().max().unwrap_or(FIRST_BATCH);
     if known > FIRST_BATCH {
-        let segment = control.layout().segment(control.first().unwrap_or(known));
-        let path = storage.path().join(segments::name_of(segment));
-        return Err(LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0));
+        return Err(missing(
+            storage,
+            control.layout().segment_before(control.first().unwrap_or(known)),
+        ));
     }
     let recovery =
         Recovery { was_closed: true, end: Position::new(FIRST_BATCH), ..Recovery::default() };
     Ok(End { end: FIRST_BATCH, epoch: 0, recovery })
 }
 
-/// Finds the end of a log whose segments are these, in order, at least one.
+#[cold]
+fn missing<S: Storage>(storage: &S, segment: u64) -> LogError {
+    let path = storage.path().join(segments::name_of(segment));
+    LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
+}
+
+/// Finds the end of a log whose segments, without those that were given up, are these, in order.
 pub(crate) fn find_end<S: Storage>(
     storage: &Arc<S>,
     control: &Control<S::Memory>,
     segments: &[u64],
 ) -> Result<End, LogError> {
     let layout = control.layout();
-    if let Some(missing) = (segments.windows(2)).find(|pair| pair[0] + 1 != pair[1]) {
-        let segment = missing[0] + 1;
-        let path = storage.path().join(segments::name_of(segment));
-        return Err(LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0));
+    let (Some(&there), Some(&last)) = (segments.first(), segments.last()) else {
+        return end_of_new(&**storage, control);
+    };
+    let first = control.first().map_or(there, |first| layout.segment_before(first));
+    let expected = (first..).zip(segments);
+    if let Some((segment, _)) = { expected }.find(|(expected, segment)| expected != *segment) {
+        return Err(missing(&**storage, segment));
     }
     let mut window = Window::new(Arc::clone(storage), layout, WINDOW);
-    let last = *segments.last().expect("a log has a segment");
+    let closed = control.closed().map(|end| layout.next_batch(end));
 
-    let mut begin = segments[0];
+    // What is older than its segment's header is of the file's earlier life.
+    let made_in = |segment| open_segment(&**storage, segment, false).map(|(_, it)| it.epoch);
+    let mut begin = there;
     for &segment in segments.iter().rev() {
-        if let Place::Whole(_) = look_at(&mut window, layout.first_batch(segment))? {
+        let epoch = made_in(segment)?;
+        if closed.is_some_and(|closed| layout.segment(closed) < segment) {
+            continue;
+        }
+        if let Place::Whole(batch) = look_at(&mut window, layout.first_batch(segment))?
+            && batch.epoch >= epoch
+        {
             begin = segment;
             break;
         }
@@ -133,8 +158,12 @@ pub(crate) fn find_end<S: Storage>(
     let mut gap = layout.first_batch(begin);
     let mut epoch = 0;
     let torn = loop {
-        if layout.segment(gap) > last {
+        // What may be there was not acknowledged.
+        if closed == Some(gap) || layout.segment(gap) > last {
             break None;
+        }
+        if gap == layout.first_batch(layout.segment(gap)) {
+            epoch = epoch.max(made_in(layout.segment(gap))?);
         }
         match look_at(&mut window, gap)? {
             Place::Whole(batch) if batch.epoch >= epoch => {
@@ -150,19 +179,25 @@ pub(crate) fn find_end<S: Storage>(
     };
 
     let same_boot = control.boot() == storage.boot();
-    let closed = control.closed();
-    let known = [closed, control.durable(), control.committed().filter(|_| same_boot)];
+    let committed = control.committed();
+    let known = [closed, control.durable(), committed.filter(|_| same_boot)];
     // Ends are compared as the place of what follows them.
     let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
     if known.is_some_and(|known| gap < known) {
         return Err(damaged(&**storage, layout, gap, "a batch"));
     }
-    let lost_bytes = behind(&mut window, gap, last, epoch, |batch| {
-        if same_boot || batch.durable > gap {
-            return Err(damaged(&**storage, layout, gap, "a batch"));
-        }
-        Ok(())
-    })?;
+    let mut latest = epoch.max(control.epoch());
+    let lost_bytes = match closed {
+        Some(_) => 0,
+        None => behind(&mut window, gap, last, epoch, |batch| {
+            // If the page says how far the log was committed, what lies behind is older than the page.
+            if same_boot && committed.is_none() || batch.durable > gap {
+                return Err(damaged(&**storage, layout, gap, "a batch"));
+            }
+            latest = latest.max(batch.epoch);
+            Ok(())
+        })?,
+    };
 
     let recovery = Recovery {
         was_closed: closed.is_some(),
@@ -171,7 +206,7 @@ pub(crate) fn find_end<S: Storage>(
         torn: torn.map(Position::new),
         lost_bytes,
     };
-    Ok(End { end: gap, epoch: epoch.max(control.epoch()), recovery })
+    Ok(End { end: gap, epoch: latest, recovery })
 }
 
 /// Looks at all headers of batches behind a gap that can belong to the log; their bytes.

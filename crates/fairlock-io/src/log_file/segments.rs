@@ -9,9 +9,9 @@ pub(crate) fn name_of(segment: u64) -> String {
     format!("{segment:016}.segment")
 }
 
-/// A file that was a segment and may become another.
-pub(crate) fn spare_name(segment: u64) -> String {
-    format!("{segment:016}.spare")
+/// A file that was a segment and may become another. The number only tells it from other spares.
+pub(crate) fn spare_name(number: u64) -> String {
+    format!("{number:016}.spare")
 }
 
 /// A segment while it is made: what is left of it after a crash is no segment.
@@ -23,6 +23,8 @@ pub(crate) struct Inventory {
     /// In order.
     pub(crate) segments: Vec<u64>,
     pub(crate) spares: Vec<String>,
+    /// No spare has this number, or a higher one.
+    pub(crate) next_spare: u64,
 }
 
 impl Inventory {
@@ -31,8 +33,9 @@ impl Inventory {
         for name in storage.names()? {
             if let Some(segment) = number_in(&name, ".segment") {
                 inventory.segments.push(segment);
-            } else if number_in(&name, ".spare").is_some() {
+            } else if let Some(number) = number_in(&name, ".spare") {
                 inventory.spares.push(name);
+                inventory.next_spare = inventory.next_spare.max(number + 1);
             }
         }
         inventory.segments.sort_unstable();

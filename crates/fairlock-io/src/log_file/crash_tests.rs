@@ -1,0 +1,575 @@
+//! Programs of appends on a simulated disk, cut off at each of its operations: what was acknowledged is
+//! read back, whole, in order, once.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::error::{LogError, LogErrorKind};
+use super::log::{Log, Submitted};
+use super::options::{LogOptions, Prewrite, Recovery, SyncPolicy};
+use super::position::Position;
+use super::reader::Reader;
+use super::simulated_disk::{Crash, Failure, Machine, Mischief, SimulatedDisk};
+
+type TestLog = Log<SimulatedDisk>;
+
+/// The process died.
+struct Dead;
+
+/// Says which record it is, and so much of anything that damage shows.
+pub(super) fn record(number: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length.max(16)];
+    Rng::with_seed(number).fill(&mut bytes[16..]);
+    let length = bytes.len() as u64;
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+/// The number of a record that is what it was.
+fn number_of(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    assert!(bytes == record(number, bytes.len()), "a record is not what was appended");
+    number
+}
+
+/// Positions and numbers of all records that a reader gives.
+pub(super) fn read_all(reader: &mut Reader<SimulatedDisk>) -> Result<Vec<(u64, u64)>, LogError> {
+    let mut found = Vec::new();
+    while let Some(record) = reader.next()? {
+        found.push((record.position.get(), number_of(record.bytes)));
+    }
+    Ok(found)
+}
+
+/// How a log came to be what is read now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// It is open, or was closed.
+    Nothing,
+    /// The process ended in some other way.
+    Process,
+    Power,
+}
+
+/// What a user of the log knows.
+#[derive(Default)]
+struct Known {
+    next: u64,
+    /// Position and number, in order.
+    acknowledged: Vec<(u64, u64)>,
+    /// All acknowledged below outlives the loss of power.
+    durable: u64,
+    /// The number and position of what was submitted, and not waited for.
+    submitted: HashMap<u64, u64>,
+    failed: HashMap<u64, u64>,
+    /// Given up below, and perhaps below that.
+    first: u64,
+    first_tried: u64,
+    /// The position of whatever was acknowledged, ever.
+    ever: HashMap<u64, u64>,
+}
+
+impl Known {
+    fn acknowledge(&mut self, number: u64, position: u64) {
+        self.submitted.remove(&number);
+        self.ever.insert(number, position);
+        let at = self.acknowledged.partition_point(|it| it.0 < position);
+        self.acknowledged.insert(at, (position, number));
+    }
+
+    fn check(&mut self, found: &[(u64, u64)], after: After) {
+        assert!(found.is_sorted_by(|a, b| a.0 < b.0), "out of order: {found:?}");
+        for &(position, number) in found {
+            let is_acknowledged = self.acknowledged.contains(&(position, number));
+            let is_submitted = self.submitted.get(&number) == Some(&position);
+            let has_failed = self.failed.get(&number) == Some(&position);
+            let was_given_up = self.ever.get(&number) == Some(&position);
+            assert!(
+                is_acknowledged
+                    || is_submitted
+                    || has_failed && after != After::Nothing
+                    || was_given_up && position < self.first && after == After::Power,
+                "record {number} at {position} should not be there {after:?}"
+            );
+            assert!(
+                position >= self.first || after == After::Power,
+                "record {number} at {position} was given up"
+            );
+        }
+        let is_required = |position: u64| {
+            position >= self.first_tried && (after != After::Power || position < self.durable)
+        };
+        let mut lost = None;
+        for &(position, number) in &self.acknowledged {
+            if found.binary_search(&(position, number)).is_ok() {
+                continue;
+            }
+            assert!(!is_required(position), "record {number} at {position} is lost {after:?}");
+            if position >= self.first_tried {
+                lost = lost.or(Some(position));
+            }
+        }
+        if let (Some(lost), Some(&(last, _))) = (lost, found.last()) {
+            assert!(last < lost, "the record at {lost} is lost, but that at {last} is there");
+        }
+    }
+
+    /// What was found is what there is.
+    fn settle(&mut self, found: &[(u64, u64)], first: u64) {
+        (self.first, self.first_tried) = (first, first);
+        self.acknowledged = found.to_vec();
+        self.ever.extend(found.iter().map(|&(position, number)| (number, position)));
+        self.acknowledged.retain(|it| it.0 >= first);
+        self.submitted.clear();
+        self.failed.clear();
+    }
+}
+
+/// Seen by all programs of a test: it should not test nothing.
+#[derive(Default, Debug)]
+struct Seen {
+    crashes: u64,
+    crashes_in_recovery: u64,
+    torn: u64,
+    lost: u64,
+    recycled: u64,
+    full: u64,
+    failures: u64,
+    records: u64,
+}
+
+struct Program {
+    machine: Machine,
+    random: Rng,
+    known: Known,
+    after: After,
+    /// Now and then an operation fails.
+    fails: bool,
+    /// Now and then the disk is full.
+    fills: bool,
+    /// The process may die while a log is opened.
+    crashes_again: bool,
+    is_full: bool,
+    seen: Seen,
+}
+
+impl Program {
+    fn new(seed: u64) -> Program {
+        Program {
+            machine: Machine::new(seed),
+            random: Rng::with_seed(seed),
+            known: Known::default(),
+            after: After::Nothing,
+            fails: false,
+            fills: false,
+            crashes_again: false,
+            is_full: false,
+            seen: Seen::default(),
+        }
+    }
+
+    fn options(&mut self) -> LogOptions {
+        let random = &mut self.random;
+        LogOptions::new()
+            .segment_bytes(64 << 10)
+            .batch_bytes([4096, 16384, 1 << 20][random.usize(..3)])
+            .sync(policy(random.usize(..3)))
+            .prewrite([Prewrite::Always, Prewrite::Never][random.usize(..2)])
+    }
+
+    /// Crashes, if it did not, and is started again.
+    fn restart(&mut self, crash: Crash) {
+        self.seen.crashes += 1;
+        self.machine.restart(crash);
+        self.after = match (self.after, crash) {
+            (After::Power, _) | (_, Crash::Power) => After::Power,
+            _ => After::Process,
+        };
+    }
+
+    /// Opens the log and reads all of it.
+    fn open(&mut self) -> Result<(TestLog, SyncPolicy), Dead> {
+        loop {
+            // Who only reads sees the same.
+            if std::env::var("DEBUG_CRASH").is_ok() {
+                eprintln!(
+                    "open {:?} first {} tried {} durable {} names {:?} {}",
+                    self.after,
+                    self.known.first,
+                    self.known.first_tried,
+                    self.known.durable,
+                    self.machine.names(),
+                    self.machine.describe()
+                );
+            }
+            let before = match Reader::open(self.machine.disk()) {
+                Ok(mut reader) => Some(self.must(read_all(&mut reader))),
+                Err(error) if *error.kind() == LogErrorKind::NotALog => None,
+                Err(error) => panic!("{error}"),
+            };
+            let again = self.crashes_again && self.random.u32(..3) > 0;
+            if again {
+                let operations = self.machine.operations();
+                self.machine.crash_at(operations + self.random.u64(..16));
+            }
+            let options = self.options();
+            let opened = Log::open(self.machine.disk(), options.clone());
+            if self.machine.is_dead() {
+                if !again {
+                    return Err(Dead);
+                }
+                drop(opened);
+                self.seen.crashes_in_recovery += 1;
+                let crash = [Crash::Process, Crash::Power][self.random.usize(..2)];
+                self.restart(crash);
+                continue;
+            }
+            self.machine.crash_at(u64::MAX);
+            let log = match opened {
+                Ok(log) => log,
+                Err(error) => {
+                    self.expect_failure(&error);
+                    self.after = self.after.max_process();
+                    self.make_room();
+                    continue;
+                }
+            };
+            let Recovery { torn, lost_bytes, .. } = *log.recovery();
+            self.seen.torn += u64::from(torn.is_some());
+            self.seen.lost += u64::from(lost_bytes > 0);
+            if std::env::var("DEBUG_CRASH").is_ok() {
+                eprintln!(
+                    "  opened {:?} {:?} names {:?} {}",
+                    log.recovery(),
+                    log.options(),
+                    self.machine.names(),
+                    self.machine.describe()
+                );
+            }
+            let found = self.read(&log);
+            self.known.check(&found, self.after);
+            if let Some(before) = before {
+                // But for a batch that is whole, and was not yet committed: it is when the log is opened.
+                assert!(found.starts_with(&before), "a reader sees something else: {before:?}");
+            }
+            self.known.settle(&found, log.first().get());
+            self.known.durable = log.committed().get();
+            self.after = After::Nothing;
+            return Ok((log, options.sync));
+        }
+    }
+
+    fn must<T>(&self, result: Result<T, LogError>) -> T {
+        result.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn read(&self, log: &TestLog) -> Vec<(u64, u64)> {
+        let mut reader = self.must(log.reader());
+        self.must(read_all(&mut reader))
+    }
+
+    fn expect_failure(&mut self, error: &LogError) {
+        match error.kind() {
+            LogErrorKind::StorageFull => {
+                assert!(self.is_full || self.fills, "{error}");
+                assert!(error.segment().is_some() && error.offset().is_some(), "{error}");
+                assert!(error.path().starts_with("/simulated"), "{error}");
+                self.seen.full += 1;
+            }
+            LogErrorKind::System(_) | LogErrorKind::SyncFailed => {
+                assert!(self.fails, "{error}");
+                self.seen.failures += 1;
+            }
+            _ => panic!("{error}"),
+        }
+    }
+
+    fn make_room(&mut self) {
+        self.is_full = false;
+        self.machine.set_capacity(usize::MAX);
+    }
+
+    fn some_record(&mut self) -> (u64, Vec<u8>) {
+        let number = self.known.next;
+        self.known.next += 1;
+        let random = &mut self.random;
+        let length = match random.u32(..10) {
+            0..4 => random.usize(16..200),
+            4..6 => random.usize(3900..4200),
+            6..8 => random.usize(4096..20_000),
+            // What remains of a block, of a segment, or hardly too much.
+            8 => 4096 - 48 - 24 - random.usize(..3) * 8,
+            _ => (60 << 10) - 72 - random.usize(..2) * 4096,
+        };
+        (number, record(number, length))
+    }
+
+    /// Submits a record; none if that failed.
+    fn submit(&mut self, log: &TestLog) -> Result<Option<(Submitted, u64)>, Dead> {
+        let (number, bytes) = self.some_record();
+        let cut = self.random.usize(..=bytes.len());
+        let slices = [IoSlice::new(&bytes[..cut]), IoSlice::new(&bytes[cut..])];
+        match log.submit(&slices) {
+            Ok(submitted) => {
+                self.known.submitted.insert(number, submitted.position().get());
+                Ok(Some((submitted, number)))
+            }
+            Err(_) if self.machine.is_dead() => Err(Dead),
+            Err(error) => {
+                self.expect_failure(&error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn wait(
+        &mut self,
+        log: &TestLog,
+        policy: SyncPolicy,
+        (submitted, number): (Submitted, u64),
+    ) -> Result<(), Dead> {
+        let waited = log.wait(submitted);
+        if self.machine.is_dead() {
+            return Err(Dead);
+        }
+        match waited {
+            Ok(position) => {
+                assert_eq!(position, submitted.position());
+                self.seen.records += 1;
+                self.known.acknowledge(number, position.get());
+                if policy == SyncPolicy::EveryCommit {
+                    self.known.durable = self.known.durable.max(position.get() + 1);
+                }
+            }
+            Err(error) => {
+                self.expect_failure(&error);
+                self.known.submitted.remove(&number);
+                self.known.failed.insert(number, submitted.position().get());
+            }
+        }
+        Ok(())
+    }
+
+    fn ended<T>(&mut self, result: Result<T, LogError>) -> Result<bool, Dead> {
+        if self.machine.is_dead() {
+            return Err(Dead);
+        }
+        if let Err(error) = &result {
+            self.expect_failure(error);
+        }
+        Ok(result.is_ok())
+    }
+
+    /// So many steps of a user.
+    fn live(&mut self, steps: usize) -> Result<(), Dead> {
+        let (mut log, mut policy) = self.open()?;
+        let mut unwaited = Vec::new();
+        for _ in 0..steps {
+            if self.fails && self.random.u32(..8) == 0 {
+                let failure =
+                    [Failure::Nothing, Failure::Part, Failure::Whole][self.random.usize(..3)];
+                let at = self.machine.operations() + self.random.u64(..6);
+                self.machine.fail_at(at, failure);
+            }
+            if self.fills && self.random.u32(..6) == 0 {
+                match self.is_full {
+                    true => self.make_room(),
+                    false => {
+                        self.is_full = true;
+                        let used = self.machine.blocks_used();
+                        self.machine.set_capacity(used + self.random.usize(..40));
+                    }
+                }
+            }
+            match self.random.u32(..20) {
+                0..10 => {
+                    unwaited.extend(self.submit(&log)?);
+                    for submitted in unwaited.drain(..) {
+                        self.wait(&log, policy, submitted)?;
+                    }
+                }
+                10..14 => {
+                    for _ in 0..self.random.usize(1..8) {
+                        unwaited.extend(self.submit(&log)?);
+                    }
+                }
+                14 => {
+                    let committed = log.committed().get();
+                    if self.ended(log.sync())? {
+                        self.known.durable = self.known.durable.max(committed);
+                    }
+                }
+                15..17 => {
+                    let known = &self.known;
+                    let position = match self.random.usize(..=known.acknowledged.len()) {
+                        at if at < known.acknowledged.len() => known.acknowledged[at].0,
+                        _ => log.committed().get(),
+                    };
+                    self.known.first_tried = self.known.first_tried.max(position);
+                    if self.ended(log.truncate_before(Position::new(position)))? {
+                        self.known.first = self.known.first_tried;
+                        let first = self.known.first;
+                        self.known.acknowledged.retain(|it| it.0 >= first);
+                    }
+                }
+                17 => {
+                    let found = self.read(&log);
+                    if self.machine.is_dead() {
+                        return Err(Dead);
+                    }
+                    self.known.check(&found, After::Nothing);
+                }
+                18 => {
+                    self.seen.recycled += log.stats().recycled_segments;
+                    for submitted in unwaited.drain(..) {
+                        self.wait(&log, policy, submitted)?;
+                    }
+                    let closed = log.close();
+                    let closed = self.ended(closed)?;
+                    self.after = if closed { After::Nothing } else { After::Process };
+                    (log, policy) = self.open()?;
+                }
+                _ => {
+                    self.seen.recycled += log.stats().recycled_segments;
+                    drop(log);
+                    if self.machine.is_dead() {
+                        return Err(Dead);
+                    }
+                    unwaited.clear();
+                    self.after = After::Process;
+                    (log, policy) = self.open()?;
+                }
+            }
+        }
+        for submitted in unwaited.drain(..) {
+            self.wait(&log, policy, submitted)?;
+        }
+        self.seen.recycled += log.stats().recycled_segments;
+        let closed = log.close();
+        self.after = if self.ended(closed)? { After::Nothing } else { After::Process };
+        Ok(())
+    }
+}
+
+impl After {
+    fn max_process(self) -> After {
+        match self {
+            After::Nothing => After::Process,
+            other => other,
+        }
+    }
+}
+
+fn policy(number: usize) -> SyncPolicy {
+    let never_again = SyncPolicy::Interval(Duration::from_secs(3600));
+    [SyncPolicy::EveryCommit, never_again, SyncPolicy::Never][number]
+}
+
+/// A program that dies at operation `at`, is started again and goes on; operations that it took.
+fn run(seed: u64, at: u64, crash: Crash, set: impl Fn(&mut Program), seen: &mut Seen) -> u64 {
+    let mut program = Program::new(seed);
+    set(&mut program);
+    program.machine.crash_at(at);
+    // Its choices do not depend on where it dies.
+    let lived = program.live(24);
+    let operations = program.machine.operations();
+    if lived.is_err() {
+        program.restart(crash);
+        program.crashes_again = true;
+        program.random = Rng::with_seed(seed ^ at << 32);
+        let more = program.random.u64(..200);
+        if program.live(6).is_ok() {
+            let operations = program.machine.operations();
+            program.machine.crash_at(operations + more);
+        }
+        if program.live(6).is_err() {
+            program.restart(crash);
+        }
+    }
+    program.make_room();
+    program.fails = false;
+    program.fills = false;
+    program.crashes_again = false;
+    program.machine.fail_no_more();
+    let ended = program.live(3);
+    assert!(ended.is_ok(), "nothing kills it any more");
+    let Ok((log, _)) = program.open() else { unreachable!("nothing kills it any more") };
+    drop(log);
+    let more = program.seen;
+    seen.crashes += more.crashes;
+    seen.crashes_in_recovery += more.crashes_in_recovery;
+    seen.torn += more.torn;
+    seen.lost += more.lost;
+    seen.recycled += more.recycled;
+    seen.full += more.full;
+    seen.failures += more.failures;
+    seen.records += more.records;
+    operations
+}
+
+/// Says which program it was if it fails.
+struct Told<'a>(&'a str, u64, u64, Crash);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Told(test, seed, at, crash) = self;
+            eprintln!("{test}: seed {seed}, crash at operation {at} ({crash:?})");
+        }
+    }
+}
+
+/// More programs, by `FAIRLOCK_LOG_CRASHES`: how many times as many.
+fn times() -> u64 {
+    let times = std::env::var("FAIRLOCK_LOG_CRASHES");
+    times.ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+fn run_each(
+    test: &str,
+    seeds: std::ops::Range<u64>,
+    stride: u64,
+    set: impl Fn(&mut Program) + Copy,
+) -> Seen {
+    let mut seen = Seen::default();
+    for seed in seeds {
+        let operations = {
+            let _told = Told(test, seed, u64::MAX, Crash::Process);
+            run(seed, u64::MAX, Crash::Process, set, &mut seen)
+        };
+        let mut at = seed % stride;
+        while at <= operations {
+            for crash in [Crash::Process, Crash::Power] {
+                let _told = Told(test, seed, at, crash);
+                run(seed, at, crash, set, &mut seen);
+            }
+            at += stride;
+        }
+    }
+    println!("{test}: {seen:?}");
+    seen
+}
+
+#[test]
+fn what_was_acknowledged_outlives_a_crash_at_any_operation() {
+    let seen = run_each("crashes", 0..3 * times(), 1, |_| {});
+    assert!(seen.crashes > 200 && seen.crashes_in_recovery > 100, "{seen:?}");
+    assert!(seen.torn > 0 && seen.lost > 0 && seen.recycled > 0, "{seen:?}");
+}
+
+#[test]
+fn a_failed_operation_loses_and_doubles_nothing() {
+    let seen = run_each("failures", 100..100 + 40 * times(), 13, |program| program.fails = true);
+    assert!(seen.failures > 100, "{seen:?}");
+}
+
+#[test]
+fn a_full_disk_loses_and_doubles_nothing() {
+    let seen = run_each("full disks", 500..500 + 40 * times(), 13, |program| program.fills = true);
+    assert!(seen.full > 100, "{seen:?}");
+}
