@@ -19,18 +19,25 @@ use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout};
 use super::group::{Group, Ticket};
 use super::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
+use super::progress::Progress;
 use super::reader::Reader;
 use super::recovery;
 use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
+use super::view::View;
 use super::window::open_segment;
 
 /// Files of segments that were given up which are kept to be used again.
 const SPARES: usize = 2;
 
+/// What threads that read single records leave for the next ones, at most: each has a segment open.
+const SINGLES: usize = 16;
+
 /// A log that is open for appending.
 pub(crate) struct Log<S: Storage> {
     inner: Arc<Inner<S>>,
+    /// Used by nobody now.
+    singles: Mutex<Vec<View<S>>>,
     syncing: Option<(Sender<()>, JoinHandle<()>)>,
     recovery: Recovery,
     closed: bool,
@@ -221,7 +228,8 @@ impl<S: Storage> Log<S> {
             }
             _ => None,
         };
-        Ok(Log { inner, syncing, recovery: found.recovery, closed: false })
+        let singles = Mutex::new(Vec::new());
+        Ok(Log { inner, singles, syncing, recovery: found.recovery, closed: false })
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
@@ -266,6 +274,21 @@ impl<S: Storage> Log<S> {
 
     pub(crate) fn reader(&self) -> Result<Reader<S>, LogError> {
         Reader::of(Arc::clone(&self.inner.storage), Arc::clone(&self.inner.control), None)
+    }
+
+    /// The record at `position`.
+    pub(crate) fn read(&self, position: Position) -> Result<Vec<u8>, LogError> {
+        let kept = self.singles.lock().pop();
+        let mut view = kept.unwrap_or_else(|| {
+            let progress = Progress::new(Arc::clone(&self.inner.control), None);
+            View::for_singles(Arc::clone(&self.inner.storage), progress)
+        });
+        let read = view.read(position);
+        let mut singles = self.singles.lock();
+        if singles.len() < SINGLES {
+            singles.push(view);
+        }
+        read
     }
 
     pub(crate) fn truncate_before(&self, position: Position) -> Result<(), LogError> {
@@ -389,7 +412,7 @@ impl<S: Storage> Inner<S> {
     /// log was opened, at most a segment.
     fn ahead_of(&self, end: u64) -> u64 {
         let appended = end - self.opened_at.min(end);
-        end + (2 * appended).clamp(ahead::CHUNK as u64, self.layout.segment_bytes)
+        end + (2 * appended).max(ahead::CHUNK as u64).min(self.layout.segment_bytes)
     }
 
     /// Ends the segment that was written so far, and goes on to the next.

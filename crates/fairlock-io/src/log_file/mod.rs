@@ -9,7 +9,7 @@
 //! | `group.rs`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `control.rs` | the page through which readers follow |
-//! | `reader.rs`, `window.rs` | reading |
+//! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
@@ -24,10 +24,12 @@ mod group;
 mod log;
 mod options;
 mod position;
+mod progress;
 mod reader;
 mod recovery;
 mod segments;
 mod storage;
+mod view;
 mod window;
 
 use std::fmt;
@@ -186,6 +188,28 @@ impl LogFile {
         Ok(LogReader { reader: self.log.reader()? })
     }
 
+    /// The record at `position`. Threads may read at once, and beside appends.
+    ///
+    /// It is checked alone, wherever it lies in its batch: a read of 16 KiB or less, and another for what
+    /// of the record lies behind. To read records one after the other, a [`reader`](Self::reader) is
+    /// faster.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// let position = log.append(b"value")?;
+    /// assert_eq!(log.read(position)?, b"value");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Truncated`], [`LogErrorKind::NoRecord`] also for one that is not committed yet,
+    /// [`LogErrorKind::Damaged`], and what the system says.
+    pub fn read(&self, position: Position) -> Result<Vec<u8>> {
+        self.log.read(position)
+    }
+
     /// Gives up all records before `position`, which is a record's or [`committed`](Self::committed).
     /// Segments without any record that is left are used again, or removed.
     ///
@@ -307,6 +331,32 @@ impl LogReader {
         self.reader.seek(position)
     }
 
+    /// Goes to the first record that begins within the last `bytes` bytes of the committed log, or to its
+    /// first record if it is not longer, or to its end if no record begins so late. Headers and padding
+    /// count, too.
+    ///
+    /// What was read before is read again: if the reader reads at least as many bytes at a time, it reads
+    /// this part at once, and at most a block before it.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// for line in ["long ago", "lately", "just now"] {
+    ///     log.append(line.as_bytes())?; // A block each, as each is waited for.
+    /// }
+    /// let mut reader = log.reader()?;
+    /// reader.seek_last(8192)?;
+    /// assert_eq!(reader.next()?.expect("it is committed").bytes, b"lately");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Damaged`], and what the system says. The reader stays where it was.
+    pub fn seek_last(&mut self, bytes: u64) -> Result<()> {
+        self.reader.seek_last(bytes)
+    }
+
     /// The next record; none if no more is committed yet.
     ///
     /// # Errors
@@ -324,6 +374,39 @@ impl LogReader {
     /// As [`next`](Self::next).
     pub fn next_within(&mut self, timeout: Option<Duration>) -> Result<Option<Record<'_>>> {
         self.reader.next_within(timeout)
+    }
+
+    /// All records from here to where the log is committed when the iterator comes there, in memory of their
+    /// own. The reader moves on with them.
+    ///
+    /// It ends after an error. At the end, it may be asked again later: it goes on with what was committed
+    /// since.
+    ///
+    /// ```
+    /// # use fairlock_io::{LogFile, LogReader};
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// # let log = LogFile::open(&path)?;
+    /// log.append(b"one")?;
+    /// log.append(b"two")?;
+    /// let mut reader = LogReader::open(&path)?;
+    /// for record in reader.records() {
+    ///     let (position, bytes) = record?;
+    ///     println!("{position}: {}", String::from_utf8_lossy(&bytes));
+    /// }
+    /// assert_eq!(reader.position(), reader.committed());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn records(&mut self) -> Records<'_> {
+        Records { reader: self, failed: false }
+    }
+
+    /// The record at `position`; the reader stays where it is. As [`LogFile::read`].
+    ///
+    /// # Errors
+    /// As [`LogFile::read`].
+    pub fn read_at(&mut self, position: Position) -> Result<Vec<u8>> {
+        self.reader.read(position)
     }
 
     /// Sleeps until more is committed than was read; false if the time is over. There may be no record in
@@ -351,6 +434,32 @@ impl LogReader {
 impl fmt::Debug for LogReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogReader").field("position", &self.position()).finish_non_exhaustive()
+    }
+}
+
+/// The records that a [`LogReader`] comes to, each with its position:
+/// [`records`](LogReader::records).
+pub struct Records<'a> {
+    reader: &'a mut LogReader,
+    failed: bool,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<(Position, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.reader.next().transpose()?;
+        self.failed = next.is_err();
+        Some(next.map(|record| (record.position, record.bytes.to_vec())))
+    }
+}
+
+impl fmt::Debug for Records<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").field("reader", self.reader).finish_non_exhaustive()
     }
 }
 

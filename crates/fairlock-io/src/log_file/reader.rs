@@ -7,18 +7,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crc32c::crc32c;
-
 use super::control::Control;
-use super::error::{LogError, LogErrorKind};
+use super::error::LogError;
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, RECORD_HEADER, RecordHeader, record_room,
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, RECORD_ALIGNMENT, RecordHeader,
+    record_room,
 };
 use super::position::Position;
+use super::progress::Progress;
 use super::recovery;
 use super::segments::Inventory;
-use super::storage::Storage;
-use super::window::{Window, damaged};
+use super::storage::{Boot, Storage};
+use super::view::View;
 
 /// Read at a time, unless somebody wants another size.
 const WINDOW: usize = 256 << 10;
@@ -33,14 +33,12 @@ pub struct Record<'a> {
 }
 
 pub(crate) struct Reader<S: Storage> {
-    storage: Arc<S>,
-    control: Arc<Control<S::Memory>>,
-    window: Window<S>,
-    /// The end that was found when the control page did not know it.
-    found_end: Option<u64>,
+    view: View<S>,
+    /// For records that are read by their positions.
+    singles: Option<View<S>>,
     /// Of the next record, or where the next batch may begin.
     at: u64,
-    /// The batch that `at` is in.
+    /// The batch that `at` is in; none if `at` is where a batch begins, or if that is not known yet.
     batch: Option<BatchHeader>,
 }
 
@@ -49,17 +47,17 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn open(storage: S) -> Result<Reader<S>, LogError> {
         let storage = Arc::new(storage);
         let control = Control::open(&*storage, false)?;
-        let is_known = control.boot() == storage.boot() || control.closed().is_some();
-        let found_end = match is_known && control.committed().is_some() {
+        let boot = storage.boot();
+        let is_known = || {
+            (control.boot() == boot || control.closed().is_some()) && control.committed().is_some()
+        };
+        let found_end = match is_known() {
             true => None,
-            false => {
-                let list = |error| LogError::system("list", storage.path(), error);
-                let Inventory { segments, .. } = Inventory::of(&*storage).map_err(list)?;
-                match segments.is_empty() {
-                    true => Some(recovery::end_of_new(&*storage, &control)?.end),
-                    false => Some(recovery::find_end(&storage, &control, &segments)?.end),
-                }
-            }
+            // If a writer opened it meanwhile, nothing of what was found counts.
+            false => match find_end(&storage, &control) {
+                _ if is_known() => None,
+                found => Some((found?, boot)),
+            },
         };
         Self::of(storage, Arc::new(control), found_end)
     }
@@ -67,30 +65,27 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn of(
         storage: Arc<S>,
         control: Arc<Control<S::Memory>>,
-        found_end: Option<u64>,
+        found_end: Option<(u64, Boot)>,
     ) -> Result<Reader<S>, LogError> {
-        let window = Window::new(Arc::clone(&storage), control.layout(), WINDOW);
-        let mut reader = Reader { storage, control, window, found_end, at: 0, batch: None };
+        let progress = Progress::new(control, found_end);
+        let view = View::new(storage, progress, WINDOW);
+        let mut reader = Reader { view, singles: None, at: 0, batch: None };
         reader.seek(Position::START)?;
         Ok(reader)
     }
 
     pub(crate) fn set_read_bytes(&mut self, bytes: usize) {
-        self.window.resize(bytes);
+        self.view.window().resize(bytes);
     }
 
     /// Where the committed part ends.
     pub(crate) fn committed(&self) -> u64 {
-        match self.found_end {
-            // Until a writer opens it.
-            Some(end) if self.control.boot() != self.storage.boot() => end,
-            _ => self.control.committed().unwrap_or(FIRST_BATCH),
-        }
+        self.view.committed()
     }
 
     /// The first position that was not given up.
     pub(crate) fn first(&self) -> u64 {
-        self.control.first().unwrap_or(FIRST_BATCH)
+        self.view.first()
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -98,119 +93,191 @@ impl<S: Storage> Reader<S> {
     }
 
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), LogError> {
+        if position == Position::START {
+            // What is wrong there shows when it is read.
+            self.go_to(self.first(), None);
+            return Ok(());
+        }
+        let at = position.get();
+        if at < self.first() {
+            return Err(self.view.truncated(at));
+        }
+        let layout = self.view.layout();
         let committed = self.committed();
-        let first = self.first();
-        let at = if position == Position::START { first } else { position.get() };
-        let layout = self.window.layout();
-        if at < first {
-            return Err(self.truncated(at));
+        if at == committed || at == layout.next_batch(committed) {
+            self.go_to(at, None);
+            return Ok(());
         }
-        let none = |reader: &Self| {
-            Err(LogError::new(LogErrorKind::NoRecord(position), reader.storage.path()))
+        let batch = match at < committed {
+            true if self.batch_at(layout.next_batch(at))?.is_some() => Some(None),
+            true => self.batch_of_record(at)?.map(Some),
+            false => None,
         };
-        if at > layout.next_batch(committed) {
-            return none(self);
+        // What was read may be of a segment that is no longer.
+        if at < self.first() {
+            return Err(self.view.damaged(at, "a record"));
         }
-        if at >= committed || at % BLOCK as u64 == 0 {
-            // The end, or where a batch may begin; if none does, reading says so.
-            self.at = at;
-            self.batch = None;
-            if at >= committed || self.batch_at(at)?.is_some() {
-                return Ok(());
-            }
-            return none(self);
-        }
-        let Some(record) = self.record_at(at)? else { return none(self) };
-        let Some(batch) = self.batch_at(at - u64::from(record.in_batch))? else {
-            return Err(self.damaged(at - u64::from(record.in_batch), "a batch's header"));
-        };
-        self.at = at;
-        self.batch = Some(batch);
+        let Some(batch) = batch else { return Err(self.view.no_record(position)) };
+        self.go_to(at, batch);
         Ok(())
+    }
+
+    /// Goes to the first record that begins within the last `bytes` of the committed part, and reads that
+    /// part anew.
+    pub(crate) fn seek_last(&mut self, bytes: u64) -> Result<(), LogError> {
+        self.view.window().clear();
+        loop {
+            let (first, committed) = (self.first(), self.committed());
+            let begin = committed.saturating_sub(bytes);
+            if begin <= first {
+                return self.seek(Position::START);
+            }
+            let found = self.first_record(begin, committed);
+            match found {
+                // Given up meanwhile: less is left.
+                _ if begin < self.first() => {}
+                found => {
+                    let (at, batch) = found?.unwrap_or((committed, None));
+                    self.go_to(at, batch);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The first record that begins in this part of the log, with its batch.
+    fn first_record(
+        &mut self,
+        begin: u64,
+        committed: u64,
+    ) -> Result<Option<(u64, Option<BatchHeader>)>, LogError> {
+        let layout = self.view.layout();
+        let mut at = begin.next_multiple_of(RECORD_ALIGNMENT as u64);
+        while at < committed {
+            if layout.offset(at) < FIRST_BATCH {
+                at = layout.first_batch(layout.segment(at));
+            } else if let Some(batch) = self.batch_at(at)? {
+                at = match batch.kind {
+                    Kind::Records => at + BATCH_HEADER as u64,
+                    Kind::Opening => at + batch.size(),
+                    Kind::End => layout.end(layout.segment(at)),
+                };
+            } else if let Some(candidate) = self.candidate(at)? {
+                if let Some(batch) = self.batch_of_record(candidate)? {
+                    return Ok(Some((candidate, Some(batch))));
+                }
+                at = candidate + RECORD_ALIGNMENT as u64;
+            } else {
+                at = (at + 1).next_multiple_of(BLOCK as u64);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first place from `at` on, in its block, where the header of a record may begin: batches begin at
+    /// blocks, so most bytes of records cannot be one.
+    fn candidate(&mut self, at: u64) -> Result<Option<u64>, LogError> {
+        let in_block = at as usize % BLOCK;
+        let from = self.view.decode(at, BLOCK - in_block, |bytes| {
+            (0..bytes.len()).step_by(RECORD_ALIGNMENT).find(|&from| {
+                // None: it may go on in the next block.
+                RecordHeader::in_batch_of(&bytes[from..])
+                    .is_none_or(|in_batch| in_batch as usize % BLOCK == in_block + from)
+            })
+        })?;
+        Ok(from.map(|from| at + from as u64))
+    }
+
+    fn go_to(&mut self, at: u64, batch: Option<BatchHeader>) {
+        self.at = at;
+        self.batch = batch;
+    }
+
+    fn batch_at(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        if at.is_multiple_of(BLOCK as u64) { self.view.batch_at(at) } else { Ok(None) }
+    }
+
+    /// The batch of the record that begins here, if one does.
+    fn batch_of_record(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        match self.view.record_at(at)? {
+            Some(record) => self.view.batch_of(at, &record),
+            None => Ok(None),
+        }
+    }
+
+    /// The record at `position`; the reader stays where it is.
+    pub(crate) fn read(&mut self, position: Position) -> Result<Vec<u8>, LogError> {
+        let view = &self.view;
+        let singles = self.singles.get_or_insert_with(|| {
+            View::for_singles(Arc::clone(view.storage()), view.progress().clone())
+        });
+        singles.read(position)
     }
 
     /// The next record that is committed; none if there is none yet. After an error the reader stands where
     /// it stood.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, LogError> {
-        let Some((position, length)) = self.find_next()? else { return Ok(None) };
-        let committed = self.committed();
-        let layout = self.window.layout();
-        let bytes = self.window.bytes(position + RECORD_HEADER as u64, length, committed)?;
-        let Some(bytes) = bytes else {
-            return Err(damaged(&*self.storage, layout, position, "a record"));
-        };
-        self.at = position + record_room(length) as u64;
-        Ok(Some(Record { position: Position::new(position), bytes }))
+        let Some((at, length)) = self.find_next()? else { return Ok(None) };
+        let bytes = self.view.payload(at, length)?;
+        self.at = at + record_room(length) as u64;
+        Ok(Some(Record { position: Position::new(at), bytes }))
     }
 
     /// Goes to the next record; its position and length, if it is whole.
     fn find_next(&mut self) -> Result<Option<(u64, usize)>, LogError> {
         let committed = self.committed();
-        let layout = self.window.layout();
+        let layout = self.view.layout();
         loop {
             let Some(batch) = self.batch else {
                 let at = layout.next_batch(self.at);
                 if at >= committed {
                     return Ok(None);
                 }
-                let Some(batch) = self.batch_at(at)? else {
-                    return Err(self.damaged(at, "a batch's header"));
-                };
-                match batch.kind {
-                    Kind::End => self.at = layout.end(layout.segment(at)),
-                    Kind::Opening => self.at = at + batch.size(),
-                    Kind::Records => {
-                        self.at = at + BATCH_HEADER as u64;
-                        self.batch = Some(batch);
-                    }
-                }
+                self.enter(at)?;
                 continue;
             };
             if self.at >= batch.position + u64::from(batch.used) {
-                self.at = batch.position + batch.size();
-                self.batch = None;
+                self.go_to(batch.position + batch.size(), None);
                 continue;
             }
             let at = self.at;
-            let Some(record) = self.record_at(at)?.filter(|record| {
+            let Some(record) = self.view.record_at(at)?.filter(|record| {
                 record.epoch == batch.epoch && u64::from(record.in_batch) == at - batch.position
             }) else {
-                return Err(self.damaged(at, "a record's header"));
+                return Err(self.view.damaged(at, "a record's header"));
             };
-            let length = record.length as usize;
-            let payload = at + RECORD_HEADER as u64;
-            if self.decode(payload, length, |it| Some(crc32c(it)))? != Some(record.payload) {
-                return Err(self.damaged(at, "a record"));
+            if !self.view.is_whole(at, &record)? {
+                return Err(self.view.damaged(at, "a record"));
             }
-            return Ok(Some((at, length)));
+            return Ok(Some((at, record.length as usize)));
         }
     }
 
-    fn batch_at(&mut self, position: u64) -> Result<Option<BatchHeader>, LogError> {
-        let identity = self.window.layout().identity;
-        self.decode(position, BATCH_HEADER, |bytes| BatchHeader::decode(&identity, position, bytes))
+    /// Goes into the batch that begins at `at`, or past it, or into the one in which a record begins there.
+    fn enter(&mut self, at: u64) -> Result<(), LogError> {
+        let Some(batch) = self.batch_at(at)? else {
+            let Some(batch) = self.batch_of_record(at)? else {
+                return Err(self.view.damaged(at, "a header"));
+            };
+            self.go_to(at, Some(batch));
+            return Ok(());
+        };
+        let layout = self.view.layout();
+        match batch.kind {
+            Kind::End => self.go_to(layout.end(layout.segment(at)), None),
+            Kind::Opening => self.go_to(at + batch.size(), None),
+            Kind::Records => self.go_to(at + BATCH_HEADER as u64, Some(batch)),
+        }
+        Ok(())
     }
 
-    fn record_at(&mut self, position: u64) -> Result<Option<RecordHeader>, LogError> {
-        let identity = self.window.layout().identity;
-        self.decode(position, RECORD_HEADER, |bytes| {
-            RecordHeader::decode(&identity, position, bytes)
-        })
-    }
-
-    /// What the committed bytes here are, if they are anything.
-    fn decode<T>(
-        &mut self,
-        position: u64,
-        size: usize,
-        decode: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, LogError> {
-        let committed = self.committed();
-        let decoded = self.window.bytes(position, size, committed).map(|it| it.and_then(decode));
-        match decoded {
-            // The file of a segment that was given up meanwhile.
-            Err(_) if position < self.first() => Err(self.truncated(position)),
-            decoded => decoded,
+    /// Where a batch is to be found next, or the record that comes before that.
+    fn rest(&self) -> u64 {
+        match self.batch {
+            Some(batch) if self.at >= batch.position + u64::from(batch.used) => {
+                self.view.layout().next_batch(batch.position + batch.size())
+            }
+            _ => self.view.layout().next_batch(self.at),
         }
     }
 
@@ -218,16 +285,18 @@ impl<S: Storage> Reader<S> {
     /// deadline.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let rest = self.rest();
         loop {
+            let control = self.view.progress().control();
             // In this order: see `control.rs`.
-            let commits = self.control.commits();
-            if self.batch.is_some() || self.window.layout().next_batch(self.at) < self.committed() {
+            let commits = control.commits();
+            if rest < self.committed() {
                 return true;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
-            self.control.wait(commits, deadline);
+            control.wait(commits, deadline);
         }
     }
 
@@ -245,22 +314,14 @@ impl<S: Storage> Reader<S> {
         }
         self.next()
     }
+}
 
-    #[cold]
-    fn truncated(&self, position: u64) -> LogError {
-        let first = Position::new(self.first());
-        let truncated = LogErrorKind::Truncated { position: Position::new(position), first };
-        LogError::new(truncated, self.storage.path())
-    }
-
-    /// What is here is not what was written; unless it was given up meanwhile.
-    #[cold]
-    fn damaged(&mut self, position: u64, what: &'static str) -> LogError {
-        // What was read may be what the segment's file became.
-        self.window.forget();
-        if position < self.first() {
-            return self.truncated(position);
-        }
-        damaged(&*self.storage, self.window.layout(), position, what)
+/// Where a log ends whose control page does not know it.
+fn find_end<S: Storage>(storage: &Arc<S>, control: &Control<S::Memory>) -> Result<u64, LogError> {
+    let list = |error| LogError::system("list", storage.path(), error);
+    let Inventory { segments, .. } = Inventory::of(&**storage).map_err(list)?;
+    match segments.is_empty() {
+        true => Ok(recovery::end_of_new(&**storage, control)?.end),
+        false => Ok(recovery::find_end(storage, control, &segments)?.end),
     }
 }
