@@ -1,7 +1,9 @@
 //! Readers of a `LogFile`: where they go, what they give, and what they say when a record was given up
 //! under them.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::thread;
 
 use fairlock_io::{LogErrorKind, LogFile, LogOptions, LogReader, Position, SyncPolicy};
 use tempfile::TempDir;
@@ -194,4 +196,126 @@ fn where_no_record_begins_is_refused_and_the_reader_stays() {
         assert_eq!(*error.kind(), LogErrorKind::NoRecord(Position::new(nowhere)));
     }
     assert_eq!(next(&mut reader), Some((positions[1], b"second".to_vec())));
+}
+
+/// Whether a descriptor is readable now.
+fn is_readable(descriptor: RawFd) -> bool {
+    let mut event = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which the call fills in.
+    unsafe { libc::poll(&mut event, 1, 0) == 1 }
+}
+
+/// Waits until it is.
+fn wait_readable(descriptor: RawFd) {
+    let mut event = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which the call fills in.
+    assert_eq!(unsafe { libc::poll(&mut event, 1, -1) }, 1);
+}
+
+#[test]
+fn the_event_descriptor_is_readable_while_something_is_behind_the_reader() {
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let first = log.append(b"first").unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    let event = reader.event_fd().unwrap().as_raw_fd();
+    assert!(is_readable(event));
+    next(&mut reader).unwrap();
+    // Whether there is more is known when it was asked for.
+    assert_eq!(next(&mut reader), None);
+    assert!(!is_readable(event));
+    assert_eq!(next(&mut reader), None);
+    assert!(!is_readable(event));
+
+    let second = log.append(b"second").unwrap();
+    wait_readable(event);
+    assert!(is_readable(event), "until the reader has come to the end");
+    reader.seek(log.committed()).unwrap();
+    assert!(!is_readable(event));
+    reader.seek(second).unwrap();
+    assert!(is_readable(event));
+    assert_eq!(next(&mut reader).unwrap().0, second);
+    assert_eq!(next(&mut reader), None);
+    assert!(!is_readable(event));
+    reader.seek(first).unwrap();
+    assert!(is_readable(event));
+    assert_eq!(reader.event_fd().unwrap().as_raw_fd(), event);
+}
+
+#[test]
+fn a_reader_that_comes_to_the_end_without_a_look_at_it_is_ready_again() {
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    let event = reader.event_fd().unwrap().as_raw_fd();
+    for number in 0..500 {
+        // The reader may be at the end before the thread has seen the commit, or after.
+        log.append(&record(number, 100)).unwrap();
+        while next(&mut reader).is_some() {}
+        assert!(!is_readable(event));
+    }
+    log.append(b"more").unwrap();
+    wait_readable(event);
+}
+
+#[test]
+fn readers_with_event_descriptors_end_whatever_they_wait_for() {
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    for number in 0..200 {
+        let mut reader = LogReader::open(&path).unwrap();
+        reader.event_fd().unwrap();
+        if number % 2 == 0 {
+            assert_eq!(next(&mut reader).is_some(), number > 0);
+            while next(&mut reader).is_some() {}
+        }
+        if number % 3 == 0 {
+            log.append(b"one").unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_event_loop_follows_two_logs_at_once() {
+    const RECORDS: u64 = 200;
+    let places = [place(), place()];
+    let logs = places.each_ref().map(|(_, path)| small().open(path).unwrap());
+    let mut readers = places.each_ref().map(|(_, path)| LogReader::open(path).unwrap());
+    // SAFETY: a new descriptor, nobody else's.
+    let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+    for (number, reader) in readers.iter_mut().enumerate() {
+        let event = reader.event_fd().unwrap().as_raw_fd();
+        // One learns of each change, the other of the state.
+        let edge = if number == 0 { libc::EPOLLET } else { 0 };
+        let events = (libc::EPOLLIN | edge).cast_unsigned();
+        let mut interest = libc::epoll_event { events, u64: number as u64 };
+        // SAFETY: both are open, and the entry is only read.
+        let added = unsafe {
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event, &mut interest)
+        };
+        assert_eq!(added, 0);
+    }
+    thread::scope(|scope| {
+        for log in &logs {
+            scope.spawn(|| {
+                for number in 0..RECORDS {
+                    log.append(&record(number, 50)).unwrap();
+                }
+            });
+        }
+        let mut seen = [0, 0];
+        while seen != [RECORDS, RECORDS] {
+            let mut ready = [libc::epoll_event { events: 0, u64: 0 }; 2];
+            // SAFETY: room for two.
+            let count = unsafe { libc::epoll_wait(epoll.as_raw_fd(), ready.as_mut_ptr(), 2, -1) };
+            assert!(count > 0);
+            for ready in &ready[..count as usize] {
+                let number = ready.u64 as usize;
+                while let Some((_, bytes)) = next(&mut readers[number]) {
+                    assert_eq!(bytes, record(seen[number], 50));
+                    seen[number] += 1;
+                }
+            }
+        }
+    });
 }

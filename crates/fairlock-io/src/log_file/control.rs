@@ -160,8 +160,7 @@ impl<M: SharedMemory> Control<M> {
         self.memory.wait(WORD_COMMITS, commits, timeout);
     }
 
-    /// Wakes all who wait though nothing was committed.
-    #[allow(dead_code)]
+    /// Wakes all who wait though nothing was committed. Readers may: it changes nothing.
     pub(crate) fn wake(&self) {
         self.memory.wake(WORD_COMMITS);
     }

@@ -10,6 +10,7 @@
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `control.rs` | the page through which readers follow |
 //! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
+//! | `readiness.rs` | what an event loop waits for |
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
@@ -26,6 +27,7 @@ mod options;
 mod position;
 mod progress;
 mod reader;
+mod readiness;
 mod recovery;
 mod segments;
 mod storage;
@@ -35,6 +37,7 @@ mod window;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -413,6 +416,50 @@ impl LogReader {
     /// it yet.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.reader.wait(timeout)
+    }
+
+    /// A descriptor for an event loop (poll, epoll, mio, tokio): readable while something is committed behind
+    /// the reader, as level-triggered readiness. There may be no record in it yet.
+    ///
+    /// It becomes unreadable when [`next`](Self::next) finds nothing more, or the reader goes to the end;
+    /// so when it is readable, call `next` until there is none. For edge-triggered readiness the same is
+    /// enough. It remains the same one for as long as the reader lives: a copy
+    /// ([`try_clone_to_owned`](BorrowedFd::try_clone_to_owned)) can be given to a loop that wants its own.
+    /// Only wait for it: a reader whose descriptor was read or written by others is waited for in vain.
+    ///
+    /// The first call starts a thread, which ends with the reader. It sleeps; the writer wakes it at most
+    /// once each time the reader has come to the end.
+    ///
+    /// ```
+    /// # use fairlock_io::{LogFile, LogReader};
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// # let log = LogFile::open(&path)?;
+    /// let mut reader = LogReader::open(&path)?;
+    /// let event = reader.event_fd()?.as_raw_fd();
+    /// let mut events = [libc::pollfd { fd: event, events: libc::POLLIN, revents: 0 }];
+    /// # std::thread::scope(|scope| {
+    /// # scope.spawn(|| log.append(b"hello"));
+    ///
+    /// 'wait: loop {
+    ///     // SAFETY: one entry, which the call fills in.
+    ///     unsafe { libc::poll(events.as_mut_ptr(), 1, -1) };
+    ///     while let Some(record) = reader.next()? {
+    ///         println!("{}: {} bytes", record.position, record.bytes.len());
+    ///         break 'wait; // For this example.
+    ///     }
+    /// }
+    /// # Ok::<(), fairlock_io::LogError>(())
+    /// # })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the system has no more descriptors or threads.
+    pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
+        self.reader.event()
     }
 
     /// Where it stands: of the next record, or before it.

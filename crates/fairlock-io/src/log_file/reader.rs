@@ -4,6 +4,7 @@
 //! blocks below that with O_DIRECT. What it read stays valid: no block is written again that is
 //! committed, until its segment is given up. It holds nothing that a writer waits for.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use super::format::{
 };
 use super::position::Position;
 use super::progress::Progress;
+use super::readiness::Readiness;
 use super::recovery;
 use super::segments::Inventory;
 use super::storage::{Boot, Storage};
@@ -34,6 +36,8 @@ pub struct Record<'a> {
 
 pub(crate) struct Reader<S: Storage> {
     view: View<S>,
+    /// For an event loop.
+    readiness: Option<Readiness<S::Memory>>,
     /// For records that are read by their positions.
     singles: Option<View<S>>,
     /// Of the next record, or where the next batch may begin.
@@ -69,7 +73,7 @@ impl<S: Storage> Reader<S> {
     ) -> Result<Reader<S>, LogError> {
         let progress = Progress::new(control, found_end);
         let view = View::new(storage, progress, WINDOW);
-        let mut reader = Reader { view, singles: None, at: 0, batch: None };
+        let mut reader = Reader { view, readiness: None, singles: None, at: 0, batch: None };
         reader.seek(Position::START)?;
         Ok(reader)
     }
@@ -95,7 +99,7 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), LogError> {
         if position == Position::START {
             // What is wrong there shows when it is read.
-            self.go_to(self.first(), None);
+            self.jump_to(self.first(), None);
             return Ok(());
         }
         let at = position.get();
@@ -105,7 +109,7 @@ impl<S: Storage> Reader<S> {
         let layout = self.view.layout();
         let committed = self.committed();
         if at == committed || at == layout.next_batch(committed) {
-            self.go_to(at, None);
+            self.jump_to(at, None);
             return Ok(());
         }
         let batch = match at < committed {
@@ -118,7 +122,7 @@ impl<S: Storage> Reader<S> {
             return Err(self.view.damaged(at, "a record"));
         }
         let Some(batch) = batch else { return Err(self.view.no_record(position)) };
-        self.go_to(at, batch);
+        self.jump_to(at, batch);
         Ok(())
     }
 
@@ -138,7 +142,7 @@ impl<S: Storage> Reader<S> {
                 _ if begin < self.first() => {}
                 found => {
                     let (at, batch) = found?.unwrap_or((committed, None));
-                    self.go_to(at, batch);
+                    self.jump_to(at, batch);
                     return Ok(());
                 }
             }
@@ -188,6 +192,12 @@ impl<S: Storage> Reader<S> {
         Ok(from.map(|from| at + from as u64))
     }
 
+    /// Goes there at somebody's wish.
+    fn jump_to(&mut self, at: u64, batch: Option<BatchHeader>) {
+        self.go_to(at, batch);
+        self.tell_readiness();
+    }
+
     fn go_to(&mut self, at: u64, batch: Option<BatchHeader>) {
         self.at = at;
         self.batch = batch;
@@ -231,6 +241,10 @@ impl<S: Storage> Reader<S> {
             let Some(batch) = self.batch else {
                 let at = layout.next_batch(self.at);
                 if at >= committed {
+                    if let Some(readiness) = &self.readiness {
+                        // Even if more is committed by now: the caller will be told once more.
+                        readiness.at_end(at);
+                    }
                     return Ok(None);
                 }
                 self.enter(at)?;
@@ -278,6 +292,29 @@ impl<S: Storage> Reader<S> {
                 self.view.layout().next_batch(batch.position + batch.size())
             }
             _ => self.view.layout().next_batch(self.at),
+        }
+    }
+
+    /// A descriptor that is readable while something is committed behind the reader.
+    pub(crate) fn event(&mut self) -> Result<BorrowedFd<'_>, LogError> {
+        if self.readiness.is_none() {
+            let readiness = Readiness::new(self.view.progress().clone()).map_err(|error| {
+                LogError::system("make an eventfd for", self.view.storage().path(), error)
+            })?;
+            self.readiness = Some(readiness);
+            self.tell_readiness();
+        }
+        Ok(self.readiness.as_ref().expect("just made").event())
+    }
+
+    /// Keeps what an event loop sees in step with where the reader went.
+    fn tell_readiness(&self) {
+        let Some(readiness) = &self.readiness else { return };
+        let rest = self.rest();
+        match rest < self.committed() {
+            true => readiness.behind(),
+            // What is committed from now on, the other thread sees.
+            false => readiness.at_end(rest),
         }
     }
 
