@@ -362,3 +362,82 @@ fn find_end<S: Storage>(storage: &Arc<S>, control: &Control<S::Memory>) -> Resul
         false => Ok(recovery::find_end(storage, control, &segments)?.end),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::super::disk::Disk;
+    use super::super::options::{LogOptions, SyncPolicy};
+    use super::*;
+    use crate::LogFile;
+
+    fn log() -> (TempDir, LogFile) {
+        let directory = TempDir::new_in(".").unwrap();
+        let options = LogOptions::new().segment_bytes(1 << 20).sync(SyncPolicy::Never);
+        let log = options.open(directory.path().join("log")).unwrap();
+        (directory, log)
+    }
+
+    fn reader(path: &Path, read_bytes: usize) -> Reader<Disk> {
+        let mut reader = Reader::open(Disk::at(path)).unwrap();
+        reader.set_read_bytes(read_bytes);
+        reader
+    }
+
+    fn bytes_read(reader: &mut Reader<Disk>) -> u64 {
+        reader.view.window().bytes_read
+    }
+
+    #[test]
+    fn a_reader_at_the_end_reads_what_was_appended_and_no_more() {
+        let (_directory, log) = log();
+        let mut reader = reader(log.path(), 64 << 10);
+        while reader.next().unwrap().is_some() {}
+        let before = (bytes_read(&mut reader), log.committed().get());
+        for _ in 0..200 {
+            log.append(&[7; 4_000]).unwrap();
+            assert!(reader.next().unwrap().is_some());
+            assert!(reader.next().unwrap().is_none());
+        }
+        let appended = log.committed().get() - before.1;
+        assert_eq!(bytes_read(&mut reader) - before.0, appended);
+    }
+
+    #[test]
+    fn records_across_windows_are_read_once() {
+        let (_directory, log) = log();
+        let submitted: Vec<_> = (0..200).map(|_| log.submit(&[7; 3_000]).unwrap()).collect();
+        for submitted in submitted {
+            log.wait(submitted).unwrap();
+        }
+        for size in [4096, 16 << 10, 64 << 10] {
+            let mut reader = reader(log.path(), size);
+            while reader.next().unwrap().is_some() {}
+            assert_eq!(bytes_read(&mut reader), log.committed().get() - FIRST_BATCH, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_last_bytes_are_read_at_once_with_at_most_a_block_more() {
+        let (_directory, log) = log();
+        for lengths in [[100, 3_000, 4_000], [40_000, 1, 9_000]] {
+            let submitted = lengths.map(|length| log.submit(&vec![7; length]).unwrap());
+            for submitted in submitted {
+                log.wait(submitted).unwrap();
+            }
+        }
+        let mut reader = reader(log.path(), 64 << 10);
+        for last in [4096, 8192, 16 << 10, 32 << 10, 48 << 10] {
+            for _ in 0..2 {
+                let before = bytes_read(&mut reader);
+                reader.seek_last(last).unwrap();
+                while reader.next().unwrap().is_some() {}
+                let read = bytes_read(&mut reader) - before;
+                assert!((last..=last + BLOCK as u64).contains(&read), "{read} of {last}");
+            }
+        }
+    }
+}
