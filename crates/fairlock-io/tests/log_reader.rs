@@ -1,9 +1,12 @@
 //! Readers of a `LogFile`: where they go, what they give, and what they say when a record was given up
 //! under them.
 
+use std::fs::{self, File, Permissions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use fairlock_io::{LogErrorKind, LogFile, LogOptions, LogReader, Position, SyncPolicy};
 use tempfile::TempDir;
@@ -318,4 +321,193 @@ fn an_event_loop_follows_two_logs_at_once() {
             }
         }
     });
+}
+
+/// Appends numbered records, one to a batch, until segments that were given up are used again.
+fn append_until_recycled(log: &LogFile, mut number: u64, length: usize) {
+    let before = log.stats().recycled_segments;
+    while log.stats().recycled_segments < before + 2 {
+        log.append(&record(number, length)).unwrap();
+        number += 1;
+    }
+    // And over what they held.
+    for number in number..number + 100 {
+        log.append(&record(number, length)).unwrap();
+    }
+}
+
+#[test]
+fn wherever_a_reader_stands_when_its_segment_is_used_again_it_hears_that_it_was_given_up() {
+    // Records that are smaller than what is read at a time, and larger.
+    for (length, count) in [(700, 60), (9_000, 30)] {
+        let (_directory, path) = place();
+        let log = small().open(&path).unwrap();
+        let all: Vec<_> = (0..count)
+            .map(|number| (log.append(&record(number, length)).unwrap(), record(number, length)))
+            .collect();
+        let mut readers: Vec<_> = (0..count as usize)
+            .map(|read| {
+                let mut reader = LogReader::open(&path).unwrap().read_bytes(4096);
+                // Some have looked for the next record, some have not.
+                all[..read].iter().for_each(|it| assert_eq!(next(&mut reader).as_ref(), Some(it)));
+                reader
+            })
+            .collect();
+        let at: Vec<_> = readers.iter().map(LogReader::position).collect();
+        let first = log.append(b"the first that is left").unwrap();
+        log.truncate_before(first).unwrap();
+        append_until_recycled(&log, count, length);
+
+        for (read, reader) in readers.iter_mut().enumerate() {
+            let mut read = read;
+            let error = loop {
+                match reader.next() {
+                    Ok(Some(record)) if record.position == first => break None,
+                    Ok(Some(record)) => {
+                        // What it has in memory, or what is not used again yet.
+                        assert_eq!((record.position, record.bytes.to_vec()), all[read]);
+                        read += 1;
+                    }
+                    Ok(None) => panic!("the log ends before {first}"),
+                    Err(error) => break Some(error),
+                }
+            };
+            let Some(error) = error else { continue };
+            let LogErrorKind::Truncated { position, first: left } = *error.kind() else {
+                panic!("{error}");
+            };
+            assert_eq!(left, first);
+            assert!(at[0] <= position && position < first, "{position}");
+            // It says so again, and goes on where it is told to.
+            assert!(matches!(reader.next().unwrap_err().kind(), LogErrorKind::Truncated { .. }));
+            reader.seek(left).unwrap();
+            assert_eq!(next(reader).unwrap().1, b"the first that is left");
+            assert_eq!(next(reader).unwrap().1, record(count, length));
+        }
+        let reader = &mut readers[0];
+        for (position, _) in all {
+            let expected = LogErrorKind::Truncated { position, first };
+            assert_eq!(*log.read(position).unwrap_err().kind(), expected);
+            assert_eq!(*reader.read_at(position).unwrap_err().kind(), expected);
+            assert_eq!(*reader.seek(position).unwrap_err().kind(), expected);
+        }
+    }
+}
+
+/// Opens a log for writing beside a reader that stands at its end, which must follow.
+fn assert_follows(reader: &mut LogReader, path: &Path) {
+    assert_eq!(next(reader), None);
+    let event = reader.event_fd().unwrap().as_raw_fd();
+    assert!(!is_readable(event));
+    let log = small().open(path).unwrap();
+    for number in 0..100 {
+        let position = log.append(&record(number, 2_000)).unwrap();
+        wait_readable(event);
+        let next = reader.next_within(Some(Duration::from_secs(60))).unwrap().unwrap();
+        assert_eq!((next.position, next.bytes), (position, &*record(number, 2_000)));
+    }
+    assert_eq!(next(reader), None);
+    log.close().unwrap();
+    assert_eq!(next(reader), None);
+}
+
+#[test]
+fn a_closed_log_is_read_and_followed_when_a_writer_comes() {
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let position = log.append(b"kept").unwrap();
+    log.close().unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_eq!(next(&mut reader), Some((position, b"kept".to_vec())));
+    assert_follows(&mut reader, &path);
+    assert_follows(&mut reader, &path);
+}
+
+#[test]
+fn a_log_whose_writer_crashed_is_read_and_followed() {
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let all: Vec<_> = (0..50)
+        .map(|number| (log.append(&record(number, 3_000)).unwrap(), record(number, 3_000)))
+        .collect();
+    drop(log); // Without closing it, which is as if it had crashed.
+    let mut reader = LogReader::open(&path).unwrap();
+    assert!(all.iter().all(|it| next(&mut reader).as_ref() == Some(it)));
+    assert_follows(&mut reader, &path);
+}
+
+#[test]
+fn a_log_whose_system_crashed_is_read_to_the_end_that_is_found_and_followed() {
+    // Words of the control page, by their bytes: how far it is committed, and the run of the kernel.
+    const COMMITTED: u64 = 8 * 8;
+    const BOOT: u64 = 21 * 8;
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let stale = fs::read(path.join("control")).unwrap();
+    let all: Vec<_> = (0..50)
+        .map(|number| (log.append(&record(number, 3_000)).unwrap(), record(number, 3_000)))
+        .collect();
+    let end = log.committed();
+    drop(log);
+    let control = File::options().write(true).open(path.join("control")).unwrap();
+    let committed = COMMITTED as usize..COMMITTED as usize + 8;
+    control.write_all_at(&stale[committed], COMMITTED).unwrap();
+    control.write_all_at(&[7; 16], BOOT).unwrap();
+
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_eq!(reader.committed(), end);
+    assert!(all.iter().all(|it| next(&mut reader).as_ref() == Some(it)));
+    assert_follows(&mut reader, &path);
+}
+
+#[test]
+fn a_log_without_a_record_is_followed_from_its_first() {
+    let (_directory, path) = place();
+    assert_eq!(*LogReader::open(&path).unwrap_err().kind(), LogErrorKind::NotALog);
+    small().open(&path).unwrap().close().unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_follows(&mut reader, &path);
+}
+
+/// Lets the calling thread alone go on as a user without any rights; false if that is not allowed.
+fn drop_privileges() -> bool {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: system calls without pointers. Not the C library's, which would change all threads.
+    unsafe {
+        libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
+            && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0
+    }
+}
+
+#[test]
+fn a_reader_needs_only_to_be_allowed_to_read() {
+    let (directory, path) = place();
+    let log = LogFile::open(&path).unwrap();
+    log.append(b"before").unwrap();
+    let permit = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+    permit(directory.path(), 0o755).unwrap();
+    for entry in fs::read_dir(&path).unwrap() {
+        permit(&entry.unwrap().path(), 0o444).unwrap();
+    }
+    permit(&path, 0o555).unwrap();
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            if drop_privileges() {
+                if fs::metadata(&path).is_err() {
+                    return; // This user may not even come to the target directory.
+                }
+                assert!(File::options().write(true).open(path.join("control")).is_err());
+            }
+            let mut reader = LogReader::open(&path).unwrap();
+            let event = reader.event_fd().unwrap().as_raw_fd();
+            let mut read = Vec::new();
+            while read != [b"before".to_vec(), b"after".to_vec()] {
+                wait_readable(event);
+                read.extend(reader.records().map(|it| it.unwrap().1));
+            }
+        });
+        log.append(b"after").unwrap();
+        reading.join().unwrap();
+    });
+    permit(&path, 0o755).unwrap();
 }
