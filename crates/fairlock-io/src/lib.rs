@@ -45,5 +45,5 @@ mod log_file;
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
     LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, Position, Prewrite,
-    Prewriting, Record, Recovery, Submitted, SyncPolicy,
+    Prewriting, Record, Records, Recovery, Submitted, SyncPolicy,
 };

@@ -128,11 +128,6 @@ impl<M: SharedMemory> Control<M> {
         self.memory.lock()
     }
 
-    /// Lets another become it, though readers of this process may go on using the page.
-    pub(crate) fn unlock(&self) {
-        self.memory.unlock();
-    }
-
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.memory.sync()
     }
@@ -167,8 +162,7 @@ impl<M: SharedMemory> Control<M> {
         self.memory.wait(WORD_COMMITS, commits, timeout);
     }
 
-    /// Wakes all who wait though nothing was committed.
-    #[allow(dead_code)]
+    /// Wakes all who wait though nothing was committed. Readers may: it changes nothing.
     pub(crate) fn wake(&self) {
         self.memory.wake(WORD_COMMITS);
     }

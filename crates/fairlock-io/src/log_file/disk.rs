@@ -335,11 +335,6 @@ impl SharedMemory for Mapping {
         }
     }
 
-    fn unlock(&self) {
-        // SAFETY: a system call on an open file.
-        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
-    }
-
     fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }

@@ -270,6 +270,12 @@ impl RecordHeader {
         })
     }
 
+    /// What a header would say of its place in its batch, before its checksum is looked at; none if there
+    /// are too few bytes.
+    pub(crate) fn in_batch_of(bytes: &[u8]) -> Option<u32> {
+        (bytes.len() >= 16).then(|| u32_at(bytes, 12))
+    }
+
     fn checksum(identity: &Identity, position: u64, bytes: &[u8]) -> u32 {
         let checksum = crc32c_append(crc32c(identity), &position.to_le_bytes());
         crc32c_append(checksum, &bytes[..20])

@@ -20,18 +20,25 @@ use super::group::{Group, Ticket};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
 use super::prewriting;
+use super::progress::Progress;
 use super::reader::Reader;
 use super::recovery;
 use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
+use super::view::View;
 use super::window::open_segment;
 
 /// Files of segments that were given up which are kept to be used again.
 const SPARES: usize = 2;
 
+/// What threads that read single records leave for the next ones, at most: each has a segment open.
+const SINGLES: usize = 16;
+
 /// A log that is open for appending.
 pub(crate) struct Log<S: Storage> {
     inner: Arc<Inner<S>>,
+    /// Used by nobody now.
+    singles: Mutex<Vec<View<S>>>,
     syncing: Option<(Sender<()>, JoinHandle<()>)>,
     recovery: Recovery,
     closed: bool,
@@ -220,7 +227,8 @@ impl<S: Storage> Log<S> {
             }
             _ => None,
         };
-        Ok(Log { inner, syncing, recovery: found.recovery, closed: false })
+        let singles = Mutex::new(Vec::new());
+        Ok(Log { inner, singles, syncing, recovery: found.recovery, closed: false })
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
@@ -267,6 +275,21 @@ impl<S: Storage> Log<S> {
         // With a mapping of its own: the lock on the log's must end with the log.
         let control = Control::open(&*self.inner.storage, false)?;
         Reader::of(Arc::clone(&self.inner.storage), Arc::new(control), None)
+    }
+
+    /// The record at `position`.
+    pub(crate) fn read(&self, position: Position) -> Result<Vec<u8>, LogError> {
+        let kept = self.singles.lock().pop();
+        let mut view = kept.unwrap_or_else(|| {
+            let progress = Progress::new(Arc::clone(&self.inner.control), None);
+            View::for_singles(Arc::clone(&self.inner.storage), progress)
+        });
+        let read = view.read(position);
+        let mut singles = self.singles.lock();
+        if singles.len() < SINGLES {
+            singles.push(view);
+        }
+        read
     }
 
     pub(crate) fn truncate_before(&self, position: Position) -> Result<(), LogError> {
@@ -346,8 +369,8 @@ impl<S: Storage> Drop for Log<S> {
             // Who wants to know calls `close`.
             let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
         }
+        // Before the lock on the control page ends.
         self.inner.ahead.end();
-        self.inner.control.unlock();
     }
 }
 

@@ -10,7 +10,8 @@
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `prewriting.rs` | whether that helps on this file system |
 //! | `control.rs` | the page through which readers follow |
-//! | `reader.rs`, `window.rs` | reading |
+//! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
+//! | `readiness.rs` | what an event loop waits for |
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
@@ -28,17 +29,21 @@ mod log;
 mod options;
 mod position;
 mod prewriting;
+mod progress;
 mod reader;
+mod readiness;
 mod recovery;
 mod segments;
 #[cfg(test)]
 mod simulated_disk;
 mod storage;
+mod view;
 mod window;
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -192,6 +197,28 @@ impl LogFile {
         Ok(LogReader { reader: self.log.reader()? })
     }
 
+    /// The record at `position`. Threads may read at once, and beside appends.
+    ///
+    /// It is checked alone, wherever it lies in its batch: a read of 16 KiB or less, and another for what
+    /// of the record lies behind. To read records one after the other, a [`reader`](Self::reader) is
+    /// faster.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// let position = log.append(b"value")?;
+    /// assert_eq!(log.read(position)?, b"value");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Truncated`], [`LogErrorKind::NoRecord`] also for one that is not committed yet,
+    /// [`LogErrorKind::Damaged`], and what the system says.
+    pub fn read(&self, position: Position) -> Result<Vec<u8>> {
+        self.log.read(position)
+    }
+
     /// Gives up all records before `position`, which is a record's or [`committed`](Self::committed).
     /// Segments without any record that is left are used again, or removed.
     ///
@@ -313,6 +340,32 @@ impl LogReader {
         self.reader.seek(position)
     }
 
+    /// Goes to the first record that begins within the last `bytes` bytes of the committed log, or to its
+    /// first record if it is not longer, or to its end if no record begins so late. Headers and padding
+    /// count, too.
+    ///
+    /// What was read before is read again: if the reader reads at least as many bytes at a time, it reads
+    /// this part at once, and at most a block before it.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// for line in ["long ago", "lately", "just now"] {
+    ///     log.append(line.as_bytes())?; // A block each, as each is waited for.
+    /// }
+    /// let mut reader = log.reader()?;
+    /// reader.seek_last(8192)?;
+    /// assert_eq!(reader.next()?.expect("it is committed").bytes, b"lately");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Damaged`], and what the system says. The reader stays where it was.
+    pub fn seek_last(&mut self, bytes: u64) -> Result<()> {
+        self.reader.seek_last(bytes)
+    }
+
     /// The next record; none if no more is committed yet.
     ///
     /// # Errors
@@ -332,10 +385,87 @@ impl LogReader {
         self.reader.next_within(timeout)
     }
 
+    /// All records from here to where the log is committed when the iterator comes there, in memory of their
+    /// own. The reader moves on with them.
+    ///
+    /// It ends after an error. At the end, it may be asked again later: it goes on with what was committed
+    /// since.
+    ///
+    /// ```
+    /// # use fairlock_io::{LogFile, LogReader};
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// # let log = LogFile::open(&path)?;
+    /// log.append(b"one")?;
+    /// log.append(b"two")?;
+    /// let mut reader = LogReader::open(&path)?;
+    /// for record in reader.records() {
+    ///     let (position, bytes) = record?;
+    ///     println!("{position}: {}", String::from_utf8_lossy(&bytes));
+    /// }
+    /// assert_eq!(reader.position(), reader.committed());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn records(&mut self) -> Records<'_> {
+        Records { reader: self, failed: false }
+    }
+
+    /// The record at `position`; the reader stays where it is. As [`LogFile::read`].
+    ///
+    /// # Errors
+    /// As [`LogFile::read`].
+    pub fn read_at(&mut self, position: Position) -> Result<Vec<u8>> {
+        self.reader.read(position)
+    }
+
     /// Sleeps until more is committed than was read; false if the time is over. There may be no record in
     /// it yet.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.reader.wait(timeout)
+    }
+
+    /// A descriptor for an event loop (poll, epoll, mio, tokio): readable while something is committed behind
+    /// the reader, as level-triggered readiness. There may be no record in it yet.
+    ///
+    /// It becomes unreadable when [`next`](Self::next) finds nothing more, or the reader goes to the end;
+    /// so when it is readable, call `next` until there is none. For edge-triggered readiness the same is
+    /// enough. It remains the same one for as long as the reader lives: a copy
+    /// ([`try_clone_to_owned`](BorrowedFd::try_clone_to_owned)) can be given to a loop that wants its own.
+    /// Only wait for it: a reader whose descriptor was read or written by others is waited for in vain.
+    ///
+    /// The first call starts a thread, which ends with the reader. It sleeps; the writer wakes it at most
+    /// once each time the reader has come to the end.
+    ///
+    /// ```
+    /// # use fairlock_io::{LogFile, LogReader};
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// # let log = LogFile::open(&path)?;
+    /// let mut reader = LogReader::open(&path)?;
+    /// let event = reader.event_fd()?.as_raw_fd();
+    /// let mut events = [libc::pollfd { fd: event, events: libc::POLLIN, revents: 0 }];
+    /// # std::thread::scope(|scope| {
+    /// # scope.spawn(|| log.append(b"hello"));
+    ///
+    /// 'wait: loop {
+    ///     // SAFETY: one entry, which the call fills in.
+    ///     unsafe { libc::poll(events.as_mut_ptr(), 1, -1) };
+    ///     while let Some(record) = reader.next()? {
+    ///         println!("{}: {} bytes", record.position, record.bytes.len());
+    ///         break 'wait; // For this example.
+    ///     }
+    /// }
+    /// # Ok::<(), fairlock_io::LogError>(())
+    /// # })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the system has no more descriptors or threads.
+    pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
+        self.reader.event()
     }
 
     /// Where it stands: of the next record, or before it.
@@ -357,6 +487,32 @@ impl LogReader {
 impl fmt::Debug for LogReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogReader").field("position", &self.position()).finish_non_exhaustive()
+    }
+}
+
+/// The records that a [`LogReader`] comes to, each with its position:
+/// [`records`](LogReader::records).
+pub struct Records<'a> {
+    reader: &'a mut LogReader,
+    failed: bool,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<(Position, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.reader.next().transpose()?;
+        self.failed = next.is_err();
+        Some(next.map(|record| (record.position, record.bytes.to_vec())))
+    }
+}
+
+impl fmt::Debug for Records<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").field("reader", self.reader).finish_non_exhaustive()
     }
 }
 

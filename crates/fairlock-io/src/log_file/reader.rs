@@ -4,21 +4,23 @@
 //! blocks below that with O_DIRECT. What it read stays valid: no block is written again that is
 //! committed, until its segment is given up. It holds nothing that a writer waits for.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crc32c::crc32c;
-
 use super::control::Control;
-use super::error::{LogError, LogErrorKind};
+use super::error::LogError;
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, RECORD_HEADER, RecordHeader, record_room,
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, RECORD_ALIGNMENT, RecordHeader,
+    record_room,
 };
 use super::position::Position;
+use super::progress::Progress;
+use super::readiness::Readiness;
 use super::recovery;
 use super::segments::Inventory;
-use super::storage::Storage;
-use super::window::{Window, damaged};
+use super::storage::{Boot, Storage};
+use super::view::View;
 
 /// Read at a time, unless somebody wants another size.
 const WINDOW: usize = 256 << 10;
@@ -33,14 +35,14 @@ pub struct Record<'a> {
 }
 
 pub(crate) struct Reader<S: Storage> {
-    storage: Arc<S>,
-    control: Arc<Control<S::Memory>>,
-    window: Window<S>,
-    /// The end that was found when the control page did not know it.
-    found_end: Option<u64>,
+    view: View<S>,
+    /// For an event loop.
+    readiness: Option<Readiness<S::Memory>>,
+    /// For records that are read by their positions.
+    singles: Option<View<S>>,
     /// Of the next record, or where the next batch may begin.
     at: u64,
-    /// The batch that `at` is in.
+    /// The batch that `at` is in; none if `at` is where a batch begins, or if that is not known yet.
     batch: Option<BatchHeader>,
 }
 
@@ -49,15 +51,17 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn open(storage: S) -> Result<Reader<S>, LogError> {
         let storage = Arc::new(storage);
         let control = Control::open(&*storage, false)?;
-        let is_known = control.boot() == storage.boot() || control.closed().is_some();
-        let found_end = match is_known && control.committed().is_some() {
+        let boot = storage.boot();
+        let is_known = || {
+            (control.boot() == boot || control.closed().is_some()) && control.committed().is_some()
+        };
+        let found_end = match is_known() {
             true => None,
-            false => {
-                let list = |error| LogError::system("list", storage.path(), error);
-                let Inventory { segments, .. } = Inventory::of(&*storage).map_err(list)?;
-                let (_, segments) = recovery::without_given_up(&control, segments);
-                Some(recovery::find_end(&storage, &control, &segments)?.end)
-            }
+            // If a writer opened it meanwhile, nothing of what was found counts.
+            false => match find_end(&storage, &control) {
+                _ if is_known() => None,
+                found => Some((found?, boot)),
+            },
         };
         Self::of(storage, Arc::new(control), found_end)
     }
@@ -65,30 +69,27 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn of(
         storage: Arc<S>,
         control: Arc<Control<S::Memory>>,
-        found_end: Option<u64>,
+        found_end: Option<(u64, Boot)>,
     ) -> Result<Reader<S>, LogError> {
-        let window = Window::new(Arc::clone(&storage), control.layout(), WINDOW);
-        let mut reader = Reader { storage, control, window, found_end, at: 0, batch: None };
+        let progress = Progress::new(control, found_end);
+        let view = View::new(storage, progress, WINDOW);
+        let mut reader = Reader { view, readiness: None, singles: None, at: 0, batch: None };
         reader.seek(Position::START)?;
         Ok(reader)
     }
 
     pub(crate) fn set_read_bytes(&mut self, bytes: usize) {
-        self.window.resize(bytes);
+        self.view.window().resize(bytes);
     }
 
     /// Where the committed part ends.
     pub(crate) fn committed(&self) -> u64 {
-        match self.found_end {
-            // Until a writer opens it.
-            Some(end) if self.control.boot() != self.storage.boot() => end,
-            _ => self.control.committed().unwrap_or(FIRST_BATCH),
-        }
+        self.view.committed()
     }
 
     /// The first position that was not given up.
     pub(crate) fn first(&self) -> u64 {
-        self.control.first().unwrap_or(FIRST_BATCH)
+        self.view.first()
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -96,118 +97,225 @@ impl<S: Storage> Reader<S> {
     }
 
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), LogError> {
-        let committed = self.committed();
-        let first = self.first();
-        let at = if position == Position::START { first } else { position.get() };
-        let layout = self.window.layout();
-        // What was given up may end where a segment ends.
-        let at = layout.next_batch(at);
-        if at < first {
-            return Err(self.truncated(at));
-        }
-        let none = |reader: &Self| {
-            Err(LogError::new(LogErrorKind::NoRecord(position), reader.storage.path()))
-        };
-        if at > layout.next_batch(committed) {
-            return none(self);
-        }
-        let begins_batch = at % BLOCK as u64 == 0 && self.batch_at(at)?.is_some();
-        if at >= committed || begins_batch {
-            self.at = at;
-            self.batch = None;
+        if position == Position::START {
+            // What is wrong there shows when it is read.
+            self.jump_to(self.first(), None);
             return Ok(());
         }
-        let Some(record) = self.record_at(at)? else { return none(self) };
-        let Some(batch) = self.batch_at(at - u64::from(record.in_batch))? else {
-            return Err(self.damaged(at - u64::from(record.in_batch), "a batch's header"));
+        let layout = self.view.layout();
+        // A position to which a log was given up may be where a segment ends.
+        let at = layout.next_batch(position.get());
+        if at < self.first() {
+            return Err(self.view.truncated(at));
+        }
+        let committed = self.committed();
+        if at == committed || at == layout.next_batch(committed) {
+            self.jump_to(at, None);
+            return Ok(());
+        }
+        let batch = match at < committed {
+            true if self.batch_at(layout.next_batch(at))?.is_some() => Some(None),
+            true => self.batch_of_record(at)?.map(Some),
+            false => None,
         };
-        self.at = at;
-        self.batch = Some(batch);
+        // What was read may be of a segment that is no longer.
+        if at < self.first() {
+            return Err(self.view.damaged(at, "a record"));
+        }
+        let Some(batch) = batch else { return Err(self.view.no_record(position)) };
+        self.jump_to(at, batch);
         Ok(())
+    }
+
+    /// Goes to the first record that begins within the last `bytes` of the committed part, and reads that
+    /// part anew.
+    pub(crate) fn seek_last(&mut self, bytes: u64) -> Result<(), LogError> {
+        self.view.window().clear();
+        loop {
+            let (first, committed) = (self.first(), self.committed());
+            let begin = committed.saturating_sub(bytes);
+            if begin <= first {
+                return self.seek(Position::START);
+            }
+            let found = self.first_record(begin, committed);
+            match found {
+                // Given up meanwhile: less is left.
+                _ if begin < self.first() => {}
+                found => {
+                    let (at, batch) = found?.unwrap_or((committed, None));
+                    self.jump_to(at, batch);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The first record that begins in this part of the log, with its batch.
+    fn first_record(
+        &mut self,
+        begin: u64,
+        committed: u64,
+    ) -> Result<Option<(u64, Option<BatchHeader>)>, LogError> {
+        let layout = self.view.layout();
+        let mut at = begin.next_multiple_of(RECORD_ALIGNMENT as u64);
+        while at < committed {
+            if layout.offset(at) < FIRST_BATCH {
+                at = layout.first_batch(layout.segment(at));
+            } else if let Some(batch) = self.batch_at(at)? {
+                at = match batch.kind {
+                    Kind::Records => at + BATCH_HEADER as u64,
+                    Kind::Opening => at + batch.size(),
+                    Kind::End => layout.end(layout.segment(at)),
+                };
+            } else if let Some(candidate) = self.candidate(at)? {
+                if let Some(batch) = self.batch_of_record(candidate)? {
+                    return Ok(Some((candidate, Some(batch))));
+                }
+                at = candidate + RECORD_ALIGNMENT as u64;
+            } else {
+                at = (at + 1).next_multiple_of(BLOCK as u64);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first place from `at` on, in its block, where the header of a record may begin: batches begin at
+    /// blocks, so most bytes of records cannot be one.
+    fn candidate(&mut self, at: u64) -> Result<Option<u64>, LogError> {
+        let in_block = at as usize % BLOCK;
+        let from = self.view.decode(at, BLOCK - in_block, |bytes| {
+            (0..bytes.len()).step_by(RECORD_ALIGNMENT).find(|&from| {
+                // None: it may go on in the next block.
+                RecordHeader::in_batch_of(&bytes[from..])
+                    .is_none_or(|in_batch| in_batch as usize % BLOCK == in_block + from)
+            })
+        })?;
+        Ok(from.map(|from| at + from as u64))
+    }
+
+    /// Goes there at somebody's wish.
+    fn jump_to(&mut self, at: u64, batch: Option<BatchHeader>) {
+        self.go_to(at, batch);
+        self.tell_readiness();
+    }
+
+    fn go_to(&mut self, at: u64, batch: Option<BatchHeader>) {
+        self.at = at;
+        self.batch = batch;
+    }
+
+    fn batch_at(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        if at.is_multiple_of(BLOCK as u64) { self.view.batch_at(at) } else { Ok(None) }
+    }
+
+    /// The batch of the record that begins here, if one does.
+    fn batch_of_record(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        match self.view.record_at(at)? {
+            Some(record) => self.view.batch_of(at, &record),
+            None => Ok(None),
+        }
+    }
+
+    /// The record at `position`; the reader stays where it is.
+    pub(crate) fn read(&mut self, position: Position) -> Result<Vec<u8>, LogError> {
+        let view = &self.view;
+        let singles = self.singles.get_or_insert_with(|| {
+            View::for_singles(Arc::clone(view.storage()), view.progress().clone())
+        });
+        singles.read(position)
     }
 
     /// The next record that is committed; none if there is none yet. After an error the reader stands where
     /// it stood.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, LogError> {
-        let Some((position, length)) = self.find_next()? else { return Ok(None) };
-        let committed = self.committed();
-        let layout = self.window.layout();
-        let bytes = self.window.bytes(position + RECORD_HEADER as u64, length, committed)?;
-        let Some(bytes) = bytes else {
-            return Err(damaged(&*self.storage, layout, position, "a record"));
-        };
-        self.at = position + record_room(length) as u64;
-        Ok(Some(Record { position: Position::new(position), bytes }))
+        let Some((at, length)) = self.find_next()? else { return Ok(None) };
+        let bytes = self.view.payload(at, length)?;
+        self.at = at + record_room(length) as u64;
+        Ok(Some(Record { position: Position::new(at), bytes }))
     }
 
     /// Goes to the next record; its position and length, if it is whole.
     fn find_next(&mut self) -> Result<Option<(u64, usize)>, LogError> {
         let committed = self.committed();
-        let layout = self.window.layout();
+        let layout = self.view.layout();
         loop {
             let Some(batch) = self.batch else {
                 let at = layout.next_batch(self.at);
                 if at >= committed {
+                    if let Some(readiness) = &self.readiness {
+                        // Even if more is committed by now: the caller will be told once more.
+                        readiness.at_end(at);
+                    }
                     return Ok(None);
                 }
-                let Some(batch) = self.batch_at(at)? else {
-                    return Err(self.damaged(at, "a batch's header"));
-                };
-                match batch.kind {
-                    Kind::End => self.at = layout.end(layout.segment(at)),
-                    Kind::Opening => self.at = at + batch.size(),
-                    Kind::Records => {
-                        self.at = at + BATCH_HEADER as u64;
-                        self.batch = Some(batch);
-                    }
-                }
+                self.enter(at)?;
                 continue;
             };
             if self.at >= batch.position + u64::from(batch.used) {
-                self.at = batch.position + batch.size();
-                self.batch = None;
+                self.go_to(batch.position + batch.size(), None);
                 continue;
             }
             let at = self.at;
-            let Some(record) = self.record_at(at)?.filter(|record| {
+            let Some(record) = self.view.record_at(at)?.filter(|record| {
                 record.epoch == batch.epoch && u64::from(record.in_batch) == at - batch.position
             }) else {
-                return Err(self.damaged(at, "a record's header"));
+                return Err(self.view.damaged(at, "a record's header"));
             };
-            let length = record.length as usize;
-            let payload = at + RECORD_HEADER as u64;
-            if self.decode(payload, length, |it| Some(crc32c(it)))? != Some(record.payload) {
-                return Err(self.damaged(at, "a record"));
+            if !self.view.is_whole(at, &record)? {
+                return Err(self.view.damaged(at, "a record"));
             }
-            return Ok(Some((at, length)));
+            return Ok(Some((at, record.length as usize)));
         }
     }
 
-    fn batch_at(&mut self, position: u64) -> Result<Option<BatchHeader>, LogError> {
-        let identity = self.window.layout().identity;
-        self.decode(position, BATCH_HEADER, |bytes| BatchHeader::decode(&identity, position, bytes))
+    /// Goes into the batch that begins at `at`, or past it, or into the one in which a record begins there.
+    fn enter(&mut self, at: u64) -> Result<(), LogError> {
+        let Some(batch) = self.batch_at(at)? else {
+            let Some(batch) = self.batch_of_record(at)? else {
+                return Err(self.view.damaged(at, "a header"));
+            };
+            self.go_to(at, Some(batch));
+            return Ok(());
+        };
+        let layout = self.view.layout();
+        match batch.kind {
+            Kind::End => self.go_to(layout.end(layout.segment(at)), None),
+            Kind::Opening => self.go_to(at + batch.size(), None),
+            Kind::Records => self.go_to(at + BATCH_HEADER as u64, Some(batch)),
+        }
+        Ok(())
     }
 
-    fn record_at(&mut self, position: u64) -> Result<Option<RecordHeader>, LogError> {
-        let identity = self.window.layout().identity;
-        self.decode(position, RECORD_HEADER, |bytes| {
-            RecordHeader::decode(&identity, position, bytes)
-        })
+    /// Where a batch is to be found next, or the record that comes before that.
+    fn rest(&self) -> u64 {
+        match self.batch {
+            Some(batch) if self.at >= batch.position + u64::from(batch.used) => {
+                self.view.layout().next_batch(batch.position + batch.size())
+            }
+            _ => self.view.layout().next_batch(self.at),
+        }
     }
 
-    /// What the committed bytes here are, if they are anything.
-    fn decode<T>(
-        &mut self,
-        position: u64,
-        size: usize,
-        decode: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, LogError> {
-        let committed = self.committed();
-        let decoded = self.window.bytes(position, size, committed).map(|it| it.and_then(decode));
-        match decoded {
-            // The file of a segment that was given up meanwhile.
-            Err(_) if position < self.first() => Err(self.truncated(position)),
-            decoded => decoded,
+    /// A descriptor that is readable while something is committed behind the reader.
+    pub(crate) fn event(&mut self) -> Result<BorrowedFd<'_>, LogError> {
+        if self.readiness.is_none() {
+            let readiness = Readiness::new(self.view.progress().clone()).map_err(|error| {
+                LogError::system("make an eventfd for", self.view.storage().path(), error)
+            })?;
+            self.readiness = Some(readiness);
+            self.tell_readiness();
+        }
+        Ok(self.readiness.as_ref().expect("just made").event())
+    }
+
+    /// Keeps what an event loop sees in step with where the reader went.
+    fn tell_readiness(&self) {
+        let Some(readiness) = &self.readiness else { return };
+        let rest = self.rest();
+        match rest < self.committed() {
+            true => readiness.behind(),
+            // What is committed from now on, the other thread sees.
+            false => readiness.at_end(rest),
         }
     }
 
@@ -215,16 +323,18 @@ impl<S: Storage> Reader<S> {
     /// deadline.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let rest = self.rest();
         loop {
+            let control = self.view.progress().control();
             // In this order: see `control.rs`.
-            let commits = self.control.commits();
-            if self.batch.is_some() || self.window.layout().next_batch(self.at) < self.committed() {
+            let commits = control.commits();
+            if rest < self.committed() {
                 return true;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
-            self.control.wait(commits, deadline);
+            control.wait(commits, deadline);
         }
     }
 
@@ -242,22 +352,91 @@ impl<S: Storage> Reader<S> {
         }
         self.next()
     }
+}
 
-    #[cold]
-    fn truncated(&self, position: u64) -> LogError {
-        let first = Position::new(self.first());
-        let truncated = LogErrorKind::Truncated { position: Position::new(position), first };
-        LogError::new(truncated, self.storage.path())
+/// Where a log ends whose control page does not know it.
+fn find_end<S: Storage>(storage: &Arc<S>, control: &Control<S::Memory>) -> Result<u64, LogError> {
+    let list = |error| LogError::system("list", storage.path(), error);
+    let Inventory { segments, .. } = Inventory::of(&**storage).map_err(list)?;
+    let (_, segments) = recovery::without_given_up(control, segments);
+    Ok(recovery::find_end(storage, control, &segments)?.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::super::disk::Disk;
+    use super::super::options::{LogOptions, SyncPolicy};
+    use super::*;
+    use crate::LogFile;
+
+    fn log() -> (TempDir, LogFile) {
+        let directory = TempDir::new_in(".").unwrap();
+        let options = LogOptions::new().segment_bytes(1 << 20).sync(SyncPolicy::Never);
+        let log = options.open(directory.path().join("log")).unwrap();
+        (directory, log)
     }
 
-    /// What is here is not what was written; unless it was given up meanwhile.
-    #[cold]
-    fn damaged(&mut self, position: u64, what: &'static str) -> LogError {
-        // What was read may be what the segment's file became.
-        self.window.forget();
-        if position < self.first() {
-            return self.truncated(position);
+    fn reader(path: &Path, read_bytes: usize) -> Reader<Disk> {
+        let mut reader = Reader::open(Disk::at(path)).unwrap();
+        reader.set_read_bytes(read_bytes);
+        reader
+    }
+
+    fn bytes_read(reader: &mut Reader<Disk>) -> u64 {
+        reader.view.window().bytes_read
+    }
+
+    #[test]
+    fn a_reader_at_the_end_reads_what_was_appended_and_no_more() {
+        let (_directory, log) = log();
+        let mut reader = reader(log.path(), 64 << 10);
+        while reader.next().unwrap().is_some() {}
+        let before = (bytes_read(&mut reader), log.committed().get());
+        for _ in 0..200 {
+            log.append(&[7; 4_000]).unwrap();
+            assert!(reader.next().unwrap().is_some());
+            assert!(reader.next().unwrap().is_none());
         }
-        damaged(&*self.storage, self.window.layout(), position, what)
+        let appended = log.committed().get() - before.1;
+        assert_eq!(bytes_read(&mut reader) - before.0, appended);
+    }
+
+    #[test]
+    fn records_across_windows_are_read_once() {
+        let (_directory, log) = log();
+        let submitted: Vec<_> = (0..200).map(|_| log.submit(&[7; 3_000]).unwrap()).collect();
+        for submitted in submitted {
+            log.wait(submitted).unwrap();
+        }
+        for size in [4096, 16 << 10, 64 << 10] {
+            let mut reader = reader(log.path(), size);
+            while reader.next().unwrap().is_some() {}
+            assert_eq!(bytes_read(&mut reader), log.committed().get() - FIRST_BATCH, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_last_bytes_are_read_at_once_with_at_most_a_block_more() {
+        let (_directory, log) = log();
+        for lengths in [[100, 3_000, 4_000], [40_000, 1, 9_000]] {
+            let submitted = lengths.map(|length| log.submit(&vec![7; length]).unwrap());
+            for submitted in submitted {
+                log.wait(submitted).unwrap();
+            }
+        }
+        let mut reader = reader(log.path(), 64 << 10);
+        for last in [4096, 8192, 16 << 10, 32 << 10, 48 << 10] {
+            for _ in 0..2 {
+                let before = bytes_read(&mut reader);
+                reader.seek_last(last).unwrap();
+                while reader.next().unwrap().is_some() {}
+                let read = bytes_read(&mut reader) - before;
+                assert!((last..=last + BLOCK as u64).contains(&read), "{read} of {last}");
+            }
+        }
     }
 }

@@ -22,7 +22,9 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::format::BLOCK;
-use super::storage::{Boot, Extent, FileSystem, Page, SharedMemory, Storage, StoredFile};
+use super::storage::{
+    Boot, Extent, FileSystem, Overwrites, Page, SharedMemory, Storage, StoredFile,
+};
 
 /// What a device writes whole.
 const SECTOR: usize = 512;
@@ -565,7 +567,7 @@ impl Storage for SimulatedDisk {
     }
 
     fn filesystem(&self) -> FileSystem {
-        FileSystem { name: "simulated".to_owned(), copies_on_write: false, overwrites_alone: false }
+        FileSystem { name: "simulated".to_owned(), overwrites: Overwrites::InPlace }
     }
 }
 

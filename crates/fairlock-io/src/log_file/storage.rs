@@ -86,10 +86,8 @@ pub(crate) struct Extent {
 
 /// A page that all processes share that map it.
 pub(crate) trait SharedMemory: Deref<Target = Page> + Send + Sync + 'static {
-    /// Makes the caller the one writer; false if there is one.
+    /// Makes the caller the one writer, until this is dropped; false if there is one.
     fn lock(&self) -> io::Result<bool>;
-    /// Lets another become it.
-    fn unlock(&self);
     /// Brings it to the device.
     fn sync(&self) -> io::Result<()>;
     /// Wakes all who wait for the lower half of this word to change.

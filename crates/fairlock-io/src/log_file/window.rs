@@ -10,15 +10,24 @@ use super::position::Position;
 use super::segments;
 use super::storage::{Storage, StoredFile};
 
+/// The largest buffer that is kept once a large record has passed. Records larger than the window are
+/// read whole; a buffer for each anew would cost more than the window is worth, and one for ever could be
+/// as large as a segment.
+const KEPT: usize = 4 << 20;
+
 pub(crate) struct Window<S: Storage> {
     storage: Arc<S>,
     layout: Layout,
     /// The segment that was read last.
     file: Option<(u64, S::File)>,
+    /// Read at a time, unless more is asked for.
+    size: usize,
     buffer: Blocks,
     /// The position of the buffer's first byte.
     start: u64,
     filled: usize,
+    /// A block that was read beside the others.
+    aside: Option<(u64, Blocks)>,
     /// Bytes read from files, ever.
     pub(crate) bytes_read: u64,
 }
@@ -26,8 +35,19 @@ pub(crate) struct Window<S: Storage> {
 impl<S: Storage> Window<S> {
     /// Reads so many bytes at a time, unless more are asked for.
     pub(crate) fn new(storage: Arc<S>, layout: Layout, size: usize) -> Window<S> {
+        let size = blocks(size);
         let buffer = Blocks::zeroed(size);
-        Window { storage, layout, file: None, buffer, start: 0, filled: 0, bytes_read: 0 }
+        Window {
+            storage,
+            layout,
+            file: None,
+            size,
+            buffer,
+            start: 0,
+            filled: 0,
+            aside: None,
+            bytes_read: 0,
+        }
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -36,13 +56,20 @@ impl<S: Storage> Window<S> {
 
     /// Reads so many bytes at a time from now on.
     pub(crate) fn resize(&mut self, size: usize) {
-        self.buffer = Blocks::zeroed(size);
+        self.size = blocks(size);
+        self.buffer = Blocks::zeroed(self.size);
         self.filled = 0;
     }
 
-    /// Forgets what was read.
-    pub(crate) fn forget(&mut self) {
+    /// Forgets what was read: the next look reads again.
+    pub(crate) fn clear(&mut self) {
         self.filled = 0;
+        self.aside = None;
+    }
+
+    /// Forgets the file, too.
+    pub(crate) fn forget(&mut self) {
+        self.clear();
         self.file = None;
     }
 
@@ -54,37 +81,90 @@ impl<S: Storage> Window<S> {
         wanted: usize,
         until: u64,
     ) -> Result<Option<&[u8]>, LogError> {
-        let there = self.start..self.start + self.filled as u64;
-        let is_there = there.contains(&position) && position + wanted as u64 <= there.end;
-        if !is_there && !self.fill(position, wanted, until)? {
+        // No bytes are anywhere: `position` may be where the next segment begins.
+        if wanted > 0 && !self.holds(position, wanted) && !self.fill(position, wanted, until)? {
             return Ok(None);
+        }
+        if wanted == 0 {
+            return Ok(Some(&[]));
         }
         let from = (position - self.start) as usize;
         Ok(Some(&self.buffer[from..from + wanted]))
     }
 
+    /// As `bytes`, for bytes that begin a block and lie in it, without giving up what was read.
+    pub(crate) fn bytes_aside(
+        &mut self,
+        position: u64,
+        wanted: usize,
+        until: u64,
+    ) -> Result<Option<&[u8]>, LogError> {
+        debug_assert!(position.is_multiple_of(BLOCK as u64) && wanted <= BLOCK);
+        if self.filled == 0 || self.holds(position, wanted) {
+            return self.bytes(position, wanted, until);
+        }
+        let end = until.min(self.layout.end(self.layout.segment(position)));
+        if position + BLOCK as u64 > end {
+            return Ok(None);
+        }
+        if self.aside.as_ref().is_none_or(|(at, _)| *at != position) {
+            let mut block = match self.aside.take() {
+                Some((_, block)) => block,
+                None => Blocks::zeroed(BLOCK),
+            };
+            self.open(self.layout.segment(position))?;
+            let file = self.file.as_ref();
+            let read = read(&*self.storage, self.layout, file, position, &mut block)?;
+            self.bytes_read += read as u64;
+            if read < BLOCK {
+                return Ok(None);
+            }
+            self.aside = Some((position, block));
+        }
+        Ok(self.aside.as_ref().map(|(_, block)| &block[..wanted]))
+    }
+
+    fn holds(&self, position: u64, wanted: usize) -> bool {
+        let there = self.start..self.start + self.filled as u64;
+        there.contains(&position) && position + wanted as u64 <= there.end
+    }
+
     fn fill(&mut self, position: u64, wanted: usize, until: u64) -> Result<bool, LogError> {
-        let segment = self.layout.segment(position);
         let begin = position - position % BLOCK as u64;
-        let end = until.min(self.layout.end(segment));
+        let end = until.min(self.layout.end(self.layout.segment(position)));
         if position + wanted as u64 > end {
             return Ok(false);
         }
         let needed = blocks((position - begin) as usize + wanted);
-        self.filled = 0;
-        self.buffer.grow(needed);
-        let size = self.buffer.len().min(usize::try_from(end - begin).unwrap_or(usize::MAX));
-        self.open(segment)?;
-        let (_, file) = self.file.as_ref().expect("just opened");
-        let offset = self.layout.offset(begin);
-        let read = file.read(&mut self.buffer[..size], offset).map_err(|error| {
-            let path = self.storage.path().join(segments::name_of(segment));
-            LogError::system("read", &path, error).at(segment, offset)
-        })?;
-        self.start = begin;
-        self.filled = read;
+        let size = needed.max(self.size).min(usize::try_from(end - begin).unwrap_or(usize::MAX));
+        let kept = self.move_to(begin, needed);
+        let rest = begin + kept as u64;
+        self.open(self.layout.segment(rest))?;
+        let Window { storage, layout, file, buffer, .. } = self;
+        let read = read(&**storage, *layout, file.as_ref(), rest, &mut buffer[kept..size])?;
         self.bytes_read += read as u64;
-        Ok(read >= needed)
+        self.filled = kept + read;
+        Ok(self.filled >= needed)
+    }
+
+    /// Lets the buffer begin at `begin`, with room for so many bytes at least; how many of them it holds
+    /// already.
+    fn move_to(&mut self, begin: u64, needed: usize) -> usize {
+        let there = self.start..self.start + self.filled as u64;
+        let from = if there.contains(&begin) { (begin - self.start) as usize } else { self.filled };
+        let kept = self.filled - from;
+        let kept = kept - kept % BLOCK;
+        let room = needed.max(self.size);
+        if self.buffer.len() < room || self.buffer.len() > room.max(KEPT) {
+            let mut other = Blocks::zeroed(room);
+            other[..kept].copy_from_slice(&self.buffer[from..from + kept]);
+            self.buffer = other;
+        } else {
+            self.buffer.copy_within(from..from + kept, 0);
+        }
+        self.start = begin;
+        self.filled = kept;
+        kept
     }
 
     fn open(&mut self, segment: u64) -> Result<(), LogError> {
@@ -99,6 +179,23 @@ impl<S: Storage> Window<S> {
         self.file = Some((segment, file));
         Ok(())
     }
+}
+
+/// Reads from a segment's file, which is open; fewer bytes only at its end.
+fn read<S: Storage>(
+    storage: &S,
+    layout: Layout,
+    file: Option<&(u64, S::File)>,
+    position: u64,
+    bytes: &mut [u8],
+) -> Result<usize, LogError> {
+    let (segment, file) = file.expect("opened before it is read");
+    let offset = layout.offset(position);
+    debug_assert_eq!(*segment, layout.segment(position));
+    file.read(bytes, offset).map_err(|error| {
+        let path = storage.path().join(segments::name_of(*segment));
+        LogError::system("read", &path, error).at(*segment, offset)
+    })
 }
 
 /// Opens a segment's file and looks at its header; whether that is the expected one is the caller's to

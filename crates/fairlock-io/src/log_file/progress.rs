@@ -1,0 +1,54 @@
+//! How far a log may be read, by who does not write it.
+
+use std::sync::Arc;
+use std::thread;
+
+use super::control::Control;
+use super::format::FIRST_BATCH;
+use super::storage::{Boot, SharedMemory};
+
+/// Looks before what is known of the first position counts as lost: the writer stores it in two steps, a
+/// few nanoseconds apart unless it is interrupted between them.
+const LOOKS: usize = 100;
+
+/// A log's control page, and what it does not know.
+pub(crate) struct Progress<M> {
+    control: Arc<Control<M>>,
+    /// The end that was found in this run of the kernel, when the control page did not know it.
+    found_end: Option<(u64, Boot)>,
+}
+
+impl<M> Clone for Progress<M> {
+    fn clone(&self) -> Self {
+        Progress { control: Arc::clone(&self.control), ..*self }
+    }
+}
+
+impl<M: SharedMemory> Progress<M> {
+    pub(crate) fn new(control: Arc<Control<M>>, found_end: Option<(u64, Boot)>) -> Self {
+        Progress { control, found_end }
+    }
+
+    pub(crate) fn control(&self) -> &Control<M> {
+        &self.control
+    }
+
+    /// Where the committed part ends.
+    pub(crate) fn committed(&self) -> u64 {
+        match self.found_end {
+            // Until a writer opens it: that stores how far it is committed before the boot.
+            Some((end, boot)) if self.control.boot() != boot => end,
+            _ => self.control.committed().unwrap_or(FIRST_BATCH),
+        }
+    }
+
+    /// The first position that was not given up; none if a crash has taken that.
+    pub(crate) fn first(&self) -> Option<u64> {
+        (0..LOOKS).find_map(|look| {
+            if look > 0 {
+                thread::yield_now();
+            }
+            self.control.first()
+        })
+    }
+}
