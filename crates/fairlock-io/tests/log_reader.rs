@@ -461,6 +461,31 @@ fn a_log_whose_system_crashed_is_read_to_the_end_that_is_found_and_followed() {
 }
 
 #[test]
+fn a_log_that_has_lost_its_first_position_is_read_from_its_first_segment() {
+    // Words of the control page, by their bytes: the first position, before its check.
+    const FIRST: u64 = 17 * 8;
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let all: Vec<_> = (0..50)
+        .map(|number| (log.append(&record(number, 3_000)).unwrap(), record(number, 3_000)))
+        .collect();
+    log.truncate_before(all[30].0).unwrap();
+    log.close().unwrap();
+    // As if the writer had been killed between the two.
+    let control = File::options().write(true).open(path.join("control")).unwrap();
+    control.write_all_at(&all[40].0.get().to_le_bytes(), FIRST).unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    let read: Vec<_> = reader.records().map(Result::unwrap).collect();
+    assert!(read.len() >= 20 && all.ends_with(&read), "{} records", read.len());
+}
+
+#[test]
+fn readers_move_between_threads() {
+    fn can_move<T: Send>() {}
+    can_move::<LogReader>();
+}
+
+#[test]
 fn a_log_without_a_record_is_followed_from_its_first() {
     let (_directory, path) = place();
     assert_eq!(*LogReader::open(&path).unwrap_err().kind(), LogErrorKind::NotALog);

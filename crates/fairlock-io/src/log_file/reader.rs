@@ -440,4 +440,18 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_room_for_a_large_record_is_given_back() {
+        let directory = TempDir::new_in(".").unwrap();
+        let options = LogOptions::new().segment_bytes(16 << 20).sync(SyncPolicy::Never);
+        let log = options.open(directory.path().join("log")).unwrap();
+        let mut reader = reader(log.path(), 4096);
+        for (length, room) in [(10, 4096), (8 << 20, 8 << 20), (10, 4096), (10, 4096)] {
+            log.append(&vec![7; length]).unwrap();
+            assert_eq!(reader.next().unwrap().unwrap().bytes.len(), length);
+            let held = reader.view.window().room();
+            assert!((room..room + 2 * BLOCK).contains(&held), "{held} for {length}");
+        }
+    }
 }

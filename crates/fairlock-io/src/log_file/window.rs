@@ -61,6 +61,12 @@ impl<S: Storage> Window<S> {
         self.filled = 0;
     }
 
+    /// The bytes that it holds at most.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Forgets what was read: the next look reads again.
     pub(crate) fn clear(&mut self) {
         self.filled = 0;
