@@ -102,18 +102,22 @@ impl<S: Storage> Reader<S> {
             self.jump_to(self.first(), None);
             return Ok(());
         }
-        let at = position.get();
+        let layout = self.view.layout();
+        let committed = self.committed();
+        if position.get() > layout.next_batch(committed) {
+            return Err(self.view.no_record(position));
+        }
+        // What was the end may have become where a segment begins.
+        let at = layout.next_batch(position.get());
         if at < self.first() {
             return Err(self.view.truncated(at));
         }
-        let layout = self.view.layout();
-        let committed = self.committed();
-        if at == committed || at == layout.next_batch(committed) {
+        if at == layout.next_batch(committed) {
             self.jump_to(at, None);
             return Ok(());
         }
         let batch = match at < committed {
-            true if self.batch_at(layout.next_batch(at))?.is_some() => Some(None),
+            true if self.batch_at(at)?.is_some() => Some(None),
             true => self.batch_of_record(at)?.map(Some),
             false => None,
         };
