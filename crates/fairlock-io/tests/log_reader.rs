@@ -191,7 +191,8 @@ fn where_no_record_begins_is_refused_and_the_reader_stays() {
     let mut reader = log.reader().unwrap();
     next(&mut reader);
     let end = log.committed().get();
-    for nowhere in [1, 4095, positions[0].get() + 8, end - 8, end + 8, end + 4096, u64::MAX] {
+    for nowhere in [1, 4095, positions[0].get() + 8, end - 8, end + 8, end + 4096, u64::MAX - 4095]
+    {
         if nowhere < log.first().get() {
             continue;
         }
@@ -458,6 +459,31 @@ fn a_log_whose_system_crashed_is_read_to_the_end_that_is_found_and_followed() {
     assert_eq!(reader.committed(), end);
     assert!(all.iter().all(|it| next(&mut reader).as_ref() == Some(it)));
     assert_follows(&mut reader, &path);
+}
+
+#[test]
+fn a_log_that_has_lost_its_first_position_is_read_from_its_first_segment() {
+    // Words of the control page, by their bytes: the first position, before its check.
+    const FIRST: u64 = 17 * 8;
+    let (_directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let all: Vec<_> = (0..50)
+        .map(|number| (log.append(&record(number, 3_000)).unwrap(), record(number, 3_000)))
+        .collect();
+    log.truncate_before(all[30].0).unwrap();
+    log.close().unwrap();
+    // As if the writer had been killed between the two.
+    let control = File::options().write(true).open(path.join("control")).unwrap();
+    control.write_all_at(&all[40].0.get().to_le_bytes(), FIRST).unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    let read: Vec<_> = reader.records().map(Result::unwrap).collect();
+    assert!(read.len() >= 20 && all.ends_with(&read), "{} records", read.len());
+}
+
+#[test]
+fn readers_move_between_threads() {
+    fn can_move<T: Send>() {}
+    can_move::<LogReader>();
 }
 
 #[test]

@@ -201,7 +201,8 @@ impl LogFile {
     ///
     /// It is checked alone, wherever it lies in its batch: a read of 16 KiB or less, and another for what
     /// of the record lies behind. To read records one after the other, a [`reader`](Self::reader) is
-    /// faster.
+    /// faster. Only ask for what was acknowledged: a crash may leave another record so that it is found
+    /// here, though no reader comes to it.
     ///
     /// ```
     /// # use fairlock_io::LogFile;

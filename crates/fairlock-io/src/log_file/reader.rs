@@ -103,18 +103,21 @@ impl<S: Storage> Reader<S> {
             return Ok(());
         }
         let layout = self.view.layout();
-        // A position to which a log was given up may be where a segment ends.
+        let committed = self.committed();
+        if position.get() > layout.next_batch(committed) {
+            return Err(self.view.no_record(position));
+        }
+        // What was the end may have become where a segment begins.
         let at = layout.next_batch(position.get());
         if at < self.first() {
             return Err(self.view.truncated(at));
         }
-        let committed = self.committed();
-        if at == committed || at == layout.next_batch(committed) {
+        if at == layout.next_batch(committed) {
             self.jump_to(at, None);
             return Ok(());
         }
         let batch = match at < committed {
-            true if self.batch_at(layout.next_batch(at))?.is_some() => Some(None),
+            true if self.batch_at(at)?.is_some() => Some(None),
             true => self.batch_of_record(at)?.map(Some),
             false => None,
         };
@@ -437,6 +440,20 @@ mod tests {
                 let read = bytes_read(&mut reader) - before;
                 assert!((last..=last + BLOCK as u64).contains(&read), "{read} of {last}");
             }
+        }
+    }
+
+    #[test]
+    fn the_room_for_a_large_record_is_given_back() {
+        let directory = TempDir::new_in(".").unwrap();
+        let options = LogOptions::new().segment_bytes(16 << 20).sync(SyncPolicy::Never);
+        let log = options.open(directory.path().join("log")).unwrap();
+        let mut reader = reader(log.path(), 4096);
+        for (length, room) in [(10, 4096), (8 << 20, 8 << 20), (10, 4096), (10, 4096)] {
+            log.append(&vec![7; length]).unwrap();
+            assert_eq!(reader.next().unwrap().unwrap().bytes.len(), length);
+            let held = reader.view.window().room();
+            assert!((room..room + 2 * BLOCK).contains(&held), "{held} for {length}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Window<S: Storage> {
 impl<S: Storage> Window<S> {
     /// Reads so many bytes at a time, unless more are asked for.
     pub(crate) fn new(storage: Arc<S>, layout: Layout, size: usize) -> Window<S> {
-        let size = blocks(size);
+        let size = Self::useful(&layout, size);
         let buffer = Blocks::zeroed(size);
         Window {
             storage,
@@ -54,11 +54,22 @@ impl<S: Storage> Window<S> {
         self.layout
     }
 
+    /// No more than a segment is read at once.
+    fn useful(layout: &Layout, size: usize) -> usize {
+        blocks(size.min(usize::try_from(layout.segment_bytes).unwrap_or(size)))
+    }
+
     /// Reads so many bytes at a time from now on.
     pub(crate) fn resize(&mut self, size: usize) {
-        self.size = blocks(size);
+        self.size = Self::useful(&self.layout, size);
         self.buffer = Blocks::zeroed(self.size);
         self.filled = 0;
+    }
+
+    /// The bytes that it holds at most.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Forgets what was read: the next look reads again.
