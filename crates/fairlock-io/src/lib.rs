@@ -39,6 +39,6 @@ mod log_file;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
-    LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, Position, Prewrite,
-    Prewriting, Record, Recovery, Submitted, SyncPolicy,
+    Damage, Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, LogSummary,
+    Position, Prewrite, Prewriting, Record, Recovery, Submitted, SyncPolicy, Verified,
 };

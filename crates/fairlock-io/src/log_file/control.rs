@@ -126,6 +126,11 @@ impl<M: SharedMemory> Control<M> {
         self.memory.lock()
     }
 
+    /// Whether there is a writer, in this process or in another.
+    pub(crate) fn is_locked(&self) -> io::Result<bool> {
+        self.memory.is_locked()
+    }
+
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.memory.sync()
     }

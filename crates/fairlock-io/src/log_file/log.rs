@@ -389,7 +389,7 @@ impl<S: Storage> Inner<S> {
     /// log was opened, at most a segment.
     fn ahead_of(&self, end: u64) -> u64 {
         let appended = end - self.opened_at.min(end);
-        end + (2 * appended).clamp(ahead::CHUNK as u64, self.layout.segment_bytes)
+        end + (2 * appended).max(ahead::CHUNK as u64).min(self.layout.segment_bytes)
     }
 
     /// Ends the segment that was written so far, and goes on to the next.
@@ -551,7 +551,7 @@ fn new_identity() -> Identity {
     identity
 }
 
-fn choose_prewriting<S: Storage>(storage: &S, options: &LogOptions) -> Prewriting {
+pub(crate) fn choose_prewriting<S: Storage>(storage: &S, options: &LogOptions) -> Prewriting {
     let about = storage.filesystem();
     match options.prewrite {
         Prewrite::Always => Prewriting::On,

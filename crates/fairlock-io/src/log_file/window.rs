@@ -19,6 +19,8 @@ pub(crate) struct Window<S: Storage> {
     /// The position of the buffer's first byte.
     start: u64,
     filled: usize,
+    /// Whether segments' headers are not looked at.
+    any_header: bool,
     /// Bytes read from files, ever.
     pub(crate) bytes_read: u64,
 }
@@ -27,7 +29,22 @@ impl<S: Storage> Window<S> {
     /// Reads so many bytes at a time, unless more are asked for.
     pub(crate) fn new(storage: Arc<S>, layout: Layout, size: usize) -> Window<S> {
         let buffer = Blocks::zeroed(size);
-        Window { storage, layout, file: None, buffer, start: 0, filled: 0, bytes_read: 0 }
+        let any_header = false;
+        Window {
+            storage,
+            layout,
+            file: None,
+            buffer,
+            start: 0,
+            filled: 0,
+            any_header,
+            bytes_read: 0,
+        }
+    }
+
+    /// Reads segments whatever their headers are.
+    pub(crate) fn with_any_header(self) -> Window<S> {
+        Window { any_header: true, ..self }
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -92,6 +109,10 @@ impl<S: Storage> Window<S> {
             return Ok(());
         }
         self.file = None;
+        if self.any_header {
+            self.file = Some((segment, open_file(&*self.storage, segment, false)?));
+            return Ok(());
+        }
         let (file, header) = open_segment(&*self.storage, segment, false)?;
         if header.layout != self.layout || header.segment != segment {
             return Err(damaged_header(&*self.storage, self.layout, segment));
@@ -108,14 +129,8 @@ pub(crate) fn open_segment<S: Storage>(
     segment: u64,
     writable: bool,
 ) -> Result<(S::File, SegmentHeader), LogError> {
-    let name = segments::name_of(segment);
-    let path = storage.path().join(&name);
-    let file = storage.open(&name, writable).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
-        }
-        _ => LogError::system("open", &path, error).at(segment, 0),
-    })?;
+    let file = open_file(storage, segment, writable)?;
+    let path = storage.path().join(segments::name_of(segment));
     let mut block = Blocks::zeroed(BLOCK);
     file.read(&mut block, 0)
         .map_err(|error| LogError::system("read", &path, error).at(segment, 0))?;
@@ -131,6 +146,18 @@ pub(crate) fn open_segment<S: Storage>(
             Err(LogError::new(damaged, &path).at(segment, 0))
         }
     }
+}
+
+fn open_file<S: Storage>(storage: &S, segment: u64, writable: bool) -> Result<S::File, LogError> {
+    let name = segments::name_of(segment);
+    storage.open(&name, writable).map_err(|error| {
+        let path = storage.path().join(&name);
+        match error.kind() {
+            io::ErrorKind::NotFound => LogError::new(LogErrorKind::MissingSegment, &path),
+            _ => LogError::system("open", &path, error),
+        }
+        .at(segment, 0)
+    })
 }
 
 /// For a segment whose header is not its own.
