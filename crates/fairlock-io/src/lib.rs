@@ -44,6 +44,6 @@ mod log_file;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
-    LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, Position, Prewrite,
-    Prewriting, Record, Records, Recovery, Submitted, SyncPolicy,
+    Damage, Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, LogSummary,
+    Position, Prewrite, Prewriting, Record, Records, Recovery, Submitted, SyncPolicy, Verified,
 };

@@ -25,6 +25,7 @@ use fairlock_lab::workloads::{dio, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
+use crate::log_command::LogCommand;
 use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
@@ -76,6 +77,14 @@ enum Command {
         fairlock calibrate && fairlock validate   about 3 minutes; other programs closed\n  \
         fairlock validate --quick                 fewer points")]
     Validate(ValidateArgs),
+    /// Append to, follow, check and look at a log of records: a directory of segment files
+    #[command(
+        subcommand,
+        after_help = "Example:\n  \
+            fairlock log append journal < lines.txt\n  \
+            fairlock log tail journal --follow"
+    )]
+    Log(LogCommand),
     /// List the locks, workloads, studies and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
@@ -161,9 +170,12 @@ struct ValidateArgs {
 }
 
 /// Why a command ended without success; the message is one line.
-enum Failure {
+pub enum Failure {
+    /// The command line asks for what cannot be.
     Usage(String),
+    /// Something went wrong on the way.
     Run(String),
+    /// Ctrl-C.
     Cancelled,
 }
 
@@ -182,6 +194,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
+        Command::Log(command) => command.run(),
         Command::List(ListArgs { machine: None }) => {
             list();
             Ok(())

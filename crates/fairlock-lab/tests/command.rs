@@ -160,6 +160,11 @@ fn every_command_has_help_with_an_example() {
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],
+        &["log", "--help"],
+        &["log", "append", "--help"],
+        &["log", "tail", "--help"],
+        &["log", "verify", "--help"],
+        &["log", "stat", "--help"],
     ] {
         let output = fairlock(args).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

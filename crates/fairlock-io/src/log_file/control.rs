@@ -44,6 +44,7 @@ const WORD_CLOSED: usize = 19;
 const WORD_EPOCH: usize = 20;
 const WORD_BOOT: usize = 21;
 const WORD_PROCESS: usize = 23;
+const WORD_PREWRITING: usize = 24;
 
 /// A log's control page.
 pub(crate) struct Control<M> {
@@ -126,6 +127,11 @@ impl<M: SharedMemory> Control<M> {
     /// Makes the caller the one writer; false if there is one.
     pub(crate) fn lock(&self) -> io::Result<bool> {
         self.memory.lock()
+    }
+
+    /// Whether there is a writer, in this process or in another.
+    pub(crate) fn is_locked(&self) -> io::Result<bool> {
+        self.memory.is_locked()
     }
 
     pub(crate) fn sync(&self) -> io::Result<()> {
@@ -225,6 +231,15 @@ impl<M: SharedMemory> Control<M> {
         self.memory[WORD_BOOT].store(boot[0], Release);
         self.memory[WORD_BOOT + 1].store(boot[1], Release);
         self.memory[WORD_PROCESS].store(u64::from(process), Release);
+    }
+
+    /// What the latest writer found about prewriting, as a number of `prewriting.rs`.
+    pub(crate) fn prewriting(&self) -> u64 {
+        self.memory[WORD_PREWRITING].load(Acquire)
+    }
+
+    pub(crate) fn set_prewriting(&self, number: u64) {
+        self.memory[WORD_PREWRITING].store(number, Release);
     }
 
     fn sealed(&self, word: usize, position: u64) -> u64 {

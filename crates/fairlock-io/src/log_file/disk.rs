@@ -292,6 +292,20 @@ impl Mapping {
         Ok(Mapping { page: page.cast(), file })
     }
 
+    /// A request for a lock on the whole file, which belongs to this opening of it and not to the process;
+    /// the kind of lock that the system answers with.
+    fn ask_for_lock(&self, request: libc::c_int, kind: libc::c_int) -> io::Result<libc::c_int> {
+        // SAFETY: zeros are a valid value: from the file's beginning to its end.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        // SAFETY: a system call on an open file, with what this request reads and fills in.
+        let answer = unsafe { libc::fcntl(self.file.as_raw_fd(), request, &mut lock) };
+        match answer {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(lock.l_type.into()),
+        }
+    }
+
     fn futex(
         &self,
         word: usize,
@@ -324,15 +338,17 @@ impl Deref for Mapping {
 
 impl SharedMemory for Mapping {
     fn lock(&self) -> io::Result<bool> {
-        // SAFETY: a system call on an open file.
-        let answer = unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-        if answer == 0 {
-            return Ok(true);
+        match self.ask_for_lock(libc::F_OFD_SETLK, libc::F_WRLCK) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
         }
-        match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            error => Err(error),
-        }
+    }
+
+    fn is_locked(&self) -> io::Result<bool> {
+        // What would be in the way of a lock, which is not taken.
+        let in_the_way = self.ask_for_lock(libc::F_OFD_GETLK, libc::F_WRLCK)?;
+        Ok(in_the_way != libc::F_UNLCK)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -165,6 +165,7 @@ impl<S: Storage> Log<S> {
         control.set_durable(end);
         control.commit(end);
         control.set_closed(None);
+        control.set_prewriting(prewriting::number(&prewriting));
         control.set_opening(epoch, storage.boot(), process::id());
         control.sync().map_err(cannot("sync the control page of"))?;
         for name in segments.iter().filter(|&&it| it > segment).chain(&given_up) {

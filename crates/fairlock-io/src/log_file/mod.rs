@@ -13,6 +13,7 @@
 //! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
 //! | `readiness.rs` | what an event loop waits for |
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
+//! | `verify.rs`, `summary.rs` | all that is damaged; a log's figures |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
 mod ahead;
@@ -37,6 +38,8 @@ mod segments;
 #[cfg(test)]
 mod simulated_disk;
 mod storage;
+mod summary;
+mod verify;
 mod view;
 mod window;
 
@@ -56,6 +59,8 @@ pub use self::log::{LogStats, Submitted};
 pub use self::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy};
 pub use self::position::Position;
 pub use self::reader::Record;
+pub use self::summary::LogSummary;
+pub use self::verify::{Damage, Damaged, Verified};
 
 type Result<T> = std::result::Result<T, LogError>;
 
@@ -323,6 +328,56 @@ impl LogReader {
     /// had to be found, and what the system says.
     pub fn open(path: impl AsRef<Path>) -> Result<LogReader> {
         Ok(LogReader { reader: Reader::open(Disk::at(path.as_ref()))? })
+    }
+
+    /// Reads all of the log in the directory `path`, calls `report` for every damage, and goes on behind it:
+    /// what is not reported, and not given up, is what was appended.
+    ///
+    /// It needs only read access. While a writer has the log open, everything that is committed when it is
+    /// called is looked at. Otherwise everything is, up to where the next opening would find the end.
+    ///
+    /// ```
+    /// use fairlock_io::{LogFile, LogReader};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogFile::open(&path)?;
+    /// log.append(b"one")?;
+    /// log.close()?;
+    ///
+    /// let found = LogReader::verify(&path, |damage| {
+    ///     eprintln!("{} at position {}", damage.what, damage.position);
+    /// })?;
+    /// assert_eq!((found.records, found.damages), (1, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::NotALog`], [`LogErrorKind::NewerVersion`], and what the system says. Blocks that the
+    /// device cannot read are damage.
+    pub fn verify(path: impl AsRef<Path>, mut report: impl FnMut(Damage)) -> Result<Verified> {
+        verify::verify(Disk::at(path.as_ref()), &mut report)
+    }
+
+    /// What is known of the log in the directory `path` without reading all of it.
+    ///
+    /// ```
+    /// use fairlock_io::{LogFile, LogReader};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogFile::open(&path)?;
+    /// let summary = LogReader::summary(&path)?;
+    /// assert_eq!(summary.writer, Some(std::process::id()));
+    /// assert_eq!(summary.committed, Some(log.committed()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::NotALog`], [`LogErrorKind::NewerVersion`], [`LogErrorKind::Damaged`] for the control
+    /// page, and what the system says.
+    pub fn summary(path: impl AsRef<Path>) -> Result<LogSummary> {
+        summary::of(path.as_ref())
     }
 
     /// Reads so many bytes at a time, up to multiples of 4096. Default: 256 KiB.

@@ -34,6 +34,28 @@ pub(crate) fn choose<S: Storage>(storage: &S, wish: Prewrite) -> Result<Prewriti
     Ok(if in_place { Prewriting::On } else { Prewriting::CopiesOnWrite { filesystem } })
 }
 
+/// As the control page has it: the page of a log that was never opened for writing has zero.
+pub(crate) fn number(prewriting: &Prewriting) -> u64 {
+    match prewriting {
+        Prewriting::On => 1,
+        Prewriting::Disabled => 2,
+        Prewriting::CopiesOnWrite { .. } => 3,
+        Prewriting::OverwritesAlone { .. } => 4,
+    }
+}
+
+/// What a number stands for, in this directory.
+pub(crate) fn of_number<S: Storage>(storage: &S, number: u64) -> Option<Prewriting> {
+    let filesystem = || storage.filesystem().name;
+    match number {
+        1 => Some(Prewriting::On),
+        2 => Some(Prewriting::Disabled),
+        3 => Some(Prewriting::CopiesOnWrite { filesystem: filesystem() }),
+        4 => Some(Prewriting::OverwritesAlone { filesystem: filesystem() }),
+        _ => None,
+    }
+}
+
 /// Whether a block that is written again is where it was; none if the system does not say.
 fn stays_in_place<S: Storage>(storage: &S) -> io::Result<Option<bool>> {
     match storage.remove(PROBE) {

@@ -210,7 +210,7 @@ pub(crate) fn find_end<S: Storage>(
 }
 
 /// Looks at all headers of batches behind a gap that can belong to the log; their bytes.
-fn behind<S: Storage>(
+pub(crate) fn behind<S: Storage>(
     window: &mut Window<S>,
     gap: u64,
     last: u64,

@@ -88,6 +88,8 @@ pub(crate) struct Extent {
 pub(crate) trait SharedMemory: Deref<Target = Page> + Send + Sync + 'static {
     /// Makes the caller the one writer, until this is dropped; false if there is one.
     fn lock(&self) -> io::Result<bool>;
+    /// Whether somebody is the writer. Asking disturbs nobody who wants to become it.
+    fn is_locked(&self) -> io::Result<bool>;
     /// Brings it to the device.
     fn sync(&self) -> io::Result<()>;
     /// Wakes all who wait for the lower half of this word to change.

@@ -28,6 +28,8 @@ pub(crate) struct Window<S: Storage> {
     filled: usize,
     /// A block that was read beside the others.
     aside: Option<(u64, Blocks)>,
+    /// Whether segments' headers are not looked at.
+    any_header: bool,
     /// Bytes read from files, ever.
     pub(crate) bytes_read: u64,
 }
@@ -46,8 +48,14 @@ impl<S: Storage> Window<S> {
             start: 0,
             filled: 0,
             aside: None,
+            any_header: false,
             bytes_read: 0,
         }
+    }
+
+    /// Reads segments whatever their headers are.
+    pub(crate) fn with_any_header(self) -> Window<S> {
+        Window { any_header: true, ..self }
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -183,6 +191,10 @@ impl<S: Storage> Window<S> {
             return Ok(());
         }
         self.file = None;
+        if self.any_header {
+            self.file = Some((segment, open_file(&*self.storage, segment, false)?));
+            return Ok(());
+        }
         let (file, header) = open_segment(&*self.storage, segment, false)?;
         if header.layout != self.layout || header.segment != segment {
             return Err(damaged_header(&*self.storage, self.layout, segment));
@@ -216,14 +228,8 @@ pub(crate) fn open_segment<S: Storage>(
     segment: u64,
     writable: bool,
 ) -> Result<(S::File, SegmentHeader), LogError> {
-    let name = segments::name_of(segment);
-    let path = storage.path().join(&name);
-    let file = storage.open(&name, writable).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
-        }
-        _ => LogError::system("open", &path, error).at(segment, 0),
-    })?;
+    let file = open_file(storage, segment, writable)?;
+    let path = storage.path().join(segments::name_of(segment));
     let mut block = Blocks::zeroed(BLOCK);
     file.read(&mut block, 0)
         .map_err(|error| LogError::system("read", &path, error).at(segment, 0))?;
@@ -239,6 +245,18 @@ pub(crate) fn open_segment<S: Storage>(
             Err(LogError::new(damaged, &path).at(segment, 0))
         }
     }
+}
+
+fn open_file<S: Storage>(storage: &S, segment: u64, writable: bool) -> Result<S::File, LogError> {
+    let name = segments::name_of(segment);
+    storage.open(&name, writable).map_err(|error| {
+        let path = storage.path().join(&name);
+        match error.kind() {
+            io::ErrorKind::NotFound => LogError::new(LogErrorKind::MissingSegment, &path),
+            _ => LogError::system("open", &path, error),
+        }
+        .at(segment, 0)
+    })
 }
 
 /// For a segment whose header is not its own.

@@ -1,0 +1,974 @@
+//! Reads all of a log and lists what is damaged in it, then goes on behind the damage.
+//!
+//! What was acknowledged must be whole: everything up to the end that the control page knows, or that a
+//! later batch proves (see `recovery.rs`). Each kind of header checks by itself, so much is found again:
+//!
+//! * Bytes of a record: it alone is lost.
+//! * A record's header: the next of the same batch is looked for, at each place where a record may begin.
+//! * A batch's header: records are looked for up to the next batch that checks.
+//! * A segment's header: its batches say themselves where they belong.
+//!
+//! What an earlier epoch left behind does not count, as nowhere else: epochs never fall along a log.
+//! Behind the known end only whole batches count. What is there of a write that was cut off is no damage.
+//!
+//! While a writer has the log open, what it commits after the beginning is not looked at.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crc32c::crc32c;
+
+use super::control::{self, Control};
+use super::error::{LogError, LogErrorKind};
+use super::format::{
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER,
+    RecordHeader, record_room,
+};
+use super::position::Position;
+use super::recovery::{self, Place};
+use super::segments::{self, Inventory};
+use super::storage::Storage;
+use super::window::{Window, open_segment};
+
+/// Read at a time.
+const WINDOW: usize = 1 << 20;
+
+/// A piece of a log that is not what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// Where it begins.
+    pub position: Position,
+    /// The segment; none for the control page.
+    pub segment: Option<u64>,
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// How many bytes from there on cannot be told to be what was written.
+    pub bytes: u64,
+    /// What should be there.
+    pub what: Damaged,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// What a [`Damage`] took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Damaged {
+    /// The bytes of a record, which is lost.
+    Record,
+    /// The header of a record, which is lost, as are others up to the end of the damage, if any were there.
+    RecordHeader,
+    /// The header of a batch. Its records are looked at all the same.
+    BatchHeader,
+    /// A batch, none of whose records was found; if it had any.
+    Batch,
+    /// The first block of a segment. Its records are looked at all the same.
+    SegmentHeader,
+    /// A segment's file, which is missing.
+    Segment,
+    /// The control page. The log is read without it, so that lost records at its end may go unnoticed.
+    ControlPage,
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Damaged::Record => "a record",
+            Damaged::RecordHeader => "a record's header",
+            Damaged::BatchHeader => "a batch's header",
+            Damaged::Batch => "a batch",
+            Damaged::SegmentHeader => "a segment's header",
+            Damaged::Segment => "a segment that is missing",
+            Damaged::ControlPage => "the control page",
+        })
+    }
+}
+
+/// What [`LogReader::verify`](crate::LogReader::verify) found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Segments that are there, those made ahead included.
+    pub segments: u64,
+    /// Batches whose header is whole.
+    pub batches: u64,
+    /// Records that are whole.
+    pub records: u64,
+    /// Their bytes.
+    pub payload_bytes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// How many damages were reported.
+    pub damages: u64,
+    /// Records that are lost; at least so many, where it is not known how many there were.
+    pub lost_records: u64,
+    /// The first position that was not given up.
+    pub first: Position,
+    /// Where the next batch would begin: the log ends here, or before. While a writer has it open, how far it
+    /// was looked at.
+    pub end: Position,
+    /// A batch at the end that was being written when its writer died and is not whole. It was not
+    /// acknowledged.
+    pub torn: Option<Position>,
+    /// Bytes of whole batches behind the end, which were never brought to the device before the loss of
+    /// power: see [`Recovery::lost_bytes`](crate::Recovery::lost_bytes).
+    pub lost_bytes: u64,
+    /// Whether a writer had it open.
+    pub open_for_writing: bool,
+}
+
+/// Reads a log from its first position to its end; `report` gets every damage, in the order of positions
+/// but for the headers of segments, which come first.
+pub(crate) fn verify<S: Storage>(
+    storage: S,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Verified, LogError> {
+    let storage = Arc::new(storage);
+    let (control, layout) = match Control::open(&*storage, false) {
+        Ok(control) => {
+            let layout = control.layout();
+            (Some(control), layout)
+        }
+        Err(error) => match (error.kind(), any_layout(&*storage)) {
+            (LogErrorKind::NotALog | LogErrorKind::Damaged { .. }, Some(layout)) => (None, layout),
+            _ => return Err(error),
+        },
+    };
+    // Before the list of segments: what is committed now is in segments that are there.
+    let known = Known::of(&*storage, control.as_ref(), layout)?;
+    let list = |error| LogError::system("list", storage.path(), error);
+    let Inventory { mut segments, .. } = Inventory::of(&*storage).map_err(list)?;
+    // What has a name that no segment of this log can have is none.
+    segments.retain(|&segment| segment < u64::MAX / layout.segment_bytes);
+    let window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
+    let first = control.as_ref().and_then(Control::first);
+    let first = first.unwrap_or_else(|| layout.first_batch(segments.first().copied().unwrap_or(0)));
+    let mut walk = Walk {
+        storage,
+        opening: control.as_ref().map_or(0, Control::epoch),
+        control,
+        layout,
+        window,
+        first,
+        known: known.end,
+        epoch: 0,
+        found: Verified { first: Position::new(first), ..Verified::default() },
+        report,
+    };
+    walk.run(&segments, &known)?;
+    Ok(walk.found)
+}
+
+/// What the control page says of the end.
+struct Known {
+    /// All before was acknowledged: where what follows it begins.
+    end: u64,
+    /// A writer has the log open.
+    open: bool,
+    /// The kernel has not been restarted since the log was opened.
+    same_boot: bool,
+}
+
+impl Known {
+    fn of<S: Storage>(
+        storage: &S,
+        control: Option<&Control<S::Memory>>,
+        layout: Layout,
+    ) -> Result<Known, LogError> {
+        let Some(control) = control else {
+            return Ok(Known { end: FIRST_BATCH, open: false, same_boot: false });
+        };
+        let path = storage.path().join(control::NAME);
+        let open = control.is_locked();
+        let open = open.map_err(|error| LogError::system("look who has open", &path, error))?;
+        let same_boot = control.boot() == storage.boot();
+        let committed = control.committed().filter(|_| same_boot);
+        let ends = [control.closed(), control.durable(), committed];
+        let end = ends.into_iter().flatten().map(|end| layout.next_batch(end)).max();
+        Ok(Known { end: end.unwrap_or(FIRST_BATCH), open, same_boot })
+    }
+}
+
+/// The shape of a log that lost its control page.
+fn any_layout<S: Storage>(storage: &S) -> Option<Layout> {
+    let Inventory { segments, .. } = Inventory::of(storage).ok()?;
+    let header = |&segment: &u64| open_segment(storage, segment, false).ok();
+    segments.iter().find_map(header).map(|(_, header)| header.layout)
+}
+
+struct Walk<'a, S: Storage> {
+    storage: Arc<S>,
+    control: Option<Control<S::Memory>>,
+    layout: Layout,
+    window: Window<S>,
+    /// Records before it were given up.
+    first: u64,
+    /// All before it was acknowledged.
+    known: u64,
+    /// Of what was found last.
+    epoch: u32,
+    /// Of the latest opening when the walk began.
+    opening: u32,
+    found: Verified,
+    report: &'a mut dyn FnMut(Damage),
+}
+
+impl<S: Storage> Walk<'_, S> {
+    fn run(&mut self, segments: &[u64], known: &Known) -> Result<(), LogError> {
+        self.found.open_for_writing = known.open;
+        if self.control.is_none() {
+            self.found.damages += 1;
+            (self.report)(Damage {
+                position: Position::START,
+                segment: None,
+                offset: 0,
+                bytes: BLOCK as u64,
+                what: Damaged::ControlPage,
+                path: self.storage.path().join(control::NAME),
+            });
+        }
+        let begin = self.layout.segment(self.first);
+        let there = &segments[segments.partition_point(|&segment| segment < begin)..];
+        for &segment in there {
+            self.look_at_header(segment)?;
+        }
+        let mut at = self.walk(self.layout.first_batch(begin))?;
+        if !known.open {
+            while let Some(proven) = self.walk_beyond(&mut at, there, known.same_boot)? {
+                self.known = proven;
+                at = self.walk(at)?;
+            }
+        }
+        self.found.end = Position::new(at);
+        self.found.read_bytes = self.window.bytes_read;
+        Ok(())
+    }
+
+    fn look_at_header(&mut self, segment: u64) -> Result<(), LogError> {
+        self.found.segments += 1;
+        let is_whole = match open_segment(&*self.storage, segment, false) {
+            Ok((_, header)) => header.layout == self.layout && header.segment == segment,
+            Err(error) => match error.kind() {
+                LogErrorKind::Damaged { .. } | LogErrorKind::NewerVersion { .. } => false,
+                // Given up meanwhile; otherwise it is noticed when the walk comes to it.
+                LogErrorKind::MissingSegment => true,
+                _ if is_unreadable(&error) => false,
+                _ => return Err(error),
+            },
+        };
+        if !is_whole {
+            let begin = segment * self.layout.segment_bytes;
+            let end = self.layout.end(segment);
+            self.damaged(Damaged::SegmentHeader, begin, FIRST_BATCH, end, 0);
+        }
+        Ok(())
+    }
+
+    /// Looks at everything from a batch to the known end; where the first batch behind that may begin.
+    fn walk(&mut self, from: u64) -> Result<u64, LogError> {
+        let mut at = from;
+        while at < self.known {
+            let segment = self.layout.segment(at);
+            let first = self.layout.segment(self.first_now());
+            if segment < first {
+                at = self.layout.first_batch(first);
+                continue;
+            }
+            if at == self.layout.first_batch(segment) && !self.enter(segment)? {
+                at = self.layout.first_batch(segment + 1);
+                continue;
+            }
+            at = match self.batch_at(at)? {
+                Some(batch) => self.look_at_batch(&batch)?,
+                None => self.look_without_header(at)?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Goes on from batch to batch as long as they are whole, though it is not known that they were
+    /// acknowledged. If what lies behind shows that the log goes on, up to where it was acknowledged.
+    fn walk_beyond(
+        &mut self,
+        at: &mut u64,
+        segments: &[u64],
+        same_boot: bool,
+    ) -> Result<Option<u64>, LogError> {
+        let mut torn = None;
+        while segments.binary_search(&self.layout.segment(*at)).is_ok() {
+            match recovery::look_at(&mut self.window, *at) {
+                Ok(Place::Whole(batch)) if batch.epoch >= self.epoch => {
+                    *at = self.look_at_batch(&batch)?;
+                    continue;
+                }
+                Ok(Place::Part) => torn = Some(*at),
+                Ok(Place::Whole(_) | Place::Nothing) => {}
+                Err(error) if is_unreadable(&error) => {}
+                Err(error) => return Err(error),
+            }
+            break;
+        }
+
+        let gap = *at;
+        let layout = self.layout;
+        let mut proven = gap;
+        let mut lost_bytes = 0;
+        for &segment in segments.iter().filter(|&&it| it >= layout.segment(gap)) {
+            let from = gap.max(segment * layout.segment_bytes);
+            let found = recovery::behind(&mut self.window, from, segment, self.epoch, |batch| {
+                let shown = if same_boot { batch.position + batch.size() } else { batch.durable };
+                proven = proven.max(layout.next_batch(shown));
+                Ok(())
+            });
+            lost_bytes += found?;
+        }
+        if self.is_open_now()? {
+            // What was just found may have been written meanwhile.
+            return Ok(None);
+        }
+        if proven > gap {
+            return Ok(Some(proven));
+        }
+        self.found.torn = torn.map(Position::new);
+        self.found.lost_bytes = lost_bytes;
+        // The log does not go there, but cannot be opened for writing like this.
+        for (&one, &next) in segments.iter().zip(segments.iter().skip(1)) {
+            if one + 1 < next && layout.first_batch(next) > self.known {
+                self.missing(one + 1, next);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the segment is there; reports it otherwise.
+    fn enter(&mut self, segment: u64) -> Result<bool, LogError> {
+        // It may have been narrowed by blocks that cannot be read.
+        self.window.resize(WINDOW);
+        let name = segments::name_of(segment);
+        match self.storage.open(&name, false) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.missing(segment, segment + 1);
+                Ok(false)
+            }
+            Err(error) => {
+                let path = self.storage.path().join(name);
+                Err(LogError::system("open", &path, error).at(segment, 0))
+            }
+        }
+    }
+
+    /// Reports segments that are not there, up to the one that is.
+    fn missing(&mut self, segment: u64, there: u64) {
+        let begin = segment * self.layout.segment_bytes;
+        let end = there * self.layout.segment_bytes;
+        self.damaged(Damaged::Segment, begin, end - begin, end, 0);
+    }
+
+    /// Looks at a batch whose header is whole; where the next may begin.
+    fn look_at_batch(&mut self, batch: &BatchHeader) -> Result<u64, LogError> {
+        self.epoch = batch.epoch;
+        self.found.batches += 1;
+        let start = batch.position;
+        let end = start + u64::from(batch.used);
+        let mut at = start + BATCH_HEADER as u64;
+        // Those that were found, and those reported one by one.
+        let mut seen = 0;
+        while at < end {
+            let found = self.find_record(at, end, start..=start, batch.epoch..=batch.epoch)?;
+            let (here, record) = match found {
+                Some((here, record)) => (here, Some(record)),
+                None => (end, None),
+            };
+            if here > at {
+                self.damaged(Damaged::RecordHeader, at, here - at, here, 0);
+            }
+            at = match record {
+                Some(record) => {
+                    seen += 1;
+                    self.look_at_record(here, &record)?
+                }
+                None => end,
+            };
+        }
+        if end > self.first_now() {
+            self.found.lost_records += u64::from(batch.records.saturating_sub(seen));
+        }
+        Ok(match batch.kind {
+            Kind::End => self.layout.first_batch(self.layout.segment(start) + 1),
+            Kind::Records | Kind::Opening => self.layout.next_batch(start + batch.size()),
+        })
+    }
+
+    /// Looks at what is there of a batch, or of several, whose headers are damaged; where the next may
+    /// begin.
+    fn look_without_header(&mut self, start: u64) -> Result<u64, LogError> {
+        let segment_end = self.layout.end(self.layout.segment(start));
+        let limit = segment_end.min(self.known);
+        let next = self.find_batch(start + BLOCK as u64, limit)?;
+        let header_end = start + BATCH_HEADER as u64;
+        let mut found = self.find_loose(header_end, next, start)?;
+        if found.is_none() {
+            self.without_records(start, next)?;
+            return Ok(self.layout.next_batch(next));
+        }
+
+        self.damaged(Damaged::BatchHeader, start, BATCH_HEADER as u64, next, 0);
+        let mut batch = start;
+        let mut at = header_end;
+        while let Some((here, record)) = found {
+            let its_batch = here - u64::from(record.in_batch);
+            if its_batch != batch {
+                self.gap_to_batch(at, its_batch)?;
+                self.damaged(Damaged::BatchHeader, its_batch, BATCH_HEADER as u64, next, 0);
+                batch = its_batch;
+                at = its_batch + BATCH_HEADER as u64;
+            }
+            if here > at {
+                self.damaged(Damaged::RecordHeader, at, here - at, here, 1);
+            }
+            self.epoch = record.epoch;
+            at = self.look_at_record(here, &record)?;
+            found = self.find_loose(at, next, batch)?;
+        }
+        self.gap_to_batch(at, next)?;
+        Ok(self.layout.next_batch(next))
+    }
+
+    /// Reports that there is no header and no record from `start` up to the next batch.
+    fn without_records(&mut self, start: u64, next: u64) -> Result<(), LogError> {
+        let block_end = start + BLOCK as u64;
+        // As in a batch that has none, which says that the log was opened, or that a segment ends.
+        let is_blank = self.is_blank(start + BATCH_HEADER as u64, block_end)?;
+        match is_blank && next == block_end {
+            true => self.damaged(Damaged::BatchHeader, start, BATCH_HEADER as u64, next, 0),
+            false => {
+                let lost = u64::from(!is_blank);
+                self.damaged(Damaged::Batch, start, next - start, next, lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports what is missing between a record's end and the next batch: nothing if there is only
+    /// padding.
+    fn gap_to_batch(&mut self, at: u64, batch: u64) -> Result<(), LogError> {
+        let block_end = at.next_multiple_of(BLOCK as u64);
+        if !self.is_blank(at, block_end)? {
+            self.damaged(Damaged::RecordHeader, at, batch - at, batch, 1);
+        } else if block_end < batch {
+            self.without_records(block_end, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the bytes of a record whose header is whole; where the next may begin.
+    fn look_at_record(&mut self, at: u64, record: &RecordHeader) -> Result<u64, LogError> {
+        let length = record.length as usize;
+        let end = at + record_room(length) as u64;
+        let bytes = self.bytes(at + RECORD_HEADER as u64, length)?;
+        if bytes.is_none_or(|bytes| crc32c(bytes) != record.payload) {
+            let size = (RECORD_HEADER + length) as u64;
+            self.damaged(Damaged::Record, at, size, end, 1);
+        } else if at >= self.first {
+            self.found.records += 1;
+            self.found.payload_bytes += u64::from(record.length);
+        }
+        Ok(end)
+    }
+
+    /// The next record from `at` on that ends by `end`, and whose batch and epoch are among these.
+    fn find_record(
+        &mut self,
+        at: u64,
+        end: u64,
+        batches: RangeInclusive<u64>,
+        epochs: RangeInclusive<u32>,
+    ) -> Result<Option<(u64, RecordHeader)>, LogError> {
+        let identity = self.layout.identity;
+        let mut here = at;
+        while here + RECORD_HEADER as u64 <= end {
+            let Some(bytes) = self.bytes(here, RECORD_HEADER)? else {
+                // Nothing to be read in this block, or behind the end of the file.
+                here = (here + 1).next_multiple_of(BLOCK as u64);
+                continue;
+            };
+            let record = RecordHeader::decode(&identity, here, bytes).filter(|record| {
+                let batch = here.checked_sub(u64::from(record.in_batch));
+                batch.is_some_and(|it| it % BLOCK as u64 == 0 && batches.contains(&it))
+                    && epochs.contains(&record.epoch)
+                    && here + record_room(record.length as usize) as u64 <= end
+            });
+            if let Some(record) = record {
+                return Ok(Some((here, record)));
+            }
+            here += RECORD_ALIGNMENT as u64;
+        }
+        Ok(None)
+    }
+
+    /// As [`find_record`](Self::find_record), of any batch from `batch` on whose header may be damaged.
+    fn find_loose(
+        &mut self,
+        at: u64,
+        end: u64,
+        batch: u64,
+    ) -> Result<Option<(u64, RecordHeader)>, LogError> {
+        self.find_record(at, end, batch..=end, self.epoch..=u32::MAX)
+    }
+
+    /// Where the next batch begins from `at` on, or `end`.
+    fn find_batch(&mut self, at: u64, end: u64) -> Result<u64, LogError> {
+        let mut here = at;
+        while here < end && self.batch_at(here)?.is_none() {
+            here += BLOCK as u64;
+        }
+        Ok(here.min(end))
+    }
+
+    fn batch_at(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        let identity = self.layout.identity;
+        let epoch = self.epoch;
+        let bytes = self.bytes(at, BATCH_HEADER)?;
+        let batch = bytes.and_then(|bytes| BatchHeader::decode(&identity, at, bytes));
+        Ok(batch.filter(|batch| batch.epoch >= epoch))
+    }
+
+    /// Whether all is zero from `at` to `end`, in one block.
+    fn is_blank(&mut self, at: u64, end: u64) -> Result<bool, LogError> {
+        if at == end {
+            return Ok(true);
+        }
+        let bytes = self.bytes(at, (end - at) as usize)?;
+        Ok(bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0)))
+    }
+
+    /// What is there; none if it cannot be read, or the file ends before.
+    fn bytes(&mut self, position: u64, size: usize) -> Result<Option<&[u8]>, LogError> {
+        if self.window.bytes(position, size, u64::MAX).is_err() {
+            // Perhaps because of another block than these.
+            self.window.resize(BLOCK);
+        }
+        match self.window.bytes(position, size, u64::MAX) {
+            Err(error) if is_unreadable(&error) => Ok(None),
+            Err(error) if *error.kind() == LogErrorKind::MissingSegment => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// Reports a damage that concerns what is before `until`, unless that was given up.
+    fn damaged(&mut self, what: Damaged, position: u64, bytes: u64, until: u64, lost: u64) {
+        if until <= self.first_now() {
+            return;
+        }
+        self.found.damages += 1;
+        self.found.lost_records += lost;
+        let segment = self.layout.segment(position);
+        (self.report)(Damage {
+            position: Position::new(position),
+            segment: Some(segment),
+            offset: self.layout.offset(position),
+            bytes,
+            what,
+            path: self.storage.path().join(segments::name_of(segment)),
+        });
+    }
+
+    /// The first position that was not given up by now.
+    fn first_now(&self) -> u64 {
+        self.control.as_ref().and_then(Control::first).unwrap_or(self.first)
+    }
+
+    /// Whether somebody has opened the log for writing since the walk began.
+    fn is_open_now(&self) -> Result<bool, LogError> {
+        let Some(control) = &self.control else { return Ok(false) };
+        let open = control.is_locked().map_err(|error| {
+            LogError::system("look who has open", &self.storage.path().join(control::NAME), error)
+        })?;
+        Ok(open || control.epoch() != self.opening)
+    }
+}
+
+/// Whether the device could not read a block, which is damage.
+fn is_unreadable(error: &LogError) -> bool {
+    let system = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    system.and_then(io::Error::raw_os_error) == Some(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::fs;
+    use std::ops::Range;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::super::disk::Disk;
+    use super::*;
+    use crate::{LogFile, LogOptions, LogReader};
+
+    const SEGMENT: u64 = 64 << 10;
+
+    /// A log that was closed, and what is where in it.
+    struct Sample {
+        directory: TempDir,
+        records: Vec<Range<u64>>,
+        batch_headers: Vec<Range<u64>>,
+        segment_headers: Vec<Range<u64>>,
+        payload_bytes: u64,
+    }
+
+    impl Sample {
+        /// Two openings, five segments, batches of one and of many records.
+        fn new() -> Sample {
+            let directory = tempfile::tempdir_in(".").unwrap();
+            let mut records = Vec::new();
+            let mut payload_bytes = 0;
+            for opening in 0..2 {
+                let log = open(directory.path());
+                for batch in 0..12_usize {
+                    let lengths = [batch * 700, 3, 0, 5000 - batch * 31, 18 * batch, 4096];
+                    let count = [1, 6, 2, 4][batch % 4];
+                    let submitted: Vec<_> = lengths[..count]
+                        .iter()
+                        .map(|&length| {
+                            let bytes: Vec<u8> = (0..length).map(|it| (it % 251) as u8).collect();
+                            payload_bytes += length as u64;
+                            (log.submit(&bytes).unwrap(), length)
+                        })
+                        .collect();
+                    for (submitted, length) in submitted {
+                        let at = log.wait(submitted).unwrap().get();
+                        records.push(at..at + (RECORD_HEADER + length) as u64);
+                    }
+                }
+                // The first as after a crash of the process, which leaves what was made ahead.
+                if opening > 0 {
+                    log.close().unwrap();
+                }
+            }
+            let mut sample = Sample {
+                directory,
+                records,
+                batch_headers: Vec::new(),
+                segment_headers: Vec::new(),
+                payload_bytes,
+            };
+            sample.find_headers();
+            sample
+        }
+
+        fn path(&self) -> &Path {
+            self.directory.path()
+        }
+
+        fn find_headers(&mut self) {
+            let control = Control::open(&Disk::at(self.path()), false).unwrap();
+            let Layout { identity, .. } = control.layout();
+            for segment in 0..=self.last_segment() {
+                let begin = segment * SEGMENT;
+                self.segment_headers.push(begin..begin + 52);
+                let bytes = fs::read(self.path().join(segments::name_of(segment))).unwrap();
+                for (block, bytes) in bytes.chunks(BLOCK).enumerate() {
+                    let at = begin + (block * BLOCK) as u64;
+                    if BatchHeader::decode(&identity, at, bytes).is_some() {
+                        self.batch_headers.push(at..at + BATCH_HEADER as u64);
+                    }
+                }
+            }
+        }
+
+        fn last_segment(&self) -> u64 {
+            self.records.last().unwrap().start / SEGMENT
+        }
+
+        fn flip(&self, position: u64, bits: u8) {
+            let path = self.path().join(segments::name_of(position / SEGMENT));
+            let file = fs::File::options().read(true).write(true).open(path).unwrap();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, position % SEGMENT).unwrap();
+            file.write_all_at(&[byte[0] ^ bits], position % SEGMENT).unwrap();
+        }
+
+        fn verify(&self) -> (Verified, Vec<Damage>) {
+            let mut damages = Vec::new();
+            let found = LogReader::verify(self.path(), |damage| damages.push(damage)).unwrap();
+            assert_eq!(found.damages, damages.len() as u64);
+            (found, damages)
+        }
+
+        fn count(&self) -> u64 {
+            self.records.len() as u64
+        }
+    }
+
+    fn open(path: &Path) -> LogFile {
+        LogOptions::new().segment_bytes(SEGMENT).open(path).unwrap()
+    }
+
+    fn places(ranges: &[Range<u64>]) -> impl Iterator<Item = u64> {
+        ranges.iter().flat_map(|range| [range.start, range.start + 9, range.end - 1])
+    }
+
+    fn covers(damage: &Damage, position: u64) -> bool {
+        (damage.position.get()..damage.position.get() + damage.bytes).contains(&position)
+    }
+
+    #[test]
+    fn a_whole_log_has_no_damage_and_all_its_records() {
+        let sample = Sample::new();
+        let (found, damages) = sample.verify();
+        assert_eq!(damages, []);
+        assert_eq!((found.records, found.lost_records), (sample.count(), 0));
+        assert_eq!(found.payload_bytes, sample.payload_bytes);
+        assert_eq!(found.batches, sample.batch_headers.len() as u64);
+        assert_eq!(found.segments, sample.last_segment() + 1);
+        let mut reader = LogReader::open(sample.path()).unwrap();
+        reader.seek(found.end).unwrap();
+        assert_eq!(reader.next().unwrap(), None);
+        assert_eq!((found.torn, found.lost_bytes, found.open_for_writing), (None, 0, false));
+        assert!(found.segments >= 3, "{found:?}");
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_record_costs_that_record_alone() {
+        let sample = Sample::new();
+        for record in sample.records.iter().step_by(3) {
+            for at in places(std::slice::from_ref(record)) {
+                sample.flip(at, 0x10);
+                let (found, damages) = sample.verify();
+                let [damage] = &damages[..] else { panic!("{at} in {record:?}: {damages:?}") };
+                assert!(covers(damage, at), "{at}: {damage:?}");
+                assert_eq!(damage.position.get(), record.start);
+                assert_eq!(damage.segment, Some(at / SEGMENT));
+                assert_eq!(damage.offset, record.start % SEGMENT);
+                let is_header = at < record.start + RECORD_HEADER as u64;
+                assert_eq!(damage.what == Damaged::RecordHeader, is_header, "{at}: {damage:?}");
+                assert_eq!((found.records, found.lost_records), (sample.count() - 1, 1));
+                sample.flip(at, 0x10);
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_headers_of_batches_and_segments_cost_no_record() {
+        let sample = Sample::new();
+        let headers = [
+            (&sample.batch_headers, Damaged::BatchHeader),
+            (&sample.segment_headers, Damaged::SegmentHeader),
+        ];
+        for (ranges, expected) in headers {
+            for at in places(ranges) {
+                sample.flip(at, 1);
+                let (found, damages) = sample.verify();
+                let [damage] = &damages[..] else { panic!("{at}: {damages:?}") };
+                assert!(covers(damage, at), "{at}: {damage:?}");
+                // The one that ends a segment may as well have been one with records.
+                let ends_segment = damage.what == Damaged::Batch
+                    && (damage.position.get() + damage.bytes) % SEGMENT == 0;
+                assert!(damage.what == expected || ends_segment, "{at}: {damage:?}");
+                assert_eq!((found.records, found.lost_records), (sample.count(), 0), "{at}");
+                sample.flip(at, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_record_uses_may_hold_anything() {
+        let sample = Sample::new();
+        let used = |at: u64| {
+            let ranges =
+                [&sample.records, &sample.batch_headers, &sample.segment_headers].into_iter();
+            ranges.flatten().any(|range| range.contains(&at))
+        };
+        let end = LogReader::open(sample.path()).unwrap().committed().get();
+        for at in (0..end).step_by(997).filter(|&at| !used(at)) {
+            sample.flip(at, 0xFF);
+        }
+        let (found, damages) = sample.verify();
+        assert_eq!((damages, found.records), (Vec::new(), sample.count()));
+    }
+
+    #[test]
+    fn a_missing_segment_is_one_damage_and_the_others_are_read() {
+        for missing in [0, 1] {
+            let sample = Sample::new();
+            fs::remove_file(sample.path().join(segments::name_of(missing))).unwrap();
+            let (found, damages) = sample.verify();
+            let [damage] = &damages[..] else { panic!("{damages:?}") };
+            assert_eq!((damage.what, damage.segment), (Damaged::Segment, Some(missing)));
+            assert_eq!((damage.position.get(), damage.bytes), (missing * SEGMENT, SEGMENT));
+            let rest = sample.records.iter().filter(|it| it.start / SEGMENT != missing).count();
+            assert_eq!(found.records, rest as u64);
+        }
+    }
+
+    #[test]
+    fn acknowledged_records_that_are_missing_at_the_end_are_damage() {
+        let sample = Sample::new();
+        let last = sample.last_segment();
+        let begin = last * SEGMENT;
+        let path = sample.path().join(segments::name_of(last));
+        let cut = sample.batch_headers.iter().rfind(|it| it.start >= begin).unwrap().start;
+        fs::File::options().write(true).open(&path).unwrap().set_len(cut - begin).unwrap();
+        let (found, damages) = sample.verify();
+        let [damage] = &damages[..] else { panic!("{damages:?}") };
+        assert_eq!((damage.what, damage.position.get()), (Damaged::Batch, cut));
+        let before = sample.records.iter().filter(|it| it.end <= cut).count() as u64;
+        assert_eq!(found.records, before);
+
+        fs::remove_file(&path).unwrap();
+        let (_, damages) = sample.verify();
+        assert_eq!((damages.len(), damages[0].what), (1, Damaged::Segment));
+    }
+
+    #[test]
+    fn a_log_without_its_control_page_is_still_read() {
+        let sample = Sample::new();
+        let control = sample.path().join(control::NAME);
+        let mut page = fs::read(&control).unwrap();
+        page[16] ^= 1;
+        fs::write(&control, page).unwrap();
+        for _ in 0..2 {
+            let (found, damages) = sample.verify();
+            let [damage] = &damages[..] else { panic!("{damages:?}") };
+            assert_eq!((damage.what, damage.segment), (Damaged::ControlPage, None));
+            assert_eq!(found.records, sample.count());
+            let _ = fs::remove_file(&control);
+        }
+    }
+
+    #[test]
+    fn damage_that_only_later_batches_show_is_found() {
+        let sample = Sample::new();
+        fs::remove_file(sample.path().join(control::NAME)).unwrap();
+        // The last batch says that all before it was on the device.
+        let last = sample.batch_headers.last().unwrap().start;
+        for record in sample.records.iter().step_by(2).filter(|it| it.end < last) {
+            sample.flip(record.end - 1, 2);
+            let (found, damages) = sample.verify();
+            assert_eq!(damages.len(), 2, "the control page and {record:?}: {damages:?}");
+            assert!(covers(&damages[1], record.end - 1), "{record:?}: {damages:?}");
+            assert_eq!((found.records, found.torn), (sample.count() - 1, None), "{record:?}");
+            sample.flip(record.end - 1, 2);
+        }
+    }
+
+    #[test]
+    fn a_torn_batch_at_the_end_is_told_and_is_no_damage() {
+        let sample = Sample::new();
+        // As if it had not been acknowledged: only segments are left to say so.
+        fs::remove_file(sample.path().join(control::NAME)).unwrap();
+        let last = sample.records.last().unwrap().clone();
+        sample.flip(last.end - 1, 1);
+        let (found, damages) = sample.verify();
+        assert_eq!(damages.len(), 1, "the control page: {damages:?}");
+        let batch = sample.batch_headers.iter().rfind(|it| it.start < last.start).unwrap();
+        assert_eq!(found.torn, Some(Position::new(batch.start)));
+        assert_eq!(found.end, Position::new(batch.start));
+        assert_eq!(found.lost_records, 0);
+        let before = sample.records.iter().filter(|it| it.start < batch.start).count();
+        assert_eq!(found.records, before as u64);
+    }
+
+    #[test]
+    fn records_that_were_given_up_are_not_missed() {
+        let sample = Sample::new();
+        let first = sample.records[sample.records.len() / 2].start;
+        let log = open(sample.path());
+        log.truncate_before(Position::new(first)).unwrap();
+        log.close().unwrap();
+        let before = sample.records.iter().rfind(|it| it.start < first).unwrap();
+        if before.start / SEGMENT == first / SEGMENT {
+            sample.flip(before.end - 1, 1);
+        }
+        let (found, damages) = sample.verify();
+        assert_eq!((damages, found.first), (Vec::new(), Position::new(first)));
+        let rest = sample.records.iter().filter(|it| it.start >= first).count();
+        assert_eq!(found.records, rest as u64);
+    }
+
+    #[test]
+    fn it_reads_beside_a_writer_what_was_committed() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let log = open(directory.path());
+        for count in 1..40_u64 {
+            log.append(&count.to_le_bytes().repeat(500)).unwrap();
+            let found = LogReader::verify(directory.path(), |damage| panic!("{damage:?}")).unwrap();
+            assert_eq!(found.records, count);
+            assert!(found.open_for_writing);
+            assert!(found.end >= log.committed());
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_and_used_again_meanwhile_is_no_damage() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let log = open(directory.path());
+        let verified = AtomicU32::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut places = VecDeque::new();
+                while verified.load(Ordering::Relaxed) < 30 {
+                    places.push_back(log.append(&[7; 20_000]).unwrap());
+                    if places.len() > 8 {
+                        log.truncate_before(places.pop_front().unwrap()).unwrap();
+                    }
+                }
+            });
+            for _ in 0..30 {
+                let found = LogReader::verify(directory.path(), |damage| panic!("{damage:?}"));
+                // Another thread waits for it.
+                verified.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(found.unwrap().lost_records, 0);
+            }
+        });
+        assert!(log.stats().recycled_segments > 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever bytes change, records that they are not in are found, and those that they are in are
+        /// reported.
+        #[test]
+        fn records_beside_the_damage_are_found(
+            pieces in prop::collection::vec((0..3_usize, any::<prop::sample::Index>(), 0..3_usize), 1..8),
+        ) {
+            thread_local!(static SAMPLE: Sample = Sample::new());
+            SAMPLE.with(|sample| {
+                let kinds = [&sample.records, &sample.batch_headers, &sample.segment_headers];
+                let mut flipped: Vec<u64> = (pieces.iter())
+                    .map(|(kind, index, place)| {
+                        let ranges = kinds[*kind];
+                        places(std::slice::from_ref(index.get(ranges))).nth(*place).unwrap()
+                    })
+                    .collect();
+                flipped.sort_unstable();
+                flipped.dedup();
+                flipped.iter().for_each(|&at| sample.flip(at, 4));
+                let (found, damages) = sample.verify();
+                flipped.iter().for_each(|&at| sample.flip(at, 4));
+
+                for &at in &flipped {
+                    prop_assert!(damages.iter().any(|it| covers(it, at)), "{at}: {damages:?}");
+                }
+                let is_hit = |it: &&Range<u64>| flipped.iter().any(|at| it.contains(at));
+                let hit = sample.records.iter().filter(is_hit).count() as u64;
+                prop_assert_eq!(found.records, sample.count() - hit, "{:?}", damages);
+                prop_assert!(found.lost_records <= hit, "{:?}", damages);
+                Ok(())
+            })?;
+        }
+    }
+}

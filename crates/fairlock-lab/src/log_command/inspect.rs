@@ -1,0 +1,195 @@
+//! `fairlock log verify` and `fairlock log stat`.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use fairlock_io::{Damage, LogReader, LogSummary, Position, Verified};
+use fairlock_lab::units;
+use serde_json::json;
+
+use super::tail::hex;
+use super::{failure, refuse_files, unless_reader_left};
+use crate::cli::Failure;
+
+/// Looks at a log.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The log: its directory
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+    /// Print JSON, an object in a line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub fn verify(&self) -> Result<(), Failure> {
+        refuse_files(&self.path)?;
+        let mut output = BufWriter::new(io::stdout().lock());
+        let mut written = Ok(());
+        let found = LogReader::verify(&self.path, |damage| {
+            if written.is_ok() {
+                written = match self.json {
+                    true => writeln!(output, "{}", damage_as_json(&damage)),
+                    false => writeln!(output, "{}", damage_as_text(&damage)),
+                };
+            }
+        });
+        let found = found.map_err(|error| failure(&error))?;
+        let written = written.and_then(|()| match self.json {
+            true => writeln!(output, "{}", found_as_json(&found)),
+            false => write!(output, "{}", found_as_text(&found)),
+        });
+        unless_reader_left(written.and_then(|()| output.flush()))?;
+        match found.damages {
+            0 => Ok(()),
+            damages => Err(Failure::Run(format!(
+                "{} is damaged in {}, {} lost",
+                self.path.display(),
+                counted(damages, "place"),
+                counted(found.lost_records, "record"),
+            ))),
+        }
+    }
+
+    pub fn stat(&self) -> Result<(), Failure> {
+        refuse_files(&self.path)?;
+        let summary = LogReader::summary(&self.path).map_err(|error| failure(&error))?;
+        let mut output = io::stdout().lock();
+        unless_reader_left(match self.json {
+            true => writeln!(output, "{}", summary_as_json(&summary)),
+            false => write!(output, "{}", summary_as_text(&summary)),
+        })
+    }
+}
+
+fn damage_as_text(damage: &Damage) -> String {
+    let Damage { position, offset, bytes, what, path, .. } = damage;
+    let path = path.display();
+    match damage.segment {
+        Some(segment) => format!(
+            "position {position}: {what}, {bytes} bytes (segment {segment}, offset {offset}, {path})"
+        ),
+        None => format!("{what} ({path})"),
+    }
+}
+
+fn damage_as_json(damage: &Damage) -> serde_json::Value {
+    json!({
+        "damaged": damage.what.to_string(),
+        "position": damage.segment.map(|_| damage.position.get()),
+        "segment": damage.segment,
+        "offset": damage.offset,
+        "bytes": damage.bytes,
+        "path": damage.path.display().to_string(),
+    })
+}
+
+fn found_as_text(found: &Verified) -> String {
+    let mut text = format!(
+        "{}, {} in {}, {}, positions {} to {}\n",
+        counted(found.records, "record"),
+        units::format_bytes(found.payload_bytes as f64),
+        counted(found.batches, "batch"),
+        counted(found.segments, "segment"),
+        found.first,
+        found.end,
+    );
+    if let Some(torn) = found.torn {
+        text += &format!(
+            "torn: what was being written at position {torn} had not been committed; that is no damage\n"
+        );
+    }
+    if found.lost_bytes > 0 {
+        let bytes = units::format_bytes(found.lost_bytes as f64);
+        text +=
+            &format!("{bytes} behind the end had not come to the device before it lost power\n");
+    }
+    if found.open_for_writing {
+        text += "open for writing: looked at up to what was committed when this began\n";
+    }
+    text + if found.damages == 0 { "no damage\n" } else { "" }
+}
+
+fn found_as_json(found: &Verified) -> serde_json::Value {
+    json!({
+        "damages": found.damages,
+        "lost_records": found.lost_records,
+        "records": found.records,
+        "payload_bytes": found.payload_bytes,
+        "batches": found.batches,
+        "segments": found.segments,
+        "read_bytes": found.read_bytes,
+        "first": found.first.get(),
+        "end": found.end.get(),
+        "torn": found.torn.map(Position::get),
+        "lost_bytes": found.lost_bytes,
+        "open_for_writing": found.open_for_writing,
+    })
+}
+
+fn summary_as_text(summary: &LogSummary) -> String {
+    let bytes = |bytes: u64| units::format_bytes(bytes as f64);
+    let position = |position: Option<Position>, otherwise: &str| {
+        position.map_or_else(|| otherwise.to_owned(), |position| position.to_string())
+    };
+    let spares = match summary.spares {
+        0 => String::new(),
+        spares => format!(", and {} to be used again", counted(spares, "file")),
+    };
+    let writer = match summary.writer {
+        Some(0) => "another process".to_owned(),
+        Some(process) => format!("process {process}"),
+        None if summary.closed => "none; it was closed".to_owned(),
+        None => "none; it was not closed".to_owned(),
+    };
+    let rows = [
+        ("log", summary.path.display().to_string()),
+        ("format", format!("version {}", summary.version)),
+        ("identity", hex(&summary.identity)),
+        ("segments", format!("{} of {}", summary.segments, bytes(summary.segment_bytes)) + &spares),
+        ("on disk", bytes(summary.disk_bytes)),
+        ("first", format!("position {}", summary.first)),
+        ("committed", format!("position {}", position(summary.committed, DAMAGED))),
+        ("durable", format!("position {}", position(summary.durable, "not known"))),
+        ("opened", counted(summary.openings.into(), "time")),
+        ("writer", writer),
+        ("prewriting", prewriting(summary).unwrap_or_else(|| "not decided yet".to_string())),
+    ];
+    rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+}
+
+fn prewriting(summary: &LogSummary) -> Option<String> {
+    summary.prewriting.as_ref().map(ToString::to_string)
+}
+
+/// In place of the end.
+const DAMAGED: &str = "not known, as there is damage: `fairlock log verify` lists it";
+
+fn summary_as_json(summary: &LogSummary) -> serde_json::Value {
+    json!({
+        "path": summary.path.display().to_string(),
+        "version": summary.version,
+        "identity": hex(&summary.identity),
+        "segment_bytes": summary.segment_bytes,
+        "segments": summary.segments,
+        "spares": summary.spares,
+        "disk_bytes": summary.disk_bytes,
+        "first": summary.first.get(),
+        "committed": summary.committed.map(Position::get),
+        "durable": summary.durable.map(Position::get),
+        "closed": summary.closed,
+        "openings": summary.openings,
+        "writer": summary.writer,
+        "prewriting": prewriting(summary),
+    })
+}
+
+fn counted(count: u64, what: &str) -> String {
+    match (count, what.ends_with("ch")) {
+        (1, _) => format!("1 {what}"),
+        (_, true) => format!("{count} {what}es"),
+        (_, false) => format!("{count} {what}s"),
+    }
+}

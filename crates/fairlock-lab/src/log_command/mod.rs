@@ -1,0 +1,86 @@
+//! `fairlock log`: a log file from the shell.
+//!
+//! | | |
+//! |---|---|
+//! | `append.rs` | standard input becomes records |
+//! | `tail.rs` | records become standard output |
+//! | `inspect.rs` | what is damaged, and the figures |
+
+mod append;
+mod inspect;
+mod tail;
+
+use std::io;
+use std::path::Path;
+
+use clap::Subcommand;
+use fairlock_io::{LogError, LogErrorKind};
+
+use crate::cli::Failure;
+
+/// What to do with a log.
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Append standard input, each line a record; creates the log if there is none
+    #[command(after_help = "Example:\n  \
+        fairlock log append journal < lines.txt\n  \
+        fairlock log append journal --whole < picture.png\n  \
+        find . -print0 | fairlock log append journal -0 --sync never\n\n\
+        What is there at once is committed together, and a line that is typed is committed at once. \
+        Ctrl-C commits what was read and closes the log.")]
+    Append(append::Append),
+    /// Print the last records, and follow
+    #[command(after_help = "Example:\n  \
+        fairlock log tail journal                    the last 10 records\n  \
+        fairlock log tail journal --from start       all of them\n  \
+        fairlock log tail journal --follow -n 0      what comes from now on\n  \
+        fairlock log tail journal --from 4144 --format json")]
+    Tail(tail::Tail),
+    /// Read all of a log and list what is damaged; exit code 1 if anything is
+    #[command(after_help = "Example:\n  \
+        fairlock log verify journal\n  \
+        fairlock log verify journal --json | jq .position")]
+    Verify(inspect::Inspect),
+    /// Print a log's figures without reading it
+    #[command(after_help = "Example:\n  fairlock log stat journal")]
+    Stat(inspect::Inspect),
+}
+
+impl LogCommand {
+    /// Does it.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            LogCommand::Append(append) => append.run(),
+            LogCommand::Tail(tail) => tail.run(),
+            LogCommand::Verify(inspect) => inspect.verify(),
+            LogCommand::Stat(inspect) => inspect.stat(),
+        }
+    }
+}
+
+/// A log is a directory: who names something else is told so.
+fn refuse_files(path: &Path) -> Result<(), Failure> {
+    match path.metadata() {
+        Ok(there) if !there.is_dir() => Err(Failure::Run(format!(
+            "{} is a file, but a log is a directory of segments: give the path of that",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn failure(error: &LogError) -> Failure {
+    Failure::Run(match error.kind() {
+        LogErrorKind::NotALog => format!("{error}; `fairlock log append` creates one"),
+        _ => error.to_string(),
+    })
+}
+
+/// Nobody wants to read on: that is no failure.
+fn unless_reader_left(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::Run(format!("cannot write the output: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}

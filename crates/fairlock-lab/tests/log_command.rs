@@ -1,0 +1,311 @@
+//! `fairlock log` from outside: a log through the shell, followed, killed, damaged, refused.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// On the build's disk: /tmp is often one without O_DIRECT.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn log(command: &str, path: &Path, options: &[&str]) -> Command {
+    let mut fairlock = Command::new(assert_cmd::cargo::cargo_bin!("fairlock"));
+    fairlock.args(["log", command]).arg(path).args(options);
+    fairlock
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// What it prints; it must succeed.
+fn prints(command: &str, path: &Path, options: &[&str]) -> String {
+    let output = run(&mut log(command, path, options));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{command} {options:?}: {said}");
+    text(&output.stdout)
+}
+
+/// What it says on stderr; it must succeed and print nothing else.
+fn append(path: &Path, options: &[&str], input: &[u8]) -> String {
+    let mut child = start(&mut log("append", path, options));
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "");
+    text(&output.stderr)
+}
+
+/// Runs, expects the exit code and one line on stderr, which must contain all of `words`.
+fn refuses(command: &str, path: &Path, options: &[&str], code: i32, words: &[&str]) {
+    let output = run(&mut log(command, path, options));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command} {options:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for word in words {
+        assert!(said.starts_with("error: ") && said.contains(word), "lacks {word}: {said}");
+    }
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The positions of all records.
+fn positions(path: &Path) -> Vec<u64> {
+    let lines = prints("tail", path, &["--from", "start", "--positions"]);
+    lines.lines().map(|line| line.split('\t').next().unwrap().parse().unwrap()).collect()
+}
+
+fn first_segment(path: &Path) -> PathBuf {
+    path.join(format!("{:016}.segment", 0))
+}
+
+fn flip(file: &Path, offset: u64) {
+    let file = fs::File::options().read(true).write(true).open(file).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[!byte[0]], offset).unwrap();
+}
+
+#[test]
+fn lines_come_back_as_they_were() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let said = append(&path, &[], b"one\n\n  three\nfour");
+    assert!(said.starts_with("4 records, 14 B, at positions "), "{said}");
+    assert_eq!(prints("tail", &path, &[]), "one\n\n  three\nfour\n");
+    append(&path, &["--sync", "never"], b"five\n");
+    append(&path, &["--sync", "interval", "--interval", "5ms"], b"six\n");
+    assert_eq!(prints("tail", &path, &["-n", "2"]), "five\nsix\n");
+    assert_eq!(append(&path, &[], b""), "no records\n");
+}
+
+#[test]
+fn records_may_hold_anything() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &["-0"], b"a\nb\0\0c");
+    assert_eq!(prints("tail", &path, &["-0"]), "a\nb\0\0c\0");
+    let said = append(&path, &["--whole"], b"\xff\n\0");
+    assert!(said.starts_with("1 record, 3 B, at position "), "{said}");
+    let last = *positions_of_any(&path).last().unwrap();
+    assert!(said.ends_with(&format!(" {last}\n")), "{said}");
+    let raw = run(&mut log("tail", &path, &["-n", "1", "--format", "raw"]));
+    assert_eq!(raw.stdout, b"\xff\n\0");
+    let json = prints("tail", &path, &["-n", "1", "--format", "json"]);
+    let record = objects(&json).next().unwrap();
+    assert_eq!((&record["position"], &record["hex"]), (&last.into(), &"ff0a00".into()));
+}
+
+fn objects(lines: &str) -> impl Iterator<Item = serde_json::Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap())
+}
+
+fn positions_of_any(path: &Path) -> Vec<u64> {
+    let json = prints("tail", path, &["--from", "start", "--format", "json"]);
+    objects(&json).map(|record| record["position"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn the_last_records_are_found_across_segments() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let lines: Vec<String> = (0..300).map(|it| format!("{it} {}", "x".repeat(1000))).collect();
+    append(&path, &["--segment", "64k"], (lines.join("\n") + "\n").as_bytes());
+    let all = prints("tail", &path, &["--from", "start"]);
+    assert_eq!(all.lines().collect::<Vec<_>>(), lines);
+    for count in [0, 1, 10, 63, 64, 150, 299, 300, 1000] {
+        let last = prints("tail", &path, &["-n", &count.to_string()]);
+        let expected = &lines[lines.len().saturating_sub(count)..];
+        assert_eq!(last.lines().collect::<Vec<_>>(), expected, "{count}");
+    }
+    let third = positions(&path)[297].to_string();
+    assert_eq!(prints("tail", &path, &["--from", &third]).lines().count(), 3);
+    assert_eq!(prints("tail", &path, &["--from", "end"]), "");
+}
+
+#[test]
+fn a_line_is_committed_when_it_is_typed_and_followed_elsewhere() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"before\n");
+    let mut tail = start(&mut log("tail", &path, &["--follow"]));
+    let mut followed = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next = || followed.next().unwrap().unwrap();
+    assert_eq!(next(), "before");
+
+    let mut appending = start(&mut log("append", &path, &[]));
+    let mut typed = appending.stdin.take().unwrap();
+    for line in ["first", "second"] {
+        writeln!(typed, "{line}").unwrap();
+        assert_eq!(next(), line, "while the input is still open");
+    }
+    refuses("append", &path, &[], 1, &[&format!("process {}", appending.id())]);
+    let figures = prints("stat", &path, &[]);
+    assert!(figures.contains(&format!("process {}", appending.id())), "{figures}");
+
+    signal(&appending, libc::SIGINT);
+    let output = appending.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(text(&output.stderr).starts_with("2 records, 11 B"), "{}", text(&output.stderr));
+    assert!(prints("stat", &path, &[]).contains("it was closed"));
+
+    // Nobody reads what it prints any more.
+    drop(followed);
+    append(&path, &[], b"last\n");
+    let output = tail.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn what_was_seen_before_the_appender_was_killed_is_there_after() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &["--segment", "1m"], b"0\n");
+    for round in 0..5 {
+        let before = prints("tail", &path, &["-n", "1"]).trim_end().parse::<u64>().unwrap();
+        let mut tail = start(&mut log("tail", &path, &["--follow", "-n", "0"]));
+        let mut appending = start(&mut log("append", &path, &[]));
+        let mut input = appending.stdin.take().unwrap();
+        let feeding = std::thread::spawn(move || {
+            // Until the reading end is gone.
+            (before + 1..).find(|it| writeln!(input, "{it}").is_err())
+        });
+        let mut seen = before;
+        for line in BufReader::new(tail.stdout.take().unwrap()).lines().take(100 * (1 + round)) {
+            seen = line.unwrap().parse().unwrap();
+        }
+        signal(&appending, libc::SIGKILL);
+        appending.wait().unwrap();
+        feeding.join().unwrap();
+        let _ = tail.kill();
+        tail.wait().unwrap();
+
+        // What was written whole when it was killed is in the log from now on, though nobody was told.
+        let said = append(&path, &[], b"");
+        assert!(said.starts_with("the log had not been closed"), "{said}");
+        let found = prints("verify", &path, &[]);
+        assert!(found.contains("no damage"), "{found}");
+        let all = prints("tail", &path, &["--from", "start"]);
+        let all: Vec<u64> = all.lines().map(|line| line.parse().unwrap()).collect();
+        let odd = all.iter().zip(0..).find(|&(&it, expected)| it != expected);
+        assert_eq!(odd, None, "each once, in order");
+        assert!(all.len() as u64 > seen, "{seen} was seen, {} are there", all.len());
+    }
+}
+
+#[test]
+fn damage_is_listed_with_its_place_and_the_rest_counted() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"one\ntwo\nthree\nfour\n");
+    let sound = prints("verify", &path, &[]);
+    assert!(sound.starts_with("4 records") && sound.ends_with("no damage\n"), "{sound}");
+
+    let places = positions(&path);
+    for place in [places[1] + 24, places[2]] {
+        flip(&first_segment(&path), place);
+    }
+    refuses("verify", &path, &["--json"], 1, &["damaged in 2 places", "2 records lost"]);
+    let output = run(&mut log("verify", &path, &[]));
+    let said = text(&output.stdout);
+    for (place, what) in [(places[1], "a record, 27 bytes"), (places[2], "a record's header, ")] {
+        let expected = format!("position {place}: {what}");
+        let line = said.lines().find(|line| line.starts_with(&expected));
+        let line = line.unwrap_or_else(|| panic!("{expected} in {said}"));
+        assert!(line.contains(&format!("segment 0, offset {place}, ")), "{line}");
+    }
+    assert!(said.contains("2 records, 7 B"), "{said}");
+
+    let output = run(&mut log("verify", &path, &["--json"]));
+    let objects: Vec<_> = objects(&text(&output.stdout)).collect();
+    assert_eq!(objects.len(), 3);
+    assert_eq!(
+        (&objects[0]["position"], &objects[0]["offset"]),
+        (&places[1].into(), &places[1].into())
+    );
+    assert_eq!((&objects[2]["damages"], &objects[2]["records"]), (&2.into(), &2.into()));
+
+    let output = run(&mut log("tail", &path, &["--from", "start"]));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "one\n".to_owned()));
+    let said = text(&output.stderr);
+    assert!(said.contains(&places[1].to_string()) && said.contains("log verify"), "{said}");
+}
+
+#[test]
+fn what_is_no_log_is_refused_with_what_to_do() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    for command in ["tail", "verify", "stat"] {
+        refuses(command, &path, &[], 1, &["there is no log", "log append"]);
+        refuses(command, directory.path(), &[], 1, &["there is no log", "log append"]);
+    }
+    let file = directory.path().join("file");
+    fs::write(&file, "text").unwrap();
+    for command in ["append", "tail", "verify", "stat"] {
+        refuses(command, &file, &[], 1, &["is a file", "a log is a directory"]);
+    }
+    refuses("append", &path, &["--segment", "5000"], 2, &["--segment", "4096"]);
+    refuses("append", &path, &["--sync", "often"], 2, &["every, interval, never"]);
+    refuses("append", &path, &["--whole", "-0"], 2, &["--whole", "--null"]);
+    assert!(!path.exists());
+
+    append(&path, &[], b"one\n");
+    refuses("tail", &path, &["--from", "4145"], 1, &["no record begins at position 4145"]);
+    refuses("tail", &path, &["--from", "x"], 2, &["\"x\"", "start, end"]);
+    refuses("tail", &path, &["--positions", "--format", "raw"], 2, &["--format lines"]);
+
+    let control = fs::File::options().write(true).open(path.join("control")).unwrap();
+    control.write_all_at(&99_u32.to_le_bytes(), 8).unwrap();
+    for command in ["append", "tail", "verify", "stat"] {
+        refuses(command, &path, &[], 1, &["version 99", "version 1", "later program"]);
+    }
+}
+
+#[test]
+fn figures_are_told_without_reading_the_log() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &["--segment", "64k"], &b"some line\n".repeat(10_000));
+    let figures = serde_json::from_str::<serde_json::Value>(&prints("stat", &path, &["--json"]));
+    let figures = figures.unwrap();
+    assert_eq!((&figures["segment_bytes"], &figures["openings"]), (&65536.into(), &1.into()));
+    assert_eq!((&figures["closed"], &figures["writer"]), (&true.into(), &().into()));
+    assert_eq!(figures["committed"], figures["durable"]);
+    let files = figures["segments"].as_u64().unwrap();
+    assert!(files > 4 && figures["disk_bytes"].as_u64().unwrap() > (files - 1) * 65536);
+    let text = prints("stat", &path, &[]);
+    assert!(text.contains("64 KiB") && text.contains("it was closed"), "{text}");
+}
+
+#[test]
+fn a_record_that_is_too_large_is_named_and_those_before_it_are_kept() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let mut child = start(&mut log("append", &path, &["--segment", "64k"]));
+    let mut input = b"one\ntwo\n".to_vec();
+    input.extend([b'x'; 70_000]);
+    // It may stop before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(&input);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(said.contains("record 3 of the input is not in the log"), "{said}");
+    assert!(said.contains("70000 bytes") && said.contains("larger segments"), "{said}");
+    assert_eq!(prints("tail", &path, &[]), "one\ntwo\n");
+}
