@@ -134,6 +134,9 @@ fn the_last_records_are_found_across_segments() {
         let expected = &lines[lines.len().saturating_sub(count)..];
         assert_eq!(last.lines().collect::<Vec<_>>(), expected, "{count}");
     }
+    flip(&path.join(format!("{:016}.segment", 4)), 4096);
+    refuses("tail", &path, &["-n", "65"], 1, &["segment 4", "log verify", "--from"]);
+    flip(&path.join(format!("{:016}.segment", 4)), 4096);
     let third = positions(&path)[297].to_string();
     assert_eq!(prints("tail", &path, &["--from", &third]).lines().count(), 3);
     assert_eq!(prints("tail", &path, &["--from", "end"]), "");

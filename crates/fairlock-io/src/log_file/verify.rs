@@ -613,7 +613,8 @@ mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;
 
-    use super::super::disk::Disk;
+    use super::super::disk::{Disk, DiskFile};
+    use super::super::storage::{Boot, Extent, FileSystem, StoredFile};
     use super::*;
     use crate::{LogFile, LogOptions, LogReader};
 
@@ -712,6 +713,93 @@ mod tests {
         }
     }
 
+    /// A disk that cannot read a block of the first segment.
+    struct Failing {
+        disk: Disk,
+        block: u64,
+    }
+
+    struct FailingFile {
+        file: DiskFile,
+        block: Option<u64>,
+    }
+
+    impl Storage for Failing {
+        type File = FailingFile;
+        type Memory = <Disk as Storage>::Memory;
+
+        fn path(&self) -> &Path {
+            self.disk.path()
+        }
+
+        fn names(&self) -> io::Result<Vec<String>> {
+            self.disk.names()
+        }
+
+        fn create(&self, name: &str) -> io::Result<FailingFile> {
+            Ok(FailingFile { file: self.disk.create(name)?, block: None })
+        }
+
+        fn open(&self, name: &str, writable: bool) -> io::Result<FailingFile> {
+            let block = (name == segments::name_of(0)).then_some(self.block);
+            Ok(FailingFile { file: self.disk.open(name, writable)?, block })
+        }
+
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.disk.rename(from, to)
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.disk.remove(name)
+        }
+
+        fn sync_names(&self) -> io::Result<()> {
+            self.disk.sync_names()
+        }
+
+        fn map(&self, name: &str, writable: bool) -> io::Result<Self::Memory> {
+            self.disk.map(name, writable)
+        }
+
+        fn boot(&self) -> Boot {
+            self.disk.boot()
+        }
+
+        fn filesystem(&self) -> FileSystem {
+            self.disk.filesystem()
+        }
+    }
+
+    impl StoredFile for FailingFile {
+        fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+            let blocks = offset / BLOCK as u64..(offset + bytes.len() as u64) / BLOCK as u64;
+            match self.block.is_some_and(|block| blocks.contains(&block)) {
+                true => Err(io::Error::from_raw_os_error(libc::EIO)),
+                false => self.file.read(bytes, offset),
+            }
+        }
+
+        fn write(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
+            self.file.write(bytes, offset, durable)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.file.sync()
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.file.set_len(length)
+        }
+
+        fn allocate(&self, length: u64) -> io::Result<bool> {
+            self.file.allocate(length)
+        }
+
+        fn extent(&self, offset: u64) -> io::Result<Option<Extent>> {
+            self.file.extent(offset)
+        }
+    }
+
     fn open(path: &Path) -> LogFile {
         LogOptions::new().segment_bytes(SEGMENT).open(path).unwrap()
     }
@@ -779,6 +867,26 @@ mod tests {
                 assert!(damage.what == expected || ends_segment, "{at}: {damage:?}");
                 assert_eq!((found.records, found.lost_records), (sample.count(), 0), "{at}");
                 sample.flip(at, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_that_cannot_be_read_costs_what_is_in_it() {
+        let sample = Sample::new();
+        for block in 0..SEGMENT / BLOCK as u64 {
+            let storage = Failing { disk: Disk::at(sample.path()), block };
+            let mut damages = Vec::new();
+            let found = verify(storage, &mut |damage| damages.push(damage)).unwrap();
+            let bad = block * BLOCK as u64..(block + 1) * BLOCK as u64;
+            let is_hit = |it: &&Range<u64>| it.start < bad.end && bad.start < it.end;
+            let hit: Vec<_> = sample.records.iter().filter(is_hit).collect();
+            assert_eq!(found.records, sample.count() - hit.len() as u64, "{block}: {damages:?}");
+            for record in hit {
+                let is_told = |it: &Damage| {
+                    it.position.get() < record.end && record.start < it.position.get() + it.bytes
+                };
+                assert!(damages.iter().any(is_told), "{block}, {record:?}: {damages:?}");
             }
         }
     }

@@ -8,7 +8,7 @@ use std::str;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fairlock_io::{LogReader, Position, Record};
+use fairlock_io::{LogErrorKind, LogReader, Position, Record};
 use serde_json::json;
 
 use super::{failure, refuse_files, unless_reader_left};
@@ -124,7 +124,14 @@ impl Tail {
         while last.len() < self.lines && until > reader.first() {
             let begin = Position::new(segment * summary.segment_bytes + FIRST_BATCH);
             let begin = if begin <= reader.first() { Position::START } else { begin };
-            reader.seek(begin).map_err(|error| failure(&error))?;
+            reader.seek(begin).map_err(|error| match error.kind() {
+                LogErrorKind::NoRecord(_) => Failure::Run(format!(
+                    "segment {segment} of {} does not begin with a record, so the last records are not \
+                     found: `fairlock log verify` lists all damage, --from goes to a position",
+                    self.path.display()
+                )),
+                _ => failure(&error),
+            })?;
             let mut found = VecDeque::new();
             let most = self.lines - last.len();
             while let Some(record) = reader.next().map_err(|error| failure(&error))? {
