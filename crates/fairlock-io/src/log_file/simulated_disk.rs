@@ -26,7 +26,8 @@ use super::storage::{Boot, Extent, FileSystem, Page, SharedMemory, Storage, Stor
 
 /// What a device writes whole.
 const SECTOR: usize = 512;
-const WORDS: usize = 512;
+/// Of a page that are kept: all that are used.
+const WORDS: usize = 64;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +185,18 @@ impl Machine {
             Some(page) => page.words(),
             None => words_of(&state.files[*control].now.bytes),
         };
-        format!("boot {} committed {} durable {} first {} closed {} epoch {} boot {}", state.boot, words[8] & !4095, words[16] & !4095, words[17], words[19] & !4095, words[20], words[21])
+        let at = |word: usize| words[word] & !4095;
+        format!(
+            "committed {}, durable {}, first {}, closed {}, epoch {}, boot {} in {}; {:?}",
+            at(8),
+            at(16),
+            words[17],
+            at(19),
+            words[20],
+            words[21],
+            state.boot,
+            state.names.keys()
+        )
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -534,13 +546,15 @@ impl Storage for SimulatedDisk {
         state.check(self.process)?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let file = &state.files[inode];
-        if file.now.bytes.len() < WORDS * 8 {
+        if file.now.bytes.len() < BLOCK {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let page = state.pages.entry(inode).or_insert_with(|| {
             let words = words_of(&file.now.bytes);
             PageState {
-                page: Arc::new(std::array::from_fn(|at| AtomicU64::new(words[at]))),
+                page: Arc::new(std::array::from_fn(|at| {
+                    AtomicU64::new(words.get(at).copied().unwrap_or(0))
+                })),
                 locked_by: None,
                 earlier: vec![words_of(&file.on_device.bytes)],
                 at_death: None,

@@ -26,6 +26,8 @@ pub(crate) struct Window<S: Storage> {
 impl<S: Storage> Window<S> {
     /// Reads so many bytes at a time, unless more are asked for.
     pub(crate) fn new(storage: Arc<S>, layout: Layout, size: usize) -> Window<S> {
+        // No more than a segment is read at once.
+        let size = size.min(usize::try_from(layout.segment_bytes).unwrap_or(size));
         let buffer = Blocks::zeroed(size);
         Window { storage, layout, file: None, buffer, start: 0, filled: 0, bytes_read: 0 }
     }
