@@ -363,10 +363,10 @@ impl State {
             let chosen = random.usize(..page.earlier.len());
             let mut words = page.earlier[chosen].clone();
             if let Some(next) = page.earlier.get(chosen + 1) {
-                // Between two operations, any of the words.
-                for (word, next) in words.iter_mut().zip(next.iter()) {
+                // Between two operations, any of the lines, which a device reads whole.
+                for (line, next) in words.chunks_mut(8).zip(next.chunks(8)) {
                     if random.bool() {
-                        *word = *next;
+                        line.copy_from_slice(next);
                     }
                 }
             }
