@@ -101,14 +101,14 @@ pub(crate) fn without_given_up<M: SharedMemory>(
 }
 
 /// The end of a log that has no segments: it was just created, or they are missing.
-fn end_of_new<S: Storage>(
-    storage: &S,
-    control: &Control<S::Memory>,
-) -> Result<End, LogError> {
+fn end_of_new<S: Storage>(storage: &S, control: &Control<S::Memory>) -> Result<End, LogError> {
     let known = [control.closed(), control.durable(), control.committed(), control.first()];
     let known = known.into_iter().flatten().max().unwrap_or(FIRST_BATCH);
     if known > FIRST_BATCH {
-        return Err(missing(storage, control.layout().segment_before(control.first().unwrap_or(known))));
+        return Err(missing(
+            storage,
+            control.layout().segment_before(control.first().unwrap_or(known)),
+        ));
     }
     let recovery =
         Recovery { was_closed: true, end: Position::new(FIRST_BATCH), ..Recovery::default() };

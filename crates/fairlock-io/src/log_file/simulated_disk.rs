@@ -570,11 +570,7 @@ impl Storage for SimulatedDisk {
     }
 
     fn filesystem(&self) -> FileSystem {
-        FileSystem {
-            name: "simulated".to_owned(),
-            copies_on_write: false,
-            overwrites_alone: false,
-        }
+        FileSystem { name: "simulated".to_owned(), copies_on_write: false, overwrites_alone: false }
     }
 }
 
