@@ -399,8 +399,8 @@ impl Program {
                     };
                     self.known.first_tried = self.known.first_tried.max(position);
                     if self.ended(log.truncate_before(Position::new(position)))? {
-                        self.known.first = self.known.first_tried;
-                        let first = self.known.first;
+                        let first = self.known.first.max(position);
+                        self.known.first = first;
                         self.known.acknowledged.retain(|it| it.0 >= first);
                     }
                 }
