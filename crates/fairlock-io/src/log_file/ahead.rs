@@ -187,7 +187,8 @@ impl<S: Storage> Shared<S> {
     }
 
     fn run(&self, current: Arc<S::File>) {
-        let zeros = Blocks::zeroed(CHUNK);
+        let most = usize::try_from(self.layout.segment_bytes).unwrap_or(CHUNK);
+        let zeros = Blocks::zeroed(CHUNK.min(most));
         let mut file = current;
         let mut state = self.lock();
         loop {

@@ -44,7 +44,7 @@ const WORD_CLOSED: usize = 19;
 const WORD_EPOCH: usize = 20;
 const WORD_BOOT: usize = 21;
 const WORD_PROCESS: usize = 23;
-const WORD_PREWRITING: usize = 24;
+const WORD_PREWRITING: usize = 26;
 
 /// A log's control page.
 pub(crate) struct Control<M> {

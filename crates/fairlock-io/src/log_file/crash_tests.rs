@@ -177,7 +177,7 @@ impl Program {
         let random = &mut self.random;
         LogOptions::new()
             .segment_bytes(64 << 10)
-            .batch_bytes([4096, 16384, 1 << 20][random.usize(..3)])
+            .batch_bytes([4096, 16384, 65536][random.usize(..3)])
             .sync(policy(random.usize(..3)))
             .prewrite([Prewrite::Always, Prewrite::Never][random.usize(..2)])
     }
@@ -196,21 +196,11 @@ impl Program {
     fn open(&mut self) -> Result<(TestLog, SyncPolicy), Dead> {
         loop {
             // Who only reads sees the same.
-            if std::env::var("DEBUG_CRASH").is_ok() {
-                eprintln!(
-                    "open {:?} first {} tried {} durable {} names {:?} {}",
-                    self.after,
-                    self.known.first,
-                    self.known.first_tried,
-                    self.known.durable,
-                    self.machine.names(),
-                    self.machine.describe()
-                );
-            }
             let before = match Reader::open(self.machine.disk()) {
-                Ok(mut reader) => Some(self.must(read_all(&mut reader))),
+                Ok(mut reader) => Some(self.must(read_all(&mut reader))?),
                 Err(error) if *error.kind() == LogErrorKind::NotALog => None,
-                Err(error) => panic!("{error}"),
+                Err(_) if self.machine.is_dead() => return Err(Dead),
+                Err(error) => panic!("{error}; {}", self.machine.describe()),
             };
             let again = self.crashes_again && self.random.u32(..3) > 0;
             if again {
@@ -229,7 +219,9 @@ impl Program {
                 self.restart(crash);
                 continue;
             }
-            self.machine.crash_at(u64::MAX);
+            if again {
+                self.machine.crash_at(u64::MAX);
+            }
             let log = match opened {
                 Ok(log) => log,
                 Err(error) => {
@@ -242,20 +234,16 @@ impl Program {
             let Recovery { torn, lost_bytes, .. } = *log.recovery();
             self.seen.torn += u64::from(torn.is_some());
             self.seen.lost += u64::from(lost_bytes > 0);
-            if std::env::var("DEBUG_CRASH").is_ok() {
-                eprintln!(
-                    "  opened {:?} {:?} names {:?} {}",
-                    log.recovery(),
-                    log.options(),
-                    self.machine.names(),
-                    self.machine.describe()
-                );
-            }
-            let found = self.read(&log);
+            let found = self.read(&log)?;
             self.known.check(&found, self.after);
             if let Some(before) = before {
                 // But for a batch that is whole, and was not yet committed: it is when the log is opened.
-                assert!(found.starts_with(&before), "a reader sees something else: {before:?}");
+                assert!(
+                    found.starts_with(&before),
+                    "a reader sees something else: {before:?} than {found:?}, first {} {}",
+                    log.first(),
+                    self.machine.describe()
+                );
             }
             self.known.settle(&found, log.first().get());
             self.known.durable = log.committed().get();
@@ -264,12 +252,16 @@ impl Program {
         }
     }
 
-    fn must<T>(&self, result: Result<T, LogError>) -> T {
-        result.unwrap_or_else(|error| panic!("{error}"))
+    fn must<T>(&self, result: Result<T, LogError>) -> Result<T, Dead> {
+        match result {
+            Ok(it) => Ok(it),
+            Err(_) if self.machine.is_dead() => Err(Dead),
+            Err(error) => panic!("{error}; {}", self.machine.describe()),
+        }
     }
 
-    fn read(&self, log: &TestLog) -> Vec<(u64, u64)> {
-        let mut reader = self.must(log.reader());
+    fn read(&self, log: &TestLog) -> Result<Vec<(u64, u64)>, Dead> {
+        let mut reader = self.must(log.reader())?;
         self.must(read_all(&mut reader))
     }
 
@@ -412,16 +404,13 @@ impl Program {
                     };
                     self.known.first_tried = self.known.first_tried.max(position);
                     if self.ended(log.truncate_before(Position::new(position)))? {
-                        self.known.first = self.known.first_tried;
-                        let first = self.known.first;
+                        let first = self.known.first.max(position);
+                        self.known.first = first;
                         self.known.acknowledged.retain(|it| it.0 >= first);
                     }
                 }
                 17 => {
-                    let found = self.read(&log);
-                    if self.machine.is_dead() {
-                        return Err(Dead);
-                    }
+                    let found = self.read(&log)?;
                     self.known.check(&found, After::Nothing);
                 }
                 18 => {
@@ -483,10 +472,11 @@ fn run(seed: u64, at: u64, crash: Crash, set: impl Fn(&mut Program), seen: &mut 
         program.crashes_again = true;
         program.random = Rng::with_seed(seed ^ at << 32);
         let more = program.random.u64(..200);
-        if program.live(6).is_ok() {
-            let operations = program.machine.operations();
-            program.machine.crash_at(operations + more);
+        while program.live(6).is_err() {
+            program.restart(Crash::Process);
         }
+        program.crashes_again = false;
+        program.machine.crash_at(program.machine.operations() + more);
         if program.live(6).is_err() {
             program.restart(crash);
         }
@@ -496,6 +486,7 @@ fn run(seed: u64, at: u64, crash: Crash, set: impl Fn(&mut Program), seen: &mut 
     program.fills = false;
     program.crashes_again = false;
     program.machine.fail_no_more();
+    program.machine.crash_at(u64::MAX);
     let ended = program.live(3);
     assert!(ended.is_ok(), "nothing kills it any more");
     let Ok((log, _)) = program.open() else { unreachable!("nothing kills it any more") };

@@ -164,7 +164,6 @@ impl<S: Storage> Log<S> {
         }
         control.set_durable(end);
         control.commit(end);
-        control.set_closed(None);
         control.set_prewriting(prewriting::number(&prewriting));
         control.set_opening(epoch, storage.boot(), process::id());
         control.sync().map_err(cannot("sync the control page of"))?;
@@ -222,6 +221,10 @@ impl<S: Storage> Log<S> {
             options,
         });
         inner.write(&mut { opening }, Kind::Opening)?;
+        // Not before: what a failed append has left behind the place where the log was closed is no part
+        // of it, and is now overwritten.
+        inner.control.set_closed(None);
+        inner.control.sync().map_err(cannot("sync the control page of"))?;
         let syncing = match inner.options.sync {
             SyncPolicy::Interval(interval) => {
                 Some(inner.start_syncing(interval).map_err(cannot("start a thread for"))?)

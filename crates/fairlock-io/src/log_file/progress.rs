@@ -1,15 +1,10 @@
 //! How far a log may be read, by who does not write it.
 
 use std::sync::Arc;
-use std::thread;
 
 use super::control::Control;
 use super::format::FIRST_BATCH;
 use super::storage::{Boot, SharedMemory};
-
-/// Looks before what is known of the first position counts as lost: the writer stores it in two steps, a
-/// few nanoseconds apart unless it is interrupted between them.
-const LOOKS: usize = 100;
 
 /// A log's control page, and what it does not know.
 pub(crate) struct Progress<M> {
@@ -44,11 +39,6 @@ impl<M: SharedMemory> Progress<M> {
 
     /// The first position that was not given up; none if a crash has taken that.
     pub(crate) fn first(&self) -> Option<u64> {
-        (0..LOOKS).find_map(|look| {
-            if look > 0 {
-                thread::yield_now();
-            }
-            self.control.first()
-        })
+        self.control.first()
     }
 }

@@ -183,7 +183,8 @@ pub(crate) fn find_end<S: Storage>(
     let known = [closed, control.durable(), committed.filter(|_| same_boot)];
     // Ends are compared as the place of what follows them.
     let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
-    if known.is_some_and(|known| gap < known) {
+    // Behind the place where it was closed there can be an opening that failed.
+    if closed != Some(gap) && known.is_some_and(|known| gap < known) {
         return Err(damaged(&**storage, layout, gap, "a batch"));
     }
     let mut latest = epoch.max(control.epoch());

@@ -28,7 +28,8 @@ use super::storage::{
 
 /// What a device writes whole.
 const SECTOR: usize = 512;
-const WORDS: usize = 512;
+/// Of a page that are kept: all that are used.
+const WORDS: usize = 64;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,15 +187,17 @@ impl Machine {
             Some(page) => page.words(),
             None => words_of(&state.files[*control].now.bytes),
         };
+        let at = |word: usize| words[word] & !4095;
         format!(
-            "boot {} committed {} durable {} first {} closed {} epoch {} boot {}",
-            state.boot,
-            words[8] & !4095,
-            words[16] & !4095,
+            "committed {}, durable {}, first {}, closed {}, epoch {}, boot {} in {}; {:?}",
+            at(8),
+            at(16),
             words[17],
-            words[19] & !4095,
+            at(19),
             words[20],
-            words[21]
+            words[21],
+            state.boot,
+            state.names.keys()
         )
     }
 
@@ -362,10 +365,10 @@ impl State {
             let chosen = random.usize(..page.earlier.len());
             let mut words = page.earlier[chosen].clone();
             if let Some(next) = page.earlier.get(chosen + 1) {
-                // Between two operations, any of the words.
-                for (word, next) in words.iter_mut().zip(next.iter()) {
+                // Between two operations, any of the lines, which a device reads whole.
+                for (line, next) in words.chunks_mut(8).zip(next.chunks(8)) {
                     if random.bool() {
-                        *word = *next;
+                        line.copy_from_slice(next);
                     }
                 }
             }
@@ -545,13 +548,15 @@ impl Storage for SimulatedDisk {
         state.check(self.process)?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let file = &state.files[inode];
-        if file.now.bytes.len() < WORDS * 8 {
+        if file.now.bytes.len() < BLOCK {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let page = state.pages.entry(inode).or_insert_with(|| {
             let words = words_of(&file.now.bytes);
             PageState {
-                page: Arc::new(std::array::from_fn(|at| AtomicU64::new(words[at]))),
+                page: Arc::new(std::array::from_fn(|at| {
+                    AtomicU64::new(words.get(at).copied().unwrap_or(0))
+                })),
                 locked_by: None,
                 earlier: vec![words_of(&file.on_device.bytes)],
                 at_death: None,
@@ -703,6 +708,11 @@ impl SharedMemory for SimulatedPage {
         page.locked_by = Some(self.process);
         *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = true;
         Ok(true)
+    }
+
+    fn is_locked(&self) -> io::Result<bool> {
+        let state = &mut *self.machine.lock();
+        Ok(state.pages.get(&self.inode).is_some_and(|page| page.locked_by.is_some()))
     }
 
     fn sync(&self) -> io::Result<()> {

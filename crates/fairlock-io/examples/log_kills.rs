@@ -1,0 +1,30 @@
+//! Kills the process that appends to a log, again and again, and reads the log back each time.
+//!
+//! The process appends from several threads, truncates behind them, and tells through a page that it
+//! shares with this one which records were acknowledged. SIGKILL ends it at any moment. Then every
+//! acknowledged record must be there, whole, in order, once, and none that was never appended.
+//!
+//! `cargo run --release -p fairlock-io --example log_kills -- [KILLS] [DIRECTORY]`
+
+use std::error::Error;
+use std::path::PathBuf;
+
+#[path = "../tests/log_kills/mod.rs"]
+mod log_kills;
+
+const DEFAULT_KILLS: u64 = 10_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if log_kills::is_child() {
+        return log_kills::append_until_killed();
+    }
+    let mut arguments = std::env::args().skip(1);
+    let kills = arguments.next().map_or(Ok(DEFAULT_KILLS), |it| it.parse())?;
+    let directory = match arguments.next() {
+        Some(path) => tempfile::tempdir_in(PathBuf::from(path))?,
+        None => tempfile::tempdir_in(".")?,
+    };
+    let figures = log_kills::kill(directory.path(), kills, &[])?;
+    println!("{figures}");
+    Ok(())
+}
