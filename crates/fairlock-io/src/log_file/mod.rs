@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `format.rs` | the bytes on disk, and the invariants that make a log readable after any crash |
 //! | `log.rs` | opening, appending, giving up, closing |
-//! | `group.rs`, `batch.rs` | what many threads submit becomes one write |
+//! | `group/`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `control.rs` | the page through which readers follow |
 //! | `reader.rs`, `window.rs` | reading |
