@@ -58,12 +58,11 @@ use fairlock::platform::{Os, Platform};
 
 use self::waiters::{News, Queue, Taken, Waiter};
 
-/// What is gathered and written at once.
+/// What is gathered and written at once. An empty one takes anything that is added to it.
 pub(crate) trait Gather {
     /// What a group of these does wrong: the tests have to notice.
     const FLAW: Option<Flaw> = None;
 
-    /// An empty one takes anything.
     fn is_empty(&self) -> bool;
     /// Empties it, to be what follows `previous`.
     fn begin_after(&mut self, previous: &Self);
@@ -197,8 +196,8 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
         })
     }
 
-    /// Until the batch is written, or has failed. Can be asked for again, with the same answer; of failures
-    /// one after the other, the last says why.
+    /// Until the batch is written, or has failed. Whoever asks again gets the same answer; of failures one
+    /// after the other, the last says why.
     pub(crate) fn wait(
         &self,
         ticket: Ticket,
@@ -285,7 +284,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
         waiter.sleep()
     }
 
-    /// Does something without a lock that is held outside, and breaks the group if that panics.
+    /// Does something, and breaks the group if that panics. Not with its lock held.
     fn or_break<R>(&self, act: impl FnOnce() -> R) -> R {
         let unwinding = Unwinding(self);
         let result = act();
