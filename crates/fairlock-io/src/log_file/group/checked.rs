@@ -4,6 +4,7 @@
 //! Every number is submitted once. The device holds those that are committed, in order; it notices two that
 //! write at once and a gap before a batch, and fails the writes that it is told to.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -46,7 +47,7 @@ mistakes! {
 }
 
 impl<M: Mistake> Numbers<M> {
-    fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Numbers { place: 0, numbers: Vec::new(), most, mistake: PhantomData }
     }
 
@@ -56,7 +57,7 @@ impl<M: Mistake> Numbers<M> {
     }
 
     /// Where the number will be.
-    fn add(&mut self, number: u32) -> Option<usize> {
+    pub(super) fn add(&mut self, number: u32) -> Option<usize> {
         if self.numbers.len() == self.most {
             return None;
         }
@@ -117,10 +118,6 @@ impl<P: Platform> Device<P> {
         assert_eq!(self.busy.swap(0, AcqRel), 1, "two wrote at once");
         written
     }
-
-    fn contains(&self, number: u32) -> bool {
-        self.contents.lock().expect("nobody panics with it").contains(&number)
-    }
 }
 
 /// Something that was submitted.
@@ -140,6 +137,8 @@ pub(super) struct Checked<P: Platform = Os, M = Nothing> {
     patience: usize,
     /// Submitted and not waited for.
     left: Mutex<Vec<Submitted>>,
+    /// Numbers that failed.
+    failed: Mutex<BTreeSet<u32>>,
 }
 
 impl<P: Platform, M: Mistake> Checked<P, M> {
@@ -153,7 +152,13 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
             contents: Mutex::default(),
         };
         let group = Group::new(Numbers::new(most), Numbers::new(most));
-        Checked { group, device, patience: threads, left: Mutex::default() }
+        Checked {
+            group,
+            device,
+            patience: threads,
+            left: Mutex::default(),
+            failed: Mutex::default(),
+        }
     }
 
     pub(super) fn submit(&self, number: u32) -> Submitted {
@@ -199,7 +204,7 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
             }
             Err(Refused(write)) => {
                 assert!((self.device.refuses)(write), "an error that nobody made");
-                assert!(!self.device.contains(number), "failed, and yet it is there");
+                self.failed.lock().expect("nobody panics with it").insert(number);
             }
         }
         outcome
@@ -209,8 +214,8 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
         self.group.flush(|batch| self.device.write(batch))
     }
 
-    /// When all threads have ended: each of the `numbers` is there once or has failed, and nothing else is
-    /// there. How many are.
+    /// When all threads have ended: each of so many `numbers` is there once or has failed, and nothing else
+    /// is there. How many are.
     pub(super) fn finish(&self, numbers: usize) -> usize {
         let left = std::mem::take(&mut *self.left.lock().expect("nobody panics with it"));
         for submitted in left {
@@ -218,13 +223,13 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
             assert_eq!(self.wait(submitted), outcome, "the answer stands");
         }
         assert!(!self.group.is_broken());
-        let mut contents = self.device.contents.lock().expect("nobody panics with it").clone();
-        let length = contents.len();
-        contents.sort_unstable();
-        contents.dedup();
-        assert_eq!(contents.len(), length, "something is there twice");
-        assert!(length <= numbers, "something is there that nobody submitted");
-        length
+        let contents = self.device.contents.lock().expect("nobody panics with it");
+        let failed = self.failed.lock().expect("nobody panics with it");
+        let there: BTreeSet<u32> = contents.iter().copied().collect();
+        assert_eq!(there.len(), contents.len(), "something is there twice");
+        assert!(there.is_disjoint(&failed), "something failed, and yet it is there");
+        assert_eq!(there.len() + failed.len(), numbers, "something is neither there nor failed");
+        there.len()
     }
 
     /// What the group keeps of its failures.

@@ -416,3 +416,94 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
         }
     }
 }
+
+/// The protocol step by step: the nodes stand in for sleeping threads.
+#[cfg(test)]
+mod tests {
+    use std::array;
+
+    use super::checked::{Nothing, Numbers};
+    use super::*;
+
+    type Batch = Numbers<Nothing>;
+    const LOOK: Option<News> = Some(News::Look);
+    const WRITTEN: Option<News> = Some(News::Written);
+
+    /// A state in which the first batch is written and the second is open, each with one number and full;
+    /// two wait for each, and two for room.
+    fn busy(waiters: &[Waiter<Os>; 6]) -> (State<Batch, (), Os>, Batch) {
+        let mut state =
+            Group::<Batch, ()>::new(Numbers::new(1), Numbers::new(1)).state.into_inner();
+        state.open.add(0).expect("it is empty");
+        let batch = state.open_next();
+        state.open.add(1).expect("it is empty");
+        let [first, second, third, fourth, fifth, sixth] = waiters;
+        // SAFETY: the waiters outlive the state.
+        unsafe {
+            state.for_written.push(first);
+            state.for_written.push(second);
+            state.for_open.push(third);
+            state.for_open.push(fourth);
+            state.for_room.push(fifth);
+            state.for_room.push(sixth);
+        }
+        (state, batch)
+    }
+
+    fn tell(woken: Option<Taken<Os>>) {
+        woken.expect("somebody is woken").tell(News::Look);
+    }
+
+    fn news(waiters: &[Waiter<Os>; 6]) -> [Option<News>; 6] {
+        waiters.each_ref().map(Waiter::news)
+    }
+
+    #[test]
+    fn who_settles_a_batch_wakes_those_of_the_batch_and_one_to_lead() {
+        let waiters = array::from_fn(|_| Waiter::new());
+        let (mut state, batch) = busy(&waiters);
+        let (next, settled) = state.settle(batch, &Ok(()));
+        tell(next);
+        settled.tell(News::Written);
+        assert_eq!(news(&waiters), [WRITTEN, WRITTEN, LOOK, None, None, None]);
+        assert_eq!(state.outcome(Ticket(0)), Some(Ok(())));
+        assert_eq!(state.outcome(Ticket(1)), None);
+    }
+
+    #[test]
+    fn who_opens_a_batch_reserves_it_for_the_oldest_who_wants_room() {
+        let waiters = array::from_fn(|_| Waiter::new());
+        let (mut state, batch) = busy(&waiters);
+        let (next, settled) = state.settle(batch, &Ok(()));
+        tell(next);
+        settled.tell(News::Written);
+        let batch = state.open_next();
+        tell(state.reserve());
+        assert_eq!(news(&waiters), [WRITTEN, WRITTEN, LOOK, None, LOOK, None]);
+        assert_eq!(state.invited, Invited::OneFirst);
+        let (next, settled) = state.settle(batch, &Ok(()));
+        assert!(next.is_none(), "nobody waits for what is open, and who is invited is on the way");
+        settled.tell(News::Written);
+        assert_eq!(news(&waiters), [WRITTEN, WRITTEN, LOOK, WRITTEN, LOOK, None]);
+        // The one that was invited has come, and has added something.
+        tell(state.invite());
+        assert_eq!(news(&waiters)[5], LOOK);
+        assert_eq!(state.invited, Invited::One);
+    }
+
+    #[test]
+    fn a_failure_wakes_those_of_both_batches_and_the_oldest_who_wants_room() {
+        let waiters = array::from_fn(|_| Waiter::new());
+        let (mut state, batch) = busy(&waiters);
+        let (next, settled) = state.settle(batch, &Err(()));
+        tell(next);
+        settled.tell(News::Look);
+        assert_eq!(news(&waiters), [LOOK, LOOK, LOOK, LOOK, LOOK, None]);
+        assert_eq!(state.invited, Invited::OneFirst);
+        assert!(state.open.is_empty());
+        for ticket in [0, 1] {
+            assert_eq!(state.outcome(Ticket(ticket)), Some(Err(())));
+        }
+        assert_eq!(state.outcome(Ticket(2)), None);
+    }
+}

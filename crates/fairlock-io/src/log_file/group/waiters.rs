@@ -52,6 +52,17 @@ impl<P: Platform> Waiter<P> {
     }
 }
 
+#[cfg(test)]
+impl<P: Platform> Waiter<P> {
+    /// What it was told.
+    pub(super) fn news(&self) -> Option<News> {
+        match self.told.load(Acquire) {
+            WAITING => None,
+            _ => Some(self.sleep()),
+        }
+    }
+}
+
 /// Threads that sleep, oldest first.
 pub(super) struct Queue<P: Platform> {
     /// Null if there are none.
