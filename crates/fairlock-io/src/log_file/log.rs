@@ -368,8 +368,8 @@ impl<S: Storage> Log<S> {
 impl<S: Storage> Drop for Log<S> {
     fn drop(&mut self) {
         self.end_syncing();
-        if !self.closed {
-            let inner = &self.inner;
+        let inner = &self.inner;
+        if !self.closed && !inner.group.is_broken() {
             // Who wants to know calls `close`.
             let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
         }

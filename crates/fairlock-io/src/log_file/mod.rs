@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `format.rs` | the bytes on disk, and the invariants that make a log readable after any crash |
 //! | `log.rs` | opening, appending, giving up, closing |
-//! | `group.rs`, `batch.rs` | what many threads submit becomes one write |
+//! | `group/`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `prewriting.rs` | whether that helps on this file system |
 //! | `control.rs` | the page through which readers follow |
