@@ -105,8 +105,10 @@ pub struct Verified {
     pub read_bytes: u64,
     /// How many damages were reported.
     pub damages: u64,
-    /// Records that are lost; at least so many, where it is not known how many there were.
+    /// Records that are lost.
     pub lost_records: u64,
+    /// Whether more may be lost than those: what says how many there were is gone, too.
+    pub lost_more: bool,
     /// The first position that was not given up.
     pub first: Position,
     /// Where the next batch would begin: the log ends here, or before. While a writer has it open, how far it
@@ -568,6 +570,12 @@ impl<S: Storage> Walk<'_, S> {
         }
         self.found.damages += 1;
         self.found.lost_records += lost;
+        self.found.lost_more |= match what {
+            Damaged::Batch | Damaged::Segment => true,
+            // Whose batch has no header, either; otherwise they are counted with their batch.
+            Damaged::RecordHeader => lost > 0,
+            _ => false,
+        };
         let segment = self.layout.segment(position);
         (self.report)(Damage {
             position: Position::new(position),
@@ -843,6 +851,7 @@ mod tests {
                 let is_header = at < record.start + RECORD_HEADER as u64;
                 assert_eq!(damage.what == Damaged::RecordHeader, is_header, "{at}: {damage:?}");
                 assert_eq!((found.records, found.lost_records), (sample.count() - 1, 1));
+                assert!(!found.lost_more);
                 sample.flip(at, 0x10);
             }
         }
@@ -917,7 +926,7 @@ mod tests {
             assert_eq!((damage.what, damage.segment), (Damaged::Segment, Some(missing)));
             assert_eq!((damage.position.get(), damage.bytes), (missing * SEGMENT, SEGMENT));
             let rest = sample.records.iter().filter(|it| it.start / SEGMENT != missing).count();
-            assert_eq!(found.records, rest as u64);
+            assert_eq!((found.records, found.lost_more), (rest as u64, true));
         }
     }
 
@@ -1075,6 +1084,7 @@ mod tests {
                 let hit = sample.records.iter().filter(is_hit).count() as u64;
                 prop_assert_eq!(found.records, sample.count() - hit, "{:?}", damages);
                 prop_assert!(found.lost_records <= hit, "{:?}", damages);
+                prop_assert!(found.lost_records == hit || found.lost_more, "{:?}", damages);
                 Ok(())
             })?;
         }

@@ -45,10 +45,10 @@ impl Inspect {
         match found.damages {
             0 => Ok(()),
             damages => Err(Failure::Run(format!(
-                "{} is damaged in {}, {} lost",
+                "{} is damaged in {}, {}",
                 self.path.display(),
                 counted(damages, "place"),
-                counted(found.lost_records, "record"),
+                lost_as_text(&found),
             ))),
         }
     }
@@ -86,6 +86,15 @@ fn damage_as_json(damage: &Damage) -> serde_json::Value {
     })
 }
 
+fn lost_as_text(found: &Verified) -> String {
+    let lost = counted(found.lost_records, "record");
+    match (found.lost_records, found.lost_more) {
+        (0, true) => "records may be lost".to_owned(),
+        (_, true) => format!("at least {lost} lost"),
+        (_, false) => format!("{lost} lost"),
+    }
+}
+
 fn found_as_text(found: &Verified) -> String {
     let mut text = format!(
         "{}, {} in {}, {}, positions {} to {}\n",
@@ -116,6 +125,7 @@ fn found_as_json(found: &Verified) -> serde_json::Value {
     json!({
         "damages": found.damages,
         "lost_records": found.lost_records,
+        "lost_more": found.lost_more,
         "records": found.records,
         "payload_bytes": found.payload_bytes,
         "batches": found.batches,
