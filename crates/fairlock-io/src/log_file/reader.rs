@@ -82,7 +82,7 @@ impl<S: Storage> Reader<S> {
         match self.found_end {
             // Until a writer opens it.
             Some(end) if self.control.boot() != self.storage.boot() => end,
-            _ => self.control.committed().unwrap_or(FIRST_BATCH),
+            found => self.control.committed().or(found).unwrap_or(FIRST_BATCH),
         }
     }
 
@@ -117,7 +117,12 @@ impl<S: Storage> Reader<S> {
             self.batch = None;
             return Ok(());
         }
-        let Some(record) = self.record_at(at)? else { return none(self) };
+        let Some(record) = self.record_at(at)? else {
+            return match position {
+                Position::START => Err(self.damaged(at, "the first record")),
+                _ => none(self),
+            };
+        };
         let Some(batch) = self.batch_at(at - u64::from(record.in_batch))? else {
             return Err(self.damaged(at - u64::from(record.in_batch), "a batch's header"));
         };
