@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::IoSlice;
-use std::sync::Arc;
+use std::panic;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -563,4 +563,29 @@ fn a_failed_operation_loses_and_doubles_nothing() {
 fn a_full_disk_loses_and_doubles_nothing() {
     let seen = run_each("full disks", 500..500 + 40 * times(), 13, |program| program.fills = true);
     assert!(seen.full > 100, "{seen:?}");
+}
+
+/// Whether any of some programs finds that the disk lies.
+fn finds(mischief: Mischief) -> bool {
+    (0..40).any(|seed| {
+        let program = || {
+            for at in (20..120).step_by(9) {
+                let lie = |program: &mut Program| program.machine.set_mischief(mischief);
+                run(seed, at, Crash::Power, lie, &mut Seen::default());
+            }
+        };
+        panic::catch_unwind(program).is_err()
+    })
+}
+
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    for mischief in [
+        Mischief::NoSync,
+        Mischief::NoDurableWrites,
+        Mischief::NoSyncOfNames,
+        Mischief::NoSyncOfPage,
+    ] {
+        assert!(finds(mischief), "{mischief:?} went unnoticed");
+    }
 }

@@ -78,6 +78,9 @@ struct Tail<S: Storage> {
     durable: u64,
     /// Where the frontier was last asked to go.
     wanted: u64,
+    /// The last write failed, and may have arrived: the next one must replace it on the device, before
+    /// anything behind it makes what failed a part of the log.
+    has_failed: bool,
     block: Blocks,
 }
 
@@ -199,6 +202,7 @@ impl<S: Storage> Log<S> {
             end,
             durable: end,
             wanted: ready,
+            has_failed: false,
             block: Blocks::zeroed(BLOCK),
         };
         let opening = Batch::new(layout, epoch, BLOCK, end);
@@ -400,13 +404,17 @@ impl<S: Storage> Inner<S> {
         self.ahead.wait_for(end)?;
         let offset = self.layout.offset(batch.start());
         // What is behind an opening is believed because that is there.
-        let durable = self.options.sync == SyncPolicy::EveryCommit || kind == Kind::Opening;
+        let every = self.options.sync == SyncPolicy::EveryCommit;
+        let durable = every || kind == Kind::Opening || tail.has_failed;
         let bytes = batch.seal(kind, tail.durable);
+        tail.has_failed = true;
         tail.file
             .write(bytes, offset, durable)
             .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        tail.has_failed = false;
         tail.end = end;
-        if durable {
+        // A write that is durable says nothing of those before it.
+        if durable && (every || tail.durable == self.committed()) {
             tail.durable = end;
             self.control.set_durable(end);
         }

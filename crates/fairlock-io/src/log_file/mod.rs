@@ -22,6 +22,8 @@ mod blocks;
 mod control;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod damage_tests;
 mod disk;
 mod error;
 mod format;

@@ -33,7 +33,11 @@ impl<M: SharedMemory> Progress<M> {
         match self.found_end {
             // Until a writer opens it: that stores how far it is committed before the boot.
             Some((end, boot)) if self.control.boot() != boot => end,
-            _ => self.control.committed().unwrap_or(FIRST_BATCH),
+            // Its page may be damaged.
+            found => {
+                let found = found.map(|(end, _)| end);
+                self.control.committed().or(found).unwrap_or(FIRST_BATCH)
+            }
         }
     }
 
