@@ -61,7 +61,7 @@ fn flip(machine: &Machine, check: impl Fn(&str, usize, Result<Found, LogError>))
     for name in machine.names() {
         let bytes = machine.bytes(&name);
         // Every byte of headers, and some of all others.
-        let some = |at: &usize| at % 4096 < 72 || at % 97 == 0;
+        let some = |at: &usize| at % 4096 < 72 || at.is_multiple_of(97);
         for at in (0..bytes.len()).filter(some) {
             let damaged = machine.copy();
             let mut flipped = bytes.clone();

@@ -339,7 +339,9 @@ impl<S: Storage> Log<S> {
         self.closed = true;
         self.end_syncing();
         let inner = &self.inner;
-        self.sync()?;
+        // What could not be written is said at the end: it is no reason not to close the rest.
+        let submitted = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+        inner.sync()?;
         let path = inner.storage.path().to_owned();
         let cannot = |tried: &'static str| {
             let path = path.clone();
@@ -352,12 +354,14 @@ impl<S: Storage> Log<S> {
         inner.storage.sync_names().map_err(cannot("sync"))?;
         let tail = inner.tail.lock();
         let end = inner.committed();
-        // If nothing could be written into its last segment, that keeps its length.
+        // What ends where a segment ends does not end in the one that was begun.
         if inner.layout.segment(end) == tail.segment {
-            tail.file.set_len(inner.layout.offset(end)).map_err(cannot("trim"))?;
+            let length = inner.layout.offset(end).max(FIRST_BATCH);
+            tail.file.set_len(length).map_err(cannot("trim"))?;
         }
         inner.control.set_closed(Some(end));
-        inner.control.sync().map_err(cannot("sync the control page of"))
+        inner.control.sync().map_err(cannot("sync the control page of"))?;
+        submitted
     }
 
     fn end_syncing(&mut self) {

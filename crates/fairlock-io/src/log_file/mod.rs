@@ -281,7 +281,9 @@ impl LogFile {
     /// Commits and syncs everything, and gives back the room that was made ahead.
     ///
     /// # Errors
-    /// What the system says. The log is closed all the same, as after a crash of the process.
+    /// Why something that was submitted last could not be committed, as its [`wait`](Self::wait) says: the
+    /// rest is closed all the same. Otherwise what the system says: then the log is left as after a crash of
+    /// the process.
     pub fn close(self) -> Result<()> {
         self.log.close()
     }
