@@ -226,7 +226,7 @@ const THREAD_OVERHEAD_SECONDS: f64 = 0.001;
 /// What a run with a file costs, which is created and synced first.
 const FILE_OVERHEAD_SECONDS: f64 = 0.06;
 /// What a run with a log costs, whose first segments are written before.
-const LOG_OVERHEAD_SECONDS: f64 = 0.1;
+const LOG_OVERHEAD_SECONDS: f64 = 0.15;
 
 fn warm_up_seconds(seconds: f64) -> f64 {
     (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)

@@ -67,7 +67,8 @@ impl TailedLog {
         })
     }
 
-    /// Appends until segments are used again: from then on nothing is written ahead.
+    /// Appends until segments are used again: from then on nothing is written ahead. The next one is made
+    /// ready when one has been entered, so there is almost a whole segment before its end.
     pub(crate) fn recycle(&self) -> Result<(), LabError> {
         let record = self.record();
         let portion = (FILL_BYTES / self.record_bytes).max(1);
