@@ -116,9 +116,10 @@ fn write(path: &Path) {
     log.close().unwrap();
 }
 
-/// Reads until the last record: each once, in order, whole, unless it was given up.
+/// Reads until the last record: each once, in order, whole, unless it was given up meanwhile.
 fn read(mut reader: LogReader, next: fn(&mut LogReader) -> Result<Vec<u8>, fairlock_io::LogError>) {
-    let mut expected = 0;
+    // A process that starts late finds less.
+    let mut expected = go_on(&mut reader, 0);
     while expected < RECORDS {
         let before = reader.position();
         match next(&mut reader) {

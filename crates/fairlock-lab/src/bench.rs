@@ -6,9 +6,11 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use fairlock_lab::grid::{self, Params};
 use fairlock_lab::locks;
-use fairlock_lab::plan::Simulated;
+use fairlock_lab::plan::{Simulated, Workload};
 use fairlock_lab::study::{Batch, CellSpec};
 use fairlock_lab::units::{self, Length};
+use fairlock_lab::workloads::dio::DioForm;
+use fairlock_lab::workloads::log::{self, BLOCK_RECORD_BYTES, Syncing};
 use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
 use fairlock_lab::workloads::{revocation, turns, uncontended};
 use fairlock_lab::world::pause_ns;
@@ -26,6 +28,7 @@ pub enum Bench {
     /// Direct I/O: one file appended and tailed, or the same shape with sleeping holders
     #[command(after_help = "Example:\n  \
         fairlock bench dio --form kernel --readers 0,1,4 --read-bytes 4k,64k,1m\n  \
+        fairlock bench dio --form log --readers 0,1,4        the same on a LogFile\n  \
         fairlock bench dio --form sleep --lock timefair,std --readers 1,2,4 --read-hold 300us")]
     Dio(Dio),
     /// Threads that read and write by turns: what a lock itself costs, sections empty
@@ -52,6 +55,13 @@ pub enum Bench {
         fairlock bench readseek --processes --workers 2,10 --writers 0,1\n  \
         fairlock bench readseek --on skylake-sp-2s --workers 10 --seconds 0.001")]
     Readseek(Readseek),
+    /// Threads that append to a log: LogFile, plain files, another crate's log, equally durable
+    #[command(after_help = "Example:\n  \
+        fairlock bench log --dir /mnt/nvme\n  \
+        fairlock bench log --sync every --threads 1,4,16              threads commit together\n  \
+        fairlock bench log --sync never --readers 0,1,4 --read-bytes 4k,1m\n  \
+        fairlock bench log --log logfile,okaywal --record-bytes 100 --threads 8")]
+    Log(Log),
 }
 
 /// Options of all workloads.
@@ -162,6 +172,10 @@ enum Form {
     Kernel,
     /// The same I/O with the readers on another file: the device without the lock
     KernelApart,
+    /// Appends to a LogFile beside reads of its tail: the kernel's lock, shared by both
+    Log,
+    /// The same with the readers on another LogFile
+    LogApart,
     /// A lock of this program around the same I/O on preallocated blocks
     Lock,
     /// A lock of this program whose holders sleep instead
@@ -309,6 +323,47 @@ pub struct Readseek {
     /// Time between two iterations: pauses (10p) or time (200ns)
     #[arg(long, value_name = "LENGTH", default_value = "0p")]
     think: Length,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// When records are brought to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sync {
+    /// Before each append is acknowledged
+    Every,
+    /// Every 100 ms, beside the appends
+    Interval,
+    /// Not while it is measured
+    Never,
+}
+
+#[derive(Debug, Args)]
+pub struct Log {
+    /// Logs to compare, or `all` (see `fairlock list`); each where it can do what is asked
+    #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "all")]
+    log: Vec<String>,
+    /// When records are brought to the device; logs are compared only with the same
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        value_delimiter = ',',
+        default_value = "every,interval,never"
+    )]
+    sync: Vec<Sync>,
+    /// Threads that append
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Bytes of a record; plain files write whole blocks
+    #[arg(long, value_name = "SIZE", default_value_t = BLOCK_RECORD_BYTES, value_parser = units::parse_bytes)]
+    record_bytes: u32,
+    /// Threads that read the tail
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    readers: Vec<u32>,
+    /// Bytes of a read
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "64k", value_parser = block)]
+    read_bytes: Vec<u32>,
     #[command(flatten)]
     pub common: Common,
 }
@@ -471,31 +526,35 @@ impl Revocation {
 }
 
 impl Dio {
-    fn workload(&self) -> &'static str {
+    fn form(&self) -> DioForm {
         match self.form {
-            Form::Kernel => "dio-kernel",
-            Form::KernelApart => "dio-kernel-apart",
-            Form::Lock => "dio-lock",
-            Form::Sleep => "dio-sleep",
+            Form::Kernel => DioForm::Kernel,
+            Form::KernelApart => DioForm::KernelApart,
+            Form::Log => DioForm::Log,
+            Form::LogApart => DioForm::LogApart,
+            Form::Lock => DioForm::Lock,
+            Form::Sleep => DioForm::Sleep,
         }
     }
 
+    fn workload(&self) -> &'static str {
+        self.form().name()
+    }
+
     fn locks(&self, simulated: bool) -> Result<Vec<String>, String> {
-        match (self.form, self.lock.as_slice()) {
-            (Form::Kernel | Form::KernelApart, _) if simulated => Err(format!(
+        match (self.form().is_kernels(), self.lock.as_slice()) {
+            (true, _) if simulated => Err(format!(
                 "{} measures the real kernel, and a simulated machine has none; choose --form lock \
                  or --form sleep with --on",
                 self.workload()
             )),
-            (Form::Kernel | Form::KernelApart, []) => Ok(vec!["kernel".to_owned()]),
-            (Form::Kernel | Form::KernelApart, [only]) if only == "kernel" => {
-                Ok(vec!["kernel".to_owned()])
-            }
-            (Form::Kernel | Form::KernelApart, [first, ..]) => Err(format!(
+            (true, []) => Ok(vec!["kernel".to_owned()]),
+            (true, [only]) if only == "kernel" => Ok(vec!["kernel".to_owned()]),
+            (true, [first, ..]) => Err(format!(
                 "this form measures the kernel's own lock, not \"{first}\"; leave --lock out, or \
                  choose --form lock or --form sleep"
             )),
-            (_, names) => chosen(names, simulated),
+            (false, names) => chosen(names, simulated),
         }
     }
 
@@ -586,6 +645,67 @@ impl Readseek {
     }
 }
 
+impl Log {
+    /// The logs that are asked for, each known to the registry.
+    fn logs(&self) -> Result<Vec<String>, String> {
+        let mut chosen: Vec<String> = Vec::new();
+        for name in &self.log {
+            let names = if name == "all" { log::names() } else { vec![name.as_str()] };
+            for name in names {
+                log::check(name).map_err(|error| error.to_string())?;
+                if !chosen.iter().any(|known| known == name) {
+                    chosen.push(name.to_owned());
+                }
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn points(&self) -> Vec<Params> {
+        let mut points = Vec::new();
+        for &sync in &self.sync {
+            let sync = match sync {
+                Sync::Every => Syncing::EveryCommit,
+                Sync::Interval => Syncing::Interval,
+                Sync::Never => Syncing::Never,
+            };
+            for &writers in &self.threads {
+                for &readers in &self.readers {
+                    // Without readers the size of a read makes no difference.
+                    let sizes = if readers == 0 { &self.read_bytes[..1] } else { &self.read_bytes };
+                    for &read_bytes in sizes {
+                        points.push(params([
+                            ("writers", f64::from(writers)),
+                            ("readers", f64::from(readers)),
+                            ("record_bytes", f64::from(self.record_bytes)),
+                            ("read_bytes", f64::from(read_bytes)),
+                            ("sync", f64::from(sync.number())),
+                        ]));
+                    }
+                }
+            }
+        }
+        points
+    }
+}
+
+/// The logs that can do what a point asks for.
+fn able(logs: &[String], workload: &Workload) -> Result<Vec<String>, String> {
+    let Workload::Log(params) = workload else { return Ok(logs.to_vec()) };
+    let mut refusal = None;
+    let mut able = Vec::new();
+    for name in logs {
+        match log::check(name).and_then(|log| log.check(params)) {
+            Ok(()) => able.push(name.clone()),
+            Err(error) => refusal = Some(error.to_string()),
+        }
+    }
+    match refusal {
+        Some(refusal) if able.is_empty() => Err(refusal),
+        _ => Ok(able),
+    }
+}
+
 impl Bench {
     /// The options that all workloads have.
     pub fn common(&self) -> &Common {
@@ -596,6 +716,7 @@ impl Bench {
             Bench::Uncontended(uncontended) => &uncontended.common,
             Bench::Revocation(revocation) => &revocation.common,
             Bench::Readseek(readseek) => &readseek.common,
+            Bench::Log(log) => &log.common,
         }
     }
 
@@ -632,6 +753,10 @@ impl Bench {
                 (revocation::NAME, locks, it.points())
             }
             Bench::Readseek(it) => (it.form().name(), it.locks(simulated)?, it.points(pause_ns)),
+            Bench::Log(_) if simulated => {
+                return Err("log measures real files, and a simulated machine has none".to_owned());
+            }
+            Bench::Log(it) => (log::NAME, it.logs()?, it.points()),
         };
         let common = self.common();
         let (repetitions, seconds) = match simulated {
@@ -642,7 +767,7 @@ impl Bench {
             .into_iter()
             .map(|params| {
                 // The point must be one that the engine takes.
-                grid::workload(workload, &params, &common.dir)?;
+                let what = grid::workload(workload, &params, &common.dir)?;
                 let cell = |lock: &String| CellSpec {
                     workload: workload.to_owned(),
                     lock: lock.clone(),
@@ -653,8 +778,7 @@ impl Bench {
                 };
                 Ok(Batch {
                     title: grid::describe(workload, &params),
-                    workload: workload.to_owned(),
-                    cells: locks.iter().map(cell).collect(),
+                    cells: able(&locks, &what)?.iter().map(cell).collect(),
                 })
             })
             .collect()

@@ -21,7 +21,7 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::{dio, readseek};
+use fairlock_lab::workloads::{dio, log, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
@@ -491,6 +491,10 @@ fn list() {
     println!("\nLocks that processes share (for readseek --processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
         println!("  {name:<16} {:>7}  {about}", "");
+    }
+    println!("\nLogs (for log)");
+    for log in log::registry() {
+        println!("  {:<16} {:>7}  {}", log.name, "", log.about);
     }
     println!("\nWorkloads");
     for (name, about) in fairlock_lab::grid::WORKLOADS {

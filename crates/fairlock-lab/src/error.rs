@@ -25,6 +25,13 @@ pub enum LabError {
         /// The names that exist.
         known: Vec<&'static str>,
     },
+    /// No log of this name is registered.
+    UnknownLog {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
     /// The lock exists, but its source does not run on a simulated machine.
     NotSimulated {
         /// The name that was asked for.
@@ -161,6 +168,9 @@ impl fmt::Display for LabError {
             }
             LabError::UnknownLock { name, known } => {
                 write!(f, "there is no lock `{name}`; valid: {}", known.join(", "))
+            }
+            LabError::UnknownLog { name, known } => {
+                write!(f, "there is no log `{name}`; valid: {}", known.join(", "))
             }
             LabError::NotSimulated { name, known } => write!(
                 f,

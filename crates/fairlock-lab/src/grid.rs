@@ -11,6 +11,7 @@ use crate::plan::{KERNEL, Workload};
 use crate::row::Row;
 use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
+use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
 use crate::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::RevocationParams;
@@ -21,7 +22,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 12] = [
+pub const WORKLOADS: [(&str, &str); 15] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -34,6 +35,8 @@ pub const WORKLOADS: [(&str, &str); 12] = [
         "dio-kernel-apart",
         "the same I/O with the readers on another file: the device's part, without the lock",
     ),
+    ("dio-log", "the same I/O on a LogFile, whose appends overwrite what was written ahead"),
+    ("dio-log-apart", "the same with the readers on another LogFile: the device's part"),
     ("dio-lock", "the same I/O as overwrites of a preallocated file, under a lock of yours"),
     ("dio-sleep", "the same shape without a device: holders sleep for the length of an I/O"),
     ("turns", "threads that read and write by turns, empty sections: what the lock itself costs"),
@@ -48,6 +51,7 @@ pub const WORKLOADS: [(&str, &str); 12] = [
     ),
     ("readseek-kernel", "lseek and read of a file on disk, as the kernel has it"),
     ("readseek-kernel-tmpfs", "the same on the kernel's tmpfs"),
+    ("log", "threads that append records to a log: LogFile, plain files, a log of others"),
     ("readseek-processes", "a process for each worker: none, pthread, fcntl or kernel as lock"),
 ];
 
@@ -74,18 +78,21 @@ const REVOCATION_PARAMETERS: [&str; 2] = ["readers", "reads_between"];
 const READSEEK_PARAMETERS: [&str; 6] =
     ["readers", "writers", "block_bytes", "write_blocks", "overlap", "think_pauses"];
 
+const LOG_PARAMETERS: [&str; 5] = ["readers", "writers", "record_bytes", "read_bytes", "sync"];
+
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
 
 /// Whether the workload does real O_DIRECT I/O, which not every file system offers.
 pub fn needs_direct_io(workload: &str) -> bool {
-    matches!(workload, "dio-kernel" | "dio-kernel-apart" | "dio-lock")
+    let form = DioForm::named(workload);
+    form.is_some_and(|form| form != DioForm::Sleep) || workload == log::NAME
 }
 
 /// Whether the workload's lock is the kernel's own.
 pub fn is_kernels(workload: &str) -> bool {
     let reads = ReadseekForm::named(workload);
-    matches!(workload, "dio-kernel" | "dio-kernel-apart")
+    DioForm::named(workload).is_some_and(DioForm::is_kernels)
         || matches!(reads, Some(ReadseekForm::Kernel | ReadseekForm::KernelTmpfs))
 }
 
@@ -115,6 +122,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         "turns" => &TURNS_PARAMETERS,
         "uncontended" => &UNCONTENDED_PARAMETERS,
         "revocation" => &REVOCATION_PARAMETERS,
+        log::NAME => &LOG_PARAMETERS,
         name if ReadseekForm::named(name).is_some() => &READSEEK_PARAMETERS,
         _ => &DIO_PARAMETERS,
     };
@@ -213,14 +221,24 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             ..default
         }));
     }
+    if name == log::NAME {
+        let default = LogParams::default();
+        let number = count("sync", default.sync.number())?;
+        let sync = Syncing::ALL.into_iter().find(|sync| sync.number() == number);
+        return Ok(Workload::Log(LogParams {
+            readers,
+            writers,
+            record_bytes: count("record_bytes", default.record_bytes)?,
+            read_bytes: count("read_bytes", default.read_bytes)?,
+            sync: sync.ok_or_else(|| {
+                format!("sync = {number}; give 0 (every commit), 1 (interval) or 2 (never)")
+            })?,
+            directory: dir.to_owned(),
+        }));
+    }
     let default = DioParams::default();
     Ok(Workload::Dio(DioParams {
-        form: match name {
-            "dio-kernel" => DioForm::Kernel,
-            "dio-kernel-apart" => DioForm::KernelApart,
-            "dio-lock" => DioForm::Lock,
-            _ => DioForm::Sleep,
-        },
+        form: DioForm::named(name).expect("the other workloads are above"),
         readers,
         writers,
         read_bytes: count("read_bytes", default.read_bytes)?,
@@ -250,6 +268,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Uncontended(Uncontended::Writes) => counts(&[("writers", 1)]),
         Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
         Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
+        Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
     }
 }
 
@@ -318,6 +337,12 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         "read_think_pauses" => format!("think {} pauses after a read", units::trimmed(value)),
         "write_think_pauses" => format!("think {} pauses after a write", units::trimmed(value)),
         "read_bytes" => format!("reads of {}", units::format_bytes(value)),
+        // With all its digits: 4024 bytes are not 3.93 KiB.
+        "record_bytes" => format!("records of {} B", units::trimmed(value)),
+        "sync" => Syncing::ALL
+            .into_iter()
+            .find(|sync| f64::from(sync.number()) == value)
+            .map_or(format!("sync {value}"), |sync| sync.words().to_owned()),
         "write_bytes" => format!("writes of {}", units::format_bytes(value)),
         "block_bytes" if value != f64::from(PAGE_BYTES) => {
             format!("blocks of {}", units::format_bytes(value))
@@ -337,6 +362,7 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
 /// What `all` means as the locks of a workload, see [`locks::all`].
 pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
     match ReadseekForm::named(workload) {
+        None if workload == log::NAME => log::names(),
         Some(form) => form.all_locks(simulated),
         None if simulated => locks::all_simulated(),
         None => locks::all(),
@@ -350,6 +376,9 @@ pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
 pub fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), String> {
     if let Some(form) = ReadseekForm::named(workload) {
         return form.check_lock(lock, simulated).map_err(|error| error.to_string());
+    }
+    if workload == log::NAME {
+        return log::check(lock).map(drop).map_err(|error| error.to_string());
     }
     if is_kernels(workload) {
         if simulated {

@@ -66,17 +66,22 @@ pub fn run(
             Ok(_) => {}
             Err((failed, reason)) => {
                 let what = if failed { "failed" } else { "left out" };
-                progress.say(&format!("{} ({}) {what}: {reason}", batch.title, batch.workload));
+                let workloads = batch.workloads();
+                let named = workloads.join(", ");
+                progress.say(&format!("{} ({named}) {what}: {reason}", batch.title));
                 if failed {
                     outcome.failures.push(format!("{}: {reason}", batch.title));
                 }
-                let machine = batch.machine().map(str::to_owned);
-                let skipped = Skipped { workload: batch.workload.clone(), machine, reason };
-                let written = progress.writer().map(|writer| writer.skipped(&skipped));
-                if let Some(Err(error)) = written {
-                    outcome.failures.push(error.to_string());
+                for workload in workloads {
+                    let machine = batch.machine().map(str::to_owned);
+                    let reason = reason.clone();
+                    let skipped = Skipped { workload: workload.to_owned(), machine, reason };
+                    let written = progress.writer().map(|writer| writer.skipped(&skipped));
+                    if let Some(Err(error)) = written {
+                        outcome.failures.push(error.to_string());
+                    }
+                    recording.skipped.push(skipped);
                 }
-                recording.skipped.push(skipped);
             }
         }
     }

@@ -83,7 +83,6 @@ pub fn batches(effort: Effort, on: &Simulated) -> Vec<Batch> {
         };
         Batch {
             title: grid::describe(WORKLOAD, params),
-            workload: WORKLOAD.to_owned(),
             cells: LOCKS.iter().chain(spinning).map(cell).collect(),
         }
     };

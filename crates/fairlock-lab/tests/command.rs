@@ -38,7 +38,7 @@ fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(
         &["bench", "dio", "--form", "cloud"],
         2,
-        &["cloud", "kernel, kernel-apart, lock, sleep"],
+        &["cloud", "kernel, kernel-apart, log, log-apart, lock, sleep"],
     );
     refuses(&["studdy"], 2, &["studdy", "study"]);
     refuses(&["bench", "dio", "--form", "kernel", "--lock", "std"], 2, &["\"std\"", "--form lock"]);
@@ -58,6 +58,20 @@ fn a_lock_that_a_form_of_readseek_lacks_is_refused_with_those_it_has() {
     with(&["--on", "skylake-sp-2s", "--processes"], &["--processes", "--on"]);
     with(&["--processes", "--form", "kernel"], &["--processes", "--form"]);
     with(&["--form", "kernel", "--dir", "/proc"], &["/proc", "--dir"]);
+}
+
+#[test]
+fn what_a_log_lacks_is_refused_with_what_there_is() {
+    let with = |more: &[&str], words: &[&str]| {
+        refuses(&[&["bench", "log"], more].concat(), 2, words);
+    };
+    with(&["--log", "foo"], &["`foo`", "logfile, prewritten"]);
+    with(&["--log", "okaywal", "--sync", "never"], &["never", "every with okaywal"]);
+    with(&["--sync", "some"], &["every, interval, never"]);
+    with(&["--threads", "0"], &["--threads", "at least 1"]);
+    with(&["--record-bytes", "4q"], &["\"4q\"", "64k"]);
+    with(&["--dir", "/proc"], &["/proc", "--dir"]);
+    with(&["--on", "skylake-sp-2s"], &["real files"]);
 }
 
 #[test]
@@ -134,6 +148,35 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
 }
 
 #[test]
+fn a_second_interrupt_ends_at_once_and_removes_a_log_that_is_in_use() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = dir.path().to_str().unwrap();
+    if dio::probe_direct_io(dir.path()).is_err() {
+        eprintln!("skipped: {at} takes no direct I/O");
+        return;
+    }
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "log", "--log", "logfile", "--sync", "never", "--dir", at])
+        .args(["--readers", "1", "--seconds", "1000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let entries = || fs::read_dir(dir.path()).unwrap().flatten();
+    while !entries().any(|entry| entry.path().join("control").exists()) {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    while child.try_wait().unwrap().is_none() {
+        // SAFETY: the child is not waited for yet, so its number is still its own.
+        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        std::thread::yield_now();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(entries().count(), 0);
+}
+
+#[test]
 fn unusable_directories_are_refused_with_the_option_to_change() {
     // /proc takes no files and no directories, whoever asks.
     refuses(&["study", "--out", "/proc/none"], 2, &["/proc/none", "--out"]);
@@ -157,6 +200,7 @@ fn every_command_has_help_with_an_example() {
         &["bench", "uncontended", "--help"],
         &["bench", "revocation", "--help"],
         &["bench", "readseek", "--help"],
+        &["bench", "log", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],
@@ -177,7 +221,8 @@ fn every_command_has_help_with_an_example() {
 fn list_names_locks_workloads_studies_and_machines() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let locks = ["timefair", "pthread-writer", "Reference locks", "mcs", "naive", "fcntl"];
+    let locks =
+        ["timefair", "pthread-writer", "Reference locks", "mcs", "naive", "fcntl", "okaywal"];
     let others = ["dio-kernel", "turns", "readseek", "s0", "s2", "s4", "ivybridge-ex-8s", "here"];
     for name in locks.into_iter().chain(others) {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");

@@ -8,6 +8,7 @@ use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Workload};
 use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
+use fairlock_lab::workloads::log::{self, LogParams, Syncing};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
 use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
 use fairlock_lab::workloads::revocation::RevocationParams;
@@ -275,6 +276,53 @@ fn readers_of_another_file_are_fed_there() {
 }
 
 #[test]
+fn readers_of_a_log_find_what_was_acknowledged_and_leave_nothing_behind() {
+    let directory = disk();
+    for form in [DioForm::Log, DioForm::LogApart] {
+        let result = run_all(dio(form, directory.path()));
+        assert_empty(directory.path());
+        for row in rows_unless_refused(result).into_iter().flatten() {
+            assert_eq!((row.workload.as_str(), row.lock.as_str()), (form.name(), KERNEL));
+            let (reader, writer) = (&row.roles["reader"], &row.roles["writer"]);
+            assert!(reader.wait.count > 0 && writer.wait.count > 0, "{row:?}");
+            assert!(writer.longest_bypass.is_some());
+        }
+    }
+}
+
+#[test]
+fn every_log_is_appended_to_as_it_is_asked() {
+    let directory = disk();
+    for (sync, writers, readers) in
+        [(Syncing::EveryCommit, 2, 0), (Syncing::Interval, 1, 1), (Syncing::Never, 2, 1)]
+    {
+        let directory = directory.path().to_path_buf();
+        let params = LogParams { sync, writers, readers, directory, ..LogParams::default() };
+        let able = log::registry().iter().filter(|log| log.check(&params).is_ok());
+        let names: Vec<&str> = able.map(|log| log.name).collect();
+        assert_eq!(names.contains(&"okaywal"), sync == Syncing::EveryCommit);
+        let result = run_each(Workload::Log(params.clone()), &names);
+        assert_empty(&params.directory);
+        for row in rows_unless_refused(result).into_iter().flatten() {
+            assert!(row.roles["writer"].bytes_per_s.is_some(), "{row:?}");
+            assert_eq!(row.roles.contains_key("reader"), readers > 0, "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_log_is_not_asked_for_what_it_cannot_do() {
+    let params = LogParams { sync: Syncing::Never, ..LogParams::default() };
+    let error = run_each(Workload::Log(params), &["okaywal"]).unwrap_err().to_string();
+    assert!(error.contains("never") && error.contains("okaywal"), "{error}");
+    let error = run_each(Workload::Log(LogParams::default()), &["std"]).unwrap_err().to_string();
+    assert!(error.contains("`std`") && error.contains("logfile"), "{error}");
+    let params = LogParams { record_bytes: 0, ..LogParams::default() };
+    let error = run_each(Workload::Log(params), &["logfile"]).unwrap_err().to_string();
+    assert!(error.contains("record_bytes"), "{error}");
+}
+
+#[test]
 fn the_kernel_form_goes_on_in_a_new_file() {
     let directory = disk();
     let Workload::Dio(params) = dio(DioForm::Kernel, directory.path()) else { unreachable!() };
@@ -289,8 +337,12 @@ fn the_kernel_form_goes_on_in_a_new_file() {
 #[test]
 fn baselines_run_with_one_role_only() {
     let directory = disk();
-    for (form, lock) in [(DioForm::Sleep, "std"), (DioForm::Lock, "std"), (DioForm::Kernel, KERNEL)]
-    {
+    for (form, lock) in [
+        (DioForm::Sleep, "std"),
+        (DioForm::Lock, "std"),
+        (DioForm::Kernel, KERNEL),
+        (DioForm::Log, KERNEL),
+    ] {
         for (readers, writers) in [(0, 1), (2, 0)] {
             let Workload::Dio(params) = dio(form, directory.path()) else { unreachable!() };
             let alone = Workload::Dio(DioParams { readers, writers, ..params });

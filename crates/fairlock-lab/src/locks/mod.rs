@@ -100,7 +100,8 @@ impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
 }
 
 impl<W> Runners<W> {
-    /// Runs the workload once on a fresh lock. What is under the kernel's own lock is not for locks.
+    /// Runs the workload once on a fresh lock. What is under the kernel's own lock, or no lock at
+    /// all, is not for locks.
     pub(crate) fn run(
         &self,
         request: &Request<'_, W>,
@@ -113,6 +114,7 @@ impl<W> Runners<W> {
             Workload::Uncontended(what) => (self.uncontended)(request, what),
             Workload::Revocation(params) => (self.revocation)(request, params),
             Workload::Readseek(params) => (self.readseek)(request, params),
+            Workload::Log(_) => unreachable!("logs have runners of their own"),
         }
     }
 }

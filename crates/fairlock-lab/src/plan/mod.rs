@@ -1,6 +1,6 @@
 //! Runs many cells so that they can be compared: interleaved, checked, interruptible.
 //!
-//! Cells that differ only in their lock form a group. A group runs the first repetition of
+//! Cells that differ only in their lock, or in which of the forms of the kernel's they are, form a group. A group runs the first repetition of
 //! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
 //! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
 //! briefly, for the rows' lock events.
@@ -17,12 +17,14 @@ use fairlock_sim::timed::Timeline;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+use crate::grid;
 use crate::locks::ranges::{self, RangeDescriptor};
 use crate::locks::{self, Runners};
 use crate::measure::{self, Repetition, RowLabel, row};
 use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
-use crate::workloads::dio::{self, DioParams};
+use crate::workloads::dio::{self, DioForm, DioParams};
+use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
 use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::{self, RevocationParams};
@@ -79,7 +81,7 @@ impl Simulated {
 pub struct Cell {
     /// What the threads do.
     pub workload: Workload,
-    /// The lock's registry name, or [`KERNEL`] where the kernel's own lock is measured.
+    /// The lock's registry name, or [`KERNEL`] where the kernel's own lock is measured, or a log's.
     pub lock: String,
     /// How often to run it; on a simulated machine, the number of seeds.
     pub repetitions: u32,
@@ -105,6 +107,8 @@ pub enum Workload {
     Revocation(RevocationParams),
     /// Reads of one file, see [`readseek`].
     Readseek(ReadseekParams),
+    /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
+    Log(LogParams),
 }
 
 impl Workload {
@@ -117,6 +121,7 @@ impl Workload {
             Workload::Uncontended(_) => uncontended::NAME,
             Workload::Revocation(_) => revocation::NAME,
             Workload::Readseek(params) => params.form.name(),
+            Workload::Log(_) => log::NAME,
         }
     }
 
@@ -130,6 +135,20 @@ impl Workload {
             Workload::Uncontended(Uncontended::Writes) => 1,
             Workload::Revocation(params) => u64::from(params.readers) + 1,
             Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
+            Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
+        }
+    }
+
+    /// Whether cells with the two take turns: those with the same parameters, and those of the kernel's forms
+    /// that differ in nothing else.
+    fn is_compared_with(&self, other: &Workload) -> bool {
+        match (self, other) {
+            (Workload::Dio(one), Workload::Dio(other))
+                if one.form.is_kernels() && other.form.is_kernels() =>
+            {
+                *one == DioParams { form: one.form, ..other.clone() }
+            }
+            _ => self == other,
         }
     }
 
@@ -151,6 +170,7 @@ impl Workload {
             Workload::Uncontended(Uncontended::Writes) => (0, 1),
             Workload::Revocation(params) => (params.readers, 1),
             Workload::Readseek(params) => (params.readers, params.writers),
+            Workload::Log(params) => (params.readers, params.writers),
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
             | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
@@ -164,6 +184,7 @@ impl Workload {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
             Workload::Readseek(params) => params.form.all_locks(false),
+            Workload::Log(_) => log::names(),
             _ => locks::all(),
         }
     }
@@ -204,6 +225,8 @@ const RUN_OVERHEAD_SECONDS: f64 = 0.005;
 const THREAD_OVERHEAD_SECONDS: f64 = 0.001;
 /// What a run with a file costs, which is created and synced first.
 const FILE_OVERHEAD_SECONDS: f64 = 0.06;
+/// What a run with a log costs, whose first segments are written before.
+const LOG_OVERHEAD_SECONDS: f64 = 0.15;
 
 fn warm_up_seconds(seconds: f64) -> f64 {
     (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)
@@ -219,13 +242,18 @@ fn counting_seconds(seconds: f64) -> f64 {
 
 /// About how long a cell takes: its warm-up, its repetitions and the run of its counted twin.
 pub fn estimate_seconds(
+    workload: &str,
     lock: &str,
     threads: f64,
-    uses_file: bool,
     repetitions: u32,
     seconds: f64,
 ) -> f64 {
-    let once = if uses_file { FILE_OVERHEAD_SECONDS } else { RUN_OVERHEAD_SECONDS };
+    let once = match DioForm::named(workload) {
+        Some(DioForm::Log | DioForm::LogApart) => LOG_OVERHEAD_SECONDS,
+        None if workload == log::NAME => LOG_OVERHEAD_SECONDS,
+        _ if grid::needs_direct_io(workload) => FILE_OVERHEAD_SECONDS,
+        _ => RUN_OVERHEAD_SECONDS,
+    };
     let overhead = once + threads * THREAD_OVERHEAD_SECONDS;
     let has_twin = locks::find(lock).is_ok_and(|lock| lock.counted.is_some());
     let counting = if has_twin { counting_seconds(seconds) + overhead } else { 0.0 };
@@ -280,6 +308,7 @@ impl Cell {
             Workload::Uncontended(_) => {}
             Workload::Revocation(params) => params.validate()?,
             Workload::Readseek(params) => params.validate(self.pause_ns())?,
+            Workload::Log(params) => params.validate()?,
         }
         self.check_lock()
     }
@@ -290,6 +319,11 @@ impl Cell {
                 let instead = "dio-lock and dio-sleep";
                 Err(LabError::KernelNotSimulated { workload: params.form.name(), instead })
             }
+            Workload::Log(_) if self.on.is_some() => {
+                let instead = "dio-lock";
+                Err(LabError::KernelNotSimulated { workload: log::NAME, instead })
+            }
+            Workload::Log(params) => log::check(&self.lock)?.check(params),
             Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
             Workload::Dio(params) if params.form.is_kernels() => {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
@@ -312,7 +346,7 @@ impl Cell {
 
     /// Cells of one group are compared with each other.
     fn same_group(&self, other: &Cell) -> bool {
-        self.workload == other.workload
+        self.workload.is_compared_with(&other.workload)
             && self.repetitions == other.repetitions
             && self.seconds == other.seconds
             && self.on == other.on
@@ -326,8 +360,10 @@ impl Cell {
     /// The workloads compiled for the cell's lock or its counted twin, if it has one and the
     /// workload runs under it.
     fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
-        if matches!(&self.workload, Workload::Readseek(it) if it.form != ReadseekForm::Cached) {
-            return None;
+        match &self.workload {
+            Workload::Readseek(it) if it.form != ReadseekForm::Cached => return None,
+            Workload::Log(_) => return None,
+            _ => {}
         }
         let lock = locks::find(&self.lock).ok()?;
         match variant {
@@ -348,6 +384,9 @@ impl Cell {
             && params.form.is_kernels()
         {
             return dio::run_kernel(&request, params);
+        }
+        if let Workload::Log(params) = &self.workload {
+            return (log::check(&self.lock)?.run)(&request, params);
         }
         if let Workload::Readseek(params) = &self.workload {
             match (params.form, self.range_lock()) {
@@ -393,6 +432,7 @@ impl Cell {
             Workload::Uncontended(what) => what.row_params(),
             Workload::Revocation(params) => params.row_params(),
             Workload::Readseek(params) => params.row_params(self.pause_ns()),
+            Workload::Log(params) => params.row_params(),
         }
     }
 
@@ -593,7 +633,6 @@ fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::dio::DioForm;
     use std::cell::RefCell;
 
     fn cell(lock: &str, readers: u32) -> Cell {
@@ -658,6 +697,30 @@ mod tests {
         let locks: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
         assert_eq!(locks, ["std", "pthread", "usync", "std"]);
         assert_eq!(diary.rows, 4);
+    }
+
+    #[test]
+    fn forms_of_the_kernels_take_turns_at_each_point() {
+        let of = |form, read_bytes| Cell {
+            workload: Workload::Dio(DioParams { form, read_bytes, ..DioParams::default() }),
+            lock: KERNEL.to_string(),
+            repetitions: 2,
+            seconds: 1.0,
+            on: None,
+        };
+        let (plain, log) = (DioForm::Kernel, DioForm::Log);
+        let cells = vec![of(plain, 4096), of(plain, 8192), of(log, 4096), of(log, 8192)];
+        let mut runs = Vec::new();
+        let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            let Workload::Dio(params) = &cell.workload else { unreachable!() };
+            if run.seconds == 1.0 {
+                runs.push((params.form, params.read_bytes));
+            }
+            pretend(cell, run, cancelled)
+        };
+        execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
+        let turns = |read_bytes| [plain, log, plain, log].map(|form| (form, read_bytes));
+        assert_eq!(runs, [turns(4096), turns(8192)].concat());
     }
 
     #[test]

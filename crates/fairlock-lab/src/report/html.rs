@@ -325,20 +325,24 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
             }
         }
         // The parameter that varies most is the axis.
-        let varied = ["threads", "readers", "read_bytes"].into_iter().max_by_key(|name| {
-            let mut values: Vec<u64> =
-                rows.iter().filter_map(|row| grid::param(row, name)).map(f64::to_bits).collect();
-            values.sort_unstable();
-            values.dedup();
-            values.len()
-        });
+        let varied =
+            ["writers", "threads", "readers", "read_bytes"].into_iter().max_by_key(|name| {
+                let mut values: Vec<u64> = rows
+                    .iter()
+                    .filter_map(|row| grid::param(row, name))
+                    .map(f64::to_bits)
+                    .collect();
+                values.sort_unstable();
+                values.dedup();
+                values.len()
+            });
         let x = varied.unwrap_or("threads").to_owned();
         let several = rows.iter().any(|row| grid::param(row, &x) != grid::param(first, &x));
         let plot = |title: &str, metric: &str| Plot {
             title: format!("{workload}{place}: {title}"),
             machine: simulated.clone(),
             kind: if several { PlotKind::Lines } else { PlotKind::Bars },
-            workload: workload.to_owned(),
+            workload: Names::One(workload.to_owned()),
             params: grid::Params::new(),
             locks: Names::Many(locks.clone()),
             x: x.clone(),

@@ -64,12 +64,17 @@ fn flagship<'a>(locks: impl Iterator<Item = &'a str> + Clone) -> Option<&'static
 
 /// The plot as an SVG element, or nothing where no row fits it.
 pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
-    let locks = expand_locks(&plot.locks, &plot.workload, plot.machine.is_some());
+    let workloads = plot.workload.list();
+    let mut locks: Vec<String> = Vec::new();
+    for workload in workloads {
+        let more = expand_locks(&plot.locks, workload, plot.machine.is_some());
+        locks.extend(more.into_iter().filter(|lock| !locks.contains(lock)).collect::<Vec<_>>());
+    }
     let all_rows = rows;
     let rows: Vec<&Row> = rows
         .iter()
         .filter(|row| {
-            row.workload == plot.workload
+            workloads.contains(&row.workload)
                 && row.machine == plot.machine.as_deref().unwrap_or(HERE)
                 && locks.contains(&row.lock)
                 && grid::has_params(row, &plot.params)
@@ -170,8 +175,11 @@ fn value_words(name: &str, value: f64) -> String {
 
 fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Series> {
     let flagship = flagship(rows.iter().map(|row| row.lock.as_str()));
+    let workloads = plot.workload.list();
     // (name, value of the series parameter) in the order of the legend.
-    let names: Vec<(String, Option<f64>)> = if plot.series.is_empty() {
+    let names: Vec<(String, Option<f64>)> = if plot.series.is_empty() && workloads.len() > 1 {
+        workloads.iter().map(|workload| (workload.clone(), None)).collect()
+    } else if plot.series.is_empty() {
         locks.iter().map(|lock| (lock.clone(), None)).collect()
     } else {
         values(rows, &plot.series)
@@ -185,6 +193,7 @@ fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Serie
         let mut points: Vec<(usize, Estimate)> = rows
             .iter()
             .filter(|row| match value {
+                None if workloads.len() > 1 => row.workload == name,
                 None => row.lock == name,
                 Some(value) => grid::param(row, &plot.series) == Some(value),
             })
@@ -558,6 +567,7 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Names;
     use crate::example;
     use crate::study;
 
@@ -592,6 +602,21 @@ mod tests {
             assert!(svg.contains("currentColor") && !svg.contains("#000000"));
         }
         assert!(svg(&plot("bars"), &rows()).unwrap().contains("64 threads"));
+    }
+
+    #[test]
+    fn a_plot_of_several_workloads_names_them_instead_of_the_lock() {
+        let params = [("readers", 1.0), ("writers", 1.0), ("read_bytes", 4096.0)];
+        let rows = ["dio-kernel", "dio-log"].map(|it| example::row(it, "kernel", &params));
+        let plot = Plot {
+            workload: Names::Many(rows.iter().map(|row| row.workload.clone()).collect()),
+            locks: Names::One("kernel".to_owned()),
+            x: "read_bytes".to_owned(),
+            ..plot("bars")
+        };
+        let svg = svg(&plot, &rows).unwrap();
+        assert!(svg.contains("dio-kernel") && svg.contains("dio-log"), "{svg}");
+        assert!(svg.contains("reads of 4 KiB"), "{svg}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::study::{self, Study};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
+use crate::workloads::log;
 
 /// The columns of a results table, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 11] = [
@@ -93,10 +94,12 @@ fn group_table(rows: &[&Row]) -> Table {
         rows.iter().flat_map(|row| row.roles.values()).any(|role| role.bytes_per_s.is_some());
     let columns = if moves_bytes { COLUMNS.len() } else { COLUMNS.len() - 1 };
     let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(COLUMNS[..columns].iter().map(|(title, _)| *title));
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(
+        COLUMNS[..columns].iter().map(|(title, _)| *title).map(|title| match title {
+            "lock" if rows.iter().all(|row| row.workload == log::NAME) => "log",
+            title => title,
+        }),
+    );
     for row in rows {
         for (index, (name, role)) in row.roles.iter().enumerate() {
             let first = index == 0;

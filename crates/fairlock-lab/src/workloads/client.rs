@@ -151,6 +151,25 @@ fn record<W: World>(
     count(world, recorder, bytes);
 }
 
+/// Books an operation that has no lock to be seen: its wait is all of it. False when the run is over.
+pub(super) fn record_whole<W: World>(
+    world: &W,
+    recorder: &mut RoleRecorder,
+    started: u64,
+    bytes: u64,
+) -> bool {
+    let latency = world.now().saturating_sub(started);
+    recorder.wait.record(latency);
+    recorder.latency.record(latency);
+    recorder.executed += 1;
+    let running = world.running();
+    if running {
+        recorder.ops += 1;
+        recorder.bytes += bytes;
+    }
+    running
+}
+
 #[inline]
 fn count<W: World>(world: &W, recorder: &mut RoleRecorder, bytes: u64) {
     recorder.executed += 1;

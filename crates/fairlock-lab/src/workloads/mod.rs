@@ -5,9 +5,11 @@
 
 mod client;
 pub mod dio;
+pub mod log;
 pub mod mix;
 pub mod readseek;
 pub mod revocation;
+mod scratch;
 pub mod turns;
 pub mod uncontended;
 

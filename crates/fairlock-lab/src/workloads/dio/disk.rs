@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::file::{AlignedBuffer, BLOCK_BYTES, Log};
+use super::file::Log;
 use crate::error::LabError;
 use crate::workloads::Failure;
+use crate::workloads::scratch::{AlignedBuffer, BLOCK_BYTES};
 use crate::world::{RealWorld, SimWorld, World};
 
 /// A machine with a disk.

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::file::{AlignedBuffer, Log};
+use super::file::Log;
 use super::{DioForm, DioParams};
 use crate::error::LabError;
 use crate::measure::{Acquisitions, Repetition, RoleRecorder, ThreadRecord};
+use crate::workloads::client::record_whole;
+use crate::workloads::scratch::{AlignedBuffer, BLOCK_BYTES};
 use crate::workloads::{Body, Failure, Request, run_threads};
 use crate::world::World;
 
@@ -41,7 +43,10 @@ impl CurrentLog {
 /// # Errors
 /// When the file cannot be used, a reader finds a block that is not what was written, or
 /// threads cannot be started.
-pub fn run<W: World>(request: &Request<'_, W>, params: &DioParams) -> Result<Repetition, LabError> {
+pub(super) fn run<W: World>(
+    request: &Request<'_, W>,
+    params: &DioParams,
+) -> Result<Repetition, LabError> {
     let world = request.world;
     // Readers find a whole tail from their first read on.
     let start_bytes = u64::from(params.read_bytes);
@@ -93,7 +98,7 @@ fn read_tail<W: World>(
         let started = world.now();
         let bytes = log.read_tail(buffer)?;
         reads_done.count(index);
-        if !record(world, &mut recorder, started, bytes) {
+        if !record_whole(world, &mut recorder, started, bytes) {
             return Ok(recorder);
         }
     }
@@ -106,7 +111,7 @@ fn append<W: World>(
     mut rotation: Rotation<'_>,
 ) -> Result<ThreadRecord, Failure> {
     let mut recorder = RoleRecorder::default();
-    let mut buffer = AlignedBuffer::new(super::BLOCK_BYTES);
+    let mut buffer = AlignedBuffer::new(BLOCK_BYTES);
     let mut log = current.get();
     loop {
         if log.len() >= rotation.at_bytes {
@@ -116,7 +121,7 @@ fn append<W: World>(
         let started = world.now();
         let bytes = log.append(&mut buffer)?;
         recorder.bypassed_by(reads_done.total() - before);
-        if !record(world, &mut recorder, started, bytes) {
+        if !record_whole(world, &mut recorder, started, bytes) {
             break;
         }
     }
@@ -125,20 +130,6 @@ fn append<W: World>(
         excluded_ns: rotation.spent_ns,
         ..ThreadRecord::default()
     })
-}
-
-/// Books one I/O; false when the run is over.
-fn record<W: World>(world: &W, recorder: &mut RoleRecorder, started: u64, bytes: u64) -> bool {
-    let latency = world.now().saturating_sub(started);
-    recorder.wait.record(latency);
-    recorder.latency.record(latency);
-    recorder.executed += 1;
-    let running = world.running();
-    if running {
-        recorder.ops += 1;
-        recorder.bytes += bytes;
-    }
-    running
 }
 
 /// Goes on in a new file when one has grown enough. The file before the old one is freed

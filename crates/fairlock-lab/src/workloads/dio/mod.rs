@@ -1,7 +1,7 @@
 //! `dio`: one thread appends, others read the tail, and a lock is held for the whole I/O (the
 //! workload behind the Linux kernel's rwsem reader-starvation fix of 2026).
 //!
-//! Four forms of the same contest, all back to back without thinking:
+//! The forms of the same contest, all back to back without thinking:
 //!
 //! * `dio-kernel`: appends and tail reads of a real file with O_DIRECT. The lock is the
 //!   kernel's own: an extending write takes the inode's rwsem exclusively, a read shared, both
@@ -10,34 +10,38 @@
 //!   while it was under way.
 //! * `dio-kernel-apart`: the same appends and reads, but the readers read another file. What
 //!   the device's own queue costs, without the lock.
+//! * `dio-log`: the same appends and tail reads, of a `LogFile` of Fairlock's, whose appends overwrite blocks
+//!   that are there. The lock is still the kernel's, but both sides take it shared. Readers check every
+//!   record.
+//! * `dio-log-apart`: the same with the readers on another `LogFile`.
 //! * `dio-lock`: the same I/O under the lock under test, on a file of blocks already written
 //!   and synced. Overwriting those takes the kernel's lock shared, which leaves the fight to
 //!   ours.
 //! * `dio-sleep`: no disk; holders sleep for as long as the I/O would take.
 //!
-//! The first two are about the real kernel. On a simulated machine the other two run, `dio-lock`
+//! The first four are about the real kernel. On a simulated machine the other two run, `dio-lock`
 //! on its model of a disk.
 
 mod disk;
 mod file;
 mod kernel;
+mod log;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use self::file::BLOCK_BYTES;
 use super::client::{Client, Look};
+use super::scratch::BLOCK_BYTES;
 use super::{Body, Failure, Request, check_no_update_was_lost, check_thread_count, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
 use crate::world::World;
 
+pub use super::scratch::{probe_direct_io, remove_scratch_files};
 pub use disk::{Disk, DiskLog};
-pub use file::{probe_direct_io, remove_scratch_files};
-pub use kernel::run as run_kernel;
 
 /// Which lock is fought for, and with what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +51,10 @@ pub enum DioForm {
     Kernel,
     /// The same I/O with the readers on another file: no lock is shared, only the device.
     KernelApart,
+    /// The same I/O on a `LogFile`, whose appends and reads hold the kernel's lock together.
+    Log,
+    /// The same with the readers on another `LogFile`.
+    LogApart,
     /// The lock under test, held around O_DIRECT I/O.
     Lock,
     /// The lock under test, held while sleeping.
@@ -54,11 +62,28 @@ pub enum DioForm {
 }
 
 impl DioForm {
+    /// All of them.
+    pub const ALL: [DioForm; 6] = [
+        DioForm::Kernel,
+        DioForm::KernelApart,
+        DioForm::Log,
+        DioForm::LogApart,
+        DioForm::Lock,
+        DioForm::Sleep,
+    ];
+
+    /// The form of the workload of this name.
+    pub fn named(workload: &str) -> Option<DioForm> {
+        DioForm::ALL.into_iter().find(|form| form.name() == workload)
+    }
+
     /// The name that rows carry.
     pub fn name(self) -> &'static str {
         match self {
             DioForm::Kernel => "dio-kernel",
             DioForm::KernelApart => "dio-kernel-apart",
+            DioForm::Log => "dio-log",
+            DioForm::LogApart => "dio-log-apart",
             DioForm::Lock => "dio-lock",
             DioForm::Sleep => "dio-sleep",
         }
@@ -66,7 +91,7 @@ impl DioForm {
 
     /// Whether the lock is the kernel's and not one of the registry.
     pub fn is_kernels(self) -> bool {
-        matches!(self, DioForm::Kernel | DioForm::KernelApart)
+        !matches!(self, DioForm::Lock | DioForm::Sleep)
     }
 }
 
@@ -74,10 +99,10 @@ impl DioForm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DioParams {
-    /// Which of the three forms.
+    /// Which of the forms.
     pub form: DioForm,
-    /// Threads that write 4 KiB at a time; 0 is the read-only baseline. At most one for
-    /// `dio-kernel` and `dio-kernel-apart`.
+    /// Threads that write 4 KiB at a time; 0 is the read-only baseline. At most one where the lock is
+    /// the kernel's.
     pub writers: u32,
     /// Threads that read the tail; 0 is the write-only baseline.
     pub readers: u32,
@@ -162,7 +187,7 @@ impl DioParams {
                 params.insert("write_hold_ns".to_string(), self.write_hold_ns as f64);
                 params.insert("read_hold_ns".to_string(), self.read_hold_ns as f64);
             }
-            DioForm::Kernel | DioForm::KernelApart | DioForm::Lock => {
+            _ => {
                 params.insert("write_bytes".to_string(), BLOCK_BYTES as f64);
                 params.insert("read_bytes".to_string(), f64::from(self.read_bytes));
             }
@@ -212,9 +237,22 @@ pub fn run_under_lock<W: Disk, L: LabLock>(
                 &|buffer| log.append(buffer),
             )
         }
-        DioForm::Kernel | DioForm::KernelApart => {
-            unreachable!("plans send the kernel's forms to `run_kernel`")
-        }
+        _ => unreachable!("plans send the kernel's forms to `run_kernel`"),
+    }
+}
+
+/// Runs one of the kernel's forms once on fresh files.
+///
+/// # Errors
+/// When the files cannot be used, a reader finds something else than what was written, or threads
+/// cannot be started.
+pub fn run_kernel<W: World>(
+    request: &Request<'_, W>,
+    params: &DioParams,
+) -> Result<Repetition, LabError> {
+    match params.form {
+        DioForm::Log | DioForm::LogApart => log::run(request, params),
+        _ => kernel::run(request, params),
     }
 }
 
