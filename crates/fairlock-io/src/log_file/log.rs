@@ -314,7 +314,9 @@ impl<S: Storage> Log<S> {
         self.closed = true;
         self.end_syncing();
         let inner = &self.inner;
-        self.sync()?;
+        // Records that could not be written are no reason to leave the others as a crash would.
+        let flushed = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+        inner.sync()?;
         let path = inner.storage.path().to_owned();
         let cannot = |tried: &'static str| {
             let path = path.clone();
@@ -328,11 +330,12 @@ impl<S: Storage> Log<S> {
         let tail = inner.tail.lock();
         let end = inner.committed();
         // If nothing could be written into its last segment, that keeps its length.
-        if inner.layout.segment(end) == tail.segment {
+        if inner.layout.segment(end) == tail.segment && inner.layout.offset(end) != 0 {
             tail.file.set_len(inner.layout.offset(end)).map_err(cannot("trim"))?;
         }
         inner.control.set_closed(Some(end));
-        inner.control.sync().map_err(cannot("sync the control page of"))
+        inner.control.sync().map_err(cannot("sync the control page of"))?;
+        flushed
     }
 
     fn end_syncing(&mut self) {
