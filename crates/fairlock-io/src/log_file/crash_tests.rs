@@ -624,3 +624,29 @@ fn what_a_failed_batch_left_in_a_segment_that_is_used_again_is_not_found() {
     }
     assert!(tried > 0, "it never failed there");
 }
+
+#[test]
+fn a_failed_batch_does_not_return_in_the_place_of_the_one_that_replaced_it() {
+    let options =
+        LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never).prewrite(Prewrite::Never);
+    for seed in 0..60 {
+        let machine = Machine::new(seed);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
+        let append = |number| {
+            let bytes = record(number, 100);
+            let submitted = log.submit(&[IoSlice::new(&bytes)]).expect("submitted");
+            log.wait(submitted)
+        };
+        machine.fail_at(machine.operations(), Failure::Whole);
+        assert!(append(0).is_err());
+        for number in 1..4 {
+            assert!(append(number).is_ok());
+        }
+        machine.restart(Crash::Power);
+        drop(log);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
+        let found = read_all(&mut log.reader().expect("opened")).expect("read");
+        let numbers: Vec<u64> = found.iter().map(|&(_, number)| number).collect();
+        assert!([1, 2, 3].starts_with(&numbers), "{numbers:?}");
+    }
+}

@@ -111,7 +111,7 @@ impl<S: Storage> Reader<S> {
         if at > layout.next_batch(committed) {
             return none(self);
         }
-        let begins_batch = at % BLOCK as u64 == 0 && self.batch_at(at)?.is_some();
+        let begins_batch = at.is_multiple_of(BLOCK as u64) && self.batch_at(at)?.is_some();
         if at >= committed || begins_batch {
             self.at = at;
             self.batch = None;

@@ -126,9 +126,9 @@ struct PageState {
     /// The writer's process.
     locked_by: Option<u64>,
     /// As it was before each operation since it was synced.
-    earlier: Vec<Box<Words>>,
+    earlier: Vec<Words>,
     /// As it was when the process died.
-    at_death: Option<Box<Words>>,
+    at_death: Option<Words>,
 }
 
 impl Machine {
@@ -361,7 +361,7 @@ impl State {
             let now = page.at_death.take().expect("noted when the process died");
             page.earlier.push(now);
             let chosen = random.usize(..page.earlier.len());
-            let mut words = page.earlier[chosen].clone();
+            let mut words = page.earlier[chosen];
             if let Some(next) = page.earlier.get(chosen + 1) {
                 // Between two operations, any of the lines, which a device reads whole.
                 for (line, next) in words.chunks_mut(8).zip(next.chunks(8)) {
@@ -453,8 +453,8 @@ impl FileState {
 }
 
 impl PageState {
-    fn words(&self) -> Box<Words> {
-        let mut words = Box::new([0; WORDS]);
+    fn words(&self) -> Words {
+        let mut words = [0; WORDS];
         for (word, shared) in words.iter_mut().zip(self.page.iter()) {
             *word = shared.load(SeqCst);
         }
@@ -462,8 +462,8 @@ impl PageState {
     }
 }
 
-fn words_of(bytes: &[u8]) -> Box<Words> {
-    let mut words = Box::new([0; WORDS]);
+fn words_of(bytes: &[u8]) -> Words {
+    let mut words = [0; WORDS];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     }
