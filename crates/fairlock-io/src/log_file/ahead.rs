@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::blocks::Blocks;
-use super::error::LogError;
+use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Layout, SegmentHeader};
 use super::options::Prewriting;
 use super::segments::{self, NAME_WHILE_NEW};
@@ -208,8 +208,10 @@ impl<S: Storage> Shared<S> {
                     Some(spare) => match self.use_again(segment, &spare) {
                         Ok(made) => Ok((made, true)),
                         Err(failure) => {
-                            // It is still there, but for another time: others may do better.
-                            self.lock().spares.insert(0, spare);
+                            // Without room it is as it was, and used when there is some.
+                            if *failure.kind() == LogErrorKind::StorageFull {
+                                self.lock().spares.insert(0, spare);
+                            }
                             Err(failure)
                         }
                     },

@@ -25,10 +25,13 @@
 //!    record header's covers the checksum of the record's bytes. A position never returns, so whatever a
 //!    recycled segment still holds of its earlier life does not check.
 //! 2. The epoch counts how often the log was opened for writing. Each opening first writes a batch without
-//!    records ([`Kind::Opening`]). Along a log epochs never fall, so what an earlier opening left behind the
-//!    place where its log ended is not taken for a continuation.
+//!    records ([`Kind::Opening`]), which is on the device before anything follows. Along a log epochs never
+//!    fall, and a segment's batches are not older than its header, so what an earlier opening left behind
+//!    the place where its log ended is not taken for a continuation.
 //! 3. A batch is written when the one before has been written whole, in full to the device if that is the
-//!    policy. It says below which position all is known to be on the device (`durable`).
+//!    policy. It says below which position all is known to be on the device (`durable`). A batch that takes
+//!    the place of one whose write failed is on the device before anything follows: what failed may have
+//!    arrived, and has the same position and epoch.
 //! 4. What remains of a segment when a batch does not fit is begun by a batch without records
 //!    ([`Kind::End`]), unless nothing remains. A segment is on the device before the next one is begun.
 

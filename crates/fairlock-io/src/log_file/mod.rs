@@ -76,7 +76,8 @@ type Result<T> = std::result::Result<T, LogError>;
 /// # Guarantees
 /// * An acknowledged record is read back by every reader, whole, once, in the order of positions; with
 ///   [`SyncPolicy::EveryCommit`] after any crash, otherwise after any crash of the process.
-/// * A record whose append failed is not read, unless the failure came from a crash: then it may be.
+/// * A record whose append failed is not read, but by who opens the log after a crash, or after it was
+///   dropped without [`close`](Self::close): then it may have arrived, and be read, once.
 /// * Readers never make an append wait, nor each other; they need no write access to the log.
 /// * A crash while a batch is written loses only what was not acknowledged. Bytes that were
 ///   acknowledged and are no longer what was written are an error with their place, never the end of

@@ -1,5 +1,7 @@
 //! Finds where a log ends, and tells a write that was cut off from bytes that were changed later.
 //!
+//! A log that was closed ends where the control page says. Otherwise:
+//!
 //! A log is read from the last segment that begins with a whole batch, from batch to batch, up to the
 //! first place where no whole batch follows: the gap. Segments before are known to be on the device
 //! (invariant 4 of `format.rs`). What the gap means:
@@ -12,6 +14,10 @@
 //! * Otherwise the loss of power took what had not been brought to the device, and the log ends at the
 //!   gap. If whole batches lie behind it, their number of bytes is reported.
 //! * If nothing lies behind it, the log ends there. A batch that is there in part was being written.
+//!
+//! What cannot be told: after the loss of power, when the page knows of an earlier end, a last batch whose
+//! bytes were changed is taken for one that was being written. `Recovery::torn` says so, unless the batch's
+//! header is among these bytes, as then nothing says that there was a batch.
 
 use std::sync::Arc;
 

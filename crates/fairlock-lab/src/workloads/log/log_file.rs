@@ -128,8 +128,9 @@ impl TailedLog {
     }
 
     /// Reads the tail up to the record at `newest`, or beyond.
-    fn read_to(&self, tail: &mut Tail, newest: u64) -> Result<Option<Violation>, LogError> {
-        let reader = tail.seek_back(self.read_bytes as u64, self.log.segment_bytes())?;
+    fn read_to(&self, reader: &mut LogReader, newest: u64) -> Result<Option<Violation>, LogError> {
+        // This reads from the device, whatever was read before.
+        reader.seek_last(self.read_bytes as u64)?;
         let mut found = None;
         while let Some(record) = reader.next()? {
             let position = record.position.get();
@@ -146,35 +147,6 @@ impl TailedLog {
     }
 }
 
-/// A reader, which reads from the device each time.
-pub(crate) struct Tail(Option<LogReader>);
-
-impl Tail {
-    /// Goes to the first batch in the last `bytes`.
-    fn seek_back(&mut self, bytes: u64, segment_bytes: u64) -> Result<&mut LogReader, LogError> {
-        let reader = self.0.take().expect("put back by the call before");
-        // A reader whose size is set forgets what it has read.
-        let reader = self.0.insert(reader.read_bytes(bytes as usize));
-        let committed = reader.committed().get();
-        let mut at = committed.saturating_sub(bytes).max(reader.first().get());
-        loop {
-            // The header of a segment.
-            if at.is_multiple_of(segment_bytes) {
-                at += BLOCK_BYTES as u64;
-            }
-            match reader.seek(Position::new(at)) {
-                // In the middle of a batch, which several threads have made.
-                Err(error)
-                    if matches!(error.kind(), LogErrorKind::NoRecord(_)) && at < committed =>
-                {
-                    at = at - at % BLOCK_BYTES as u64 + BLOCK_BYTES as u64;
-                }
-                sought => return sought.map(|()| reader),
-            }
-        }
-    }
-}
-
 /// A thread's record.
 pub(crate) struct Appender {
     record: Vec<u8>,
@@ -183,7 +155,7 @@ pub(crate) struct Appender {
 
 impl SharedLog for TailedLog {
     type Appender = Appender;
-    type Tail = Tail;
+    type Tail = LogReader;
     const SYNCS: &'static [Syncing] = &Syncing::ALL;
 
     fn create(params: &LogParams) -> Result<TailedLog, LabError> {
@@ -209,12 +181,12 @@ impl SharedLog for TailedLog {
         Ok(self.acknowledged(position)?)
     }
 
-    fn tail(&self) -> Result<Tail, LabError> {
+    fn tail(&self) -> Result<LogReader, LabError> {
         let reader = self.log.reader().map_err(|error| self.failed("read", error))?;
-        Ok(Tail(Some(reader)))
+        Ok(reader.read_bytes(self.read_bytes))
     }
 
-    fn read_tail(&self, tail: &mut Tail) -> Result<Option<u64>, Failure> {
+    fn read_tail(&self, tail: &mut LogReader) -> Result<Option<u64>, Failure> {
         let newest = self.newest.load(Ordering::Acquire);
         match self.read_to(tail, newest) {
             Ok(None) => Ok(Some(self.read_bytes as u64)),
