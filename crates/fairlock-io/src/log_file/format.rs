@@ -33,7 +33,8 @@
 //!    the place of one whose write failed is on the device before anything follows: what failed may have
 //!    arrived, and has the same position and epoch.
 //! 4. What remains of a segment when a batch does not fit is begun by a batch without records
-//!    ([`Kind::End`]), unless nothing remains. A segment is on the device before the next one is begun.
+//!    ([`Kind::End`]), unless nothing remains. Segments come to the device in their order; below the
+//!    `durable` of a segment's first batch all of them are.
 
 use crc32c::{crc32c, crc32c_append};
 

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use super::reader::Reader;
 use super::recovery;
 use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
+use super::unsynced::{Left, Oldest, Unsynced};
 use super::view::View;
 use super::window::open_segment;
 
@@ -39,7 +40,7 @@ pub(crate) struct Log<S: Storage> {
     inner: Arc<Inner<S>>,
     /// Used by nobody now.
     singles: Mutex<Vec<View<S>>>,
-    syncing: Option<(Sender<()>, JoinHandle<()>)>,
+    syncing: Option<JoinHandle<()>>,
     recovery: Recovery,
     closed: bool,
 }
@@ -57,8 +58,9 @@ struct Inner<S: Storage> {
     group: Group<Batch, LogError>,
     /// What the leader of the group uses.
     tail: Mutex<Tail<S>>,
-    /// The file of the segment that is written; changed before anything in it is committed.
-    current: Mutex<Arc<S::File>>,
+    /// Changed before anything in a segment is committed.
+    unsynced: Unsynced<S::File>,
+    to_syncing: Sender<Syncing>,
     /// The system could not sync what had been acknowledged.
     sync_failed: AtomicBool,
     /// Where this opening began.
@@ -66,6 +68,14 @@ struct Inner<S: Storage> {
     commits: AtomicU64,
     /// Held by who gives up segments: the number of the next spare.
     truncating: Mutex<u64>,
+}
+
+/// What the thread is told that syncs.
+enum Syncing {
+    /// There is a file to be synced.
+    SegmentLeft,
+    /// The log is closed.
+    Ends,
 }
 
 /// Where the next batch goes.
@@ -152,13 +162,9 @@ impl<S: Storage> Log<S> {
             false => None,
         };
         // What a crashed process wrote may not be on the device, though it is there.
-        if let Some((file, _)) = &continued {
+        for left in segments.iter().filter(|&&it| found.begin <= it && it <= segment) {
+            let (file, _) = open_segment(&*storage, *left, false)?;
             file.sync().map_err(cannot("sync"))?;
-        }
-        if end == layout.first_batch(segment) && segments.first().is_some_and(|&it| it < segment) {
-            // It may have died when it had ended a segment, and not yet synced it.
-            let (left, _) = open_segment(&*storage, segment - 1, false)?;
-            left.sync().map_err(cannot("sync"))?;
         }
         // From here on the log is changed. Positions first: readers believe them when they see that the
         // log was opened since the kernel was started.
@@ -170,7 +176,8 @@ impl<S: Storage> Log<S> {
         control.set_prewriting(prewriting::number(&prewriting));
         control.set_opening(epoch, storage.boot(), process::id());
         control.sync().map_err(cannot("sync the control page of"))?;
-        for name in segments.iter().filter(|&&it| it > segment).chain(&given_up) {
+        // The last first: a crash must not leave a log in which one is missing.
+        for name in segments.iter().filter(|&&it| it > segment).rev().chain(&given_up) {
             let spare = segments::spare_name(next_spare);
             next_spare += 1;
             storage.rename(&segments::name_of(*name), &spare).map_err(cannot("rename in"))?;
@@ -208,6 +215,7 @@ impl<S: Storage> Log<S> {
         let opening = Batch::new(layout, epoch, BLOCK, end);
         let batch = |end| Batch::new(layout, epoch, options.batch_bytes, end);
         let after = opening.end();
+        let (to_syncing, told) = mpsc::channel();
         let inner = Arc::new(Inner {
             storage,
             control: Arc::new(control),
@@ -216,7 +224,8 @@ impl<S: Storage> Log<S> {
             prewriting,
             group: Group::new(batch(after), batch(after)),
             tail: Mutex::new(tail),
-            current: Mutex::new(file),
+            unsynced: Unsynced::new(file),
+            to_syncing,
             ahead,
             sync_failed: AtomicBool::new(false),
             opened_at: end,
@@ -230,11 +239,11 @@ impl<S: Storage> Log<S> {
         inner.control.set_closed(None);
         inner.control.sync().map_err(cannot("sync the control page of"))?;
         let syncing = match inner.options.sync {
-            SyncPolicy::Interval(interval) => {
-                Some(inner.start_syncing(interval).map_err(cannot("start a thread for"))?)
-            }
-            _ => None,
+            SyncPolicy::EveryCommit => None,
+            SyncPolicy::Interval(interval) => Some(inner.start_syncing(told, Some(interval))),
+            SyncPolicy::Never => Some(inner.start_syncing(told, None)),
         };
+        let syncing = syncing.transpose().map_err(cannot("start a thread for"))?;
         let singles = Mutex::new(Vec::new());
         Ok(Log { inner, singles, syncing, recovery: found.recovery, closed: false })
     }
@@ -263,8 +272,10 @@ impl<S: Storage> Log<S> {
 
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         let inner = &self.inner;
-        inner.group.flush(|batch| inner.write(batch, Kind::Records))?;
-        inner.sync()
+        let submitted = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+        // What could not be written does not keep the rest from the device.
+        inner.sync()?;
+        submitted
     }
 
     pub(crate) fn committed(&self) -> Position {
@@ -365,8 +376,9 @@ impl<S: Storage> Log<S> {
     }
 
     fn end_syncing(&mut self) {
-        if let Some((ending, thread)) = self.syncing.take() {
-            drop(ending);
+        if let Some(thread) = self.syncing.take() {
+            // It listens until it is told so.
+            let _ = self.inner.to_syncing.send(Syncing::Ends);
             // It does not panic; if it did, there would be nothing to add.
             let _ = thread.join();
         }
@@ -448,43 +460,83 @@ impl<S: Storage> Inner<S> {
                 .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
             tail.end = self.layout.end(tail.segment);
         }
+        let mut left = None;
         if tail.durable < tail.end {
-            let committed = self.committed();
-            tail.file.sync().map_err(|error| {
-                self.sync_failed.store(true, Ordering::Release);
-                self.cannot("sync", tail.segment, offset, error)
-            })?;
-            tail.durable = tail.end;
-            self.control.set_durable(committed);
+            let segment = tail.segment;
+            let (committed, file) = (self.committed(), Arc::clone(&tail.file));
+            if self.options.sync == SyncPolicy::EveryCommit {
+                self.sync_file(&file, segment)?;
+                tail.durable = tail.end;
+                self.control.set_durable(committed);
+            } else {
+                if self.unsynced.is_full()
+                    && let Oldest::Left(left) = self.unsynced.oldest()
+                {
+                    self.sync_file(&left.file, left.segment)?;
+                    self.unsynced.forget(left.segment);
+                    self.note_durable(tail, left.committed);
+                }
+                left = Some(Left { segment, committed, file });
+            }
         }
         let first = self.layout.first_batch(next) + BLOCK as u64;
         tail.wanted = tail.wanted.max(first);
         self.ahead.wait_for(first)?;
         tail.file = self.ahead.take(next);
         tail.segment = next;
-        *self.current.lock() = Arc::clone(&tail.file);
+        self.unsynced.go_on(left, Arc::clone(&tail.file));
+        // If nobody listens any more, the log is being closed, and syncs all.
+        let _ = self.to_syncing.send(Syncing::SegmentLeft);
         Ok(())
     }
 
+    /// Syncs all that is committed.
     fn sync(&self) -> Result<(), LogError> {
         self.check_syncs()?;
-        // In this order: if the segment is left meanwhile, what was committed in it is synced then.
+        // In this order: if a segment is left meanwhile, what was committed in it is in a file that is
+        // synced here.
         let committed = self.committed();
-        let file = Arc::clone(&self.current.lock());
         if self.control.durable().is_some_and(|durable| durable >= committed) {
             return Ok(());
         }
+        self.sync_left()?;
+        loop {
+            match self.unsynced.oldest() {
+                Oldest::Left(_) => self.sync_left()?,
+                Oldest::Current(file) => {
+                    self.sync_file(&file, self.layout.segment(committed))?;
+                    self.note_durable(&mut self.tail.lock(), committed);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Syncs the segments that were left.
+    fn sync_left(&self) -> Result<(), LogError> {
+        while let Oldest::Left(Left { segment, committed, file }) = self.unsynced.oldest() {
+            self.sync_file(&file, segment)?;
+            self.unsynced.forget(segment);
+            self.note_durable(&mut self.tail.lock(), committed);
+        }
+        Ok(())
+    }
+
+    fn sync_file(&self, file: &S::File, segment: u64) -> Result<(), LogError> {
         file.sync().map_err(|error| {
-            self.sync_failed.store(true, Ordering::Release);
-            let segment = self.layout.segment(committed);
-            self.cannot("sync", segment, self.layout.offset(committed), error)
-        })?;
-        let mut tail = self.tail.lock();
+            // What it was to bring to the device may be lost, but for a batch that is not acknowledged.
+            if self.options.sync != SyncPolicy::EveryCommit {
+                self.sync_failed.store(true, Ordering::Release);
+            }
+            self.cannot("sync", segment, 0, error)
+        })
+    }
+
+    fn note_durable(&self, tail: &mut Tail<S>, committed: u64) {
         if tail.durable < committed {
             tail.durable = committed;
             self.control.set_durable(committed);
         }
-        Ok(())
     }
 
     fn check_syncs(&self) -> Result<(), LogError> {
@@ -494,27 +546,34 @@ impl<S: Storage> Inner<S> {
         }
     }
 
+    /// Starts a thread that syncs segments that were left, and everything at intervals.
     fn start_syncing(
         self: &Arc<Self>,
-        interval: Duration,
-    ) -> io::Result<(Sender<()>, JoinHandle<()>)> {
-        let (ending, ended) = mpsc::channel::<()>();
+        told: Receiver<Syncing>,
+        interval: Option<Duration>,
+    ) -> io::Result<JoinHandle<()>> {
         let inner = Arc::clone(self);
-        let thread = thread::Builder::new().name("fairlock-sync".to_owned()).spawn(move || {
-            let mut next = Instant::now() + interval;
+        thread::Builder::new().name("fairlock-sync".to_owned()).spawn(move || {
+            let mut next = interval.map(|interval| Instant::now() + interval);
             loop {
-                let pause = next.saturating_duration_since(Instant::now());
-                match ended.recv_timeout(pause) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    _ => return,
+                let heard = match next {
+                    Some(next) => told.recv_timeout(next.saturating_duration_since(Instant::now())),
+                    None => told.recv().map_err(RecvTimeoutError::from),
+                };
+                // Failures to sync are kept for the next append, those to write for who waits.
+                match heard {
+                    Ok(Syncing::SegmentLeft) => {
+                        let _ = inner.sync_left();
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        next = interval.map(|interval| Instant::now() + interval);
+                        let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+                        let _ = inner.sync();
+                    }
+                    Ok(Syncing::Ends) | Err(RecvTimeoutError::Disconnected) => return,
                 }
-                next = Instant::now() + interval;
-                let flushed = inner.group.flush(|batch| inner.write(batch, Kind::Records));
-                // A failure to sync is kept for the next append.
-                let _ = flushed.and_then(|()| inner.sync());
             }
-        })?;
-        Ok((ending, thread))
+        })
     }
 
     fn truncate_before(&self, position: Position) -> Result<(), LogError> {

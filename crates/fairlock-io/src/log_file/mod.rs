@@ -8,6 +8,7 @@
 //! | `log.rs` | opening, appending, giving up, closing |
 //! | `group/`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
+//! | `unsynced.rs` | files that a thread syncs behind the appends |
 //! | `prewriting.rs` | whether that helps on this file system |
 //! | `control.rs` | the page through which readers follow |
 //! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
@@ -41,6 +42,7 @@ mod segments;
 mod simulated_disk;
 mod storage;
 mod summary;
+mod unsynced;
 mod verify;
 mod view;
 mod window;

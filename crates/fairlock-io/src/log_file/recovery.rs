@@ -2,9 +2,9 @@
 //!
 //! A log that was closed ends where the control page says. Otherwise:
 //!
-//! A log is read from the last segment that begins with a whole batch, from batch to batch, up to the
-//! first place where no whole batch follows: the gap. Segments before are known to be on the device
-//! (invariant 4 of `format.rs`). What the gap means:
+//! A log is read from batch to batch up to the first place where no whole batch follows: the gap. It is
+//! read from the segment on that was not yet wholly on the device when the last segment was begun; the first
+//! batch of that says which (invariant 4 of `format.rs`). What the gap means:
 //!
 //! * The control page knows that the log was committed, on the device, or closed beyond the gap: damage.
 //!   While the kernel has not been restarted since, the page is exact to the last acknowledged batch.
@@ -39,6 +39,8 @@ const WINDOW: usize = 1 << 20;
 /// Where a log ends.
 pub(crate) struct End {
     pub(crate) end: u64,
+    /// The first segment that was read: those before are on the device.
+    pub(crate) begin: u64,
     /// The latest that was seen.
     pub(crate) epoch: u32,
     pub(crate) recovery: Recovery,
@@ -118,7 +120,7 @@ fn end_of_new<S: Storage>(storage: &S, control: &Control<S::Memory>) -> Result<E
     }
     let recovery =
         Recovery { was_closed: true, end: Position::new(FIRST_BATCH), ..Recovery::default() };
-    Ok(End { end: FIRST_BATCH, epoch: 0, recovery })
+    Ok(End { end: FIRST_BATCH, begin: 0, epoch: 0, recovery })
 }
 
 #[cold]
@@ -156,7 +158,8 @@ pub(crate) fn find_end<S: Storage>(
         if let Place::Whole(batch) = look_at(&mut window, layout.first_batch(segment))?
             && batch.epoch >= epoch
         {
-            begin = segment;
+            // Below that all was on the device when this segment was begun.
+            begin = layout.segment(batch.durable).clamp(there, segment);
             break;
         }
     }
@@ -213,7 +216,7 @@ pub(crate) fn find_end<S: Storage>(
         torn: torn.map(Position::new),
         lost_bytes,
     };
-    Ok(End { end: gap, epoch: latest, recovery })
+    Ok(End { end: gap, begin, epoch: latest, recovery })
 }
 
 /// Looks at all headers of batches behind a gap that can belong to the log; their bytes.
