@@ -182,6 +182,27 @@ fn a_log_has_one_writer() -> Result<(), LogError> {
 }
 
 #[test]
+fn of_all_who_make_a_log_at_once_one_becomes_its_writer() {
+    for _ in 0..20 {
+        let directory = directory();
+        let path = directory.path().join("log");
+        let begin = Barrier::new(4);
+        let opened = thread::scope(|scope| {
+            let open = || {
+                begin.wait();
+                options().open(&path)
+            };
+            let threads = [(); 4].map(|()| scope.spawn(open));
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        assert_eq!(opened.iter().filter(|log| log.is_ok()).count(), 1, "{opened:?}");
+        for error in opened.iter().filter_map(|log| log.as_ref().err()) {
+            assert!(matches!(error.kind(), LogErrorKind::BusyWriter { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
 fn prewriting_can_be_switched_off() -> Result<(), LogError> {
     let directory = directory();
     let path = directory.path().join("log");

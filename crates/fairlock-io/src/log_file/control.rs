@@ -22,7 +22,8 @@ use super::format::{BLOCK, Identity, Layout, VERSION};
 use super::storage::{Boot, SharedMemory, Storage, StoredFile};
 
 pub(crate) const NAME: &str = "control";
-const NAME_WHILE_NEW: &str = "control.new";
+/// While it is made; a number of its own is between: two processes may make a log at once.
+const WHILE_NEW: [&str; 2] = ["control-", ".new"];
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fairlogC");
 const CHECK_BITS: u64 = BLOCK as u64 - 1;
@@ -73,15 +74,35 @@ impl<M: SharedMemory> Control<M> {
             put(word, first);
             put(word + 1, check(&layout.identity, word, first));
         }
-        match storage.remove(NAME_WHILE_NEW) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = storage.create(NAME_WHILE_NEW)?;
+        let [begin, end] = WHILE_NEW;
+        let name = format!("{begin}{low:016x}{end}");
+        let file = storage.create(&name)?;
         file.write(&page, 0, true)?;
         file.sync()?;
-        storage.rename(NAME_WHILE_NEW, NAME)?;
+        match storage.rename_new(&name, NAME) {
+            // Another was faster, and may have removed this.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+                ) => {}
+            renamed => renamed?,
+        }
         storage.sync_names()
+    }
+
+    /// Removes what crashes have left of pages that were to be made.
+    pub(crate) fn remove_unfinished<S: Storage>(storage: &S) -> io::Result<()> {
+        let [begin, end] = WHILE_NEW;
+        for name in storage.names()? {
+            if name.starts_with(begin) && name.ends_with(end) {
+                match storage.remove(&name) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn open<S: Storage<Memory = M>>(

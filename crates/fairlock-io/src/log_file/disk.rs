@@ -71,6 +71,12 @@ impl Storage for Disk {
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        // A link, as not every file system can rename without replacing.
+        fs::hard_link(self.path.join(from), self.path.join(to))?;
+        self.remove(from)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path.join(name))
     }

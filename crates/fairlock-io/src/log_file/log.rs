@@ -147,6 +147,7 @@ impl<S: Storage> Log<S> {
             let busy = LogErrorKind::BusyWriter { process: control.process() };
             return Err(LogError::new(busy, &path));
         }
+        Control::<S::Memory>::remove_unfinished(&*storage).map_err(cannot("remove in"))?;
         let layout = control.layout();
         let Inventory { segments, mut spares, mut next_spare } =
             Inventory::of(&*storage).map_err(cannot("list"))?;
@@ -429,8 +430,8 @@ impl<S: Storage> Inner<S> {
             .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
         tail.has_failed = false;
         tail.end = end;
-        // A write that is durable says nothing of those before it.
-        if durable && (every || tail.durable == self.committed()) {
+        // A write that is durable says nothing of those before it, nor of the ends of segments.
+        if every || kind == Kind::Opening {
             tail.durable = end;
             self.control.set_durable(end);
         }
@@ -662,9 +663,11 @@ fn make_control<S: Storage>(
 fn refuse_others_files<S: Storage>(storage: &S) -> Result<(), LogError> {
     let names = storage.names();
     let names = names.map_err(|error| LogError::system("list", storage.path(), error))?;
-    match names.iter().find(|name| !name.ends_with(".new") && *name != "lost+found") {
-        Some(_) => Err(LogError::new(LogErrorKind::OthersFiles, storage.path())),
-        None => Ok(()),
+    let is_fine = |name: &String| name.ends_with(".new") || name == "lost+found";
+    // Another process may make the log at the same time.
+    match names.iter().all(is_fine) || names.iter().any(|name| name == control::NAME) {
+        true => Ok(()),
+        false => Err(LogError::new(LogErrorKind::OthersFiles, storage.path())),
     }
 }
 

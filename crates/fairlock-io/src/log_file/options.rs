@@ -18,8 +18,8 @@ pub enum SyncPolicy {
     /// So long after the one before, at most, while something is appended. An acknowledged record
     /// outlives a crash of the process; the loss of power may take the last ones.
     Interval(Duration),
-    /// When [`LogFile::sync`] is called, when the log is closed, and where a segment ends. Otherwise as
-    /// `Interval`.
+    /// When [`LogFile::sync`] is called and when the log is closed; each segment soon after it has ended.
+    /// Otherwise as `Interval`.
     Never,
 }
 

@@ -525,6 +525,14 @@ impl Storage for SimulatedDisk {
         Ok(())
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        let is_there = self.machine.lock().names.contains_key(to);
+        match is_there {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => self.rename(from, to),
+        }
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         let state = &mut *self.machine.lock();
         state.begin_whole(self.process)?;

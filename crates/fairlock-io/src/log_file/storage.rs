@@ -29,6 +29,8 @@ pub(crate) trait Storage: Send + Sync + 'static {
     fn create(&self, name: &str) -> io::Result<Self::File>;
     fn open(&self, name: &str, writable: bool) -> io::Result<Self::File>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Unless there is one of that name.
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Brings names to the device: what was created, renamed and removed.
     fn sync_names(&self) -> io::Result<()>;

@@ -757,6 +757,10 @@ mod tests {
             self.disk.rename(from, to)
         }
 
+        fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+            self.disk.rename_new(from, to)
+        }
+
         fn remove(&self, name: &str) -> io::Result<()> {
             self.disk.remove(name)
         }
