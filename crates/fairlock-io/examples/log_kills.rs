@@ -19,7 +19,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         return log_kills::append_until_killed();
     }
     let mut arguments = std::env::args().skip(1);
-    let kills = arguments.next().map_or(Ok(DEFAULT_KILLS), |it| it.parse())?;
+    let kills = match arguments.next() {
+        Some(kills) => {
+            kills.parse().map_err(|_| "how many kills? give a number, then a directory")?
+        }
+        None => DEFAULT_KILLS,
+    };
     let directory = match arguments.next() {
         Some(path) => tempfile::tempdir_in(PathBuf::from(path))?,
         None => tempfile::tempdir_in(".")?,

@@ -1,7 +1,6 @@
-//! The log itself, over any storage: opening, appending, giving up, closing.
+//! The log itself, over any storage: appending, syncing, giving up, closing.
 
 use std::io::{self, IoSlice};
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -10,27 +9,22 @@ use std::time::{Duration, Instant};
 
 use fairlock::Mutex;
 
-use super::ahead::{self, Ahead, make_segment};
+use super::ahead::{self, Ahead};
 use super::batch::{self, Batch};
 use super::blocks::Blocks;
-use super::control::{self, Control};
+use super::control::Control;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout};
+use super::format::{BLOCK, FIRST_BATCH, Kind, Layout};
 use super::group::{Group, Ticket};
+use super::opening::{self, Opened, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
-use super::prewriting;
 use super::progress::Progress;
 use super::reader::Reader;
-use super::recovery;
-use super::segments::{self, Inventory};
+use super::segments;
 use super::storage::{Storage, StoredFile};
 use super::unsynced::{Left, Oldest, Unsynced};
 use super::view::View;
-use super::window::open_segment;
-
-/// Files of segments that were given up which are kept to be used again.
-const SPARES: usize = 2;
 
 /// What threads that read single records leave for the next ones, at most: each has a segment open.
 const SINGLES: usize = 16;
@@ -132,66 +126,10 @@ impl<S: Storage> Log<S> {
             let path = path.clone();
             move |error: io::Error| LogError::system(tried, &path, error)
         };
-        let inventory = Inventory::of(&*storage).map_err(cannot("list"))?;
-        let control = match Control::open(&*storage, true) {
-            Err(error) if *error.kind() == LogErrorKind::NotALog && error.path() == path => {
-                make_control(&*storage, &options, &inventory)?;
-                Control::open(&*storage, true)?
-            }
-            other => other?,
-        };
-        if options.create_new && (control.epoch() > 0 || !inventory.segments.is_empty()) {
-            return Err(LogError::new(LogErrorKind::Exists, &path));
-        }
-        if !control.lock().map_err(cannot("lock"))? {
-            let busy = LogErrorKind::BusyWriter { process: control.process() };
-            return Err(LogError::new(busy, &path));
-        }
-        Control::<S::Memory>::remove_unfinished(&*storage).map_err(cannot("remove in"))?;
+        let Opened { control, epoch, end, prewriting, file, ready, spares, next_spare, recovery } =
+            opening::open(&storage, &options)?;
         let layout = control.layout();
-        let Inventory { segments, mut spares, mut next_spare } =
-            Inventory::of(&*storage).map_err(cannot("list"))?;
-        let (given_up, segments) = recovery::without_given_up(&control, segments);
-        let found = recovery::find_end(&storage, &control, &segments)?;
-        let epoch = found.epoch.max(control.epoch()) + 1;
-        let end = found.end;
         let segment = layout.segment(end);
-
-        let prewriting = prewriting::choose(&*storage, options.prewrite)?;
-        let continued = match segments.contains(&segment) {
-            true => Some(continue_segment(&*storage, layout, &prewriting, end)?),
-            false => None,
-        };
-        // What a crashed process wrote may not be on the device, though it is there.
-        for left in segments.iter().filter(|&&it| found.begin <= it && it <= segment) {
-            let (file, _) = open_segment(&*storage, *left, false)?;
-            file.sync().map_err(cannot("sync"))?;
-        }
-        // From here on the log is changed. Positions first: readers believe them when they see that the
-        // log was opened since the kernel was started.
-        if control.first().is_none() {
-            control.set_first(layout.first_batch(segments.first().copied().unwrap_or(0)));
-        }
-        control.set_durable(end);
-        control.commit(end);
-        control.set_prewriting(prewriting::number(&prewriting));
-        control.set_opening(epoch, storage.boot(), process::id());
-        control.sync().map_err(cannot("sync the control page of"))?;
-        // The last first: a crash must not leave a log in which one is missing.
-        for name in segments.iter().filter(|&&it| it > segment).rev().chain(&given_up) {
-            let spare = segments::spare_name(next_spare);
-            next_spare += 1;
-            storage.rename(&segments::name_of(*name), &spare).map_err(cannot("rename in"))?;
-            spares.push(spare);
-        }
-        for name in spares.drain(SPARES.min(spares.len())..) {
-            storage.remove(&name).map_err(cannot("remove in"))?;
-        }
-        storage.sync_names().map_err(cannot("sync"))?;
-        let (file, ready) = match continued {
-            Some(continued) => continued,
-            None => make_segment(&*storage, layout, &prewriting, epoch, segment)?,
-        };
         let file = Arc::new(file);
 
         let ahead = Ahead::start(
@@ -246,7 +184,7 @@ impl<S: Storage> Log<S> {
         };
         let syncing = syncing.transpose().map_err(cannot("start a thread for"))?;
         let singles = Mutex::new(Vec::new());
-        Ok(Log { inner, singles, syncing, recovery: found.recovery, closed: false })
+        Ok(Log { inner, singles, syncing, recovery, closed: false })
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
@@ -635,68 +573,4 @@ impl<S: Storage> Inner<S> {
         let path = self.storage.path().join(segments::name_of(segment));
         LogError::system(tried, &path, error).at(segment, offset)
     }
-}
-
-/// Makes the control page of a log that is new, or has lost it.
-fn make_control<S: Storage>(
-    storage: &S,
-    options: &LogOptions,
-    inventory: &Inventory,
-) -> Result<(), LogError> {
-    let (layout, first) = match inventory.segments.first() {
-        Some(&segment) => {
-            let (_, header) = open_segment(storage, segment, false)?;
-            (header.layout, header.layout.first_batch(segment))
-        }
-        None if options.create || options.create_new => {
-            refuse_others_files(storage)?;
-            let identity = new_identity();
-            (Layout { identity, segment_bytes: options.segment_bytes }, FIRST_BATCH)
-        }
-        None => return Err(LogError::new(LogErrorKind::NotALog, storage.path())),
-    };
-    Control::<S::Memory>::create(storage, layout, first)
-        .map_err(|error| LogError::system("create", &storage.path().join(control::NAME), error))
-}
-
-/// A log's directory holds nothing else: what is not its own would be in its way, or it in theirs.
-fn refuse_others_files<S: Storage>(storage: &S) -> Result<(), LogError> {
-    let names = storage.names();
-    let names = names.map_err(|error| LogError::system("list", storage.path(), error))?;
-    let is_fine = |name: &String| name.ends_with(".new") || name == "lost+found";
-    // Another process may make the log at the same time.
-    match names.iter().all(is_fine) || names.iter().any(|name| name == control::NAME) {
-        true => Ok(()),
-        false => Err(LogError::new(LogErrorKind::OthersFiles, storage.path())),
-    }
-}
-
-/// From the system's source of random numbers.
-fn new_identity() -> Identity {
-    let mut identity = Identity::default();
-    // SAFETY: sixteen bytes that may be written; so few are given at once.
-    let given = unsafe { libc::getrandom(identity.as_mut_ptr().cast(), identity.len(), 0) };
-    assert_eq!(given, identity.len() as isize, "the system has no random numbers");
-    identity
-}
-
-/// Opens the segment in which the log ends, and says how far it is ready.
-fn continue_segment<S: Storage>(
-    storage: &S,
-    layout: Layout,
-    prewriting: &Prewriting,
-    end: u64,
-) -> Result<(S::File, u64), LogError> {
-    let segment = layout.segment(end);
-    let (file, _) = open_segment(storage, segment, true)?;
-    let path = storage.path().join(segments::name_of(segment));
-    let cannot = |error| LogError::system("look at", &path, error).at(segment, 0);
-    if *prewriting != Prewriting::On {
-        return Ok((file, layout.end(segment)));
-    }
-    // It was trimmed if the log was closed. Without room it is written as far as there is some.
-    let _ = file.allocate(layout.segment_bytes);
-    let base = segment * layout.segment_bytes;
-    let written = ahead::written_until(&file, layout.offset(end), layout.segment_bytes);
-    Ok((file, base + written.map_err(cannot)?))
 }

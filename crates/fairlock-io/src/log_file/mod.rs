@@ -5,7 +5,7 @@
 //! | | |
 //! |---|---|
 //! | `format.rs` | the bytes on disk, and the invariants that make a log readable after any crash |
-//! | `log.rs` | opening, appending, giving up, closing |
+//! | `opening.rs`, `log.rs` | opening; appending, syncing, giving up, closing |
 //! | `group/`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `unsynced.rs` | files that a thread syncs behind the appends |
@@ -30,6 +30,7 @@ mod error;
 mod format;
 mod group;
 mod log;
+mod opening;
 mod options;
 mod position;
 mod prewriting;
