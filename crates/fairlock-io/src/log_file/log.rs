@@ -388,6 +388,7 @@ impl<S: Storage> Inner<S> {
     /// Ends the segment that was written so far, and goes on to the next.
     fn leave_segment(&self, tail: &mut Tail<S>, next: u64) -> Result<(), LogError> {
         debug_assert_eq!(next, tail.segment + 1);
+        let every = self.options.sync == SyncPolicy::EveryCommit;
         let offset = self.layout.offset(tail.end);
         if offset != 0 {
             // Or zeros that are written ahead come later than this.
@@ -395,28 +396,25 @@ impl<S: Storage> Inner<S> {
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, tail.durable));
             tail.file
-                .write(&tail.block, offset, false)
+                .write(&tail.block, offset, every || tail.has_failed)
                 .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+            tail.has_failed = false;
             tail.end = self.layout.end(tail.segment);
+            if every {
+                tail.durable = tail.end;
+            }
         }
         let mut left = None;
         if tail.durable < tail.end {
-            let segment = tail.segment;
-            let (committed, file) = (self.committed(), Arc::clone(&tail.file));
-            if self.options.sync == SyncPolicy::EveryCommit {
-                self.sync_file(&file, segment)?;
-                tail.durable = tail.end;
-                self.control.set_durable(committed);
-            } else {
-                if self.unsynced.is_full()
-                    && let Oldest::Left(left) = self.unsynced.oldest()
-                {
-                    self.sync_file(&left.file, left.segment)?;
-                    self.unsynced.forget(left.segment);
-                    self.note_durable(tail, left.committed);
-                }
-                left = Some(Left { segment, committed, file });
+            if self.unsynced.is_full()
+                && let Oldest::Left(left) = self.unsynced.oldest()
+            {
+                self.sync_file(&left.file, left.segment)?;
+                self.unsynced.forget(left.segment);
+                self.note_durable(tail, left.committed);
             }
+            let (committed, file) = (self.committed(), Arc::clone(&tail.file));
+            left = Some(Left { segment: tail.segment, committed, file });
         }
         let first = self.layout.first_batch(next) + BLOCK as u64;
         tail.wanted = tail.wanted.max(first);
@@ -438,7 +436,6 @@ impl<S: Storage> Inner<S> {
         if self.control.durable().is_some_and(|durable| durable >= committed) {
             return Ok(());
         }
-        self.sync_left()?;
         loop {
             match self.unsynced.oldest() {
                 Oldest::Left(_) => self.sync_left()?,
@@ -463,7 +460,7 @@ impl<S: Storage> Inner<S> {
 
     fn sync_file(&self, file: &S::File, segment: u64) -> Result<(), LogError> {
         file.sync().map_err(|error| {
-            // What it was to bring to the device may be lost, but for a batch that is not acknowledged.
+            // With every commit synced, nothing that was acknowledged waits for this.
             if self.options.sync != SyncPolicy::EveryCommit {
                 self.sync_failed.store(true, Ordering::Release);
             }

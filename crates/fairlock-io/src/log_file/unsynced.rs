@@ -1,8 +1,7 @@
 //! The files of a log that hold what is not yet known to be on the device, in order.
 //!
-//! With [`SyncPolicy::EveryCommit`](super::options::SyncPolicy) that is only the end of a segment, which is
-//! synced when the segment is left. Otherwise whoever appends does not wait for that: the file is kept here,
-//! and a thread syncs it meanwhile.
+//! With [`SyncPolicy::EveryCommit`](super::options::SyncPolicy) there are none. Otherwise whoever appends
+//! does not wait for a segment that ends: its file is kept here, and a thread syncs it meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
