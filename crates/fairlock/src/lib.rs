@@ -10,6 +10,8 @@
 //!   of disjoint parts.
 //! * [`Mutex`]: exclusive access only, in 24 bytes: spins while the owner runs, sleeps in the
 //!   order of arrival, and hands itself to a thread that was passed for 4 ms.
+//! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors; a
+//!   producer that is preempted holds up nobody.
 //! * [`spin`]: textbook spin locks to measure against; not for production.
 //!
 //! Locks are generic over a [`platform`]; users get real threads and never name it.
@@ -24,6 +26,7 @@ pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod range;
+pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
 mod shared_barrier;

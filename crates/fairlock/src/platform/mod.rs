@@ -254,6 +254,10 @@ impl Zeroed for u32 {
     const ZERO: Self = 0;
 }
 
+impl Zeroed for u64 {
+    const ZERO: Self = 0;
+}
+
 impl Zeroed for *const () {
     const ZERO: Self = core::ptr::null();
 }

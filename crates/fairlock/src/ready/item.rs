@@ -1,0 +1,292 @@
+//! What a source is to a list: one word of state, a level, a link, and what its poll keeps about it.
+//!
+//! ```text
+//!   state: 63        32 31         8      2         1          0
+//!          │  INSIDE   │  LINKING  │  QUEUED  ENABLED  ATTACHED │
+//! ```
+//!
+//! Invariants
+//! 1. `QUEUED` is set by one thread at a time, whose the item's links then are: it puts the item on
+//!    the list. A consumer that takes the item off the list owns it in turn, and clears `QUEUED` when
+//!    it lets go of it. So an item is in at most one place: being linked, on the list, or with the
+//!    consumers.
+//! 2. While an item is queued and nobody is `LINKING`, it is on the list or with the consumers, who
+//!    look at its level after they have cleared `QUEUED`, or keep it.
+//! 3. A producer changes the level, then looks at the state, a full fence between. A consumer clears
+//!    `QUEUED`, then looks at the level, a full fence between. So not both miss what the other did:
+//!    either the producer queues the item, or the consumer sees the level.
+//! 4. A thread that signals touches the poll only while it is counted in `INSIDE`, and is counted only
+//!    if `ATTACHED` was set in the same step. So a poll that has cleared `ATTACHED` and then sees
+//!    nobody inside is touched no more.
+
+use core::ptr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
+
+/// The item belongs to a poll.
+pub(super) const ATTACHED: u64 = 1 << 0;
+/// Signals matter: not of a source that reports once, and did.
+pub(super) const ENABLED: u64 = 1 << 1;
+/// The item is being linked, on the list, or with the consumers.
+pub(super) const QUEUED: u64 = 1 << 2;
+/// One thread that has set `QUEUED` and has not said yet that the item is on the list.
+pub(super) const LINKING: u64 = 1 << 8;
+const LINKING_MASK: u64 = INSIDE - LINKING;
+/// One thread that may touch the poll.
+pub(super) const INSIDE: u64 = 1 << 32;
+const INSIDE_MASK: u64 = !0 << 32;
+
+/// What a source is ready for, or what a poll is to report of it: a set.
+///
+/// ```
+/// use fairlock::ready::Readiness;
+/// let both = Readiness::READABLE | Readiness::WRITABLE;
+/// assert!(both.contains(Readiness::READABLE));
+/// assert!(!Readiness::READABLE.contains(both));
+/// assert_eq!(both & Readiness::WRITABLE, Readiness::WRITABLE);
+/// assert!(Readiness::NONE.is_empty());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Readiness(u32);
+
+impl Readiness {
+    /// Nothing.
+    pub const NONE: Readiness = Readiness(0);
+    /// There is something to read or to receive.
+    pub const READABLE: Readiness = Readiness(1);
+    /// There is room to write or to send.
+    pub const WRITABLE: Readiness = Readiness(2);
+    /// The other side is gone. Reported whether asked for or not.
+    pub const CLOSED: Readiness = Readiness(4);
+
+    /// Whether all of `other` is in it.
+    #[inline]
+    pub const fn contains(self, other: Readiness) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether nothing is in it.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As the bits of a level, for sources whose level is what they are ready for.
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(super) const fn from_bits(bits: u32) -> Readiness {
+        Readiness(bits)
+    }
+}
+
+impl core::ops::BitOr for Readiness {
+    type Output = Readiness;
+    #[inline]
+    fn bitor(self, other: Readiness) -> Readiness {
+        Readiness(self.0 | other.0)
+    }
+}
+
+impl core::ops::BitAnd for Readiness {
+    type Output = Readiness;
+    #[inline]
+    fn bitand(self, other: Readiness) -> Readiness {
+        Readiness(self.0 & other.0)
+    }
+}
+
+/// Where an item is, as far as the consumers know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Not with them.
+    Elsewhere,
+    /// In the FIFO, taken off the list: `QUEUED` is theirs to clear.
+    Held,
+    /// In the FIFO although somebody is still linking it: `QUEUED` is not theirs.
+    Surveyed,
+}
+
+const ELSEWHERE: u32 = 0;
+const HELD: u32 = 1;
+const SURVEYED: u32 = 2;
+
+/// See the module. The first line is the producers', the second the consumers'.
+#[repr(C, align(64))]
+pub struct Item<P: Platform> {
+    pub(super) state: P::AtomicU64,
+    /// What the source is at, whatever that means; see `readiness`.
+    pub(super) level: P::AtomicU64,
+    /// The next item on the list. Whose it is: invariant 1.
+    pub(super) next: P::AtomicPtr<()>,
+    /// The poll; null if none. Touched only by those inside.
+    pub(super) home: P::AtomicPtr<()>,
+    /// What the source is ready for at a level.
+    readiness: fn(u64) -> Readiness,
+    pub(super) keep: Keep<P>,
+}
+
+/// What the poll keeps about an item, touched under its lock alone.
+#[repr(C, align(64))]
+pub(super) struct Keep<P: Platform> {
+    /// Neighbours in the FIFO.
+    pub(super) younger: P::Cell<*const ()>,
+    pub(super) older: P::Cell<*const ()>,
+    place: P::Cell<u32>,
+    /// What to report, as bits.
+    pub(super) interest: P::Cell<u32>,
+    pub(super) trigger: P::Cell<u32>,
+    /// Where it is in the poll's table of items.
+    pub(super) index: P::Cell<u32>,
+    pub(super) token: P::Cell<u64>,
+}
+
+// SAFETY: the plain cells are touched under the lock of the item's poll alone, everything else is
+// atomic. A source that moves to another thread takes its item along, which does not move in memory.
+unsafe impl<P: Platform> Sync for Item<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Send for Item<P> {}
+
+impl<P: Platform> Item<P> {
+    /// An item of no poll.
+    pub(super) fn new(level: u64, readiness: fn(u64) -> Readiness) -> Self {
+        Item {
+            state: P::AtomicU64::ZERO,
+            level: P::AtomicU64::new(level),
+            next: P::AtomicPtr::ZERO,
+            home: P::AtomicPtr::ZERO,
+            readiness,
+            keep: Keep {
+                younger: P::Cell::ZERO,
+                older: P::Cell::ZERO,
+                place: P::Cell::ZERO,
+                interest: P::Cell::ZERO,
+                trigger: P::Cell::ZERO,
+                index: P::Cell::ZERO,
+                token: P::Cell::ZERO,
+            },
+        }
+    }
+
+    /// What the source is ready for now. Acquire pairs with the change of the level.
+    pub(super) fn readiness(&self) -> Readiness {
+        (self.readiness)(self.level.load(Acquire))
+    }
+
+    pub(super) fn as_link(&self) -> *mut () {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    // ---- producers ----
+
+    /// Counts a thread in, if the item has a poll and signals matter.
+    pub(super) fn enter(&self) -> bool {
+        let mut state = self.state.load(Relaxed);
+        while matters(state) {
+            // Acquire pairs with the Release in `attach`.
+            match self.state.compare_exchange_weak(state, state + INSIDE, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => state = found,
+            }
+        }
+        false
+    }
+
+    /// Takes back what was added to the state. Release pairs with the Acquire in `is_left`.
+    #[inline]
+    pub(super) fn leave(&self, counts: u64) {
+        self.state.fetch_sub(counts, Release);
+    }
+
+    // ---- the poll ----
+
+    /// Makes the item the poll's at `home`.
+    pub(super) fn attach(&self, home: *const ()) {
+        self.home.store(home.cast_mut(), Relaxed);
+        // Release pairs with the Acquire of those who enter.
+        self.state.fetch_or(ATTACHED | ENABLED, Release);
+    }
+
+    /// From now on nobody enters.
+    pub(super) fn detach(&self) {
+        self.state.fetch_and(!(ATTACHED | ENABLED), Relaxed);
+    }
+
+    /// Nobody is inside, and nobody will touch the poll again if the item was detached before.
+    pub(super) fn is_left(&self) -> bool {
+        // Acquire pairs with the Release in `leave`.
+        self.state.load(Acquire) & INSIDE_MASK == 0
+    }
+
+    /// Signals matter, again.
+    pub(super) fn enable(&self) {
+        self.state.fetch_or(ENABLED, Relaxed);
+    }
+
+    /// Whether the item is still the poll's, and signals matter.
+    pub(super) fn is_live(&self) -> bool {
+        matters(self.state.load(Relaxed))
+    }
+
+    /// Signals matter no more until [`enable`](Self::enable).
+    pub(super) fn disable(&self) {
+        self.state.fetch_and(!ENABLED, Relaxed);
+    }
+
+    /// Lets go of a held item: the next signal queues it. Whoever calls this looks at the level
+    /// afterwards (invariant 3).
+    pub(super) fn release(&self) {
+        // Release: the links are the next one's who claims the item, by Acquire.
+        self.state.fetch_and(!QUEUED, AcqRel);
+        P::fence_after_update();
+    }
+
+    /// Makes an item that is not queued the caller's.
+    pub(super) fn claim(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        matters(state)
+            && !is_queued(state)
+            // Acquire pairs with the Release in `release`.
+            && self.state.compare_exchange(state, state | QUEUED, Acquire, Relaxed).is_ok()
+    }
+
+    /// Somebody is between claiming the item and having it on the list.
+    pub(super) fn is_being_linked(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        is_queued(state) && is_linking(state)
+    }
+
+    pub(super) fn place(&self) -> Place {
+        match self.keep.place.get() {
+            ELSEWHERE => Place::Elsewhere,
+            HELD => Place::Held,
+            _ => Place::Surveyed,
+        }
+    }
+
+    pub(super) fn set_place(&self, place: Place) {
+        self.keep.place.set(match place {
+            Place::Elsewhere => ELSEWHERE,
+            Place::Held => HELD,
+            Place::Surveyed => SURVEYED,
+        });
+    }
+}
+
+/// A signal of an item in this state has to be seen to.
+#[inline]
+pub(super) fn matters(state: u64) -> bool {
+    state & (ATTACHED | ENABLED) == ATTACHED | ENABLED
+}
+
+#[inline]
+pub(super) fn is_queued(state: u64) -> bool {
+    state & QUEUED != 0
+}
+
+#[inline]
+pub(super) fn is_linking(state: u64) -> bool {
+    state & LINKING_MASK != 0
+}

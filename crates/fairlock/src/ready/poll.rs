@@ -1,0 +1,680 @@
+//! The consumers' side: which sources a poll has, which of them are ready, and who sleeps until one is.
+//!
+//! Consumers take turns at the *desk*, a lock that is never held while somebody sleeps or while user code
+//! runs. A wait
+//! 1. takes all items off the list and appends them to the desk's FIFO, the oldest first;
+//! 2. goes once round the FIFO: an item that is ready is reported. One that is to be reported again while
+//!    it is ready stays, at the end, and still counts as queued, so that its producers have nothing to do;
+//!    the others leave;
+//! 3. with nothing to report, it asks the list to be told of the next push, and sleeps.
+//!
+//! Invariants
+//! 1. If an item is on the list or in the FIFO and a consumer sleeps, then one was called and has not been
+//!    at the desk since, or somebody is about to call one: a producer that took the watchers' bit off the
+//!    list, or a consumer that leaves the desk. So it is never so that something is ready, everybody
+//!    sleeps, and no wake-up is on its way.
+//! 2. If consumers sleep, and there is nothing on the list or in the FIFO, the list knows that they watch,
+//!    or one was called and has not been at the desk since.
+//! 3. The same with the descriptor, or the poll that this one is in, for consumers that sleep: it is
+//!    raised, or about to be, or the list knows that it watches.
+//! 4. A source that is not registered, or whose poll is gone, is in no FIFO and on no list.
+//! 5. An item that was surveyed stays queued: its links on the list are somebody else's.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use lock_api::{Mutex, MutexGuard};
+
+use super::fifo::Fifo;
+use super::item::{Item, Place, Readiness};
+use super::list::{List, OUTSIDE, SLEEPERS, Watchers};
+use super::lock_free::ReadyList;
+use super::outside::Descriptor;
+use super::source::{RawSource, Source};
+use crate::mutex::RawMutex;
+use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform, after};
+use crate::spin_budget::SpinBudget;
+
+/// When a registered source is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// By every wait for as long as it is ready.
+    Level,
+    /// By one wait for each signal, or for several signals together, if it is ready then. Also once after
+    /// it was registered or modified.
+    Edge,
+    /// Once; then it is silent until [`RawPoll::modify`].
+    Once,
+}
+
+impl Trigger {
+    fn to_bits(self) -> u32 {
+        self as u32
+    }
+
+    fn from_bits(bits: u32) -> Trigger {
+        match bits {
+            0 => Trigger::Level,
+            1 => Trigger::Edge,
+            _ => Trigger::Once,
+        }
+    }
+}
+
+/// One source that a wait found ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// What it was registered with.
+    pub token: u64,
+    /// What it is ready for, of what was asked for.
+    pub readiness: Readiness,
+}
+
+/// Room for what one wait reports.
+///
+/// ```
+/// use fairlock::ready::Batch;
+/// let batch = Batch::with_capacity(64);
+/// assert!(batch.is_empty());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Batch {
+    ready: Vec<Ready>,
+    most: usize,
+}
+
+impl Batch {
+    /// Room for so many; a wait reports no more, and the others next time.
+    ///
+    /// # Panics
+    /// If it is zero: a wait could never end.
+    pub fn with_capacity(most: usize) -> Batch {
+        assert!(most > 0, "a batch needs room for one ready source at least");
+        Batch { ready: Vec::with_capacity(most), most }
+    }
+
+    /// What the last wait reported, in the order in which it became ready.
+    pub fn iter(&self) -> std::slice::Iter<'_, Ready> {
+        self.ready.iter()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The last wait reported nothing.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.ready.len() == self.most
+    }
+}
+
+impl<'a> IntoIterator for &'a Batch {
+    type Item = &'a Ready;
+    type IntoIter = std::slice::Iter<'a, Ready>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// What is wrong with a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PollError {
+    /// The source is in this poll, or in another one: it can be in one at a time.
+    Registered,
+    /// The source is not in this poll.
+    NotRegistered,
+    /// A poll cannot be a source of itself.
+    Cycle,
+}
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PollError::Registered => {
+                "the source is registered with a poll already: deregister it there, or use modify"
+            }
+            PollError::NotRegistered => "the source is not registered with this poll: register it",
+            PollError::Cycle => {
+                "a poll cannot be registered with itself or with one of its sources"
+            }
+        })
+    }
+}
+
+impl std::error::Error for PollError {}
+
+/// Who waits outside for a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    /// Nobody.
+    Never,
+    /// Somebody, who is told of the next push.
+    Armed,
+    /// Somebody, who was told.
+    Raised,
+}
+
+/// What the consumers share, see the module.
+pub(super) struct Desk<P: Platform> {
+    fifo: Fifo<P>,
+    /// All items; each knows its index.
+    items: Vec<*const Item<P>>,
+    /// So many sleep, or are about to, or were called and have not been here since.
+    sleepers: u32,
+    watched: Watched,
+    closed: bool,
+}
+
+// SAFETY: pointers to items, which may be sent and are registered, and so alive.
+unsafe impl<P: Platform> Send for Desk<P> {}
+
+type AtDesk<'a, P> = MutexGuard<'a, RawMutex<P>, Desk<P>>;
+
+/// What a poll and its sources share.
+pub struct Shared<L: List> {
+    pub(super) list: L,
+    /// Consumers sleep on it; counts the calls.
+    calls: <L::Platform as Platform>::AtomicU32,
+    desk: Mutex<RawMutex<L::Platform>, Desk<L::Platform>>,
+    /// The poll as a source of another one.
+    source: RawSource<L>,
+    descriptor: OnceLock<Descriptor>,
+}
+
+fn readable_unless_zero(level: u64) -> Readiness {
+    if level == 0 { Readiness::NONE } else { Readiness::READABLE }
+}
+
+impl<L: List> Shared<L> {
+    fn new() -> Self {
+        let desk = Desk {
+            fifo: Fifo::EMPTY,
+            items: Vec::new(),
+            sleepers: 0,
+            watched: Watched::Never,
+            closed: false,
+        };
+        Shared {
+            list: L::NEW,
+            calls: AtomicCell::ZERO,
+            desk: Mutex::from_raw(RawMutex::NEW, desk),
+            source: RawSource::new(0, readable_unless_zero),
+            descriptor: OnceLock::new(),
+        }
+    }
+
+    // ---- telling ----
+
+    /// Tells those who watched the list of a push.
+    #[cold]
+    pub(super) fn tell(&self, watchers: Watchers) {
+        if watchers & SLEEPERS != 0 {
+            self.call();
+        }
+        if watchers & OUTSIDE != 0 {
+            self.raise();
+        }
+    }
+
+    /// Wakes a consumer.
+    fn call(&self) {
+        self.calls.fetch_add(1, Release);
+        L::Platform::unpark(&self.calls);
+    }
+
+    fn raise(&self) {
+        if let Some(descriptor) = self.descriptor.get() {
+            descriptor.raise();
+        }
+        self.source.item.level.swap(1, AcqRel);
+        self.source.signal();
+    }
+
+    fn lower(&self) {
+        if let Some(descriptor) = self.descriptor.get() {
+            descriptor.lower();
+        }
+        self.source.item.level.swap(0, AcqRel);
+    }
+
+    /// From now on somebody outside is told.
+    fn begin_to_be_watched(&self) {
+        let mut desk = self.desk.lock();
+        // Perhaps in vain: then the next wait lowers it.
+        self.raise();
+        desk.watched = Watched::Raised;
+    }
+
+    // ---- at the desk ----
+
+    /// Everything that is on the list comes into the FIFO.
+    fn collect(&self, desk: &mut AtDesk<'_, L::Platform>) {
+        let mut took = false;
+        let desk = &mut **desk;
+        let survey = self.list.take(|item| {
+            took = true;
+            // SAFETY: on the list, so registered, and alive until it is taken off.
+            let item = unsafe { &*item };
+            if item.place() == Place::Surveyed {
+                item.set_place(Place::Held);
+            } else {
+                // SAFETY: it leaves the FIFO before it is deregistered.
+                unsafe { desk.fifo.append(item, Place::Held) };
+            }
+        });
+        if survey {
+            self.survey(desk);
+        }
+        if (took || survey) && desk.watched == Watched::Armed {
+            desk.watched = Watched::Raised;
+        }
+    }
+
+    /// Items that somebody is linking come into the FIFO too, see `lock_free.rs`.
+    #[cold]
+    fn survey(&self, desk: &mut Desk<L::Platform>) {
+        for &item in &desk.items {
+            // SAFETY: registered, so alive.
+            let item = unsafe { &*item };
+            if item.place() == Place::Elsewhere && item.is_being_linked() {
+                // SAFETY: it leaves the FIFO before it is deregistered.
+                unsafe { desk.fifo.append(item, Place::Surveyed) };
+            }
+        }
+    }
+
+    /// What is to be reported of an item.
+    fn readiness_of(item: &Item<L::Platform>) -> Readiness {
+        if !item.is_live() {
+            return Readiness::NONE;
+        }
+        let asked = Readiness::from_bits(item.keep.interest.get()) | Readiness::CLOSED;
+        item.readiness() & asked
+    }
+
+    /// Goes once round the FIFO, or until the batch is full.
+    fn report(&self, desk: &mut Desk<L::Platform>, batch: &mut Batch) {
+        for _ in 0..desk.fifo.len() {
+            if batch.is_full() {
+                return;
+            }
+            let Some((item, place)) = desk.fifo.take_oldest() else { return };
+            let item: *const Item<L::Platform> = item;
+            // SAFETY: registered, so alive. Detached from the FIFO's borrow to be appended again.
+            let item = unsafe { &*item };
+            let trigger = Trigger::from_bits(item.keep.trigger.get());
+            let (readiness, stays) = match place {
+                Place::Held => Self::look(item, trigger),
+                Place::Surveyed | Place::Elsewhere => {
+                    let readiness = Self::readiness_of(item);
+                    (readiness, trigger == Trigger::Level && !readiness.is_empty())
+                }
+            };
+            if stays {
+                // SAFETY: it leaves the FIFO before it is deregistered.
+                unsafe { desk.fifo.append(item, place) };
+            }
+            if !readiness.is_empty() {
+                if trigger == Trigger::Once {
+                    item.disable();
+                }
+                batch.ready.push(Ready { token: item.keep.token.get(), readiness });
+            }
+        }
+    }
+
+    /// What is to be reported of a held item, and whether it is still held afterwards.
+    fn look(item: &Item<L::Platform>, trigger: Trigger) -> (Readiness, bool) {
+        if trigger == Trigger::Level {
+            let readiness = Self::readiness_of(item);
+            if !readiness.is_empty() {
+                return (readiness, true);
+            }
+        }
+        // Let go first, look then: what a producer does in between makes it queue the item.
+        item.release();
+        let readiness = Self::readiness_of(item);
+        let stays = trigger == Trigger::Level && !readiness.is_empty() && item.claim();
+        (readiness, stays)
+    }
+
+    /// Whoever leaves the desk sees to those who sleep.
+    fn leave(&self, mut desk: AtDesk<'_, L::Platform>) {
+        let is_watched = desk.watched != Watched::Never;
+        let mut comes_more = !desk.fifo.is_empty();
+        if !comes_more {
+            let mut watchers = if desk.sleepers > 0 { SLEEPERS } else { 0 };
+            if is_watched {
+                // Even if it is armed: one that was told long ago may raise it only now.
+                self.lower();
+                desk.watched = Watched::Armed;
+                watchers |= OUTSIDE;
+            }
+            comes_more = watchers != 0 && !self.list.watch(watchers);
+        }
+        if comes_more && desk.watched == Watched::Armed {
+            self.raise();
+            desk.watched = Watched::Raised;
+        }
+        let calls = comes_more && desk.sleepers > 0;
+        drop(desk);
+        if calls {
+            self.call();
+        }
+    }
+
+    // ---- registration ----
+
+    fn add(&self, item: &Item<L::Platform>, home: *const Self) {
+        let mut desk = self.desk.lock();
+        let index = u32::try_from(desk.items.len()).expect("a poll has fewer than 2^32 sources");
+        item.keep.index.set(index);
+        desk.items.push(item);
+        item.attach(home.cast());
+    }
+
+    /// Sets what is reported of a registered item, and looks whether it is ready already.
+    fn set(&self, item: &Item<L::Platform>, token: u64, interest: Readiness, trigger: Trigger) {
+        let mut desk = self.desk.lock();
+        item.keep.token.set(token);
+        item.keep.interest.set(interest.bits());
+        item.keep.trigger.set(trigger.to_bits());
+        item.enable();
+        L::Platform::fence_after_update();
+        if !Self::readiness_of(item).is_empty() && item.place() == Place::Elsewhere {
+            let place = if item.claim() {
+                Some(Place::Held)
+            } else {
+                item.is_being_linked().then_some(Place::Surveyed)
+            };
+            if let Some(place) = place {
+                // SAFETY: it leaves the FIFO before it is deregistered.
+                unsafe { desk.fifo.append(item, place) };
+            }
+        }
+        self.leave(desk);
+    }
+
+    /// Takes an item out. Nothing of it is touched by the poll afterwards.
+    pub(super) fn remove(&self, item: &Item<L::Platform>) {
+        Self::detach(item);
+        let mut desk = self.desk.lock();
+        if desk.closed {
+            return;
+        }
+        self.collect(&mut desk);
+        if item.place() != Place::Elsewhere {
+            desk.fifo.remove(item);
+        }
+        item.release();
+        let index = item.keep.index.get();
+        desk.items.swap_remove(index as usize);
+        if let Some(&moved) = desk.items.get(index as usize) {
+            // SAFETY: registered, so alive.
+            unsafe { &*moved }.keep.index.set(index);
+        }
+    }
+
+    /// Nobody signals the item any more, or is about to touch the poll because of it.
+    fn detach(item: &Item<L::Platform>) {
+        item.detach();
+        let mut attempt = 0;
+        while !item.is_left() {
+            L::Platform::give_way(attempt);
+            attempt += 1;
+        }
+    }
+
+    /// The poll is gone: lets go of all items.
+    fn close(&self) {
+        let mut desk = self.desk.lock();
+        desk.closed = true;
+        for item in std::mem::take(&mut desk.items) {
+            // SAFETY: registered, so alive: who removes it has to come to the desk first.
+            Self::detach(unsafe { &*item });
+        }
+        self.collect(&mut desk);
+        while let Some((item, _)) = desk.fifo.take_oldest() {
+            item.release();
+        }
+    }
+}
+
+/// Waits for the first of many sources, on [`ReadyList`].
+///
+/// What epoll is for descriptors, this is for sources in user space: signalling one is some ten to twenty
+/// nanoseconds, without a system call unless somebody sleeps. It has a descriptor, so that it can itself be
+/// waited for in epoll, mio or tokio.
+///
+/// Share it by reference or in an `Arc`; all its functions may be called from many threads.
+///
+/// # Guarantees
+/// * A wait that begins after a signal has returned reports its source, if it is still ready then and there
+///   is room for it; also if another producer was preempted in the middle of a signal.
+/// * A signal never waits for another thread. A wait, and registering, wait for other consumers at most,
+///   which hold a lock for as long as they go through what is ready, and never while they sleep.
+/// * Sources are reported in the order in which they became ready; one that stays ready goes to the end
+///   after each report. With N sources ready, each is reported within N waits, whatever the batch's size.
+/// * [`Trigger::Level`] wakes all that wait, one after the other, while the source is ready;
+///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
+/// * After [`deregister`](RawPoll::deregister) or dropping a source nothing of it is reported, and nobody
+///   touches it. Both wait for signals of that source that are under way in other threads.
+/// * No allocation but when a source is registered.
+///
+/// # Example
+/// ```
+/// use fairlock::ready::{Batch, Counter, Poll, Readiness, Trigger};
+/// use std::time::Duration;
+///
+/// let (poll, counter) = (Poll::new(), Counter::new(0));
+/// poll.register(&counter, 42, Readiness::READABLE, Trigger::Level)?;
+/// let mut batch = Batch::with_capacity(16);
+/// assert_eq!(poll.wait(&mut batch, Some(Duration::ZERO)), 0);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| counter.add(1));
+///     poll.wait(&mut batch, None);
+/// });
+/// for ready in &batch {
+///     assert_eq!(ready.token, 42);
+///     assert_eq!(counter.read(), Some(1));
+/// }
+/// poll.deregister(&counter)?;
+/// # Ok::<(), fairlock::ready::PollError>(())
+/// ```
+pub type Poll = RawPoll<ReadyList>;
+
+/// A [`Poll`] over any list.
+pub struct RawPoll<L: List> {
+    shared: Arc<Shared<L>>,
+}
+
+impl<L: List> RawPoll<L> {
+    /// A poll without sources.
+    pub fn new() -> Self {
+        RawPoll { shared: Arc::new(Shared::new()) }
+    }
+
+    /// Waits for `source` from now on, and reports it as `token` when it is ready for some of `interest`.
+    ///
+    /// # Errors
+    /// [`PollError::Registered`] if the source has a poll, this or another; [`PollError::Cycle`] if the
+    /// source is this poll.
+    pub fn register(
+        &self,
+        source: &impl Source<L>,
+        token: u64,
+        interest: Readiness,
+        trigger: Trigger,
+    ) -> Result<(), PollError> {
+        let raw = source.source();
+        if std::ptr::eq(raw, &self.shared.source) {
+            return Err(PollError::Cycle);
+        }
+        let mut registration = raw.registration.lock();
+        if registration.as_ref().is_some_and(|shared| !shared.desk.lock().closed) {
+            return Err(PollError::Registered);
+        }
+        *registration = Some(Arc::clone(&self.shared));
+        self.shared.add(&raw.item, Arc::as_ptr(&self.shared));
+        self.shared.set(&raw.item, token, interest, trigger);
+        drop(registration);
+        source.registered();
+        Ok(())
+    }
+
+    /// Changes what is reported of a source, and looks anew: one that is ready is reported once more,
+    /// whatever the trigger.
+    ///
+    /// # Errors
+    /// [`PollError::NotRegistered`] if the source is not in this poll.
+    pub fn modify(
+        &self,
+        source: &impl Source<L>,
+        token: u64,
+        interest: Readiness,
+        trigger: Trigger,
+    ) -> Result<(), PollError> {
+        let raw = source.source();
+        let registration = raw.registration.lock();
+        if !registration.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, &self.shared)) {
+            return Err(PollError::NotRegistered);
+        }
+        self.shared.set(&raw.item, token, interest, trigger);
+        Ok(())
+    }
+
+    /// Waits for the source no longer. Nothing of it is reported, by any thread, to a wait that begins
+    /// after this has returned.
+    ///
+    /// # Errors
+    /// [`PollError::NotRegistered`] if the source is not in this poll.
+    pub fn deregister(&self, source: &impl Source<L>) -> Result<(), PollError> {
+        let raw = source.source();
+        let mut registration = raw.registration.lock();
+        if !registration.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, &self.shared)) {
+            return Err(PollError::NotRegistered);
+        }
+        self.shared.remove(&raw.item);
+        *registration = None;
+        Ok(())
+    }
+
+    /// Waits until a source is ready or the time is over, and fills the batch; answers how many are ready.
+    /// Without a timeout it waits for as long as it takes, with a timeout of zero it does not wait at all.
+    pub fn wait(&self, batch: &mut Batch, timeout: Option<Duration>) -> usize {
+        batch.ready.clear();
+        let shared = &*self.shared;
+        let (mut sleeps, mut spins) = (timeout != Some(Duration::ZERO), true);
+        let deadline = timeout.filter(|_| sleeps).and_then(after::<L::Platform>);
+        let mut desk = shared.desk.lock();
+        loop {
+            shared.collect(&mut desk);
+            shared.report(&mut desk, batch);
+            if !batch.is_empty() || !sleeps {
+                break;
+            }
+            if std::mem::take(&mut spins) {
+                drop(desk);
+                self.spin(deadline);
+                desk = shared.desk.lock();
+                continue;
+            }
+            // Read before the list is asked: who is told of us counts afterwards. Acquire pairs with the
+            // Release in `call`: what we were called for is not overlooked.
+            let calls = shared.calls.load(Acquire);
+            if !shared.list.watch(SLEEPERS) {
+                continue;
+            }
+            desk.sleepers += 1;
+            drop(desk);
+            L::Platform::park(&shared.calls, calls, deadline);
+            desk = shared.desk.lock();
+            desk.sleepers -= 1;
+            sleeps = deadline.is_none_or(|deadline| L::Platform::now() < deadline);
+        }
+        shared.leave(desk);
+        batch.len()
+    }
+
+    /// For as long as a wake-up would take.
+    fn spin(&self, deadline: Option<u64>) {
+        let mut budget =
+            SpinBudget::new::<L::Platform>(L::Platform::wake_latency().into(), deadline);
+        while self.shared.list.is_empty() && budget.relax::<L::Platform>() {}
+    }
+}
+
+impl<L: List<Platform = Os>> RawPoll<L> {
+    /// A descriptor that is readable while something may be ready: register it for reading in epoll, mio or
+    /// tokio, and call [`wait`](Self::wait) with a timeout of zero when it is. It belongs to the poll: do not
+    /// read, write or close it.
+    ///
+    /// It stays readable until a wait has found nothing more, so with an edge-triggered event loop wait until
+    /// nothing is ready. Made at the first call; only from then on signals pay for it, and only those that
+    /// come when nothing was ready.
+    ///
+    /// # Errors
+    /// The system's, where no descriptor can be made.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let shared = &self.shared;
+        if let Some(descriptor) = shared.descriptor.get() {
+            return Ok(descriptor.as_fd());
+        }
+        let new = Descriptor::new()?;
+        let descriptor = shared.descriptor.get_or_init(|| new);
+        shared.begin_to_be_watched();
+        Ok(descriptor.as_fd())
+    }
+
+    /// [`descriptor`](Self::descriptor) as a number.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn raw_descriptor(&self) -> io::Result<RawFd> {
+        Ok(self.descriptor()?.as_raw_fd())
+    }
+}
+
+impl<L: List> Source<L> for RawPoll<L> {
+    fn source(&self) -> &RawSource<L> {
+        &self.shared.source
+    }
+
+    fn registered(&self) {
+        self.shared.begin_to_be_watched();
+    }
+}
+
+impl<L: List> Default for RawPoll<L> {
+    fn default() -> Self {
+        RawPoll::new()
+    }
+}
+
+impl<L: List> fmt::Debug for RawPoll<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let desk = self.shared.desk.lock();
+        f.debug_struct("Poll")
+            .field("sources", &desk.items.len())
+            .field("sleepers", &desk.sleepers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<L: List> Drop for RawPoll<L> {
+    fn drop(&mut self) {
+        self.shared.source.unregister();
+        self.shared.close();
+    }
+}

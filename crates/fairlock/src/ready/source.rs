@@ -1,0 +1,94 @@
+//! What every source is made of.
+
+use std::sync::Arc;
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use lock_api::Mutex;
+
+use super::item::{Item, Readiness};
+use super::list::List;
+use super::poll::Shared;
+use crate::mutex::RawMutex;
+use crate::platform::{AtomicCell, Platform};
+
+/// Something that threads signal and that a [`Poll`](super::Poll) waits for.
+///
+/// A type of your own becomes a source by passing on what it contains:
+/// ```
+/// use fairlock::ready::{Batch, Event, Poll, RawSource, Readiness, ReadyList, Source, Trigger};
+///
+/// struct Job { done: Event }
+///
+/// impl Source<ReadyList> for Job {
+///     fn source(&self) -> &RawSource<ReadyList> { self.done.source() }
+/// }
+///
+/// let job = Job { done: Event::new() };
+/// let poll = Poll::new();
+/// poll.register(&job, 7, Readiness::READABLE, Trigger::Level)?;
+/// job.done.set(Readiness::READABLE);
+/// assert_eq!(poll.wait(&mut Batch::with_capacity(1), None), 1);
+/// # Ok::<(), fairlock::ready::PollError>(())
+/// ```
+pub trait Source<L: List> {
+    /// What it is made of: always the same.
+    fn source(&self) -> &RawSource<L>;
+
+    /// It has just been registered: brings its level up to date, if that is not always so.
+    #[doc(hidden)]
+    fn registered(&self) {}
+}
+
+/// What a source is made of: an item for the list of the poll that it is registered with, at most one.
+///
+/// Dropping it takes it out of its poll.
+pub struct RawSource<L: List> {
+    pub(super) item: Item<L::Platform>,
+    /// The poll; it may be closed, which has detached the item.
+    pub(super) registration: Mutex<RawMutex<L::Platform>, Option<Arc<Shared<L>>>>,
+}
+
+impl<L: List> RawSource<L> {
+    /// At `level`, ready as `readiness` says.
+    pub(super) fn new(level: u64, readiness: fn(u64) -> Readiness) -> Self {
+        RawSource {
+            item: Item::new(level, readiness),
+            registration: Mutex::from_raw(RawMutex::NEW, None),
+        }
+    }
+
+    /// The level has changed by an atomic update of this thread, before: whoever waits is to look.
+    #[inline]
+    pub(super) fn signal(&self) {
+        L::Platform::fence_after_update();
+        let item = &self.item;
+        let Some(entry) = L::enter(item) else { return };
+        let home: *const Shared<L> = item.home.load(Relaxed).cast();
+        // SAFETY: inside, so the poll is alive (`item.rs`, invariant 4), which the registration sees to.
+        let shared = unsafe { &*home };
+        let watchers = shared.list.push(item, entry);
+        if watchers == 0 {
+            L::done(item, entry);
+        } else {
+            L::pushed(item, entry);
+            shared.tell(watchers);
+            L::told(item, entry);
+        }
+    }
+
+    /// Takes it out of its poll, if it has one.
+    pub(super) fn unregister(&self) {
+        if let Some(shared) = self.registration.lock().take() {
+            shared.remove(&self.item);
+        }
+    }
+}
+
+impl<L: List> Drop for RawSource<L> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.registration.get_mut().take() {
+            shared.remove(&self.item);
+        }
+    }
+}
