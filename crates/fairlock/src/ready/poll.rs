@@ -154,6 +154,21 @@ impl fmt::Display for PollError {
 
 impl std::error::Error for PollError {}
 
+/// What is reported of a source, and when.
+struct Report {
+    token: u64,
+    interest: Readiness,
+    trigger: Trigger,
+}
+
+impl Report {
+    fn keep_in<P: Platform>(&self, item: &Item<P>) {
+        item.keep.token.set(self.token);
+        item.keep.interest.set(self.interest.bits());
+        item.keep.trigger.set(self.trigger.to_bits());
+    }
+}
+
 /// Who waits outside for a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watched {
@@ -376,21 +391,27 @@ impl<L: List> Shared<L> {
 
     // ---- registration ----
 
-    fn add(&self, item: &Item<L::Platform>, home: *const Self) {
+    /// Makes an item this poll's: it is reported as asked before the first signal can find its way here.
+    fn add(&self, item: &Item<L::Platform>, home: *const Self, report: Report) {
         let mut desk = self.desk.lock();
         let index = u32::try_from(desk.items.len()).expect("a poll has fewer than 2^32 sources");
         item.keep.index.set(index);
         desk.items.push(item);
+        report.keep_in(item);
         item.attach(home.cast());
+        self.look_at_once(desk, item);
     }
 
-    /// Sets what is reported of a registered item, and looks whether it is ready already.
-    fn set(&self, item: &Item<L::Platform>, token: u64, interest: Readiness, trigger: Trigger) {
-        let mut desk = self.desk.lock();
-        item.keep.token.set(token);
-        item.keep.interest.set(interest.bits());
-        item.keep.trigger.set(trigger.to_bits());
+    /// Changes what is reported of an item.
+    fn change(&self, item: &Item<L::Platform>, report: Report) {
+        let desk = self.desk.lock();
+        report.keep_in(item);
         item.enable();
+        self.look_at_once(desk, item);
+    }
+
+    /// What an item may be ready for was not signalled to this poll.
+    fn look_at_once(&self, mut desk: AtDesk<'_, L::Platform>, item: &Item<L::Platform>) {
         L::Platform::fence_after_update();
         if !Self::readiness_of(item).is_empty() && item.place() == Place::Elsewhere {
             let place = if item.claim() {
@@ -526,8 +547,8 @@ impl<L: List> RawPoll<L> {
             return Err(PollError::Registered);
         }
         *registration = Some(Arc::clone(&self.shared));
-        self.shared.add(&raw.item, Arc::as_ptr(&self.shared));
-        self.shared.set(&raw.item, token, interest, trigger);
+        let report = Report { token, interest, trigger };
+        self.shared.add(&raw.item, Arc::as_ptr(&self.shared), report);
         drop(registration);
         source.registered();
         Ok(())
@@ -550,7 +571,7 @@ impl<L: List> RawPoll<L> {
         if !registration.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, &self.shared)) {
             return Err(PollError::NotRegistered);
         }
-        self.shared.set(&raw.item, token, interest, trigger);
+        self.shared.change(&raw.item, Report { token, interest, trigger });
         Ok(())
     }
 
