@@ -66,6 +66,13 @@ impl Trigger {
     }
 }
 
+/// What is to be reported of a source, and when.
+struct Report {
+    token: u64,
+    interest: Readiness,
+    trigger: Trigger,
+}
+
 /// One source that a wait found ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
@@ -281,13 +288,14 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// Items that somebody is linking come into the FIFO too, see `lock_free.rs`.
+    /// Items that somebody is linking, or has linked since everything was taken off the list, come into the
+    /// FIFO too, see `lock_free.rs`.
     #[cold]
     fn survey(&self, desk: &mut Desk<L::Platform>) {
         for &item in &desk.items {
             // SAFETY: registered, so alive.
             let item = unsafe { &*item };
-            if item.place() == Place::Elsewhere && item.is_being_linked() {
+            if item.place() == Place::Elsewhere && item.is_claimed() {
                 // SAFETY: it leaves the FIFO before it is deregistered.
                 unsafe { desk.fifo.append(item, Place::Surveyed) };
             }
@@ -376,20 +384,22 @@ impl<L: List> Shared<L> {
 
     // ---- registration ----
 
-    fn add(&self, item: &Item<L::Platform>, home: *const Self) {
+    /// Makes an item one of the poll's, and sets what is reported of it: at once, so that nobody reports it
+    /// as what it was before.
+    fn add(&self, item: &Item<L::Platform>, home: *const Self, report: Report) {
         let mut desk = self.desk.lock();
         let index = u32::try_from(desk.items.len()).expect("a poll has fewer than 2^32 sources");
         item.keep.index.set(index);
         desk.items.push(item);
         item.attach(home.cast());
+        self.set(desk, item, report);
     }
 
     /// Sets what is reported of a registered item, and looks whether it is ready already.
-    fn set(&self, item: &Item<L::Platform>, token: u64, interest: Readiness, trigger: Trigger) {
-        let mut desk = self.desk.lock();
-        item.keep.token.set(token);
-        item.keep.interest.set(interest.bits());
-        item.keep.trigger.set(trigger.to_bits());
+    fn set(&self, mut desk: AtDesk<'_, L::Platform>, item: &Item<L::Platform>, report: Report) {
+        item.keep.token.set(report.token);
+        item.keep.interest.set(report.interest.bits());
+        item.keep.trigger.set(report.trigger.to_bits());
         item.enable();
         L::Platform::fence_after_update();
         if !Self::readiness_of(item).is_empty() && item.place() == Place::Elsewhere {
@@ -526,8 +536,8 @@ impl<L: List> RawPoll<L> {
             return Err(PollError::Registered);
         }
         *registration = Some(Arc::clone(&self.shared));
-        self.shared.add(&raw.item, Arc::as_ptr(&self.shared));
-        self.shared.set(&raw.item, token, interest, trigger);
+        let report = Report { token, interest, trigger };
+        self.shared.add(&raw.item, Arc::as_ptr(&self.shared), report);
         drop(registration);
         source.registered();
         Ok(())
@@ -550,7 +560,8 @@ impl<L: List> RawPoll<L> {
         if !registration.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, &self.shared)) {
             return Err(PollError::NotRegistered);
         }
-        self.shared.set(&raw.item, token, interest, trigger);
+        let report = Report { token, interest, trigger };
+        self.shared.set(self.shared.desk.lock(), &raw.item, report);
         Ok(())
     }
 
