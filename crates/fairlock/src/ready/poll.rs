@@ -89,7 +89,7 @@ pub struct Ready {
 /// let batch = Batch::with_capacity(64);
 /// assert!(batch.is_empty());
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Batch {
     ready: Vec<Ready>,
     most: usize,
@@ -122,6 +122,15 @@ impl Batch {
 
     fn is_full(&self) -> bool {
         self.ready.len() == self.most
+    }
+}
+
+/// With room for as many.
+impl Clone for Batch {
+    fn clone(&self) -> Batch {
+        let mut batch = Batch::with_capacity(self.most);
+        batch.ready.extend_from_slice(&self.ready);
+        batch
     }
 }
 
@@ -400,6 +409,8 @@ impl<L: List> Shared<L> {
         item.keep.token.set(report.token);
         item.keep.interest.set(report.interest.bits());
         item.keep.trigger.set(report.trigger.to_bits());
+        // What was signalled before comes before it.
+        self.collect(&mut desk);
         item.enable();
         L::Platform::fence_after_update();
         if !Self::readiness_of(item).is_empty() && item.place() == Place::Elsewhere {
