@@ -1,6 +1,6 @@
 //! A waiting thread allocates nothing, nor does a thread that reads or writes under a lock with slots
 //! once it has read: its record comes from the system's allocator. Nor one that holds no more ranges
-//! than it has slots for.
+//! than it has slots for. Nor a signal of a source, nor a wait for it, once it is registered.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,6 +15,9 @@ use fairlock::lock_api::{self, RwLock};
 use fairlock::platform::Counting;
 use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
+use fairlock::ready::{
+    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
+};
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 
@@ -176,6 +179,44 @@ fn holders_of_ranges() {
     });
 }
 
+/// Signals of registered sources, and waits for them: of those that are there, in vain, and asleep.
+fn users_of_a_poll<L: List>() {
+    let (poll, outer) = (RawPoll::<L>::new(), RawPoll::<L>::new());
+    let counters: [_; 8] = std::array::from_fn(|_| RawCounter::new(0));
+    let event = RawEvent::new();
+    for (counter, token) in counters.iter().zip(0..) {
+        let trigger = if token % 2 == 0 { Trigger::Level } else { Trigger::Edge };
+        poll.register(counter, token, Readiness::READABLE, trigger).expect("new");
+    }
+    poll.register(&event, 8, Readiness::READABLE, Trigger::Once).expect("new");
+    outer.register(&poll, 0, Readiness::READABLE, Trigger::Level).expect("new");
+    // A copy has room for as much.
+    let mut batch = Batch::with_capacity(16).clone();
+    watched(|| {
+        for _ in 0..3 {
+            counters.iter().for_each(|counter| _ = counter.add(1));
+            event.set(Readiness::READABLE);
+            assert_eq!(outer.wait(&mut batch, None), 1);
+            assert_eq!(poll.wait(&mut batch, None), 9);
+            counters.iter().for_each(|counter| _ = counter.read());
+            event.clear(Readiness::READABLE);
+            poll.modify(&event, 8, Readiness::READABLE, Trigger::Once).expect("registered");
+            assert_eq!(poll.wait(&mut batch, Some(Duration::ZERO)), 0);
+            assert_eq!(poll.wait(&mut batch, Some(Duration::from_millis(1))), 0);
+        }
+    });
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut batch = Batch::with_capacity(1);
+            watched(|| _ = poll.wait(&mut batch, None));
+        });
+        while !waiter.is_finished() {
+            thread::yield_now();
+            watched(|| event.set(Readiness::READABLE));
+        }
+    });
+}
+
 #[test]
 fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     // The watch itself works.
@@ -188,6 +229,9 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     waiters_of::<TimeFair, Rented<_>>();
     users_of_slots();
     holders_of_ranges();
+    users_of_a_poll::<ReadyList>();
+    users_of_a_poll::<RwLockList>();
+    users_of_a_poll::<SpinList>();
     let mutex = Mutex::new(());
     let held = mutex.lock();
     thread::scope(|scope| {

@@ -105,7 +105,7 @@ pub(super) enum Place {
     Elsewhere,
     /// In the FIFO, taken off the list: `QUEUED` is theirs to clear.
     Held,
-    /// In the FIFO although somebody is still linking it: `QUEUED` is not theirs.
+    /// In the FIFO although somebody is still linking it, or has just done so: `QUEUED` is not theirs.
     Surveyed,
 }
 
@@ -245,17 +245,27 @@ impl<P: Platform> Item<P> {
 
     /// Makes an item that is not queued the caller's.
     pub(super) fn claim(&self) -> bool {
-        let state = self.state.load(Relaxed);
-        matters(state)
-            && !is_queued(state)
-            // Acquire pairs with the Release in `release`.
-            && self.state.compare_exchange(state, state | QUEUED, Acquire, Relaxed).is_ok()
+        let mut state = self.state.load(Relaxed);
+        while matters(state) && !is_queued(state) {
+            // Acquire pairs with the Release in `release`. Those who come and go meanwhile change the
+            // state too, and none of them need queue the item.
+            match self.state.compare_exchange_weak(state, state | QUEUED, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => state = found,
+            }
+        }
+        false
     }
 
     /// Somebody is between claiming the item and having it on the list.
     pub(super) fn is_being_linked(&self) -> bool {
         let state = self.state.load(Relaxed);
         is_queued(state) && is_linking(state)
+    }
+
+    /// As that, or on the list, or with the consumers.
+    pub(super) fn is_claimed(&self) -> bool {
+        is_queued(self.state.load(Relaxed))
     }
 
     pub(super) fn place(&self) -> Place {

@@ -88,7 +88,9 @@ impl<P: Platform> List for ReadyList<P> {
     #[inline]
     fn enter(item: &Item<P>) -> Option<Entry> {
         let mut turns = 0;
-        let mut state = item.state.load(Relaxed);
+        // Acquire pairs with the Release in `leave`, where the item is found on the list: whoever is told
+        // that this signal has returned finds it there too.
+        let mut state = item.state.load(Acquire);
         while matters(state) {
             let (entry, entered) = if !is_queued(state) {
                 (Entry::Claimed, (state | QUEUED) + LINKING + INSIDE)
@@ -97,13 +99,13 @@ impl<P: Platform> List for ReadyList<P> {
             } else if turns < TURNS {
                 turns += 1;
                 P::relax(None);
-                state = item.state.load(Relaxed);
+                state = item.state.load(Acquire);
                 continue;
             } else {
                 (Entry::Behind, state + INSIDE)
             };
             // Acquire pairs with the Release in `Item::attach` and in `Item::release`.
-            match item.state.compare_exchange_weak(state, entered, Acquire, Relaxed) {
+            match item.state.compare_exchange_weak(state, entered, Acquire, Acquire) {
                 Ok(_) => return Some(entry),
                 Err(found) => state = found,
             }

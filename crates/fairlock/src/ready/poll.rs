@@ -66,6 +66,13 @@ impl Trigger {
     }
 }
 
+/// What is to be reported of a source, and when.
+struct Report {
+    token: u64,
+    interest: Readiness,
+    trigger: Trigger,
+}
+
 /// One source that a wait found ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
@@ -82,7 +89,7 @@ pub struct Ready {
 /// let batch = Batch::with_capacity(64);
 /// assert!(batch.is_empty());
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Batch {
     ready: Vec<Ready>,
     most: usize,
@@ -115,6 +122,15 @@ impl Batch {
 
     fn is_full(&self) -> bool {
         self.ready.len() == self.most
+    }
+}
+
+/// With room for as many.
+impl Clone for Batch {
+    fn clone(&self) -> Batch {
+        let mut batch = Batch::with_capacity(self.most);
+        batch.ready.extend_from_slice(&self.ready);
+        batch
     }
 }
 
@@ -153,21 +169,6 @@ impl fmt::Display for PollError {
 }
 
 impl std::error::Error for PollError {}
-
-/// What is reported of a source, and when.
-struct Report {
-    token: u64,
-    interest: Readiness,
-    trigger: Trigger,
-}
-
-impl Report {
-    fn keep_in<P: Platform>(&self, item: &Item<P>) {
-        item.keep.token.set(self.token);
-        item.keep.interest.set(self.interest.bits());
-        item.keep.trigger.set(self.trigger.to_bits());
-    }
-}
 
 /// Who waits outside for a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,13 +297,14 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// Items that somebody is linking come into the FIFO too, see `lock_free.rs`.
+    /// Items that somebody is linking, or has linked since everything was taken off the list, come into the
+    /// FIFO too, see `lock_free.rs`.
     #[cold]
     fn survey(&self, desk: &mut Desk<L::Platform>) {
         for &item in &desk.items {
             // SAFETY: registered, so alive.
             let item = unsafe { &*item };
-            if item.place() == Place::Elsewhere && item.is_being_linked() {
+            if item.place() == Place::Elsewhere && item.is_claimed() {
                 // SAFETY: it leaves the FIFO before it is deregistered.
                 unsafe { desk.fifo.append(item, Place::Surveyed) };
             }
@@ -391,27 +393,25 @@ impl<L: List> Shared<L> {
 
     // ---- registration ----
 
-    /// Makes an item this poll's: it is reported as asked before the first signal can find its way here.
+    /// Makes an item one of the poll's, and sets what is reported of it: at once, so that nobody reports it
+    /// as what it was before.
     fn add(&self, item: &Item<L::Platform>, home: *const Self, report: Report) {
         let mut desk = self.desk.lock();
         let index = u32::try_from(desk.items.len()).expect("a poll has fewer than 2^32 sources");
         item.keep.index.set(index);
         desk.items.push(item);
-        report.keep_in(item);
         item.attach(home.cast());
-        self.look_at_once(desk, item);
+        self.set(desk, item, report);
     }
 
-    /// Changes what is reported of an item.
-    fn change(&self, item: &Item<L::Platform>, report: Report) {
-        let desk = self.desk.lock();
-        report.keep_in(item);
+    /// Sets what is reported of a registered item, and looks whether it is ready already.
+    fn set(&self, mut desk: AtDesk<'_, L::Platform>, item: &Item<L::Platform>, report: Report) {
+        item.keep.token.set(report.token);
+        item.keep.interest.set(report.interest.bits());
+        item.keep.trigger.set(report.trigger.to_bits());
+        // What was signalled before comes before it.
+        self.collect(&mut desk);
         item.enable();
-        self.look_at_once(desk, item);
-    }
-
-    /// What an item may be ready for was not signalled to this poll.
-    fn look_at_once(&self, mut desk: AtDesk<'_, L::Platform>, item: &Item<L::Platform>) {
         L::Platform::fence_after_update();
         if !Self::readiness_of(item).is_empty() && item.place() == Place::Elsewhere {
             let place = if item.claim() {
@@ -571,7 +571,8 @@ impl<L: List> RawPoll<L> {
         if !registration.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, &self.shared)) {
             return Err(PollError::NotRegistered);
         }
-        self.shared.change(&raw.item, Report { token, interest, trigger });
+        let report = Report { token, interest, trigger };
+        self.shared.set(self.shared.desk.lock(), &raw.item, report);
         Ok(())
     }
 

@@ -34,6 +34,8 @@ use loom::thread::{Thread, ThreadId};
 pub trait Flaw: Send + Sync + 'static {
     /// Every ordering is `Relaxed`.
     const WEAK: bool = false;
+    /// The same on 64 bits and on pointers, so that locks of 32 bits still order what they protect.
+    const WEAK_WIDE: bool = false;
     /// `unpark` wakes nobody.
     const DEAF: bool = false;
     /// `compare_exchange` on 64 bits succeeds whatever it finds.
@@ -50,6 +52,8 @@ pub trait Flaw: Send + Sync + 'static {
     const NO_FENCE: bool = false;
     /// No flaw: the time for every spin has passed when it begins, so that sleeps are explored.
     const HASTY: bool = false;
+    /// No flaw: spins without an end of their own seldom let others run, so that they end first.
+    const STUBBORN: bool = false;
     /// No flaw: there is no asymmetric barrier.
     const SYMMETRIC: bool = false;
     /// No flaw: threads have no records.
@@ -88,6 +92,12 @@ flaws! {
     LostSums = Forgetful { LOST_SUMS };
     /// Faithful, without spins.
     Hasty = InAHurry { HASTY };
+    /// Orders nothing but by words of 32 bits, and has no spins.
+    WeakWideHasty = InAHurryAndLoose { HASTY WEAK_WIDE };
+    /// Its full fences are none, and it has no spins.
+    NoFenceHasty = InAHurryWithoutFences { HASTY NO_FENCE };
+    /// Faithful; spins end before those they wait for come on.
+    StubbornHasty = InAHurryAndStubborn { HASTY STUBBORN };
     /// Loses every wake-up, without spins.
     DeafHasty = InAHurryAndMute { HASTY DEAF };
     /// Without an asymmetric barrier or spins.
@@ -225,7 +235,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 
             *execution = Execution {
                 words: (0..48).map(|_| loom::sync::atomic::AtomicU64::new(0)).collect(),
                 halves: (0..48).map(|_| loom::sync::atomic::AtomicU32::new(0)).collect(),
-                pointers: (0..4)
+                pointers: (0..12)
                     .map(|_| loom::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
                     .collect(),
                 cells: (0..64).map(|_| loom::cell::UnsafeCell::new(())).collect(),
@@ -285,13 +295,13 @@ fn inert() -> bool {
     std::thread::panicking()
 }
 
-fn ordering<F: Flaw>(order: Ordering) -> Ordering {
-    if F::WEAK { Relaxed } else { order }
+fn ordering<F: Flaw>(order: Ordering, wide: bool) -> Ordering {
+    if F::WEAK || F::WEAK_WIDE && wide { Relaxed } else { order }
 }
 
 macro_rules! atomic {
     ([$($generic:tt)*] $name:ty, $type:ident, $loom:ty, $value:ty, $zero:expr, $stock:ident,
-     $to:expr, $from:expr, $gullible:expr) => {
+     $to:expr, $from:expr, $gullible:expr, $wide:expr) => {
         // SAFETY: all threads of a model run on one OS thread, so the cell is never initialised
         // by two at once; Loom's object is made to be shared.
         unsafe impl<$($generic)*> Sync for $name {}
@@ -331,16 +341,16 @@ macro_rules! atomic {
                 if inert() {
                     return $zero;
                 }
-                $from(self.get().load(ordering::<F>(order)))
+                $from(self.get().load(ordering::<F>(order, $wide)))
             }
             fn store(&self, value: $value, order: Ordering) {
                 if inert() {
                     return;
                 }
                 if F::STORES_EXCHANGE {
-                    self.get().swap($to(value), ordering::<F>(order));
+                    self.get().swap($to(value), ordering::<F>(order, $wide));
                 } else {
-                    self.get().store($to(value), ordering::<F>(order));
+                    self.get().store($to(value), ordering::<F>(order, $wide));
                 }
                 self.newest.set(value);
             }
@@ -348,7 +358,7 @@ macro_rules! atomic {
                 if inert() {
                     return $zero;
                 }
-                let old = self.get().swap($to(value), ordering::<F>(order));
+                let old = self.get().swap($to(value), ordering::<F>(order, $wide));
                 self.newest.set(value);
                 $from(old)
             }
@@ -366,7 +376,7 @@ macro_rules! atomic {
                     self.get().swap($to(new), success);
                     return Ok(current);
                 }
-                let (success, failure) = (ordering::<F>(success), ordering::<F>(failure));
+                let (success, failure) = (ordering::<F>(success, $wide), ordering::<F>(failure, $wide));
                 let old =
                     self.get().compare_exchange($to(current), $to(new), success, failure);
                 if old.is_ok() {
@@ -388,7 +398,8 @@ macro_rules! atomic {
 }
 
 macro_rules! atomic_int {
-    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr, $sums_are_lost:expr) => {
+    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr, $sums_are_lost:expr,
+     $wide:expr) => {
         pub struct $type<F> {
             object: OnceCell<$loom>,
             /// The value of the last store in the order of execution.
@@ -397,7 +408,7 @@ macro_rules! atomic_int {
         }
 
         atomic!([F: Flaw] $type<F>, $type, $loom, $value, 0, $stock,
-            std::convert::identity, std::convert::identity, $gullible);
+            std::convert::identity, std::convert::identity, $gullible, $wide);
 
         impl<F: Flaw> AtomicInt<$value> for $type<F> {
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
@@ -405,7 +416,7 @@ macro_rules! atomic_int {
                     return 0;
                 }
                 let value = if $sums_are_lost { 0 } else { value };
-                let old = self.get().fetch_add(value, ordering::<F>(order));
+                let old = self.get().fetch_add(value, ordering::<F>(order, $wide));
                 self.newest.set(old.wrapping_add(value));
                 old
             }
@@ -414,7 +425,7 @@ macro_rules! atomic_int {
                     return value;
                 }
                 let value = if $sums_are_lost { 0 } else { value };
-                let old = self.get().fetch_sub(value, ordering::<F>(order));
+                let old = self.get().fetch_sub(value, ordering::<F>(order, $wide));
                 self.newest.set(old.wrapping_sub(value));
                 old
             }
@@ -422,7 +433,7 @@ macro_rules! atomic_int {
                 if inert() {
                     return 0;
                 }
-                let old = self.get().fetch_or(value, ordering::<F>(order));
+                let old = self.get().fetch_or(value, ordering::<F>(order, $wide));
                 self.newest.set(old | value);
                 old
             }
@@ -430,7 +441,7 @@ macro_rules! atomic_int {
                 if inert() {
                     return 0;
                 }
-                let old = self.get().fetch_and(value, ordering::<F>(order));
+                let old = self.get().fetch_and(value, ordering::<F>(order, $wide));
                 self.newest.set(old & value);
                 old
             }
@@ -438,8 +449,16 @@ macro_rules! atomic_int {
     };
 }
 
-atomic_int!(AtomicU32, loom::sync::atomic::AtomicU32, u32, halves, F::GULLIBLE_HALVES, false);
-atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE, F::LOST_SUMS);
+atomic_int!(
+    AtomicU32,
+    loom::sync::atomic::AtomicU32,
+    u32,
+    halves,
+    F::GULLIBLE_HALVES,
+    false,
+    false
+);
+atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE, F::LOST_SUMS, true);
 
 pub struct AtomicPtr<F, T> {
     object: OnceCell<loom::sync::atomic::AtomicPtr<()>>,
@@ -448,7 +467,7 @@ pub struct AtomicPtr<F, T> {
 }
 
 atomic!([F: Flaw, T] AtomicPtr<F, T>, AtomicPtr, loom::sync::atomic::AtomicPtr<()>, *mut T,
-    std::ptr::null_mut(), pointers, <*mut T>::cast, <*mut ()>::cast, false);
+    std::ptr::null_mut(), pointers, <*mut T>::cast, <*mut ()>::cast, false, true);
 
 /// The value lives outside Loom; Loom watches who touches it.
 pub struct Plain<T> {
@@ -483,6 +502,9 @@ impl<T: Zeroed> PlainCell<T> for Plain<T> {
 
 /// Threads of a model that read under locks with slots.
 const MOST_THREADS: usize = 3;
+
+/// More than any lock or list spins without looking at the clock.
+const TURNS_OF_THE_STUBBORN: u32 = 40;
 
 /// Far longer than a tick of any lock's clock.
 const NS_PER_LOOK: u64 = 1_000;
@@ -539,14 +561,16 @@ impl<F: Flaw> Platform for Model<F> {
         if F::HASTY && until.is_some() {
             return true;
         }
-        if !inert() {
+        if !inert() && (!F::STUBBORN || Self::turn().is_multiple_of(TURNS_OF_THE_STUBBORN)) {
             loom::thread::yield_now();
         }
         false
     }
 
     fn give_way(_attempt: u32) {
-        Self::relax(None);
+        if !inert() {
+            loom::thread::yield_now();
+        }
     }
 
     fn turn() -> u32 {
