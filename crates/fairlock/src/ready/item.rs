@@ -243,13 +243,18 @@ impl<P: Platform> Item<P> {
         P::fence_after_update();
     }
 
-    /// Makes an item that is not queued the caller's.
+    /// Makes an item that is not queued the caller's. Only somebody else's claim makes it fail: a
+    /// thread that merely leaves changes the state too, and will not see to the item.
     pub(super) fn claim(&self) -> bool {
-        let state = self.state.load(Relaxed);
-        matters(state)
-            && !is_queued(state)
+        let mut state = self.state.load(Relaxed);
+        while matters(state) && !is_queued(state) {
             // Acquire pairs with the Release in `release`.
-            && self.state.compare_exchange(state, state | QUEUED, Acquire, Relaxed).is_ok()
+            match self.state.compare_exchange_weak(state, state | QUEUED, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => state = found,
+            }
+        }
+        false
     }
 
     /// Somebody is between claiming the item and having it on the list.
