@@ -222,9 +222,13 @@ fn a_timer_is_set_while_others_are_dropped<L: List>() {
     thread::scope(|scope| {
         let churners = [(); 2].map(|()| scope.spawn(churn));
         let waiters = [(); 2].map(|()| scope.spawn(|| while !wait(&poll, None).contains(&0) {}));
-        churners.map(|churner| churner.join().unwrap());
+        for churner in churners {
+            churner.join().unwrap();
+        }
         end.add(1);
-        waiters.map(|waiter| waiter.join().unwrap());
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
     });
 }
 
