@@ -13,6 +13,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, AtomicInt, Platform};
 use crate::rwsem::Rooms;
 use crate::shared_barrier::SharedBarrier;
@@ -29,6 +30,8 @@ pub struct Process<P: Platform> {
     barrier_ns: P::AtomicU32,
     pub(crate) rooms: Rooms<P>,
     barrier: SharedBarrier<P>,
+    /// Held while a poll is registered with another one, so that no two make a circle together.
+    pub(crate) nesting: lock_api::Mutex<RawMutex<P>, ()>,
 }
 
 /// Before one was measured, ns: a value for machines whose interrupts between CPUs are dear.
@@ -45,6 +48,7 @@ impl<P: Platform> Process<P> {
         barrier: SharedBarrier::NEW,
         locks: P::AtomicU64::ZERO,
         barrier_ns: P::AtomicU32::ZERO,
+        nesting: lock_api::Mutex::from_raw(RawMutex::NEW, ()),
     };
 
     /// A number for a lock; no two get the same.

@@ -141,6 +141,11 @@ pub(super) struct Keep<P: Platform> {
     /// Where it is in the poll's table of items.
     pub(super) index: P::Cell<u32>,
     pub(super) token: P::Cell<u64>,
+    /// When it becomes ready by itself, ns of the platform's clock; 0 if it does not. Of a timer
+    /// that has no poll, under the lock of its registration.
+    pub(super) deadline: P::Cell<u64>,
+    /// Then again every so many ns; 0 if once. As above.
+    pub(super) period: P::Cell<u64>,
 }
 
 // SAFETY: the plain cells are touched under the lock of the item's poll alone, everything else is
@@ -166,6 +171,8 @@ impl<P: Platform> Item<P> {
                 trigger: P::Cell::ZERO,
                 index: P::Cell::ZERO,
                 token: P::Cell::ZERO,
+                deadline: P::Cell::ZERO,
+                period: P::Cell::ZERO,
             },
         }
     }
@@ -243,12 +250,12 @@ impl<P: Platform> Item<P> {
         P::fence_after_update();
     }
 
-    /// Makes an item that is not queued the caller's.
+    /// Makes an item that is not queued the caller's. Only somebody else's claim makes it fail: a
+    /// thread that merely leaves changes the state too, and will not see to the item.
     pub(super) fn claim(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while matters(state) && !is_queued(state) {
-            // Acquire pairs with the Release in `release`. Those who come and go meanwhile change the
-            // state too, and none of them need queue the item.
+            // Acquire pairs with the Release in `release`.
             match self.state.compare_exchange_weak(state, state | QUEUED, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(found) => state = found,

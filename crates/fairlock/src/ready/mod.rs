@@ -18,11 +18,14 @@
 //! * [`RwLockList`], [`SpinList`]: the lists of Linux's epoll before and after July 2025, to measure
 //!   against. A preempted producer holds up everybody.
 //! * `poll.rs`: the consumers' side over any of them; [`Poll`] is the one for users.
-//! * `event.rs`, `counter.rs`: sources.
+//! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: what a poll knows about timers.
+//! * `outside.rs`: the descriptor by which other event loops wait for a poll.
 //!
 //! Everything is generic over the list, and by it over the [platform](crate::platform); users name
 //! neither.
 
+mod alarms;
+mod channel;
 mod counter;
 mod event;
 mod fifo;
@@ -34,7 +37,9 @@ mod poll;
 mod rwlock_list;
 mod source;
 mod spin_list;
+mod timer;
 
+pub use channel::{RawReceiver, RawSender, Receiver, Sender, channel, raw_channel};
 pub use counter::{Counter, RawCounter};
 pub use event::{Event, RawEvent};
 pub use item::Readiness;
@@ -44,3 +49,4 @@ pub use poll::{Batch, Poll, PollError, RawPoll, Ready, Trigger};
 pub use rwlock_list::RwLockList;
 pub use source::{RawSource, Source};
 pub use spin_list::SpinList;
+pub use timer::{RawTimer, Timer};

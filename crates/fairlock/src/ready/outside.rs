@@ -1,25 +1,65 @@
 //! Lets a poll be waited for in another event loop: a descriptor that is readable while something may be
-//! ready.
+//! ready, or when the time of the poll's first timer has come.
+//!
+//! Two descriptors say so, an eventfd that is raised and a timerfd; what is handed out is an epoll
+//! descriptor that watches both. It is the same for the poll's life, whatever is registered later. A
+//! write to the eventfd and an expiration of the timerfd are each an edge to an event loop outside, even
+//! while it is readable.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// An eventfd.
+/// See the module.
 pub(super) struct Descriptor {
     event: File,
+    timer: OwnedFd,
+    both: OwnedFd,
+}
+
+/// What a system call that makes a descriptor answered.
+fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_nsec: (ns % 1_000_000_000) as _,
+    }
 }
 
 impl Descriptor {
     /// Not readable.
     pub(super) fn new() -> io::Result<Descriptor> {
-        // SAFETY: a system call without pointers.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if event < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: new, and nobody else's.
-        Ok(Descriptor { event: File::from(unsafe { OwnedFd::from_raw_fd(event) }) })
+        // SAFETY: system calls without pointers.
+        let (event, timer, both) = unsafe {
+            (
+                owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+                owned(libc::timerfd_create(
+                    libc::CLOCK_MONOTONIC,
+                    libc::TFD_CLOEXEC | libc::TFD_NONBLOCK,
+                ))?,
+                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+            )
+        };
+        let descriptor = Descriptor { event: File::from(event), timer, both };
+        descriptor.add(descriptor.event.as_raw_fd())?;
+        descriptor.add(descriptor.timer.as_raw_fd())?;
+        Ok(descriptor)
+    }
+
+    fn add(&self, part: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: both descriptors are open, and the event lives on this stack.
+        let result = unsafe {
+            libc::epoll_ctl(self.both.as_raw_fd(), libc::EPOLL_CTL_ADD, part, &raw mut event)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Readable from now on.
@@ -28,15 +68,34 @@ impl Descriptor {
         let _ = (&self.event).write(&1_u64.to_ne_bytes());
     }
 
-    /// Not readable until it is raised.
+    /// Not readable until it is raised, or because of its timer.
     pub(super) fn lower(&self) {
         // It can fail only because it is empty.
         let _ = (&self.event).read(&mut [0; 8]);
+    }
+
+    /// Readable from this moment on, ns of the monotonic clock, and no longer because of an earlier one.
+    pub(super) fn raise_at(&self, moment: Option<u64>) {
+        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let time = libc::itimerspec {
+            it_interval: never,
+            it_value: moment.map_or(never, |ns| timespec(ns.max(1))),
+        };
+        // SAFETY: the descriptor is open, and the time lives on this stack. It cannot fail: the time is
+        // normalized.
+        unsafe {
+            libc::timerfd_settime(
+                self.timer.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const time,
+                std::ptr::null_mut(),
+            );
+        }
     }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.both.as_fd()
     }
 }

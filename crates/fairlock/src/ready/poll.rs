@@ -23,16 +23,17 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use lock_api::{Mutex, MutexGuard};
 
+use super::alarms::Alarms;
 use super::fifo::Fifo;
 use super::item::{Item, Place, Readiness};
-use super::list::{List, OUTSIDE, SLEEPERS, Watchers};
+use super::list::{List, OUTSIDE, SLEEPERS, Watchers, sealed};
 use super::lock_free::ReadyList;
 use super::outside::Descriptor;
 use super::source::{RawSource, Source};
@@ -150,7 +151,7 @@ pub enum PollError {
     Registered,
     /// The source is not in this poll.
     NotRegistered,
-    /// A poll cannot be a source of itself.
+    /// A poll cannot be a source of itself, nor of a poll that it is in.
     Cycle,
 }
 
@@ -172,7 +173,7 @@ impl std::error::Error for PollError {}
 
 /// Who waits outside for a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watched {
+pub(super) enum Watched {
     /// Nobody.
     Never,
     /// Somebody, who is told of the next push.
@@ -185,27 +186,30 @@ enum Watched {
 pub(super) struct Desk<P: Platform> {
     fifo: Fifo<P>,
     /// All items; each knows its index.
-    items: Vec<*const Item<P>>,
+    pub(super) items: Vec<*const Item<P>>,
+    /// Those of them that become ready by themselves.
+    pub(super) alarms: Alarms,
     /// So many sleep, or are about to, or were called and have not been here since.
-    sleepers: u32,
-    watched: Watched,
-    closed: bool,
+    pub(super) sleepers: u32,
+    pub(super) watched: Watched,
+    pub(super) closed: bool,
 }
 
 // SAFETY: pointers to items, which may be sent and are registered, and so alive.
 unsafe impl<P: Platform> Send for Desk<P> {}
 
-type AtDesk<'a, P> = MutexGuard<'a, RawMutex<P>, Desk<P>>;
+pub(super) type AtDesk<'a, L> =
+    MutexGuard<'a, RawMutex<<L as sealed::List>::Platform>, Desk<<L as sealed::List>::Platform>>;
 
 /// What a poll and its sources share.
 pub struct Shared<L: List> {
     pub(super) list: L,
     /// Consumers sleep on it; counts the calls.
     calls: <L::Platform as Platform>::AtomicU32,
-    desk: Mutex<RawMutex<L::Platform>, Desk<L::Platform>>,
+    pub(super) desk: Mutex<RawMutex<L::Platform>, Desk<L::Platform>>,
     /// The poll as a source of another one.
-    source: RawSource<L>,
-    descriptor: OnceLock<Descriptor>,
+    pub(super) source: RawSource<L>,
+    pub(super) descriptor: OnceLock<Descriptor>,
 }
 
 fn readable_unless_zero(level: u64) -> Readiness {
@@ -213,10 +217,11 @@ fn readable_unless_zero(level: u64) -> Readiness {
 }
 
 impl<L: List> Shared<L> {
-    fn new() -> Self {
+    fn new(this: Weak<Self>) -> Self {
         let desk = Desk {
             fifo: Fifo::EMPTY,
             items: Vec::new(),
+            alarms: Alarms::NONE,
             sleepers: 0,
             watched: Watched::Never,
             closed: false,
@@ -225,7 +230,7 @@ impl<L: List> Shared<L> {
             list: L::NEW,
             calls: AtomicCell::ZERO,
             desk: Mutex::from_raw(RawMutex::NEW, desk),
-            source: RawSource::new(0, readable_unless_zero),
+            source: RawSource::of_poll(this, readable_unless_zero),
             descriptor: OnceLock::new(),
         }
     }
@@ -244,7 +249,7 @@ impl<L: List> Shared<L> {
     }
 
     /// Wakes a consumer.
-    fn call(&self) {
+    pub(super) fn call(&self) {
         self.calls.fetch_add(1, Release);
         L::Platform::unpark(&self.calls);
     }
@@ -270,12 +275,25 @@ impl<L: List> Shared<L> {
         // Perhaps in vain: then the next wait lowers it.
         self.raise();
         desk.watched = Watched::Raised;
+        self.tell_alarms(&mut desk);
+    }
+
+    /// Whether this is that poll, or is in it, or in one that is in it and so on.
+    fn is_inside(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        let mut poll = Some(Arc::clone(self));
+        while let Some(inner) = poll {
+            if Arc::ptr_eq(&inner, other) {
+                return true;
+            }
+            poll = inner.source.registration.lock().clone();
+        }
+        false
     }
 
     // ---- at the desk ----
 
     /// Everything that is on the list comes into the FIFO.
-    fn collect(&self, desk: &mut AtDesk<'_, L::Platform>) {
+    fn collect(&self, desk: &mut AtDesk<'_, L>) {
         let mut took = false;
         let desk = &mut **desk;
         let survey = self.list.take(|item| {
@@ -308,6 +326,22 @@ impl<L: List> Shared<L> {
                 // SAFETY: it leaves the FIFO before it is deregistered.
                 unsafe { desk.fifo.append(item, Place::Surveyed) };
             }
+        }
+    }
+
+    /// An item that may be ready comes into the FIFO, unless it is on the list or will be.
+    pub(super) fn queue(desk: &mut Desk<L::Platform>, item: &Item<L::Platform>) {
+        if item.place() != Place::Elsewhere {
+            return;
+        }
+        let place = if item.claim() {
+            Some(Place::Held)
+        } else {
+            item.is_being_linked().then_some(Place::Surveyed)
+        };
+        if let Some(place) = place {
+            // SAFETY: it leaves the FIFO before it is deregistered.
+            unsafe { desk.fifo.append(item, place) };
         }
     }
 
@@ -367,9 +401,10 @@ impl<L: List> Shared<L> {
     }
 
     /// Whoever leaves the desk sees to those who sleep.
-    fn leave(&self, mut desk: AtDesk<'_, L::Platform>) {
+    fn leave(&self, mut desk: AtDesk<'_, L>) {
         let is_watched = desk.watched != Watched::Never;
         let mut comes_more = !desk.fifo.is_empty();
+        let lowers = is_watched && !comes_more;
         if !comes_more {
             let mut watchers = if desk.sleepers > 0 { SLEEPERS } else { 0 };
             if is_watched {
@@ -384,7 +419,9 @@ impl<L: List> Shared<L> {
             self.raise();
             desk.watched = Watched::Raised;
         }
-        let calls = comes_more && desk.sleepers > 0;
+        // After it was lowered: an alarm that is due raises it.
+        let calls = self.see_to_alarms(&mut desk, lowers);
+        let calls = calls || comes_more && desk.sleepers > 0;
         drop(desk);
         if calls {
             self.call();
@@ -400,12 +437,13 @@ impl<L: List> Shared<L> {
         let index = u32::try_from(desk.items.len()).expect("a poll has fewer than 2^32 sources");
         item.keep.index.set(index);
         desk.items.push(item);
+        desk.alarms.insert(item);
         item.attach(home.cast());
         self.set(desk, item, report);
     }
 
     /// Sets what is reported of a registered item, and looks whether it is ready already.
-    fn set(&self, mut desk: AtDesk<'_, L::Platform>, item: &Item<L::Platform>, report: Report) {
+    fn set(&self, mut desk: AtDesk<'_, L>, item: &Item<L::Platform>, report: Report) {
         item.keep.token.set(report.token);
         item.keep.interest.set(report.interest.bits());
         item.keep.trigger.set(report.trigger.to_bits());
@@ -413,16 +451,8 @@ impl<L: List> Shared<L> {
         self.collect(&mut desk);
         item.enable();
         L::Platform::fence_after_update();
-        if !Self::readiness_of(item).is_empty() && item.place() == Place::Elsewhere {
-            let place = if item.claim() {
-                Some(Place::Held)
-            } else {
-                item.is_being_linked().then_some(Place::Surveyed)
-            };
-            if let Some(place) = place {
-                // SAFETY: it leaves the FIFO before it is deregistered.
-                unsafe { desk.fifo.append(item, place) };
-            }
+        if !Self::readiness_of(item).is_empty() {
+            Self::queue(&mut desk, item);
         }
         self.leave(desk);
     }
@@ -439,12 +469,18 @@ impl<L: List> Shared<L> {
             desk.fifo.remove(item);
         }
         item.release();
+        desk.alarms.remove(item);
         let index = item.keep.index.get();
         desk.items.swap_remove(index as usize);
         if let Some(&moved) = desk.items.get(index as usize) {
             // SAFETY: registered, so alive.
-            unsafe { &*moved }.keep.index.set(index);
+            let moved = unsafe { &*moved };
+            desk.alarms.remove(moved);
+            moved.keep.index.set(index);
+            desk.alarms.insert(moved);
         }
+        // The first alarm is not earlier than it was: nobody has to be called.
+        self.see_to_alarms(&mut desk, false);
     }
 
     /// Nobody signals the item any more, or is about to touch the poll because of it.
@@ -461,6 +497,7 @@ impl<L: List> Shared<L> {
     fn close(&self) {
         let mut desk = self.desk.lock();
         desk.closed = true;
+        desk.alarms.clear();
         for item in std::mem::take(&mut desk.items) {
             // SAFETY: registered, so alive: who removes it has to come to the desk first.
             Self::detach(unsafe { &*item });
@@ -491,7 +528,7 @@ impl<L: List> Shared<L> {
 ///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
 /// * After [`deregister`](RawPoll::deregister) or dropping a source nothing of it is reported, and nobody
 ///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * No allocation but when a source is registered.
+/// * No allocation but when a source is registered, or a timer set.
 ///
 /// # Example
 /// ```
@@ -523,14 +560,14 @@ pub struct RawPoll<L: List> {
 impl<L: List> RawPoll<L> {
     /// A poll without sources.
     pub fn new() -> Self {
-        RawPoll { shared: Arc::new(Shared::new()) }
+        RawPoll { shared: Arc::new_cyclic(|this| Shared::new(Weak::clone(this))) }
     }
 
     /// Waits for `source` from now on, and reports it as `token` when it is ready for some of `interest`.
     ///
     /// # Errors
     /// [`PollError::Registered`] if the source has a poll, this or another; [`PollError::Cycle`] if the
-    /// source is this poll.
+    /// source is this poll, or one that this poll is in, at whatever depth.
     pub fn register(
         &self,
         source: &impl Source<L>,
@@ -539,7 +576,10 @@ impl<L: List> RawPoll<L> {
         trigger: Trigger,
     ) -> Result<(), PollError> {
         let raw = source.source();
-        if std::ptr::eq(raw, &self.shared.source) {
+        let nested = raw.poll.upgrade();
+        // Held until it is registered, or two threads could make a circle of two polls.
+        let _nesting = nested.as_ref().map(|_| L::Platform::process().nesting.lock());
+        if nested.as_ref().is_some_and(|nested| self.shared.is_inside(nested)) {
             return Err(PollError::Cycle);
         }
         let mut registration = raw.registration.lock();
@@ -550,7 +590,9 @@ impl<L: List> RawPoll<L> {
         let report = Report { token, interest, trigger };
         self.shared.add(&raw.item, Arc::as_ptr(&self.shared), report);
         drop(registration);
-        source.registered();
+        if let Some(nested) = nested {
+            nested.begin_to_be_watched();
+        }
         Ok(())
     }
 
@@ -602,13 +644,15 @@ impl<L: List> RawPoll<L> {
         let mut desk = shared.desk.lock();
         loop {
             shared.collect(&mut desk);
+            shared.expire(&mut desk);
             shared.report(&mut desk, batch);
             if !batch.is_empty() || !sleeps {
                 break;
             }
+            let until = desk.alarms.until(deadline);
             if std::mem::take(&mut spins) {
                 drop(desk);
-                self.spin(deadline);
+                self.spin(until);
                 desk = shared.desk.lock();
                 continue;
             }
@@ -619,10 +663,12 @@ impl<L: List> RawPoll<L> {
                 continue;
             }
             desk.sleepers += 1;
+            desk.alarms.sleep(until);
             drop(desk);
-            L::Platform::park(&shared.calls, calls, deadline);
+            L::Platform::park(&shared.calls, calls, until);
             desk = shared.desk.lock();
             desk.sleepers -= 1;
+            desk.alarms.wake(until);
             sleeps = deadline.is_none_or(|deadline| L::Platform::now() < deadline);
         }
         shared.leave(desk);
@@ -643,11 +689,15 @@ impl<L: List<Platform = Os>> RawPoll<L> {
     /// read, write or close it.
     ///
     /// It stays readable until a wait has found nothing more, so with an edge-triggered event loop wait until
-    /// nothing is ready. Made at the first call; only from then on signals pay for it, and only those that
-    /// come when nothing was ready.
+    /// nothing is ready: what comes then is a new edge. It may be readable although nothing is ready: at
+    /// first, when another consumer was faster, and when a timer was cancelled at the last moment. A wait
+    /// that finds nothing ends that.
+    ///
+    /// Made at the first call, of an eventfd, a timerfd and an epoll descriptor that watches both; only from
+    /// then on signals pay for it, and only those that come when nothing was ready. It is closed on exec.
     ///
     /// # Errors
-    /// The system's, where no descriptor can be made.
+    /// The system's, where no descriptor can be made: too many are open. Then nothing has changed.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         let shared = &self.shared;
         if let Some(descriptor) = shared.descriptor.get() {
@@ -671,10 +721,6 @@ impl<L: List<Platform = Os>> RawPoll<L> {
 impl<L: List> Source<L> for RawPoll<L> {
     fn source(&self) -> &RawSource<L> {
         &self.shared.source
-    }
-
-    fn registered(&self) {
-        self.shared.begin_to_be_watched();
     }
 }
 

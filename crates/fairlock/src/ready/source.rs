@@ -1,6 +1,6 @@
 //! What every source is made of.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -34,10 +34,6 @@ use crate::platform::{AtomicCell, Platform};
 pub trait Source<L: List> {
     /// What it is made of: always the same.
     fn source(&self) -> &RawSource<L>;
-
-    /// It has just been registered: brings its level up to date, if that is not always so.
-    #[doc(hidden)]
-    fn registered(&self) {}
 }
 
 /// What a source is made of: an item for the list of the poll that it is registered with, at most one.
@@ -47,6 +43,8 @@ pub struct RawSource<L: List> {
     pub(super) item: Item<L::Platform>,
     /// The poll; it may be closed, which has detached the item.
     pub(super) registration: Mutex<RawMutex<L::Platform>, Option<Arc<Shared<L>>>>,
+    /// The poll that this is the source of, if it is one's.
+    pub(super) poll: Weak<Shared<L>>,
 }
 
 impl<L: List> RawSource<L> {
@@ -55,7 +53,15 @@ impl<L: List> RawSource<L> {
         RawSource {
             item: Item::new(level, readiness),
             registration: Mutex::from_raw(RawMutex::NEW, None),
+            poll: Weak::new(),
         }
+    }
+
+    /// The source that stands for a poll in another one.
+    pub(super) fn of_poll(poll: Weak<Shared<L>>, readiness: fn(u64) -> Readiness) -> Self {
+        let mut source = RawSource::new(0, readiness);
+        source.poll = poll;
+        source
     }
 
     /// The level has changed by an atomic update of this thread, before: whoever waits is to look.

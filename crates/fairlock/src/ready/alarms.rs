@@ -1,0 +1,262 @@
+//! The sources of a poll that become ready by themselves, at a moment: timers, and polls that have
+//! timers. Which is the first, and which sleeper wakes up for it.
+//!
+//! A consumer that goes to sleep sleeps until the first alarm at most. When an alarm is set that is
+//! earlier than any sleeper knows of, one of them is called and goes to sleep again, for a shorter
+//! time.
+//!
+//! Invariants
+//! 1. An item of the poll is in the set exactly if its `deadline` is not 0, with that deadline.
+//! 2. If consumers sleep and there is an alarm, one of them wakes up at the first one or before, or
+//!    was called and has not been at the desk since. So nobody oversleeps an alarm.
+//! 3. Those who watch from outside were told of the first alarm (its descriptor's timer; its deadline
+//!    in the outer poll) since it was set, unless the poll is raised.
+//!
+//! Desks are locked from the inner poll to the outer one: desk, registration of the poll, desk of
+//! the poll that it is in. No poll is in itself (`RawPoll::register`), so there is an order.
+
+use std::collections::BTreeSet;
+
+use core::sync::atomic::Ordering::AcqRel;
+
+use super::item::Item;
+use super::list::List;
+use super::poll::{AtDesk, Shared, Watched};
+use crate::platform::{AtomicInt, PlainCell, Platform};
+
+/// No moment: later than all.
+const NEVER: u64 = u64::MAX;
+
+/// Kept at the desk.
+pub(super) struct Alarms {
+    /// Deadline, ns of the platform's clock, and the item's index.
+    pending: BTreeSet<(u64, u32)>,
+    /// The first alarm that those outside were told of.
+    told: Option<u64>,
+    /// The earliest moment at which a sleeper is known to wake up by itself.
+    waking: u64,
+    /// So many sleepers do at least: those who wake up later than another one are forgotten.
+    waking_then: u32,
+}
+
+impl Alarms {
+    pub(super) const NONE: Alarms =
+        Alarms { pending: BTreeSet::new(), told: None, waking: NEVER, waking_then: 0 };
+
+    fn first(&self) -> Option<u64> {
+        self.pending.first().map(|&(deadline, _)| deadline)
+    }
+
+    fn is_overslept(&self) -> bool {
+        self.first().is_some_and(|first| first < self.waking)
+    }
+
+    /// When a consumer that may sleep until `deadline` has to look again.
+    pub(super) fn until(&self, deadline: Option<u64>) -> Option<u64> {
+        match (deadline, self.first()) {
+            (Some(deadline), Some(first)) => Some(deadline.min(first)),
+            (deadline, first) => deadline.or(first),
+        }
+    }
+
+    /// A consumer sleeps until then.
+    pub(super) fn sleep(&mut self, until: Option<u64>) {
+        let Some(until) = until else { return };
+        if until < self.waking {
+            (self.waking, self.waking_then) = (until, 1);
+        } else if until == self.waking {
+            self.waking_then += 1;
+        }
+    }
+
+    /// It is back.
+    pub(super) fn wake(&mut self, until: Option<u64>) {
+        if self.waking != NEVER && until == Some(self.waking) {
+            self.waking_then -= 1;
+            if self.waking_then == 0 {
+                // Others may wake up soon enough, but that is not known.
+                self.waking = NEVER;
+            }
+        }
+    }
+
+    pub(super) fn insert<P: Platform>(&mut self, item: &Item<P>) {
+        let deadline = item.keep.deadline.get();
+        if deadline != 0 {
+            self.pending.insert((deadline, item.keep.index.get()));
+        }
+    }
+
+    pub(super) fn remove<P: Platform>(&mut self, item: &Item<P>) {
+        let deadline = item.keep.deadline.get();
+        if deadline != 0 {
+            self.pending.remove(&(deadline, item.keep.index.get()));
+        }
+    }
+
+    /// The poll is gone.
+    pub(super) fn clear(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Takes one out whose time has come.
+    fn take_due(&mut self, now: u64) -> Option<u32> {
+        if self.first()? > now {
+            return None;
+        }
+        self.pending.pop_first().map(|(_, index)| index)
+    }
+}
+
+impl<P: Platform> Item<P> {
+    /// Counts, in the level, how often its time has come until now, and sets the next time.
+    pub(super) fn expire(&self, now: u64) {
+        let (deadline, period) = (self.keep.deadline.get(), self.keep.period.get());
+        if deadline == 0 || deadline > now {
+            return;
+        }
+        let times = match period {
+            0 => 1,
+            period => 1 + (now - deadline) / period,
+        };
+        // Release pairs with the Acquire in `Item::readiness`.
+        self.level.fetch_add(times, AcqRel);
+        self.keep.deadline.set(match period {
+            0 => 0,
+            period => deadline.saturating_add(times.saturating_mul(period)),
+        });
+    }
+}
+
+impl<L: List> Shared<L> {
+    /// Alarms whose time has come make their items ready.
+    pub(super) fn expire(&self, desk: &mut AtDesk<'_, L>) {
+        if desk.alarms.pending.is_empty() {
+            return;
+        }
+        let now = L::Platform::now();
+        while let Some(index) = desk.alarms.take_due(now) {
+            // SAFETY: registered, so alive.
+            let item = unsafe { &*desk.items[index as usize] };
+            item.expire(now);
+            desk.alarms.insert(item);
+            Self::queue(desk, item);
+        }
+    }
+
+    /// Changes when a registered item, or one that was, becomes ready by itself.
+    pub(super) fn change_alarm<R>(
+        &self,
+        item: &Item<L::Platform>,
+        change: impl FnOnce(&Item<L::Platform>) -> R,
+    ) -> R {
+        let mut desk = self.desk.lock();
+        if desk.closed {
+            return change(item);
+        }
+        desk.alarms.remove(item);
+        let result = change(item);
+        desk.alarms.insert(item);
+        let calls = self.see_to_alarms(&mut desk, false);
+        drop(desk);
+        if calls {
+            self.call();
+        }
+        result
+    }
+
+    /// Keeps invariants 2 and 3: answers whether a sleeper has to be called. `lowered` if the outer
+    /// poll may have been told by an alarm, and the poll was lowered since.
+    pub(super) fn see_to_alarms(&self, desk: &mut AtDesk<'_, L>, lowered: bool) -> bool {
+        let first = desk.alarms.first();
+        let is_news = first != desk.alarms.told;
+        if desk.watched != Watched::Never && (is_news || lowered && first.is_some()) {
+            desk.alarms.told = first;
+            // The descriptor's timer stays expired until it is set anew.
+            if is_news && let Some(descriptor) = self.descriptor.get() {
+                descriptor.raise_at(first);
+            }
+            self.tell_outer_poll(first);
+        }
+        desk.sleepers > 0 && desk.alarms.is_overslept()
+    }
+
+    /// Somebody watches from outside who did not.
+    pub(super) fn tell_alarms(&self, desk: &mut AtDesk<'_, L>) {
+        let first = desk.alarms.first();
+        desk.alarms.told = first;
+        if let Some(descriptor) = self.descriptor.get() {
+            descriptor.raise_at(first);
+        }
+        self.tell_outer_poll(first);
+    }
+
+    fn tell_outer_poll(&self, first: Option<u64>) {
+        let registration = self.source.registration.lock();
+        if let Some(outer) = &*registration {
+            let first = first.unwrap_or(0);
+            outer.change_alarm(&self.source.item, |item| item.keep.deadline.set(first));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Os;
+    use crate::ready::Readiness;
+
+    fn item(index: u32, deadline: u64, period: u64) -> Item<Os> {
+        let item = Item::<Os>::new(0, |_| Readiness::NONE);
+        item.keep.index.set(index);
+        item.keep.deadline.set(deadline);
+        item.keep.period.set(period);
+        item
+    }
+
+    #[test]
+    fn a_sleeper_oversleeps_an_alarm_that_nobody_wakes_up_for() {
+        let mut alarms = Alarms::NONE;
+        alarms.sleep(alarms.until(None));
+        assert!(!alarms.is_overslept());
+        let late = item(0, 20, 0);
+        alarms.insert(&late);
+        assert!(alarms.is_overslept());
+        assert_eq!(alarms.until(None), Some(20));
+        assert_eq!(alarms.until(Some(10)), Some(10));
+        alarms.sleep(Some(20));
+        alarms.sleep(Some(20));
+        alarms.wake(Some(20));
+        assert!(!alarms.is_overslept());
+        alarms.insert(&item(1, 15, 0));
+        assert!(alarms.is_overslept());
+        alarms.sleep(Some(15));
+        assert!(!alarms.is_overslept());
+        alarms.wake(Some(15));
+        assert!(alarms.is_overslept());
+    }
+
+    #[test]
+    fn due_alarms_come_in_the_order_of_their_deadlines() {
+        let mut alarms = Alarms::NONE;
+        for (index, deadline) in [30, 10, 20].into_iter().enumerate() {
+            alarms.insert(&item(index as u32, deadline, 0));
+        }
+        assert_eq!(alarms.take_due(9), None);
+        assert_eq!([alarms.take_due(20), alarms.take_due(20)], [Some(1), Some(2)]);
+        assert_eq!(alarms.take_due(20), None);
+    }
+
+    #[test]
+    fn periods_that_were_missed_are_counted() {
+        use core::sync::atomic::Ordering::Relaxed;
+
+        let item = item(0, 100, 10);
+        item.expire(99);
+        assert_eq!((item.level.load(Relaxed), item.keep.deadline.get()), (0, 100));
+        item.expire(100);
+        assert_eq!((item.level.load(Relaxed), item.keep.deadline.get()), (1, 110));
+        item.expire(135);
+        assert_eq!((item.level.load(Relaxed), item.keep.deadline.get()), (4, 140));
+    }
+}
