@@ -10,8 +10,10 @@ use fairlock_lab::plan::{Simulated, Workload};
 use fairlock_lab::study::{Batch, CellSpec};
 use fairlock_lab::units::{self, Length};
 use fairlock_lab::workloads::dio::DioForm;
+use fairlock_lab::workloads::epoll;
 use fairlock_lab::workloads::log::{self, BLOCK_RECORD_BYTES, Syncing};
 use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
+use fairlock_lab::workloads::{epoll_wait, stress_epoll};
 use fairlock_lab::workloads::{revocation, turns, uncontended};
 use fairlock_lab::world::pause_ns;
 
@@ -62,6 +64,20 @@ pub enum Bench {
         fairlock bench log --sync never --readers 0,1,4 --read-bytes 4k,1m\n  \
         fairlock bench log --log logfile,okaywal --record-bytes 100 --threads 8")]
     Log(Log),
+    /// Threads that add to a counter each, and one that waits for all of them: epoll and its lists
+    #[command(after_help = "Example:\n  \
+        fairlock bench stress-epoll\n  \
+        fairlock bench stress-epoll --poller kernel,ready --threads 8,128 --trigger edge\n  \
+        fairlock bench stress-epoll --poller spin-list-mcs --threads 1       it only spins\n  \
+        fairlock bench stress-epoll --on x86-12 --poller ready,rwlock-list-queued,spin-list-mcs --think 300ns")]
+    StressEpoll(StressEpoll),
+    /// Threads that wait for one event at a time, and one that keeps them busy: perf bench epoll wait
+    #[command(after_help = "Example:\n  \
+        fairlock bench epoll-wait\n  \
+        fairlock bench epoll-wait --threads 2,8 --shared --trigger once\n  \
+        fairlock bench epoll-wait --poller kernel --nonblocking --nested 3 --random\n  \
+        fairlock bench epoll-wait --on riscv-4 --poller ready,rwlock-list-queued,spin-list-mcs")]
+    EpollWait(EpollWait),
 }
 
 /// Options of all workloads.
@@ -366,6 +382,91 @@ pub struct Log {
     read_bytes: Vec<u32>,
     #[command(flatten)]
     pub common: Common,
+}
+
+/// When a source is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Trigger {
+    /// As long as there is something to read
+    Level,
+    /// Once for what was added since
+    Edge,
+    /// Once, until it is modified, which its reader does each time
+    Once,
+}
+
+impl Trigger {
+    fn number(self) -> f64 {
+        let trigger = match self {
+            Trigger::Level => epoll::Trigger::Level,
+            Trigger::Edge => epoll::Trigger::Edge,
+            Trigger::Once => epoll::Trigger::Once,
+        };
+        trigger.number().into()
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct StressEpoll {
+    /// Pollers to compare, or all but those that only spin: `all` (see `fairlock list`)
+    #[arg(long, value_name = "POLLER", value_delimiter = ',', default_value = "all")]
+    poller: Vec<String>,
+    /// Threads that add; one more waits
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,16,32,64,128", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// When a source is reported
+    #[arg(long, value_enum, default_value = "level")]
+    trigger: Trigger,
+    /// Time between two additions of a thread: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
+    think: Length,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct EpollWait {
+    /// Pollers to compare, or all but those that only spin: `all` (see `fairlock list`)
+    #[arg(long, value_name = "POLLER", value_delimiter = ',', default_value = "all")]
+    poller: Vec<String>,
+    /// Threads that wait; one more adds [default: one less than there are CPUs]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Sources of each thread that waits
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    sources: u32,
+    /// All wait on one poller, instead of one each
+    #[arg(long)]
+    shared: bool,
+    /// When a source is reported
+    #[arg(long, value_enum, default_value = "level")]
+    trigger: Trigger,
+    /// Ask and do not wait
+    #[arg(long)]
+    nonblocking: bool,
+    /// So many pollers in a chain below each one, up to 4
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    nested: u32,
+    /// Add to the sources in a random order
+    #[arg(long)]
+    random: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// The chosen pollers, each known to the registry and able to run there.
+fn chosen_pollers(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
+    let mut chosen: Vec<String> = Vec::new();
+    for name in names {
+        let all = if name == "all" { epoll::names(simulated) } else { vec![name.as_str()] };
+        for name in all {
+            epoll::check(name, simulated).map_err(|error| error.to_string())?;
+            if !chosen.iter().any(|known| known == name) {
+                chosen.push(name.to_owned());
+            }
+        }
+    }
+    Ok(chosen)
 }
 
 /// A whole number from 1 up.
@@ -689,6 +790,40 @@ impl Log {
     }
 }
 
+impl StressEpoll {
+    fn points(&self, pause_ns: f64) -> Vec<Params> {
+        let point = |&threads: &u32| {
+            params([
+                ("readers", 1.0),
+                ("writers", f64::from(threads)),
+                ("trigger", self.trigger.number()),
+                ("think_pauses", f64::from(self.think.pauses(pause_ns))),
+            ])
+        };
+        self.threads.iter().map(point).collect()
+    }
+}
+
+impl EpollWait {
+    fn points(&self, cpus: u32) -> Vec<Params> {
+        let default = [cpus.saturating_sub(1).max(1)];
+        let threads = if self.threads.is_empty() { &default[..] } else { &self.threads };
+        let point = |&threads: &u32| {
+            params([
+                ("readers", f64::from(threads)),
+                ("writers", 1.0),
+                ("sources", f64::from(self.sources)),
+                ("shared", f64::from(u8::from(self.shared))),
+                ("trigger", self.trigger.number()),
+                ("polling", f64::from(u8::from(self.nonblocking))),
+                ("nested", f64::from(self.nested)),
+                ("random", f64::from(u8::from(self.random))),
+            ])
+        };
+        threads.iter().map(point).collect()
+    }
+}
+
 /// The logs that can do what a point asks for.
 fn able(logs: &[String], workload: &Workload) -> Result<Vec<String>, String> {
     let Workload::Log(params) = workload else { return Ok(logs.to_vec()) };
@@ -717,6 +852,8 @@ impl Bench {
             Bench::Revocation(revocation) => &revocation.common,
             Bench::Readseek(readseek) => &readseek.common,
             Bench::Log(log) => &log.common,
+            Bench::StressEpoll(it) => &it.common,
+            Bench::EpollWait(it) => &it.common,
         }
     }
 
@@ -757,6 +894,16 @@ impl Bench {
                 return Err("log measures real files, and a simulated machine has none".to_owned());
             }
             Bench::Log(it) => (log::NAME, it.logs()?, it.points()),
+            Bench::StressEpoll(it) => {
+                let pollers = chosen_pollers(&it.poller, simulated)?;
+                (stress_epoll::NAME, pollers, it.points(pause_ns))
+            }
+            Bench::EpollWait(it) => {
+                let here = || std::thread::available_parallelism().map_or(1, usize::from) as u32;
+                let cpus = on.as_ref().map_or_else(here, |on| on.profile.topology.cpus());
+                let pollers = chosen_pollers(&it.poller, simulated)?;
+                (epoll_wait::NAME, pollers, it.points(cpus))
+            }
         };
         let common = self.common();
         let (repetitions, seconds) = match simulated {

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::grid::{self, Params};
+use crate::measure::{READER, WRITER};
 use crate::row::{Estimate, Row, SimulatedCounts};
 use crate::units;
 use crate::world::HERE;
@@ -294,6 +295,14 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
         "total_ops_per_s" => Ok(vec![row.total_ops_per_s]),
         // Of all threads together: with one thread, how long an operation takes.
         "ns_per_op" => Ok(vec![ratio(exactly(1e9), row.total_ops_per_s)?]),
+        // Additions that one read of a source brought.
+        "coalescing" => {
+            let rate = |role: &str| row.roles.get(role).map(|stats| stats.ops_per_s);
+            match (rate(WRITER), rate(READER)) {
+                (Some(added), Some(read)) => Ok(vec![ratio(added, read)?]),
+                _ => Err(absent(metric)),
+            }
+        }
         "voluntary_switches_per_s" => Ok(vec![exactly(row.voluntary_switches_per_s)]),
         "involuntary_switches_per_s" => Ok(vec![exactly(row.involuntary_switches_per_s)]),
         "params" => {
@@ -351,6 +360,7 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["jain"] => Some(stats.jain),
         ["longest_bypass"] => stats.longest_bypass.map(|count| exactly(count as f64)),
         ["longest_wait"] => Some(stats.longest_wait),
+        ["wait_calls_per_s"] => stats.wait_calls_per_s,
         ["torn"] => stats.torn.map(|count| exactly(count as f64)),
         ["wait", part] => latency(&stats.wait, part),
         ["hold", part] => latency(&stats.hold, part),
@@ -365,6 +375,7 @@ pub fn is_metric(metric: &str) -> bool {
     for stats in row.roles.values_mut() {
         stats.bytes_per_s = Some(exactly(1.0));
         stats.torn = Some(0);
+        stats.wait_calls_per_s = Some(exactly(1.0));
     }
     row.simulated = Some(SimulatedCounts::default());
     let is_event =

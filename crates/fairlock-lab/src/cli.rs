@@ -21,7 +21,7 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::{dio, log, readseek};
+use fairlock_lab::workloads::{dio, epoll, log, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
@@ -495,6 +495,10 @@ fn list() {
     println!("\nLogs (for log)");
     for log in log::registry() {
         println!("  {:<16} {:>7}  {}", log.name, "", log.about);
+    }
+    println!("\nPollers (for stress-epoll and epoll-wait)");
+    for poller in epoll::registry().iter().filter(|poller| poller.kind != Kind::Broken) {
+        println!("  {:<24} {}", poller.name, poller.about);
     }
     println!("\nWorkloads");
     for (name, about) in fairlock_lab::grid::WORKLOADS {

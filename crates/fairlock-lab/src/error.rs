@@ -123,6 +123,13 @@ pub enum Violation {
         /// Another one in it.
         other: u64,
     },
+    /// More or less was read of all sources than was written to them, or the rest was not reported.
+    LostEvents {
+        /// What was written, by those that have ended.
+        written: u64,
+        /// What was read.
+        read: u64,
+    },
     /// A block read from the file is not the one last written there.
     StaleBlock {
         /// The stamp the block had to carry.
@@ -152,6 +159,9 @@ impl fmt::Display for Violation {
             }
             Violation::TornBlock { one, other } => {
                 write!(f, "torn read: one read got parts of the writes {one} and {other}")
+            }
+            Violation::LostEvents { written, read } => {
+                write!(f, "lost events: {written} were written, {read} were reported and read")
             }
             Violation::StaleBlock { expected, found } => {
                 write!(f, "stale block: read stamp {found} where {expected} was written")

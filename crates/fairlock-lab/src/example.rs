@@ -37,6 +37,7 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         longest_bypass: Some(3),
         longest_wait: estimate(wait as f64 * 60.0),
         torn: None,
+        wait_calls_per_s: None,
     }
 }
 

@@ -11,10 +11,13 @@ use crate::plan::{KERNEL, Workload};
 use crate::row::Row;
 use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
+use crate::workloads::epoll::{self, Trigger};
+use crate::workloads::epoll_wait::{self, EpollWaitParams};
 use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
 use crate::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::RevocationParams;
+use crate::workloads::stress_epoll::{self, StressEpollParams};
 use crate::workloads::turns::TurnsParams;
 use crate::workloads::uncontended::Uncontended;
 
@@ -22,7 +25,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 15] = [
+pub const WORKLOADS: [(&str, &str); 17] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -53,6 +56,11 @@ pub const WORKLOADS: [(&str, &str); 15] = [
     ("readseek-kernel-tmpfs", "the same on the kernel's tmpfs"),
     ("log", "threads that append records to a log: LogFile, plain files, a log of others"),
     ("readseek-processes", "a process for each worker: none, pthread, fcntl or kernel as lock"),
+    (
+        "stress-epoll",
+        "threads that add to a counter each, one that waits for all: epoll and its lists",
+    ),
+    ("epoll-wait", "threads that wait for one event at a time, one that keeps them busy"),
 ];
 
 /// Parameters a workload takes, by name.
@@ -79,6 +87,9 @@ const READSEEK_PARAMETERS: [&str; 6] =
     ["readers", "writers", "block_bytes", "write_blocks", "overlap", "think_pauses"];
 
 const LOG_PARAMETERS: [&str; 5] = ["readers", "writers", "record_bytes", "read_bytes", "sync"];
+const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "think_pauses"];
+const EPOLL_WAIT_PARAMETERS: [&str; 8] =
+    ["readers", "writers", "sources", "shared", "trigger", "polling", "nested", "random"];
 
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
@@ -94,6 +105,11 @@ pub fn is_kernels(workload: &str) -> bool {
     let reads = ReadseekForm::named(workload);
     DioForm::named(workload).is_some_and(DioForm::is_kernels)
         || matches!(reads, Some(ReadseekForm::Kernel | ReadseekForm::KernelTmpfs))
+}
+
+/// Whether pollers stand where other workloads have locks.
+pub fn is_pollers(workload: &str) -> bool {
+    [stress_epoll::NAME, epoll_wait::NAME].contains(&workload)
 }
 
 /// Whether `name` is a workload.
@@ -123,6 +139,8 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         "uncontended" => &UNCONTENDED_PARAMETERS,
         "revocation" => &REVOCATION_PARAMETERS,
         log::NAME => &LOG_PARAMETERS,
+        stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
+        epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
         name if ReadseekForm::named(name).is_some() => &READSEEK_PARAMETERS,
         _ => &DIO_PARAMETERS,
     };
@@ -221,6 +239,38 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             ..default
         }));
     }
+    let trigger = || -> Result<Trigger, String> {
+        let number = count("trigger", Trigger::Level.number())?;
+        Trigger::ALL
+            .into_iter()
+            .find(|trigger| trigger.number() == number)
+            .ok_or_else(|| format!("trigger = {number}; give 0 (level), 1 (edge) or 2 (once)"))
+    };
+    if name == stress_epoll::NAME {
+        if count("readers", 1)? != 1 {
+            return Err(format!("{name} with {readers} readers; one thread waits, give 1"));
+        }
+        return Ok(Workload::StressEpoll(StressEpollParams {
+            producers: writers,
+            trigger: trigger()?,
+            think: Length::Pauses(count("think_pauses", 0)?),
+        }));
+    }
+    if name == epoll_wait::NAME {
+        if count("writers", 1)? != 1 {
+            return Err(format!("{name} with {writers} writers; one thread adds, give 1"));
+        }
+        let default = EpollWaitParams::default();
+        return Ok(Workload::EpollWait(EpollWaitParams {
+            workers: readers,
+            sources: count("sources", default.sources)?,
+            shared: count("shared", 0)? != 0,
+            trigger: trigger()?,
+            polling: count("polling", 0)? != 0,
+            nested: count("nested", 0)?,
+            random: count("random", 0)? != 0,
+        }));
+    }
     if name == log::NAME {
         let default = LogParams::default();
         let number = count("sync", default.sync.number())?;
@@ -269,6 +319,8 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
         Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
+        Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
+        Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
     }
 }
 
@@ -343,6 +395,15 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
             .into_iter()
             .find(|sync| f64::from(sync.number()) == value)
             .map_or(format!("sync {value}"), |sync| sync.words().to_owned()),
+        "trigger" => Trigger::ALL
+            .into_iter()
+            .find(|trigger| f64::from(trigger.number()) == value)
+            .map_or(format!("trigger {value}"), |trigger| trigger.words().to_owned()),
+        "sources" => format!("{} sources each", units::trimmed(value)),
+        "shared" if value != 0.0 => "one poller for all".to_owned(),
+        "polling" if value != 0.0 => "polling".to_owned(),
+        "nested" if value != 0.0 => format!("{} nested", units::trimmed(value)),
+        "random" if value != 0.0 => "in random order".to_owned(),
         "write_bytes" => format!("writes of {}", units::format_bytes(value)),
         "block_bytes" if value != f64::from(PAGE_BYTES) => {
             format!("blocks of {}", units::format_bytes(value))
@@ -363,6 +424,7 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
 pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
     match ReadseekForm::named(workload) {
         None if workload == log::NAME => log::names(),
+        None if is_pollers(workload) => epoll::names(simulated),
         Some(form) => form.all_locks(simulated),
         None if simulated => locks::all_simulated(),
         None => locks::all(),
@@ -379,6 +441,9 @@ pub fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), Str
     }
     if workload == log::NAME {
         return log::check(lock).map(drop).map_err(|error| error.to_string());
+    }
+    if is_pollers(workload) {
+        return epoll::check(lock, simulated).map(drop).map_err(|error| error.to_string());
     }
     if is_kernels(workload) {
         if simulated {

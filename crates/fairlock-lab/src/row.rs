@@ -51,7 +51,8 @@ pub struct RoleStats {
     pub thread_max: f64,
     /// Jain's fairness index over the role's threads: 1 is perfectly fair, 1/n is one thread takes all.
     pub jain: Estimate,
-    /// From asking for the lock (or starting the I/O) to having it (or its end), see the workload's page.
+    /// From asking for the lock (or starting the I/O, or adding to a source) to having it (or its end, or having
+    /// read it), see the workload's page.
     pub wait: Latency,
     /// From having the lock to having released it. Sampled where timing each would distort.
     pub hold: Latency,
@@ -65,6 +66,10 @@ pub struct RoleStats {
     /// looked at for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torn: Option<u64>,
+    /// Calls per second that waited for events, whether they brought one or not; absent where nobody waits
+    /// for events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_calls_per_s: Option<Estimate>,
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.

@@ -115,6 +115,9 @@ impl<W> Runners<W> {
             Workload::Revocation(params) => (self.revocation)(request, params),
             Workload::Readseek(params) => (self.readseek)(request, params),
             Workload::Log(_) => unreachable!("logs have runners of their own"),
+            Workload::StressEpoll(_) | Workload::EpollWait(_) => {
+                unreachable!("pollers have runners of their own")
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct RoleRecorder {
     pub longest_bypass: Option<u64>,
     /// Reads that got parts of several writes, where reads are looked at for that.
     pub torn: Option<u64>,
+    /// Calls that waited and ended before the run did, where waiting is what is measured.
+    pub wait_calls: Option<u64>,
 }
 
 impl RoleRecorder {

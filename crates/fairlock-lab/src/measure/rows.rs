@@ -1,6 +1,7 @@
 //! From threads to repetitions to rows.
 
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 use super::statistics::{estimate, jain, median};
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
@@ -42,6 +43,8 @@ pub struct RoleRepetition {
     pub longest_bypass: Option<u64>,
     /// See [`RoleStats::torn`].
     pub torn: Option<u64>,
+    /// See [`RoleStats::wait_calls_per_s`].
+    pub wait_calls_per_s: Option<f64>,
 }
 
 impl RoleRepetition {
@@ -54,6 +57,8 @@ impl RoleRepetition {
         self.latency.merge(&recorder.latency);
         self.longest_bypass = self.longest_bypass.max(recorder.longest_bypass);
         self.torn = sum([self.torn, recorder.torn]);
+        let wait_calls_per_s = recorder.wait_calls.map(|calls| calls as f64 / seconds);
+        self.wait_calls_per_s = sum([self.wait_calls_per_s, wait_calls_per_s]);
     }
 
     fn ops_per_s(&self) -> f64 {
@@ -62,7 +67,7 @@ impl RoleRepetition {
 }
 
 /// The sum of those that were counted; `None` without any.
-fn sum(counts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+fn sum<T: Add<Output = T>>(counts: impl IntoIterator<Item = Option<T>>) -> Option<T> {
     counts.into_iter().flatten().reduce(|sum, count| sum + count)
 }
 
@@ -189,6 +194,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
     let slowest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::min);
     let fastest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::max);
     let moves_bytes = parts.iter().any(|part| part.bytes_per_s > 0.0);
+    let wait_calls: Vec<f64> = parts.iter().filter_map(|part| part.wait_calls_per_s).collect();
     RoleStats {
         threads: parts.first().map_or(0, |part| part.thread_rates.len() as u32),
         ops_per_s: estimate(&over(&RoleRepetition::ops_per_s)),
@@ -203,6 +209,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         longest_bypass: parts.iter().filter_map(|part| part.longest_bypass).max(),
         longest_wait: estimate(&over(&|part| part.wait.max() as f64)),
         torn: sum(parts.iter().map(|part| part.torn)),
+        wait_calls_per_s: (!wait_calls.is_empty()).then(|| estimate(&wait_calls)),
     }
 }
 

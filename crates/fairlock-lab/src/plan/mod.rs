@@ -24,10 +24,13 @@ use crate::measure::{self, Repetition, RowLabel, row};
 use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
 use crate::workloads::dio::{self, DioForm, DioParams};
+use crate::workloads::epoll;
+use crate::workloads::epoll_wait::{self, EpollWaitParams};
 use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
 use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::{self, RevocationParams};
+use crate::workloads::stress_epoll::{self, StressEpollParams};
 use crate::workloads::turns::{self, TurnsParams};
 use crate::workloads::uncontended::{self, Uncontended};
 use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
@@ -109,6 +112,11 @@ pub enum Workload {
     Readseek(ReadseekParams),
     /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
     Log(LogParams),
+    /// Many add to counters, one waits for all, see [`stress_epoll`]. In place of a lock's name stands a
+    /// poller's.
+    StressEpoll(StressEpollParams),
+    /// Many wait for one event at a time, see [`epoll_wait`]. In place of a lock's name stands a poller's.
+    EpollWait(EpollWaitParams),
 }
 
 impl Workload {
@@ -122,6 +130,8 @@ impl Workload {
             Workload::Revocation(_) => revocation::NAME,
             Workload::Readseek(params) => params.form.name(),
             Workload::Log(_) => log::NAME,
+            Workload::StressEpoll(_) => stress_epoll::NAME,
+            Workload::EpollWait(_) => epoll_wait::NAME,
         }
     }
 
@@ -136,6 +146,8 @@ impl Workload {
             Workload::Revocation(params) => u64::from(params.readers) + 1,
             Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
+            Workload::StressEpoll(params) => u64::from(params.producers) + 1,
+            Workload::EpollWait(params) => u64::from(params.workers) + 1,
         }
     }
 
@@ -171,6 +183,8 @@ impl Workload {
             Workload::Revocation(params) => (params.readers, 1),
             Workload::Readseek(params) => (params.readers, params.writers),
             Workload::Log(params) => (params.readers, params.writers),
+            Workload::StressEpoll(params) => (1, params.producers),
+            Workload::EpollWait(params) => (params.workers, 1),
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
             | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
@@ -185,6 +199,7 @@ impl Workload {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
             Workload::Readseek(params) => params.form.all_locks(false),
             Workload::Log(_) => log::names(),
+            Workload::StressEpoll(_) | Workload::EpollWait(_) => epoll::names(false),
             _ => locks::all(),
         }
     }
@@ -309,6 +324,8 @@ impl Cell {
             Workload::Revocation(params) => params.validate()?,
             Workload::Readseek(params) => params.validate(self.pause_ns())?,
             Workload::Log(params) => params.validate()?,
+            Workload::StressEpoll(params) => params.validate(self.pause_ns())?,
+            Workload::EpollWait(params) => params.validate()?,
         }
         self.check_lock()
     }
@@ -324,6 +341,9 @@ impl Cell {
                 Err(LabError::KernelNotSimulated { workload: log::NAME, instead })
             }
             Workload::Log(params) => log::check(&self.lock)?.check(params),
+            Workload::StressEpoll(_) | Workload::EpollWait(_) => {
+                epoll::check(&self.lock, self.on.is_some()).map(drop)
+            }
             Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
             Workload::Dio(params) if params.form.is_kernels() => {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
@@ -362,7 +382,7 @@ impl Cell {
     fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
         match &self.workload {
             Workload::Readseek(it) if it.form != ReadseekForm::Cached => return None,
-            Workload::Log(_) => return None,
+            Workload::Log(_) | Workload::StressEpoll(_) | Workload::EpollWait(_) => return None,
             _ => {}
         }
         let lock = locks::find(&self.lock).ok()?;
@@ -387,6 +407,15 @@ impl Cell {
         }
         if let Workload::Log(params) = &self.workload {
             return (log::check(&self.lock)?.run)(&request, params);
+        }
+        match &self.workload {
+            Workload::StressEpoll(params) => {
+                return (epoll::check(&self.lock, false)?.real.stress)(&request, params);
+            }
+            Workload::EpollWait(params) => {
+                return (epoll::check(&self.lock, false)?.real.wait)(&request, params);
+            }
+            _ => {}
         }
         if let Workload::Readseek(params) = &self.workload {
             match (params.form, self.range_lock()) {
@@ -418,6 +447,15 @@ impl Cell {
         if let (Workload::Readseek(params), Some(lock)) = (&self.workload, self.range_lock()) {
             return (lock.simulated)(&request, params);
         }
+        if let Workload::StressEpoll(_) | Workload::EpollWait(_) = &self.workload {
+            let poller = epoll::check(&self.lock, true)?.simulated.as_ref();
+            let poller = poller.expect("checked as one that runs there");
+            return match &self.workload {
+                Workload::EpollWait(params) => (poller.wait)(&request, params),
+                Workload::StressEpoll(params) => (poller.stress)(&request, params),
+                _ => unreachable!("one of the two"),
+            };
+        }
         let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
         let runners = runners.expect("found as one that runs there");
         runners.run(&request, &self.workload)
@@ -433,6 +471,8 @@ impl Cell {
             Workload::Revocation(params) => params.row_params(),
             Workload::Readseek(params) => params.row_params(self.pause_ns()),
             Workload::Log(params) => params.row_params(),
+            Workload::StressEpoll(params) => params.row_params(self.pause_ns()),
+            Workload::EpollWait(params) => params.row_params(),
         }
     }
 

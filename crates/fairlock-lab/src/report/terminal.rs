@@ -9,6 +9,7 @@ use super::recording::{Header, Recording};
 use super::{grids, published};
 use crate::claim::{Status, Verdict};
 use crate::grid;
+use crate::measure::{READER, WRITER};
 use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
 use crate::study::{self, Study};
 use crate::units::{
@@ -97,6 +98,7 @@ fn group_table(rows: &[&Row]) -> Table {
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(
         COLUMNS[..columns].iter().map(|(title, _)| *title).map(|title| match title {
             "lock" if rows.iter().all(|row| row.workload == log::NAME) => "log",
+            "lock" if rows.iter().all(|row| grid::is_pollers(&row.workload)) => "poller",
             title => title,
         }),
     );
@@ -151,7 +153,7 @@ pub fn tables(rows: &[Row], with_events: bool) -> String {
     for (title, rows) in groups(rows) {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
         let counted = [simulated_counts(&rows), events(&rows)].map(|it| it.filter(|_| with_events));
-        for more in std::iter::once(torn_reads(&rows)).chain(counted).flatten() {
+        for more in [torn_reads(&rows), deliveries(&rows)].into_iter().chain(counted).flatten() {
             text.push_str(&format!("\n{more}\n"));
         }
     }
@@ -197,6 +199,31 @@ pub fn torn_reads(rows: &[&Row]) -> Option<String> {
     });
     let heads = counted.iter().map(|(row, _)| row.lock.as_str());
     Some(side_by_side("reads", heads, lines))
+}
+
+/// How additions to sources reached those that wait for them; `None` where nobody does.
+pub fn deliveries(rows: &[&Row]) -> Option<String> {
+    let counted: Vec<(&Row, [String; 3])> = rows
+        .iter()
+        .filter_map(|row| {
+            let (reader, writer) = (row.roles.get(READER)?, row.roles.get(WRITER)?);
+            let calls = reader.wait_calls_per_s?.median;
+            let read = reader.ops_per_s.median;
+            let words = [
+                format_number(writer.ops_per_s.median / read),
+                format_kilo(calls),
+                format_number(read / calls),
+            ];
+            Some((*row, words))
+        })
+        .collect();
+    counted.first()?;
+    let names = ["additions a read", "waits k/s", "reads a wait"];
+    let lines = names.into_iter().enumerate().map(|(index, name)| {
+        (name.to_owned(), counted.iter().map(|(_, words)| words[index].clone()).collect())
+    });
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    Some(side_by_side("deliveries", heads, lines))
 }
 
 /// A table with a column of numbers for each lock.

@@ -5,11 +5,14 @@
 
 mod client;
 pub mod dio;
+pub mod epoll;
+pub mod epoll_wait;
 pub mod log;
 pub mod mix;
 pub mod readseek;
 pub mod revocation;
 mod scratch;
+pub mod stress_epoll;
 pub mod turns;
 pub mod uncontended;
 

@@ -94,6 +94,10 @@ pub trait World: Sync {
     /// Gives the CPU away for `ns`.
     fn sleep(&self, ns: u64);
 
+    /// Keeps the calling worker on one CPU from now on: on real threads the `index`-th that this process
+    /// may use, round robin, on a simulated machine the one where it began.
+    fn stay(&self, index: usize);
+
     /// How long one PAUSE of [`World::compute`] takes, ns.
     fn pause_ns(&self) -> f64;
 

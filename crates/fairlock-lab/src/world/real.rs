@@ -194,6 +194,13 @@ impl World for RealWorld {
         thread::sleep(Duration::from_nanos(ns));
     }
 
+    fn stay(&self, index: usize) {
+        let cpus = allowed_cpus();
+        if !cpus.is_empty() {
+            pin_to(cpus[index % cpus.len()]);
+        }
+    }
+
     fn pause_ns(&self) -> f64 {
         pause_ns()
     }

@@ -110,6 +110,10 @@ impl World for SimWorld {
         timed::sleep(ns);
     }
 
+    fn stay(&self, _index: usize) {
+        timed::stay();
+    }
+
     fn pause_ns(&self) -> f64 {
         self.profile.cost.pause_ns
     }

@@ -59,6 +59,8 @@ struct Task {
     /// The word it sleeps on.
     parked_on: Option<usize>,
     turn: u32,
+    /// How often it asked not to be preempted and has not taken that back.
+    unpreempted: u32,
     report: ThreadReport,
 }
 
@@ -163,6 +165,7 @@ impl Engine {
             reads_len: 0,
             parked_on: None,
             turn: 0,
+            unpreempted: 0,
             report: ThreadReport::default(),
         };
         let mut engine = Engine {
@@ -297,8 +300,7 @@ impl Engine {
             self.begin(thread, doing, until);
             return None;
         }
-        let cpu = self.entities[thread as usize].cpu;
-        if self.cpus.cpus[cpu as usize].resched {
+        if self.is_to_leave(thread) {
             self.switch_out(thread);
             return None;
         }
@@ -406,6 +408,7 @@ impl Engine {
         let Some(running) = self.cpus.cpus[cpu as usize].current else { return };
         let task = &mut self.tasks[running as usize];
         match task.doing {
+            _ if task.unpreempted > 0 => self.cpus.cpus[cpu as usize].resched = true,
             Doing::Computing(until) => {
                 task.left = until - self.now;
                 task.number += 1;
@@ -417,6 +420,12 @@ impl Engine {
             }
             _ => self.cpus.cpus[cpu as usize].resched = true,
         }
+    }
+
+    /// Whether a running thread's CPU is for somebody else, as soon as the thread may be preempted.
+    fn is_to_leave(&self, thread: u32) -> bool {
+        let cpu = self.entities[thread as usize].cpu;
+        self.cpus.cpus[cpu as usize].resched && self.tasks[thread as usize].unpreempted == 0
     }
 
     /// A running thread is preempted.
@@ -655,7 +664,7 @@ impl Engine {
         if let Some(until) = until {
             self.events.at(until, Event::Deadline(thread, number));
         }
-        if self.cpus.cpus[self.entities[thread as usize].cpu as usize].resched {
+        if self.is_to_leave(thread) {
             self.events.at(self.now, Event::Step(thread, number));
         }
         true
@@ -669,6 +678,25 @@ impl Engine {
             let (line, _) = self.tasks[thread as usize].reads[at];
             self.lines.unwatch(line, thread);
         }
+    }
+
+    // ---- scheduling, by the thread itself ----
+
+    /// It keeps its CPU until it has taken that back as often.
+    pub(super) fn forbid_preemption(&mut self) {
+        self.tasks[self.current as usize].unpreempted += 1;
+    }
+
+    /// What was put off happens at the end of its next operation.
+    pub(super) fn allow_preemption(&mut self) {
+        let unpreempted = &mut self.tasks[self.current as usize].unpreempted;
+        debug_assert!(*unpreempted > 0, "preemption was not forbidden");
+        *unpreempted -= 1;
+    }
+
+    /// It stays on this CPU from now on.
+    pub(super) fn stay(&mut self) {
+        self.entities[self.current as usize].pinned = true;
     }
 
     // ---- sleeping ----

@@ -7,6 +7,7 @@ mod events;
 mod lines;
 mod random;
 mod timeline;
+mod unpreempted;
 
 use std::cell::Cell;
 use std::ptr;
@@ -17,6 +18,7 @@ use fairlock::platform::{WAKE_LATENCY_AT_FIRST, smoothed_wake_latency};
 
 use self::engine::Engine;
 use self::lines::Access;
+pub use self::unpreempted::Unpreempted;
 use crate::fiber::{self, Fiber, Progress};
 use crate::platform::{Backend, Word, begin_process};
 use crate::profile::Profile;
@@ -322,6 +324,26 @@ pub fn transfer(write: bool, bytes: u64) {
 pub fn mark(what: &'static str) {
     if is_running() {
         with(|engine| engine.mark(what));
+    }
+}
+
+/// The thread stays on the CPU where it is from now on, as [`Setup::pinned`] does for all.
+pub fn stay() {
+    if is_running() {
+        with(Engine::stay);
+    }
+}
+
+/// The thread keeps its CPU until it has called [`allow_preemption`] as often.
+fn forbid_preemption() {
+    if is_running() {
+        with(Engine::forbid_preemption);
+    }
+}
+
+fn allow_preemption() {
+    if is_running() {
+        with(Engine::allow_preemption);
     }
 }
 

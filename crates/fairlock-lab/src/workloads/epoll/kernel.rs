@@ -1,0 +1,117 @@
+//! The kernel's epoll, with an eventfd for each counter.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use super::{Poller, Trigger};
+use crate::error::LabError;
+
+/// An epoll instance.
+pub struct KernelEpoll(OwnedFd);
+
+/// The descriptor that a system call has made.
+fn made(what: &str, descriptor: libc::c_int) -> Result<OwnedFd, LabError> {
+    if descriptor < 0 {
+        return Err(LabError::io(format!("make {what}"), io::Error::last_os_error()));
+    }
+    // SAFETY: new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn bits(trigger: Trigger) -> u32 {
+    let more = match trigger {
+        Trigger::Level => 0,
+        Trigger::Edge => libc::EPOLLET,
+        Trigger::Once => libc::EPOLLONESHOT,
+    };
+    (libc::EPOLLIN | more) as u32
+}
+
+impl KernelEpoll {
+    fn control(
+        &self,
+        operation: libc::c_int,
+        source: RawFd,
+        events: u32,
+        token: u64,
+    ) -> Result<(), LabError> {
+        let mut event = libc::epoll_event { events, u64: token };
+        // SAFETY: both descriptors are open, the event is valid for the call.
+        let result = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, source, &mut event) };
+        match result {
+            0 => Ok(()),
+            _ => Err(LabError::io("register with epoll", io::Error::last_os_error())),
+        }
+    }
+}
+
+impl Poller for KernelEpoll {
+    type Counter = File;
+    type Batch = Vec<libc::epoll_event>;
+
+    fn new() -> Result<Self, LabError> {
+        // SAFETY: a system call without pointers.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        made("an epoll", epoll).map(KernelEpoll)
+    }
+
+    fn counter() -> Result<File, LabError> {
+        // SAFETY: a system call without pointers.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        made("an eventfd", event).map(File::from)
+    }
+
+    fn register(&self, counter: &File, token: u64, trigger: Trigger) -> Result<(), LabError> {
+        self.control(libc::EPOLL_CTL_ADD, counter.as_raw_fd(), bits(trigger), token)
+    }
+
+    fn rearm(&self, counter: &File, token: u64) -> Result<(), LabError> {
+        self.control(libc::EPOLL_CTL_MOD, counter.as_raw_fd(), bits(Trigger::Once), token)
+    }
+
+    fn enclose(&self, inner: &Self) -> Result<(), LabError> {
+        let nothing = libc::EPOLLHUP as u32;
+        self.control(libc::EPOLL_CTL_ADD, inner.0.as_raw_fd(), nothing, u64::MAX)
+    }
+
+    fn batch(most: usize) -> Self::Batch {
+        vec![libc::epoll_event { events: 0, u64: 0 }; most]
+    }
+
+    fn wait(&self, batch: &mut Self::Batch, timeout: Duration) -> Result<usize, LabError> {
+        let most = batch.len() as libc::c_int;
+        let timeout_ms = timeout.as_millis() as libc::c_int;
+        // SAFETY: the batch is valid for `most` events.
+        let count =
+            unsafe { libc::epoll_wait(self.0.as_raw_fd(), batch.as_mut_ptr(), most, timeout_ms) };
+        match usize::try_from(count) {
+            Ok(count) => Ok(count),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == ErrorKind::Interrupted => Ok(0),
+                error => Err(LabError::io("wait for epoll", error)),
+            },
+        }
+    }
+
+    fn token(batch: &Self::Batch, place: usize) -> u64 {
+        batch[place].u64
+    }
+
+    fn add(mut counter: &File) -> Result<(), LabError> {
+        match counter.write(&1_u64.to_ne_bytes()) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(LabError::io("write to an eventfd", error)),
+        }
+    }
+
+    fn read(mut counter: &File) -> Result<Option<u64>, LabError> {
+        let mut count = [0; 8];
+        match counter.read(&mut count) {
+            Ok(_) => Ok(Some(u64::from_ne_bytes(count))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(LabError::io("read an eventfd", error)),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What `stress-epoll` and `epoll-wait` share: pollers to compare, how a source's counter is stamped, and how
+//! it is known that nothing was lost.
+//!
+//! A *poller* is what threads wait on, with counters as its sources: the kernel's epoll with an eventfd each,
+//! by system calls, or one of Fairlock's lists in user space. They are in [`registry`], and stand where other
+//! workloads have a lock. Roles: who adds to counters is a `writer`, who waits is a `reader`. An operation of
+//! a reader is a *delivery*: a source was reported, its counter read, and there was something in it. Its
+//! `wait` and `latency` are the time from an addition to the read that brought it, of one addition in
+//! [`STAMP_EVERY`].
+//!
+//! What is checked: the sum of what was read is the sum of what was written, and a wait that begins after all
+//! additions have returned reports something as long as anything is left.
+//!
+//! The lists that wait in a spin lock are those of a kernel, where nobody is preempted in one. Real threads
+//! are. On a simulated machine they are not: see [`Unpreempted`](fairlock_sim::timed::Unpreempted).
+
+mod broken;
+mod kernel;
+mod registry;
+mod user_space;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use fairlock::ready;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LabError, Violation};
+
+pub use registry::{PollerDescriptor, check, find, names, registry};
+
+/// One addition in so many is stamped, unless the last stamp is still there: a look at the clock, 12 ns
+/// where this was measured, then costs an addition a fifth of a nanosecond.
+pub const STAMP_EVERY: u32 = 64;
+
+/// How long a wait lasts that nothing ends. Only a lost event lets it pass.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// When a source is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// As long as there is something to read.
+    Level,
+    /// Once for what was added since.
+    Edge,
+    /// Once, and again after it was modified, which its reader does each time.
+    Once,
+}
+
+impl Trigger {
+    /// All, in the order of their numbers.
+    pub const ALL: [Trigger; 3] = [Trigger::Level, Trigger::Edge, Trigger::Once];
+
+    /// The number that stands for it in a row's parameters.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// In words, for titles.
+    pub fn words(self) -> &'static str {
+        match self {
+            Trigger::Level => "level-triggered",
+            Trigger::Edge => "edge-triggered",
+            Trigger::Once => "oneshot",
+        }
+    }
+}
+
+impl From<Trigger> for ready::Trigger {
+    fn from(trigger: Trigger) -> ready::Trigger {
+        match trigger {
+            Trigger::Level => ready::Trigger::Level,
+            Trigger::Edge => ready::Trigger::Edge,
+            Trigger::Once => ready::Trigger::Once,
+        }
+    }
+}
+
+/// What threads wait on. All functions may be called by many threads.
+pub trait Poller: Sized + Send + Sync {
+    /// A source: a count that is added to and taken as a whole.
+    type Counter: Send + Sync;
+    /// Room for what one wait reports.
+    type Batch: Send;
+
+    /// One without sources.
+    ///
+    /// # Errors
+    /// Those of the system, as below.
+    fn new() -> Result<Self, LabError>;
+
+    /// A counter at zero.
+    ///
+    /// # Errors
+    /// As above.
+    fn counter() -> Result<Self::Counter, LabError>;
+
+    /// Waits for the counter from now on, and reports it as `token`.
+    ///
+    /// # Errors
+    /// As above.
+    fn register(
+        &self,
+        counter: &Self::Counter,
+        token: u64,
+        trigger: Trigger,
+    ) -> Result<(), LabError>;
+
+    /// Reports a oneshot counter once more.
+    ///
+    /// # Errors
+    /// As above.
+    fn rearm(&self, counter: &Self::Counter, token: u64) -> Result<(), LabError>;
+
+    /// Makes a poller a source of this one. Nothing is ever reported of it here.
+    ///
+    /// # Errors
+    /// As above.
+    fn enclose(&self, inner: &Self) -> Result<(), LabError>;
+
+    /// Room for so many.
+    fn batch(most: usize) -> Self::Batch;
+
+    /// Waits until a counter is ready or the time is over; answers how many are.
+    ///
+    /// # Errors
+    /// As above.
+    fn wait(&self, batch: &mut Self::Batch, timeout: Duration) -> Result<usize, LabError>;
+
+    /// What was reported in this place.
+    fn token(batch: &Self::Batch, place: usize) -> u64;
+
+    /// Adds one.
+    ///
+    /// # Errors
+    /// As above.
+    fn add(counter: &Self::Counter) -> Result<(), LabError>;
+
+    /// Takes the count; none if it is zero.
+    ///
+    /// # Errors
+    /// As above.
+    fn read(counter: &Self::Counter) -> Result<Option<u64>, LabError>;
+}
+
+/// When an addition was made, until a reader has seen it. One thread stamps.
+#[derive(Debug, Default)]
+pub(super) struct Stamp {
+    /// Which addition it was, counted from 1.
+    number: AtomicU64,
+    /// ns, and 1 more, so that 0 is "none".
+    at: AtomicU64,
+}
+
+impl Stamp {
+    /// Stamps the addition of this number, which is about to be made, unless an earlier stamp is there.
+    pub(super) fn leave(&self, number: u64, now: impl FnOnce() -> u64) {
+        if self.at.load(Ordering::Relaxed) == 0 {
+            self.number.store(number, Ordering::Relaxed);
+            // Release pairs with the Acquire in `take`.
+            self.at.store(now() + 1, Ordering::Release);
+        }
+    }
+
+    /// How long ago the stamped addition was made, if it is among the first `taken` ones.
+    fn take(&self, taken: u64, now: impl FnOnce() -> u64) -> Option<u64> {
+        let at = self.at.load(Ordering::Acquire);
+        if at == 0 || self.number.load(Ordering::Relaxed) > taken {
+            return None;
+        }
+        // Another reader may have been faster.
+        let at = self.at.swap(0, Ordering::Relaxed).checked_sub(1)?;
+        Some(now().saturating_sub(at))
+    }
+}
+
+/// A counter with what the lab keeps beside it.
+pub(super) struct Source<C> {
+    pub(super) counter: C,
+    pub(super) stamp: CachePadded<Stamp>,
+    /// What was read of it. Changed by those who read.
+    pub(super) taken: CachePadded<AtomicU64>,
+}
+
+impl<C> Source<C> {
+    fn new(counter: C) -> Source<C> {
+        Source { counter, stamp: CachePadded::default(), taken: CachePadded::default() }
+    }
+
+    /// A reader has read so much; answers the latency of a stamped addition among that.
+    pub(super) fn took(&self, count: u64, now: impl FnOnce() -> u64) -> Option<u64> {
+        let taken = self.taken.fetch_add(count, Ordering::Relaxed) + count;
+        self.stamp.take(taken, now)
+    }
+}
+
+/// Counters under the tokens 0, 1, ….
+pub(super) fn sources<P: Poller>(
+    count: u32,
+    poller: &P,
+    trigger: Trigger,
+    first_token: u64,
+) -> Result<Vec<Source<P::Counter>>, LabError> {
+    (first_token..first_token + u64::from(count))
+        .map(|token| {
+            let counter = P::counter()?;
+            poller.register(&counter, token, trigger)?;
+            Ok(Source::new(counter))
+        })
+        .collect()
+}
+
+/// What all writers have done, for those who have to know that they read it all.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Additions, of writers that have said so: each before its last one.
+    total: AtomicU64,
+    /// Writers that have said so.
+    told: AtomicU64,
+    /// Writers whose last addition has returned.
+    ended: AtomicU64,
+}
+
+impl Written {
+    /// A writer is about to make the last of so many additions.
+    pub(super) fn tell(&self, additions: u64) {
+        self.total.fetch_add(additions, Ordering::Relaxed);
+        // Release pairs with the Acquire in `are_all_read`.
+        self.told.fetch_add(1, Ordering::Release);
+    }
+
+    /// That one has returned.
+    pub(super) fn end(&self) {
+        // Release pairs with the Acquire in `have_ended`.
+        self.ended.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn have_ended(&self, writers: u32) -> bool {
+        self.ended.load(Ordering::Acquire) == u64::from(writers)
+    }
+
+    pub(super) fn are_all_read(&self, writers: u32, read: u64) -> bool {
+        self.told.load(Ordering::Acquire) == u64::from(writers) && self.total() == read
+    }
+
+    fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn lost(&self, read: u64) -> Violation {
+        Violation::LostEvents { written: self.total(), read }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_counts_for_the_read_that_brings_its_addition() {
+        let stamp = Stamp::default();
+        assert_eq!(stamp.take(5, || 9), None);
+        stamp.leave(3, || 100);
+        stamp.leave(4, || 110);
+        // The read that overtook the stamped addition is not its delivery.
+        assert_eq!(stamp.take(2, || 120), None);
+        assert_eq!(stamp.take(3, || 130), Some(30));
+        assert_eq!(stamp.take(4, || 140), None);
+        stamp.leave(5, || 0);
+        assert_eq!(stamp.take(7, || 20), Some(20));
+    }
+}
