@@ -65,6 +65,10 @@ pub struct RoleStats {
     /// looked at for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torn: Option<u64>,
+    /// Operations that waited for a thread of lower priority that had nothing to do with them, over
+    /// all repetitions; absent where that is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inverted: Option<u64>,
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.

@@ -405,6 +405,11 @@ impl Batch {
         self.machine().is_none() && self.workloads().into_iter().any(grid::needs_direct_io)
     }
 
+    /// Whether it runs real-time threads, which not everybody may.
+    pub fn needs_real_time(&self) -> bool {
+        self.machine().is_none() && self.workloads().into_iter().any(grid::needs_real_time)
+    }
+
     /// Whether it makes files of its own in a directory.
     pub fn needs_directory(&self) -> bool {
         self.needs_direct_io() || self.workloads().contains(&ReadseekForm::Kernel.name())

@@ -25,6 +25,9 @@ pub struct RoleRecorder {
     pub longest_bypass: Option<u64>,
     /// Reads that got parts of several writes, where reads are looked at for that.
     pub torn: Option<u64>,
+    /// Operations that waited for a thread of lower priority that had nothing to do with them, where
+    /// that is looked at.
+    pub inverted: Option<u64>,
 }
 
 impl RoleRecorder {

@@ -42,6 +42,8 @@ pub struct RoleRepetition {
     pub longest_bypass: Option<u64>,
     /// See [`RoleStats::torn`].
     pub torn: Option<u64>,
+    /// See [`RoleStats::inverted`].
+    pub inverted: Option<u64>,
 }
 
 impl RoleRepetition {
@@ -54,6 +56,7 @@ impl RoleRepetition {
         self.latency.merge(&recorder.latency);
         self.longest_bypass = self.longest_bypass.max(recorder.longest_bypass);
         self.torn = sum([self.torn, recorder.torn]);
+        self.inverted = sum([self.inverted, recorder.inverted]);
     }
 
     fn ops_per_s(&self) -> f64 {
@@ -203,6 +206,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         longest_bypass: parts.iter().filter_map(|part| part.longest_bypass).max(),
         longest_wait: estimate(&over(&|part| part.wait.max() as f64)),
         torn: sum(parts.iter().map(|part| part.torn)),
+        inverted: sum(parts.iter().map(|part| part.inverted)),
     }
 }
 

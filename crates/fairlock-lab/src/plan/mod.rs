@@ -24,6 +24,7 @@ use crate::measure::{self, Repetition, RowLabel, row};
 use crate::row::{LockEvents, Row};
 use crate::workloads::Request;
 use crate::workloads::dio::{self, DioForm, DioParams};
+use crate::workloads::inversion::{self, InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
 use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
@@ -107,6 +108,8 @@ pub enum Workload {
     Revocation(RevocationParams),
     /// Reads of one file, see [`readseek`].
     Readseek(ReadseekParams),
+    /// A hog between two threads that share something, see [`inversion`].
+    Inversion(InversionParams),
     /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
     Log(LogParams),
 }
@@ -121,6 +124,7 @@ impl Workload {
             Workload::Uncontended(_) => uncontended::NAME,
             Workload::Revocation(_) => revocation::NAME,
             Workload::Readseek(params) => params.form.name(),
+            Workload::Inversion(params) => params.form.name(),
             Workload::Log(_) => log::NAME,
         }
     }
@@ -135,6 +139,7 @@ impl Workload {
             Workload::Uncontended(Uncontended::Writes) => 1,
             Workload::Revocation(params) => u64::from(params.readers) + 1,
             Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
+            Workload::Inversion(_) => 3,
             Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
         }
     }
@@ -171,6 +176,9 @@ impl Workload {
             Workload::Revocation(params) => (params.readers, 1),
             Workload::Readseek(params) => (params.readers, params.writers),
             Workload::Log(params) => (params.readers, params.writers),
+            Workload::Inversion(_) => {
+                return [inversion::LOW, "hog", inversion::HIGH].map(str::to_owned).into();
+            }
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
             | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
@@ -184,6 +192,7 @@ impl Workload {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
             Workload::Readseek(params) => params.form.all_locks(false),
+            Workload::Inversion(params) => params.form.all_locks(false),
             Workload::Log(_) => log::names(),
             _ => locks::all(),
         }
@@ -308,6 +317,7 @@ impl Cell {
             Workload::Uncontended(_) => {}
             Workload::Revocation(params) => params.validate()?,
             Workload::Readseek(params) => params.validate(self.pause_ns())?,
+            Workload::Inversion(params) => params.validate()?,
             Workload::Log(params) => params.validate()?,
         }
         self.check_lock()
@@ -329,6 +339,7 @@ impl Cell {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
             }
             Workload::Readseek(params) => params.form.check_lock(&self.lock, self.on.is_some()),
+            Workload::Inversion(params) => params.form.check_lock(&self.lock, self.on.is_some()),
             _ if self.on.is_some() => locks::find_simulated(&self.lock).map(drop),
             _ => locks::find(&self.lock).map(drop),
         }
@@ -362,6 +373,7 @@ impl Cell {
     fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
         match &self.workload {
             Workload::Readseek(it) if it.form != ReadseekForm::Cached => return None,
+            Workload::Inversion(it) if it.form == InversionForm::List => return None,
             Workload::Log(_) => return None,
             _ => {}
         }
@@ -387,6 +399,11 @@ impl Cell {
         }
         if let Workload::Log(params) = &self.workload {
             return (log::check(&self.lock)?.run)(&request, params);
+        }
+        if let Workload::Inversion(params) = &self.workload
+            && params.form == InversionForm::List
+        {
+            return (inversion::list(&self.lock).real)(&request, params);
         }
         if let Workload::Readseek(params) = &self.workload {
             match (params.form, self.range_lock()) {
@@ -418,6 +435,12 @@ impl Cell {
         if let (Workload::Readseek(params), Some(lock)) = (&self.workload, self.range_lock()) {
             return (lock.simulated)(&request, params);
         }
+        if let Workload::Inversion(params) = &self.workload
+            && params.form == InversionForm::List
+        {
+            let run = inversion::list(&self.lock).simulated.expect("the list was checked");
+            return run(&request, params);
+        }
         let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
         let runners = runners.expect("found as one that runs there");
         runners.run(&request, &self.workload)
@@ -432,6 +455,7 @@ impl Cell {
             Workload::Uncontended(what) => what.row_params(),
             Workload::Revocation(params) => params.row_params(),
             Workload::Readseek(params) => params.row_params(self.pause_ns()),
+            Workload::Inversion(params) => params.row_params(),
             Workload::Log(params) => params.row_params(),
         }
     }

@@ -434,6 +434,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
         html.push_str("</table></div>\n");
         let counted = [
             terminal::torn_reads(&rows),
+            terminal::inversions(&rows),
             terminal::simulated_counts(&rows),
             terminal::events(&rows),
         ];
