@@ -713,9 +713,16 @@ impl Readseek {
     }
 }
 
+/// A point of one form of `inversion`, and what runs there.
+struct InversionPoint {
+    form: InversionForm,
+    params: Params,
+    names: Vec<String>,
+}
+
 impl Inversion {
-    /// Its points, each with the workload and the lists or locks of it that are asked for.
-    fn points(&self, simulated: bool) -> Result<Vec<(&'static str, Params, Vec<String>)>, String> {
+    /// For each form the lists or locks that are asked for, if there are any.
+    fn points(&self, simulated: bool) -> Result<Vec<InversionPoint>, String> {
         let mut points = Vec::new();
         for form in InversionForm::ALL {
             let names = self.names(form, simulated)?;
@@ -730,7 +737,7 @@ impl Inversion {
                     ("high_every_ns", self.high_every as f64),
                 ]);
                 if form == InversionForm::List {
-                    points.push((form.name(), point, names.clone()));
+                    points.push(InversionPoint { form, params: point, names: names.clone() });
                     continue;
                 }
                 for &low in &self.low {
@@ -738,7 +745,8 @@ impl Inversion {
                         let reads = |access| f64::from(u8::from(access == Access::Reads));
                         point.insert("low_reads".to_owned(), reads(low));
                         point.insert("high_reads".to_owned(), reads(high));
-                        points.push((form.name(), point.clone(), names.clone()));
+                        let (params, names) = (point.clone(), names.clone());
+                        points.push(InversionPoint { form, params, names });
                     }
                 }
             }
@@ -876,9 +884,9 @@ impl Bench {
         let pause_ns = on.as_ref().map_or_else(pause_ns, |on| on.profile.cost.pause_ns);
         let simulated = on.is_some();
         if let Bench::Inversion(it) = self {
-            let points = it.points(simulated)?.into_iter();
+            let points = it.points(simulated)?;
             let batches =
-                points.map(|(workload, params, locks)| self.batch(&on, workload, &locks, &params));
+                points.iter().map(|it| self.batch(&on, it.form.name(), &it.names, &it.params));
             return batches.collect();
         }
         let (workload, locks, points) = match self {

@@ -15,11 +15,12 @@ use crate::workloads::readseek::ReadseekForm;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("s0", include_str!("../../../studies/s0.toml")),
     ("s2", include_str!("../../../studies/s2.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
     ("rwlock", include_str!("../../../studies/rwlock.toml")),
+    ("inversion", include_str!("../../../studies/inversion.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.
