@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use fairlock_lab::error::LabError;
 use fairlock_lab::grid::{self, Params};
 use fairlock_lab::locks;
-use fairlock_lab::plan::{Simulated, Workload};
+use fairlock_lab::plan::{KERNEL, Simulated, Workload};
 use fairlock_lab::study::{Batch, CellSpec};
 use fairlock_lab::units::{self, Length};
 use fairlock_lab::workloads::dio::DioForm;
 use fairlock_lab::workloads::epoll;
+use fairlock_lab::workloads::inversion::InversionForm;
 use fairlock_lab::workloads::log::{self, BLOCK_RECORD_BYTES, Syncing};
 use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
 use fairlock_lab::workloads::{epoll_wait, stress_epoll};
@@ -57,6 +59,15 @@ pub enum Bench {
         fairlock bench readseek --processes --workers 2,10 --writers 0,1\n  \
         fairlock bench readseek --on skylake-sp-2s --workers 10 --seconds 0.001")]
     Readseek(Readseek),
+    /// Real-time threads on one CPU: how long the high one waits for the low one that a hog has stopped
+    #[command(after_help = "Example:\n  \
+        fairlock bench inversion                      lists of ready sources, epoll and locks\n  \
+        fairlock bench inversion --lock mutex,pthread-mutex,pthread-inherit --work 200us\n  \
+        fairlock bench inversion --lock rwlock,timefair --low reads,writes --high reads,writes\n  \
+        fairlock bench inversion --on x86-12          needs no permission\n\n\
+        Real threads get the priorities 1 to 4 of SCHED_FIFO, which root may give, and others up to\n\
+        `ulimit -r`.")]
+    Inversion(Inversion),
     /// Threads that append to a log: LogFile, plain files, another crate's log, equally durable
     #[command(after_help = "Example:\n  \
         fairlock bench log --dir /mnt/nvme\n  \
@@ -343,6 +354,45 @@ pub struct Readseek {
     pub common: Common,
 }
 
+/// How a thread takes the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Access {
+    /// Shared
+    Reads,
+    /// Exclusively
+    Writes,
+}
+
+#[derive(Debug, Args)]
+pub struct Inversion {
+    /// Lists and locks to compare, or `all`
+    ///
+    /// [default: ready,rwlock-list,spin-list,kernel,rwlock,timefair,mutex,std,std-mutex,parking_lot,pthread,
+    /// pthread-writer,pthread-mutex,pthread-inherit; with --on those of them that run there]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// How long the low thread works between two short sleeps: with the lock, or signalling
+    #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "50us", value_parser = units::parse_time_ns)]
+    work: Vec<u64>,
+    /// How long the hog computes each time
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::parse_time_ns)]
+    hog: u64,
+    /// How long the hog sleeps between, from half of this to one and a half
+    #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = units::parse_time_ns)]
+    hog_every: u64,
+    /// How long the high thread sleeps between two operations, likewise
+    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = units::parse_time_ns)]
+    high_every: u64,
+    /// How the low thread takes a lock
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "writes")]
+    low: Vec<Access>,
+    /// How the high thread takes a lock
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "writes")]
+    high: Vec<Access>,
+    #[command(flatten)]
+    pub common: Common,
+}
+
 /// When records are brought to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sync {
@@ -504,6 +554,24 @@ const DEFAULT_FILE_LOCKS: [&str; 5] = ["none", "range", "naive", "timefair", "st
 /// The same on a simulated machine.
 const DEFAULT_SIMULATED_FILE_LOCKS: [&str; 5] =
     ["none", "range", "naive", "timefair", "linux-5.11"];
+
+/// What to compare where nothing is said and a hog comes between.
+const DEFAULT_SUBJECTS: [&str; 14] = [
+    "ready",
+    "rwlock-list",
+    "spin-list",
+    KERNEL,
+    "rwlock",
+    "timefair",
+    "mutex",
+    "std",
+    "std-mutex",
+    "parking_lot",
+    "pthread",
+    "pthread-writer",
+    "pthread-mutex",
+    "pthread-inherit",
+];
 
 /// What to compare where nothing is said and the default lock is the subject.
 const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "std", "parking_lot"];
@@ -746,6 +814,83 @@ impl Readseek {
     }
 }
 
+/// A point of one form of `inversion`, and what runs there.
+struct InversionPoint {
+    form: InversionForm,
+    params: Params,
+    names: Vec<String>,
+}
+
+impl Inversion {
+    /// For each form the lists or locks that are asked for, if there are any.
+    fn points(&self, simulated: bool) -> Result<Vec<InversionPoint>, String> {
+        let mut points = Vec::new();
+        for form in InversionForm::ALL {
+            let names = self.names(form, simulated)?;
+            if names.is_empty() {
+                continue;
+            }
+            for &work in &self.work {
+                let mut point = params([
+                    ("work_ns", work as f64),
+                    ("hog_ns", self.hog as f64),
+                    ("hog_every_ns", self.hog_every as f64),
+                    ("high_every_ns", self.high_every as f64),
+                ]);
+                if form == InversionForm::List {
+                    points.push(InversionPoint { form, params: point, names: names.clone() });
+                    continue;
+                }
+                for &low in &self.low {
+                    for &high in &self.high {
+                        let reads = |access| f64::from(u8::from(access == Access::Reads));
+                        point.insert("low_reads".to_owned(), reads(low));
+                        point.insert("high_reads".to_owned(), reads(high));
+                        let (params, names) = (point.clone(), names.clone());
+                        points.push(InversionPoint { form, params, names });
+                    }
+                }
+            }
+        }
+        Ok(points)
+    }
+
+    /// The lists, or locks, that are asked for.
+    fn names(&self, form: InversionForm, simulated: bool) -> Result<Vec<String>, String> {
+        let other = InversionForm::ALL.into_iter().find(|it| *it != form).expect("there are two");
+        let all = form.all_locks(simulated);
+        let asked: Vec<&str> = match self.lock.as_slice() {
+            [] => DEFAULT_SUBJECTS.into_iter().filter(|name| all.contains(name)).collect(),
+            names => names.iter().map(String::as_str).collect(),
+        };
+        let mut chosen: Vec<String> = Vec::new();
+        for name in asked {
+            let names = if name == "all" { all.as_slice() } else { &[name] };
+            for &name in names {
+                match form.check_lock(name, simulated) {
+                    Ok(()) if chosen.iter().any(|known| known == name) => {}
+                    Ok(()) => chosen.push(name.to_owned()),
+                    Err(_) if other.check_lock(name, simulated).is_ok() => {}
+                    Err(error) => return Err(self.refusal(name, simulated, &error.to_string())),
+                }
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// What is wrong with a name that neither form takes.
+    fn refusal(&self, name: &str, simulated: bool, otherwise: &str) -> String {
+        match InversionForm::Lock.check_lock(name, simulated) {
+            Err(LabError::UnknownLock { .. }) if name == KERNEL => otherwise.to_owned(),
+            Err(LabError::UnknownLock { .. }) | Ok(()) => {
+                let known = InversionForm::ALL.map(|form| form.all_locks(simulated).join(", "));
+                format!("there is no list and no lock \"{name}\"; valid: {}", known.join(", "))
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
 impl Log {
     /// The logs that are asked for, each known to the registry.
     fn logs(&self) -> Result<Vec<String>, String> {
@@ -851,6 +996,7 @@ impl Bench {
             Bench::Uncontended(uncontended) => &uncontended.common,
             Bench::Revocation(revocation) => &revocation.common,
             Bench::Readseek(readseek) => &readseek.common,
+            Bench::Inversion(inversion) => &inversion.common,
             Bench::Log(log) => &log.common,
             Bench::StressEpoll(it) => &it.common,
             Bench::EpollWait(it) => &it.common,
@@ -874,6 +1020,12 @@ impl Bench {
     fn batches_on(&self, on: Option<Simulated>) -> Result<Vec<Batch>, String> {
         let pause_ns = on.as_ref().map_or_else(pause_ns, |on| on.profile.cost.pause_ns);
         let simulated = on.is_some();
+        if let Bench::Inversion(it) = self {
+            let points = it.points(simulated)?;
+            let batches =
+                points.iter().map(|it| self.batch(&on, it.form.name(), &it.names, &it.params));
+            return batches.collect();
+        }
         let (workload, locks, points) = match self {
             Bench::Mix(mix) => ("mix", chosen(&mix.lock, simulated)?, mix.points(pause_ns)?),
             Bench::Dio(dio) => (dio.workload(), dio.locks(simulated)?, dio.points()),
@@ -890,6 +1042,7 @@ impl Bench {
                 (revocation::NAME, locks, it.points())
             }
             Bench::Readseek(it) => (it.form().name(), it.locks(simulated)?, it.points(pause_ns)),
+            Bench::Inversion(_) => unreachable!("returned above"),
             Bench::Log(_) if simulated => {
                 return Err("log measures real files, and a simulated machine has none".to_owned());
             }
@@ -905,29 +1058,35 @@ impl Bench {
                 (epoll_wait::NAME, pollers, it.points(cpus))
             }
         };
+        points.iter().map(|params| self.batch(&on, workload, &locks, params)).collect()
+    }
+
+    /// The batch of one grid point.
+    fn batch(
+        &self,
+        on: &Option<Simulated>,
+        workload: &str,
+        locks: &[String],
+        params: &Params,
+    ) -> Result<Batch, String> {
         let common = self.common();
-        let (repetitions, seconds) = match simulated {
-            true => (common.seeds, common.seconds.unwrap_or(DEFAULT_SIMULATED_SECONDS)),
-            false => (common.repetitions, common.seconds.unwrap_or(DEFAULT_SECONDS)),
+        let (repetitions, seconds) = match on {
+            Some(_) => (common.seeds, common.seconds.unwrap_or(DEFAULT_SIMULATED_SECONDS)),
+            None => (common.repetitions, common.seconds.unwrap_or(DEFAULT_SECONDS)),
         };
-        points
-            .into_iter()
-            .map(|params| {
-                // The point must be one that the engine takes.
-                let what = grid::workload(workload, &params, &common.dir)?;
-                let cell = |lock: &String| CellSpec {
-                    workload: workload.to_owned(),
-                    lock: lock.clone(),
-                    params: params.clone(),
-                    repetitions,
-                    seconds,
-                    on: on.clone(),
-                };
-                Ok(Batch {
-                    title: grid::describe(workload, &params),
-                    cells: able(&locks, &what)?.iter().map(cell).collect(),
-                })
-            })
-            .collect()
+        // The point must be one that the engine takes.
+        let what = grid::workload(workload, params, &common.dir)?;
+        let cell = |lock: &String| CellSpec {
+            workload: workload.to_owned(),
+            lock: lock.clone(),
+            params: params.clone(),
+            repetitions,
+            seconds,
+            on: on.clone(),
+        };
+        Ok(Batch {
+            title: grid::describe(workload, params),
+            cells: able(locks, &what)?.iter().map(cell).collect(),
+        })
     }
 }

@@ -11,6 +11,7 @@ use crate::grid::{self, Params};
 use crate::measure::{READER, WRITER};
 use crate::row::{Estimate, Row, SimulatedCounts};
 use crate::units;
+use crate::workloads::inversion::{HIGH, LOW};
 use crate::world::HERE;
 
 /// One name or several.
@@ -361,6 +362,7 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["longest_bypass"] => stats.longest_bypass.map(|count| exactly(count as f64)),
         ["longest_wait"] => Some(stats.longest_wait),
         ["wait_calls_per_s"] => stats.wait_calls_per_s,
+        ["inverted"] => stats.inverted.map(|count| exactly(count as f64)),
         ["torn"] => stats.torn.map(|count| exactly(count as f64)),
         ["wait", part] => latency(&stats.wait, part),
         ["hold", part] => latency(&stats.hold, part),
@@ -376,6 +378,10 @@ pub fn is_metric(metric: &str) -> bool {
         stats.bytes_per_s = Some(exactly(1.0));
         stats.torn = Some(0);
         stats.wait_calls_per_s = Some(exactly(1.0));
+        stats.inverted = Some(0);
+    }
+    for role in [LOW, HIGH] {
+        row.roles.insert(role.to_owned(), row.roles["reader"].clone());
     }
     row.simulated = Some(SimulatedCounts::default());
     let is_event =
@@ -478,7 +484,7 @@ pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
         units::format_number(value)
     } else if is_time {
         units::format_ns(value)
-    } else if matches!(last, "longest_bypass" | "count" | "torn") {
+    } else if matches!(last, "longest_bypass" | "count" | "torn" | "inverted") {
         units::format_count(value)
     } else if last == "bytes_per_s" {
         units::format_bytes_per_s(value)

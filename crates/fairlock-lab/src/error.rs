@@ -65,6 +65,25 @@ pub enum LabError {
         /// The directory the file was to live in.
         directory: PathBuf,
     },
+    /// Real-time threads (SCHED_FIFO) are not permitted.
+    NoRealTime {
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Real-time threads took so much of their CPU that the kernel may have stopped them for that.
+    HeldUp {
+        /// The part of the CPU that they took.
+        used: f64,
+        /// The part that the kernel leaves to them.
+        limit: f64,
+    },
+    /// The lock may spin for ever.
+    Spins {
+        /// Its registry name.
+        name: String,
+        /// The workload that it is not for.
+        workload: &'static str,
+    },
     /// A system call failed.
     Io {
         /// What was being done, and to what.
@@ -208,6 +227,23 @@ impl fmt::Display for LabError {
                     name => name,
                 }
             ),
+            LabError::NoRealTime { source } => write!(
+                f,
+                "real-time threads (SCHED_FIFO) are not permitted here: {source}; run as root, allow \
+                 priorities with `ulimit -r 10`, or run on a simulated machine, which asks nobody"
+            ),
+            LabError::HeldUp { used, limit } => write!(
+                f,
+                "the real-time threads took {:.0} % of their CPU, and the kernel stops them at \
+                 {:.0} % (sched_rt_runtime_us), so waits may be its doing; give them less to do",
+                used * 100.0,
+                limit * 100.0
+            ),
+            LabError::Spins { name, workload } => write!(
+                f,
+                "lock `{name}` spins until it is free: under `{workload}` a real-time thread would \
+                 keep the holder from the only CPU for ever"
+            ),
             LabError::Io { action, source } => write!(f, "cannot {action}: {source}"),
             LabError::Panicked(message) => write!(f, "a worker thread panicked: {message}"),
             LabError::WorkerProcess { number, count, how } => {
@@ -220,7 +256,7 @@ impl fmt::Display for LabError {
 impl std::error::Error for LabError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            LabError::Io { source, .. } => Some(source),
+            LabError::Io { source, .. } | LabError::NoRealTime { source } => Some(source),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts};
 use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
+use crate::workloads::inversion::{HIGH, InversionForm, LOW};
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -38,6 +39,7 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         longest_wait: estimate(wait as f64 * 60.0),
         torn: None,
         wait_calls_per_s: None,
+        inverted: None,
     }
 }
 
@@ -102,6 +104,11 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
             }
             roles.insert(role_name.to_owned(), stats);
         }
+    }
+    if InversionForm::named(workload).is_some() {
+        roles.insert(LOW.to_owned(), role(1, total * 0.9));
+        let inverted = Some(u64::from(lock.contains("list")));
+        roles.insert(HIGH.to_owned(), RoleStats { inverted, ..role(1, total * 0.1) });
     }
     Row {
         workload: workload.to_owned(),

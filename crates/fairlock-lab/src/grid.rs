@@ -13,6 +13,7 @@ use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
 use crate::workloads::epoll::{self, Trigger};
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
+use crate::workloads::inversion::{InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
 use crate::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm, ReadseekParams};
@@ -25,7 +26,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 17] = [
+pub const WORKLOADS: [(&str, &str); 19] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -54,6 +55,14 @@ pub const WORKLOADS: [(&str, &str); 17] = [
     ),
     ("readseek-kernel", "lseek and read of a file on disk, as the kernel has it"),
     ("readseek-kernel-tmpfs", "the same on the kernel's tmpfs"),
+    (
+        "inversion-list",
+        "real-time threads on one CPU: a hog stops who signals, another one asks what is ready",
+    ),
+    (
+        "inversion-lock",
+        "real-time threads on one CPU: a hog stops who holds the lock, another one wants it",
+    ),
     ("log", "threads that append records to a log: LogFile, plain files, a log of others"),
     ("readseek-processes", "a process for each worker: none, pthread, fcntl or kernel as lock"),
     (
@@ -86,6 +95,9 @@ const REVOCATION_PARAMETERS: [&str; 2] = ["readers", "reads_between"];
 const READSEEK_PARAMETERS: [&str; 6] =
     ["readers", "writers", "block_bytes", "write_blocks", "overlap", "think_pauses"];
 
+const INVERSION_PARAMETERS: [&str; 7] =
+    ["work_ns", "think_ns", "hog_ns", "hog_every_ns", "high_every_ns", "low_reads", "high_reads"];
+
 const LOG_PARAMETERS: [&str; 5] = ["readers", "writers", "record_bytes", "read_bytes", "sync"];
 const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "think_pauses"];
 const EPOLL_WAIT_PARAMETERS: [&str; 8] =
@@ -98,6 +110,11 @@ const DEFAULT_PAUSES: u32 = 10;
 pub fn needs_direct_io(workload: &str) -> bool {
     let form = DioForm::named(workload);
     form.is_some_and(|form| form != DioForm::Sleep) || workload == log::NAME
+}
+
+/// Whether the workload runs real-time threads, which not everybody may.
+pub fn needs_real_time(workload: &str) -> bool {
+    InversionForm::named(workload).is_some()
 }
 
 /// Whether the workload's lock is the kernel's own.
@@ -141,6 +158,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         log::NAME => &LOG_PARAMETERS,
         stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
         epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
+        name if InversionForm::named(name).is_some() => &INVERSION_PARAMETERS,
         name if ReadseekForm::named(name).is_some() => &READSEEK_PARAMETERS,
         _ => &DIO_PARAMETERS,
     };
@@ -163,6 +181,19 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         let value = whole(key, otherwise.into())?;
         u32::try_from(value).map_err(|_| format!("{key} = {value} is more than {}", u32::MAX))
     };
+    if let Some(form) = InversionForm::named(name) {
+        let default = InversionParams::default();
+        return Ok(Workload::Inversion(InversionParams {
+            form,
+            work_ns: whole("work_ns", default.work_ns)?,
+            think_ns: whole("think_ns", default.think_ns)?,
+            hog_ns: whole("hog_ns", default.hog_ns)?,
+            hog_every_ns: whole("hog_every_ns", default.hog_every_ns)?,
+            high_every_ns: whole("high_every_ns", default.high_every_ns)?,
+            low_reads: count("low_reads", 0)? != 0,
+            high_reads: count("high_reads", 0)? != 0,
+        }));
+    }
     let readers = count("readers", 0)?;
     let writers = count("writers", 0)?;
     let no_threads = || format!("{name} with zero threads; give at least one reader or writer");
@@ -318,6 +349,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Uncontended(Uncontended::Writes) => counts(&[("writers", 1)]),
         Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
         Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
+        Workload::Inversion(it) => describe(it.form.name(), &it.row_params()),
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
@@ -414,6 +446,10 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         }
         "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
         "overlap" => "random offsets".to_owned(),
+        "work_ns" => format!("work of {}", units::format_ns(value)),
+        "hog_ns" => format!("hog of {}", units::format_ns(value)),
+        "low_reads" => format!("low {}", if value == 0.0 { "writes" } else { "reads" }),
+        "high_reads" => format!("high {}", if value == 0.0 { "writes" } else { "reads" }),
         "read_hold_ns" => format!("read hold {}", units::format_ns(value)),
         "write_hold_ns" => format!("write hold {}", units::format_ns(value)),
         _ => return None,
@@ -422,6 +458,9 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
 
 /// What `all` means as the locks of a workload, see [`locks::all`].
 pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
+    if let Some(form) = InversionForm::named(workload) {
+        return form.all_locks(simulated);
+    }
     match ReadseekForm::named(workload) {
         None if workload == log::NAME => log::names(),
         None if is_pollers(workload) => epoll::names(simulated),
@@ -437,6 +476,9 @@ pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
 /// What is wrong, with the valid choices.
 pub fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), String> {
     if let Some(form) = ReadseekForm::named(workload) {
+        return form.check_lock(lock, simulated).map_err(|error| error.to_string());
+    }
+    if let Some(form) = InversionForm::named(workload) {
         return form.check_lock(lock, simulated).map_err(|error| error.to_string());
     }
     if workload == log::NAME {

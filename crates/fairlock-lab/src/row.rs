@@ -70,6 +70,10 @@ pub struct RoleStats {
     /// for events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_calls_per_s: Option<Estimate>,
+    /// Operations that waited for a thread of lower priority that had nothing to do with them, over
+    /// all repetitions; absent where that is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inverted: Option<u64>,
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.

@@ -9,6 +9,8 @@ use fairlock_lab::report::recording::{Recording, Skipped, Writer};
 use fairlock_lab::report::trace::Traced;
 use fairlock_lab::study::Batch;
 use fairlock_lab::workloads::dio::remove_scratch_files;
+use fairlock_lab::workloads::inversion::HIGHEST_PRIORITY;
+use fairlock_lab::world::probe_real_time;
 
 use crate::progress::{self, Progress};
 
@@ -35,6 +37,14 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
     Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
 }
 
+/// Why a batch with real-time threads cannot run, if it is one and cannot.
+fn no_real_time(batch: &Batch) -> Option<String> {
+    if !batch.needs_real_time() {
+        return None;
+    }
+    probe_real_time(HIGHEST_PRIORITY).err().map(|error| error.to_string())
+}
+
 /// Runs the batches; `no_direct_io` is why workloads with real I/O cannot run, if they cannot. A
 /// run that takes longer than its time and `patience` ends the program.
 pub fn run(
@@ -58,9 +68,14 @@ pub fn run(
         }
         let result = match no_direct_io {
             Some(reason) if batch.needs_direct_io() => Err((false, reason.to_owned())),
-            _ => plan_of(batch, dir)
-                .and_then(|plan| plan::run(&plan, &mut progress).map_err(|error| error.to_string()))
-                .map_err(|error| (true, error)),
+            _ => match no_real_time(batch) {
+                Some(reason) => Err((false, reason)),
+                None => plan_of(batch, dir)
+                    .and_then(|plan| {
+                        plan::run(&plan, &mut progress).map_err(|error| error.to_string())
+                    })
+                    .map_err(|error| (true, error)),
+            },
         };
         match result {
             Ok(_) => {}

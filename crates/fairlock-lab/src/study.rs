@@ -15,11 +15,12 @@ use crate::workloads::readseek::ReadseekForm;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("s0", include_str!("../../../studies/s0.toml")),
     ("s2", include_str!("../../../studies/s2.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
     ("rwlock", include_str!("../../../studies/rwlock.toml")),
+    ("inversion", include_str!("../../../studies/inversion.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.
@@ -403,6 +404,11 @@ impl Batch {
     /// Whether it does real O_DIRECT I/O, which not every file system offers.
     pub fn needs_direct_io(&self) -> bool {
         self.machine().is_none() && self.workloads().into_iter().any(grid::needs_direct_io)
+    }
+
+    /// Whether it runs real-time threads, which not everybody may.
+    pub fn needs_real_time(&self) -> bool {
+        self.machine().is_none() && self.workloads().into_iter().any(grid::needs_real_time)
     }
 
     /// Whether it makes files of its own in a directory.

@@ -1,6 +1,6 @@
 //! The timed machine does what its profile says, exactly and reproducibly.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use fairlock::PolicyRwSem;
@@ -8,7 +8,7 @@ use fairlock::lock_api::RawRwLock;
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
 use fairlock_sim::Sim;
-use fairlock_sim::profile::{Arbitration, Device, Profile, Service, Topology};
+use fairlock_sim::profile::{Arbitration, Device, Profile, Service};
 use fairlock_sim::timed::{self, Failure, Report, Setup, Thread};
 
 type Word = <Sim as Platform>::AtomicU64;
@@ -218,16 +218,7 @@ fn a_parked_thread_comes_back_at_its_deadline() {
 
 #[test]
 fn a_real_time_thread_is_not_kept_waiting_by_a_fair_one() {
-    let profile = Profile {
-        topology: Topology {
-            sockets: 1,
-            cores_per_socket: 1,
-            threads_per_core: 1,
-            cores_per_cluster: 1,
-            hops: vec![vec![0]],
-        },
-        ..Profile::example()
-    };
+    let profile = Profile::example().with_one_cpu();
     let late = Cell::new(0);
     let fair = Thread { body: Box::new(|| timed::compute(10_000_000)), priority: 0 };
     let body = || {
@@ -241,6 +232,61 @@ fn a_real_time_thread_is_not_kept_waiting_by_a_fair_one() {
     let report = run_on(&profile, 1, vec![fair, real_time]).unwrap();
     assert!(late.get() < 5_000, "{} ns late", late.get());
     assert!(report.threads[0].involuntary_switches >= 10);
+}
+
+/// On one CPU: a low thread that computes, a middle one that comes a little later, a high one that
+/// comes after that and may raise the low one. Answers when the low and the middle one end.
+fn ends_of_low_and_middle(high: impl Fn() + 'static) -> (u64, u64) {
+    let profile = Profile::example().with_one_cpu();
+    let ends = [const { Cell::new(0) }; 2];
+    let [low_ends, middle_ends] = &ends;
+    let low = || {
+        timed::compute(100_000);
+        low_ends.set(timed::now());
+    };
+    let middle = || {
+        timed::sleep(100_000);
+        timed::compute(100_000);
+        middle_ends.set(timed::now());
+    };
+    let high = move || {
+        timed::sleep(200_000);
+        high();
+    };
+    let bodies: [Body<'_>; 3] = [Box::new(low), Box::new(middle), Box::new(high)];
+    let threads = (1..).zip(bodies).map(|(priority, body)| Thread { body, priority });
+    run_on(&profile, 1, threads.collect()).unwrap();
+    (ends[0].get(), ends[1].get())
+}
+
+#[test]
+fn a_raised_thread_runs_before_those_that_it_has_passed() {
+    let (low, middle) = ends_of_low_and_middle(|| ());
+    assert!(middle < low, "{middle} {low}");
+    let (low, middle) = ends_of_low_and_middle(|| {
+        assert_eq!((timed::thread(), timed::priority(0)), (Some(2), 1));
+        timed::set_priority(0, 3);
+        assert_eq!(timed::priority(0), 3);
+    });
+    assert!(low < middle, "{low} {middle}");
+}
+
+#[test]
+fn a_thread_that_lowers_itself_gives_way() {
+    let profile = Profile::example().with_one_cpu();
+    let order = RefCell::new(Vec::new());
+    let say = |who: &'static str| order.borrow_mut().push(who);
+    let first = || {
+        timed::compute(1_000);
+        timed::set_priority(0, 1);
+        say("lowered");
+    };
+    let threads = vec![
+        Thread { body: Box::new(first), priority: 3 },
+        Thread { body: Box::new(|| say("waited")), priority: 2 },
+    ];
+    run_on(&profile, 1, threads).unwrap();
+    assert_eq!(*order.borrow(), ["waited", "lowered"]);
 }
 
 #[test]
@@ -300,14 +346,7 @@ fn the_disk_serves_so_many_at_once() {
 
 #[test]
 fn a_real_time_thread_leaves_a_twentieth_of_each_second_to_others() {
-    let one = Topology {
-        sockets: 1,
-        cores_per_socket: 1,
-        threads_per_core: 1,
-        cores_per_cluster: 1,
-        hops: vec![vec![0]],
-    };
-    let profile = Profile { topology: one, ..Profile::example() };
+    let profile = Profile::example().with_one_cpu();
     let began = Cell::new(0);
     let real_time = Thread { body: Box::new(|| timed::compute(200_000_000)), priority: 50 };
     let fair = Thread {

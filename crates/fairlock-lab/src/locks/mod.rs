@@ -9,6 +9,7 @@
 
 mod adapters;
 mod broken;
+mod inheriting;
 mod protected;
 mod pthread;
 pub mod ranges;
@@ -18,8 +19,9 @@ use std::sync::OnceLock;
 
 pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
+pub use inheriting::SimulatedInherit;
 pub use protected::Protected;
-pub use pthread::{PthreadPreferWriter, PthreadRwLock};
+pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLock};
 
 use fairlock::PolicyRwSem;
 use fairlock::platform::{Counting, Os, Platform};
@@ -32,7 +34,7 @@ use fairlock_sim::Sim;
 use crate::error::LabError;
 use crate::measure::Repetition;
 use crate::plan::Workload;
-use crate::workloads::{Request, dio, mix, readseek, revocation, turns, uncontended};
+use crate::workloads::{Request, dio, inversion, mix, readseek, revocation, turns, uncontended};
 use crate::world::{RealWorld, SimWorld, World};
 
 /// A lock around the workloads' [`Protected`] data.
@@ -63,8 +65,9 @@ pub enum Kind {
     Ours,
     /// One that people use today, for comparison.
     Peer,
-    /// A textbook's spin lock. With more threads than CPUs its waiters can burn a whole time slice
-    /// for each handover, so it is run by name only, never as one of [`all`].
+    /// To measure against, run by name only, never as one of [`all`]: a textbook's spin lock, whose
+    /// waiters can burn a whole time slice for each handover with more threads than CPUs, or one of
+    /// [`INHERITING`].
     Reference,
     /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
     Broken,
@@ -80,6 +83,7 @@ pub(crate) struct Runners<W> {
     uncontended: Runner<W, uncontended::Uncontended>,
     revocation: Runner<W, revocation::RevocationParams>,
     readseek: Runner<W, readseek::ReadseekParams>,
+    inversion: Runner<W, inversion::InversionParams>,
     #[cfg(test)]
     lock_type: &'static str,
 }
@@ -93,6 +97,7 @@ impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
             uncontended: uncontended::run::<W, L>,
             revocation: revocation::run::<W, L>,
             readseek: readseek::run::<W, ranges::Whole<L>>,
+            inversion: inversion::run_lock::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
         }
@@ -114,6 +119,7 @@ impl<W> Runners<W> {
             Workload::Uncontended(what) => (self.uncontended)(request, what),
             Workload::Revocation(params) => (self.revocation)(request, params),
             Workload::Readseek(params) => (self.readseek)(request, params),
+            Workload::Inversion(params) => (self.inversion)(request, params),
             Workload::Log(_) => unreachable!("logs have runners of their own"),
             Workload::StressEpoll(_) | Workload::EpollWait(_) => {
                 unreachable!("pollers have runners of their own")
@@ -174,6 +180,9 @@ type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
 
 type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
+/// Mutexes that are registered for `inversion-lock`: with priority inheritance, and the same without.
+pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
+
 /// Every registered lock, in listing order, the broken one included.
 pub fn registry() -> &'static [Descriptor] {
     static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
@@ -202,6 +211,8 @@ pub fn registry() -> &'static [Descriptor] {
             Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
             Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
             Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
+            Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
+            Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
             Broken "broken" Broken, simulated: Broken<Sim>, "lets everybody in; every workload must notice";
             Broken "stuck" Stuck, "lets nobody in; the command must notice";
         }

@@ -1,4 +1,4 @@
-//! `pthread_rwlock_t`, in its two flavours.
+//! `pthread_rwlock_t` in its two flavours, and `pthread_mutex_t` with and without priority inheritance.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -78,6 +78,104 @@ impl Drop for Pthread {
         unsafe { libc::pthread_rwlock_destroy(self.raw.get()) };
     }
 }
+
+/// A `pthread_mutex_t` that does not move, around the data.
+///
+/// Invariant: `raw` is initialised from `new` to `drop` and stays at its address.
+struct Mutex {
+    raw: Box<UnsafeCell<libc::pthread_mutex_t>>,
+    data: Protected,
+}
+
+// SAFETY: a pthread mutex may be used and destroyed from any thread, and is unlocked by the thread that
+// locked it, in `Mutex::with`. `Protected` is Sync by itself.
+unsafe impl Send for Mutex {}
+// SAFETY: as above; all shared use of `raw` goes through the pthread calls.
+unsafe impl Sync for Mutex {}
+
+/// The mutex is held by this thread; dropping releases it, also when a section panics.
+struct HeldMutex<'a>(&'a Mutex);
+
+impl Drop for HeldMutex<'_> {
+    fn drop(&mut self) {
+        // SAFETY: initialised, and held by this thread since `HeldMutex` was made.
+        let result = unsafe { libc::pthread_mutex_unlock(self.0.raw.get()) };
+        debug_assert_eq!(result, 0);
+    }
+}
+
+impl Mutex {
+    /// `protocol` says what waiters lend to the holder.
+    fn new(data: Protected, protocol: libc::c_int) -> Mutex {
+        let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+        let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        // SAFETY: `attributes` is valid for writes; `init` makes it initialised for `setprotocol`,
+        // `mutex_init` and `destroy`. `raw` is not shared yet.
+        unsafe {
+            let attributes = attributes.as_mut_ptr();
+            assert_eq!(libc::pthread_mutexattr_init(attributes), 0);
+            assert_eq!(libc::pthread_mutexattr_setprotocol(attributes, protocol), 0);
+            assert_eq!(libc::pthread_mutex_init(raw.get(), attributes), 0);
+            libc::pthread_mutexattr_destroy(attributes);
+        }
+        Mutex { raw, data }
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+        // SAFETY: initialised and at a fixed address.
+        let result = unsafe { libc::pthread_mutex_lock(self.raw.get()) };
+        assert_eq!(result, 0, "pthread_mutex_lock");
+        let held = HeldMutex(self);
+        section(&held.0.data)
+    }
+}
+
+impl Drop for Mutex {
+    fn drop(&mut self) {
+        // SAFETY: initialised; `&mut self` means that nobody holds it.
+        unsafe { libc::pthread_mutex_destroy(self.raw.get()) };
+    }
+}
+
+macro_rules! mutex {
+    ($(#[$about:meta])* $name:ident, $protocol:ident) => {
+        $(#[$about])*
+        pub struct $name(Mutex);
+
+        impl LabLock for $name {
+            type Platform = Os;
+
+            const BYTES: usize =
+                size_of::<Box<()>>() + size_of::<libc::pthread_mutex_t>();
+
+            fn new(data: Protected) -> Self {
+                $name(Mutex::new(data, libc::$protocol))
+            }
+
+            #[inline]
+            fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+                self.0.with(section)
+            }
+
+            #[inline]
+            fn write<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+                self.0.with(section)
+            }
+        }
+    };
+}
+
+mutex!(
+    /// `pthread_mutex_t` with default attributes.
+    PthreadMutex,
+    PTHREAD_PRIO_NONE
+);
+mutex!(
+    /// `pthread_mutex_t` whose holder runs with the highest priority of its waiters.
+    PthreadInherit,
+    PTHREAD_PRIO_INHERIT
+);
 
 macro_rules! flavour {
     ($(#[$about:meta])* $name:ident, prefer_writer: $prefer_writer:literal) => {

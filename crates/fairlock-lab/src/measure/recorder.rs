@@ -27,6 +27,9 @@ pub struct RoleRecorder {
     pub torn: Option<u64>,
     /// Calls that waited and ended before the run did, where waiting is what is measured.
     pub wait_calls: Option<u64>,
+    /// Operations that waited for a thread of lower priority that had nothing to do with them, where
+    /// that is looked at.
+    pub inverted: Option<u64>,
 }
 
 impl RoleRecorder {

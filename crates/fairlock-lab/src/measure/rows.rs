@@ -45,6 +45,8 @@ pub struct RoleRepetition {
     pub torn: Option<u64>,
     /// See [`RoleStats::wait_calls_per_s`].
     pub wait_calls_per_s: Option<f64>,
+    /// See [`RoleStats::inverted`].
+    pub inverted: Option<u64>,
 }
 
 impl RoleRepetition {
@@ -59,6 +61,7 @@ impl RoleRepetition {
         self.torn = sum([self.torn, recorder.torn]);
         let wait_calls_per_s = recorder.wait_calls.map(|calls| calls as f64 / seconds);
         self.wait_calls_per_s = sum([self.wait_calls_per_s, wait_calls_per_s]);
+        self.inverted = sum([self.inverted, recorder.inverted]);
     }
 
     fn ops_per_s(&self) -> f64 {
@@ -210,6 +213,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         longest_wait: estimate(&over(&|part| part.wait.max() as f64)),
         torn: sum(parts.iter().map(|part| part.torn)),
         wait_calls_per_s: (!wait_calls.is_empty()).then(|| estimate(&wait_calls)),
+        inverted: sum(parts.iter().map(|part| part.inverted)),
     }
 }
 

@@ -26,6 +26,7 @@ use crate::workloads::Request;
 use crate::workloads::dio::{self, DioForm, DioParams};
 use crate::workloads::epoll;
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
+use crate::workloads::inversion::{self, InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
 use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
@@ -110,6 +111,8 @@ pub enum Workload {
     Revocation(RevocationParams),
     /// Reads of one file, see [`readseek`].
     Readseek(ReadseekParams),
+    /// A hog between two threads that share something, see [`inversion`].
+    Inversion(InversionParams),
     /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
     Log(LogParams),
     /// Many add to counters, one waits for all, see [`stress_epoll`]. In place of a lock's name stands a
@@ -129,6 +132,7 @@ impl Workload {
             Workload::Uncontended(_) => uncontended::NAME,
             Workload::Revocation(_) => revocation::NAME,
             Workload::Readseek(params) => params.form.name(),
+            Workload::Inversion(params) => params.form.name(),
             Workload::Log(_) => log::NAME,
             Workload::StressEpoll(_) => stress_epoll::NAME,
             Workload::EpollWait(_) => epoll_wait::NAME,
@@ -145,6 +149,7 @@ impl Workload {
             Workload::Uncontended(Uncontended::Writes) => 1,
             Workload::Revocation(params) => u64::from(params.readers) + 1,
             Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
+            Workload::Inversion(_) => 3,
             Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::StressEpoll(params) => u64::from(params.producers) + 1,
             Workload::EpollWait(params) => u64::from(params.workers) + 1,
@@ -185,6 +190,9 @@ impl Workload {
             Workload::Log(params) => (params.readers, params.writers),
             Workload::StressEpoll(params) => (1, params.producers),
             Workload::EpollWait(params) => (params.workers, 1),
+            Workload::Inversion(_) => {
+                return [inversion::LOW, "hog", inversion::HIGH].map(str::to_owned).into();
+            }
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
             | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
@@ -198,6 +206,7 @@ impl Workload {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
             Workload::Readseek(params) => params.form.all_locks(false),
+            Workload::Inversion(params) => params.form.all_locks(false),
             Workload::Log(_) => log::names(),
             Workload::StressEpoll(_) | Workload::EpollWait(_) => epoll::names(false),
             _ => locks::all(),
@@ -323,6 +332,7 @@ impl Cell {
             Workload::Uncontended(_) => {}
             Workload::Revocation(params) => params.validate()?,
             Workload::Readseek(params) => params.validate(self.pause_ns())?,
+            Workload::Inversion(params) => params.validate()?,
             Workload::Log(params) => params.validate()?,
             Workload::StressEpoll(params) => params.validate(self.pause_ns())?,
             Workload::EpollWait(params) => params.validate()?,
@@ -349,6 +359,7 @@ impl Cell {
                 Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
             }
             Workload::Readseek(params) => params.form.check_lock(&self.lock, self.on.is_some()),
+            Workload::Inversion(params) => params.form.check_lock(&self.lock, self.on.is_some()),
             _ if self.on.is_some() => locks::find_simulated(&self.lock).map(drop),
             _ => locks::find(&self.lock).map(drop),
         }
@@ -382,6 +393,7 @@ impl Cell {
     fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
         match &self.workload {
             Workload::Readseek(it) if it.form != ReadseekForm::Cached => return None,
+            Workload::Inversion(it) if it.form == InversionForm::List => return None,
             Workload::Log(_) | Workload::StressEpoll(_) | Workload::EpollWait(_) => return None,
             _ => {}
         }
@@ -416,6 +428,11 @@ impl Cell {
                 return (epoll::check(&self.lock, false)?.real.wait)(&request, params);
             }
             _ => {}
+        }
+        if let Workload::Inversion(params) = &self.workload
+            && params.form == InversionForm::List
+        {
+            return (inversion::list(&self.lock).real)(&request, params);
         }
         if let Workload::Readseek(params) = &self.workload {
             match (params.form, self.range_lock()) {
@@ -456,6 +473,12 @@ impl Cell {
                 _ => unreachable!("one of the two"),
             };
         }
+        if let Workload::Inversion(params) = &self.workload
+            && params.form == InversionForm::List
+        {
+            let run = inversion::list(&self.lock).simulated.expect("the list was checked");
+            return run(&request, params);
+        }
         let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
         let runners = runners.expect("found as one that runs there");
         runners.run(&request, &self.workload)
@@ -470,6 +493,7 @@ impl Cell {
             Workload::Uncontended(what) => what.row_params(),
             Workload::Revocation(params) => params.row_params(),
             Workload::Readseek(params) => params.row_params(self.pause_ns()),
+            Workload::Inversion(params) => params.row_params(),
             Workload::Log(params) => params.row_params(),
             Workload::StressEpoll(params) => params.row_params(self.pause_ns()),
             Workload::EpollWait(params) => params.row_params(),

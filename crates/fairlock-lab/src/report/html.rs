@@ -435,6 +435,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
         let counted = [
             terminal::torn_reads(&rows),
             terminal::deliveries(&rows),
+            terminal::inversions(&rows),
             terminal::simulated_counts(&rows),
             terminal::events(&rows),
         ];

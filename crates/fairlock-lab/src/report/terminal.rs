@@ -153,7 +153,8 @@ pub fn tables(rows: &[Row], with_events: bool) -> String {
     for (title, rows) in groups(rows) {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
         let counted = [simulated_counts(&rows), events(&rows)].map(|it| it.filter(|_| with_events));
-        for more in [torn_reads(&rows), deliveries(&rows)].into_iter().chain(counted).flatten() {
+        let special = [torn_reads(&rows), deliveries(&rows), inversions(&rows)];
+        for more in special.into_iter().chain(counted).flatten() {
             text.push_str(&format!("\n{more}\n"));
         }
     }
@@ -224,6 +225,27 @@ pub fn deliveries(rows: &[&Row]) -> Option<String> {
     });
     let heads = counted.iter().map(|(row, _)| row.lock.as_str());
     Some(side_by_side("deliveries", heads, lines))
+}
+
+/// How long the high one of a group's rows waited at most, and for whom; `None` where there is none.
+pub fn inversions(rows: &[&Row]) -> Option<String> {
+    let counted: Vec<(&Row, [String; 3])> = rows
+        .iter()
+        .filter_map(|row| {
+            let role = row.roles.values().find(|role| role.inverted.is_some())?;
+            let longest = role.wait.max as f64;
+            let works = longest / row.params.get("work_ns")?;
+            let inverted = role.inverted? as f64;
+            Some((*row, [format_ns(longest), format_number(works), format_count(inverted)]))
+        })
+        .collect();
+    counted.first()?;
+    let names = ["longest", "in works of the low one", "waited for the hog"];
+    let lines = names.into_iter().enumerate().map(|(index, name)| {
+        (name.to_owned(), counted.iter().map(|(_, words)| words[index].clone()).collect())
+    });
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    Some(side_by_side("waits of the high one", heads, lines))
 }
 
 /// A table with a column of numbers for each lock.

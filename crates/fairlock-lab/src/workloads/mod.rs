@@ -7,6 +7,7 @@ mod client;
 pub mod dio;
 pub mod epoll;
 pub mod epoll_wait;
+pub mod inversion;
 pub mod log;
 pub mod mix;
 pub mod readseek;
@@ -22,7 +23,7 @@ pub use client::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 use crate::error::{LabError, Violation};
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
 use crate::units::Length;
-use crate::world::{Worker, World};
+use crate::world::{FAIR, Priority, Worker, World};
 
 /// One run of one workload: where, how long, and for whom.
 pub struct Request<'a, W> {
@@ -65,12 +66,24 @@ fn run_threads<W: World>(
     workload: &'static str,
     bodies: Vec<Body<'_>>,
 ) -> Result<Repetition, LabError> {
+    let fair = bodies.into_iter().map(|body| (FAIR, body));
+    run_threads_by_priority(request, workload, fair.collect())
+}
+
+/// As [`run_threads`], with a priority for each thread.
+fn run_threads_by_priority<W: World>(
+    request: &Request<'_, W>,
+    workload: &'static str,
+    bodies: Vec<(Priority, Body<'_>)>,
+) -> Result<Repetition, LabError> {
     let world = request.world;
-    let workers = bodies.into_iter().map(|body| {
-        Box::new(move || body().inspect_err(|_| world.stop()))
-            as Worker<'_, Result<ThreadRecord, Failure>>
+    let workers = bodies.into_iter().map(|(priority, body)| {
+        let worker: Worker<'_, Result<ThreadRecord, Failure>> =
+            Box::new(move || body().inspect_err(|_| world.stop()));
+        (priority, worker)
     });
-    let run = world.run(request.duration_ns, request.cancelled, workers.collect())?;
+    let (duration_ns, cancelled) = (request.duration_ns, request.cancelled);
+    let run = world.run_by_priority(duration_ns, cancelled, workers.collect())?;
     let run = run.transpose().map_err(|failure| match failure {
         Failure::Violation(violation) => broken(request.lock, workload, violation),
         Failure::Error(error) => error,

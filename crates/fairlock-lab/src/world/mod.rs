@@ -6,18 +6,25 @@
 //! [`Disk`](crate::workloads::dio::Disk).
 
 mod real;
+mod real_time;
 mod simulated;
 
 use fairlock_sim::timed::Report;
 
 pub use real::{HERE, RealWorld, pause_ns};
 pub(crate) use real::{allowed_cpus, pin_to, set_timer_slack_to_minimum, thread_switches};
+pub use real_time::probe_real_time;
 pub use simulated::SimWorld;
 
 use crate::error::LabError;
 
 /// One thread of a run: does its role's work while [`World::running`] and returns its records.
 pub type Worker<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+
+/// From 1 up: real-time threads, the higher ones first.
+pub type Priority = u8;
+/// The priority of a thread that is not a real-time one.
+pub const FAIR: Priority = 0;
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -77,6 +84,23 @@ pub trait World: Sync {
         duration_ns: u64,
         cancelled: &dyn Fn() -> bool,
         workers: Vec<Worker<'_, T>>,
+    ) -> Result<Run<T>, LabError> {
+        let fair = workers.into_iter().map(|worker| (FAIR, worker));
+        self.run_by_priority(duration_ns, cancelled, fair.collect())
+    }
+
+    /// As [`World::run`], with a priority for each worker: [`FAIR`], or that of a real-time thread,
+    /// which runs before all of lower priority until it sleeps (SCHED_FIFO). Real-time workers share
+    /// one CPU. When they are told to stop they become fair, so that every run ends.
+    ///
+    /// # Errors
+    /// Also when real-time threads are not permitted, or were held up by the kernel because they
+    /// took almost all of the CPU.
+    fn run_by_priority<T: Send>(
+        &self,
+        duration_ns: u64,
+        cancelled: &dyn Fn() -> bool,
+        workers: Vec<(Priority, Worker<'_, T>)>,
     ) -> Result<Run<T>, LabError>;
 
     /// False once the current run is over: workers return at the end of their operation.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::{Finished, Run, Switches, Worker, World};
+use super::real_time::{self, Workers};
+use super::{FAIR, Finished, Priority, Run, Switches, Worker, World};
 use crate::error::LabError;
 
 /// The name of the machine that real threads run on, in rows.
@@ -97,30 +98,38 @@ impl World for RealWorld {
         HERE
     }
 
-    fn run<T: Send>(
+    fn run_by_priority<T: Send>(
         &self,
         duration_ns: u64,
         cancelled: &dyn Fn() -> bool,
-        workers: Vec<Worker<'_, T>>,
+        workers: Vec<(Priority, Worker<'_, T>)>,
     ) -> Result<Run<T>, LabError> {
         let gate = StartGate::default();
         let count = workers.len();
+        let highest = workers.iter().map(|(priority, _)| *priority).max().unwrap_or(FAIR);
+        let real_time = Workers::default();
         self.running.store(true, Ordering::Relaxed);
         thread::scope(|scope| {
             let mut handles = Vec::with_capacity(count);
-            for (index, worker) in workers.into_iter().enumerate() {
-                let gate = &gate;
+            for (index, (priority, worker)) in workers.into_iter().enumerate() {
+                let (gate, real_time) = (&gate, &real_time);
                 let spawned = thread::Builder::new()
                     .name(format!("worker-{index}"))
                     .stack_size(256 * 1024)
                     .spawn_scoped(scope, move || {
                         self.enter_worker(index);
+                        if priority != FAIR {
+                            real_time.enter(priority);
+                        }
                         if !gate.wait() {
                             return None;
                         }
                         let before = thread_switches();
                         let output = worker();
                         let after = thread_switches();
+                        if priority != FAIR {
+                            real_time.leave();
+                        }
                         let switches = Switches {
                             voluntary: after.voluntary - before.voluntary,
                             involuntary: after.involuntary - before.involuntary,
@@ -139,6 +148,21 @@ impl World for RealWorld {
                 }
             }
             gate.wait_until_ready(count);
+            if let Err(error) = real_time.are_permitted() {
+                gate.open(false);
+                return Err(error);
+            }
+            // Above all workers, so that they are told to stop whatever they do.
+            let above = match highest {
+                FAIR => None,
+                highest => match real_time::Above::new(highest + 1) {
+                    Ok(above) => Some(above),
+                    Err(error) => {
+                        gate.open(false);
+                        return Err(error);
+                    }
+                },
+            };
 
             let started = self.now();
             gate.open(true);
@@ -152,6 +176,8 @@ impl World for RealWorld {
             }
             self.stop();
             let elapsed_ns = (self.now() - started).max(1);
+            let held_up = real_time.release(elapsed_ns);
+            drop(above);
 
             let mut workers = Vec::with_capacity(count);
             let mut panicked = None;
@@ -163,6 +189,7 @@ impl World for RealWorld {
             }
             match panicked {
                 Some(message) => Err(LabError::Panicked(message)),
+                None if held_up.is_err() => Err(held_up.expect_err("just looked")),
                 None => Ok(Run { elapsed_ns, workers, simulated: None }),
             }
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Failure, Setup, Thread};
 
-use super::{Finished, Run, Switches, Worker, World};
+use super::{FAIR, Finished, Priority, Run, Switches, Worker, World};
 use crate::error::LabError;
 
 /// A machine with a profile. The same seed gives the same run.
@@ -44,23 +44,27 @@ impl World for SimWorld {
         &self.profile.name
     }
 
+    /// Where there are real-time workers, the machine has one CPU.
+    ///
     /// # Errors
     /// When the threads wait for each other for ever, or one panics.
-    fn run<T: Send>(
+    fn run_by_priority<T: Send>(
         &self,
         duration_ns: u64,
         cancelled: &dyn Fn() -> bool,
-        workers: Vec<Worker<'_, T>>,
+        workers: Vec<(Priority, Worker<'_, T>)>,
     ) -> Result<Run<T>, LabError> {
         self.duration_ns.store(duration_ns, Ordering::Relaxed);
         self.stopped.store(false, Ordering::Relaxed);
         let outputs: Vec<Cell<Option<T>>> = workers.iter().map(|_| Cell::new(None)).collect();
-        let threads = workers.into_iter().zip(&outputs).map(|(worker, output)| {
+        let shares_a_cpu = workers.iter().any(|(priority, _)| *priority != FAIR);
+        let one_cpu = shares_a_cpu.then(|| self.profile.with_one_cpu());
+        let threads = workers.into_iter().zip(&outputs).map(|((priority, worker), output)| {
             let body = Box::new(|| output.set(Some(worker())));
-            Thread { body, priority: 0 }
+            Thread { body, priority }
         });
         let setup = Setup {
-            profile: &self.profile,
+            profile: one_cpu.as_ref().unwrap_or(&self.profile),
             seed: self.seed,
             pinned: self.pinned,
             timeline_ns: self.timeline_ns,

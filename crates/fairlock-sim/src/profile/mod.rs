@@ -325,6 +325,23 @@ impl Profile {
         }
     }
 
+    /// The same machine with one CPU: what happens on it when threads may not leave theirs.
+    ///
+    /// ```
+    /// use fairlock_sim::profile::Profile;
+    /// assert_eq!(Profile::example().with_one_cpu().topology.cpus(), 1);
+    /// ```
+    pub fn with_one_cpu(&self) -> Profile {
+        let topology = Topology {
+            sockets: 1,
+            cores_per_socket: 1,
+            threads_per_core: 1,
+            cores_per_cluster: 1,
+            hops: vec![vec![0]],
+        };
+        Profile { topology, ..self.clone() }
+    }
+
     /// How long a line takes from one CPU to another, one way.
     pub fn transfer_ns(&self, from: u32, to: u32) -> f64 {
         let (a, b) = (self.topology.place(from), self.topology.place(to));

@@ -193,6 +193,7 @@ impl Engine {
                 engine.assign(thread, cpu, 0);
             } else {
                 engine.enqueue(thread);
+                engine.preempt_for(thread);
             }
         }
         engine
@@ -487,12 +488,16 @@ impl Engine {
         entity.cpu = cpu;
         self.cpus.place_woken(entity);
         self.enqueue(thread);
-        if let Some(running) = self.cpus.cpus[cpu as usize].current {
-            let (woken, running) =
-                (&self.entities[thread as usize], &self.entities[running as usize]);
-            if self.cpus.preempts(woken, running, self.now) {
-                self.reschedule(cpu);
-            }
+        self.preempt_for(thread);
+    }
+
+    /// Whether a thread that became ready takes the CPU from the running one, and if so, does.
+    fn preempt_for(&mut self, thread: u32) {
+        let ready = &self.entities[thread as usize];
+        let cpu = ready.cpu;
+        let Some(running) = self.cpus.cpus[cpu as usize].current else { return };
+        if self.cpus.preempts(ready, &self.entities[running as usize], self.now) {
+            self.reschedule(cpu);
         }
     }
 
@@ -791,6 +796,28 @@ impl Engine {
         self.enqueue(thread);
         self.run_next(cpu);
         true
+    }
+
+    pub(super) fn priority(&self, thread: usize) -> u8 {
+        self.entities[thread].priority
+    }
+
+    /// Gives a thread another priority; whoever should run now on its CPU does, at the latest when
+    /// the caller's operation ends.
+    pub(super) fn set_priority(&mut self, thread: usize, priority: u8) {
+        let cpu = self.entities[thread].cpu as usize;
+        let running = self.cpus.cpus[cpu].current;
+        if running == Some(thread as u32) && self.entities[thread].runs_since < self.now {
+            // What it ran until now counts in the class that it had.
+            self.cpus.book(&mut self.entities[thread], self.now);
+        }
+        self.entities[thread].priority = priority;
+        let Some(running) = running else { return };
+        let running = &self.entities[running as usize];
+        let is_due = |&it: &u32| self.cpus.preempts(&self.entities[it as usize], running, self.now);
+        if self.cpus.cpus[cpu].ready.iter().any(is_due) {
+            self.reschedule(cpu as u32);
+        }
     }
 
     /// Hands a request to the disk and sleeps; false if it has to be handed in again.

@@ -305,6 +305,31 @@ pub fn sleep(ns: u64) {
     }
 }
 
+/// The number of the calling thread within its run; none outside.
+pub fn thread() -> Option<usize> {
+    is_running().then(|| with(|engine| engine.running()))
+}
+
+/// A thread's real-time priority, 0 in the fair class and outside a run.
+pub fn priority(thread: usize) -> u8 {
+    if is_running() { with(|engine| engine.priority(thread)) } else { 0 }
+}
+
+/// Gives a thread of this run another priority, as a lock that knows of priorities does for its
+/// holder. Costs nothing by itself; who calls it is in the kernel already.
+///
+/// # Panics
+/// If there is no such thread.
+pub fn set_priority(thread: usize, priority: u8) {
+    if is_running() {
+        act(|engine| {
+            engine.set_priority(thread, priority);
+            // A moment, at whose end the caller gives the CPU away if that is due.
+            engine.spend(1)
+        });
+    }
+}
+
 /// Sleeps for as long as the disk takes.
 pub fn transfer(write: bool, bytes: u64) {
     if is_running() {

@@ -1,0 +1,136 @@
+//! A mutex of a simulated machine that lends its waiters' priorities to its holder, as the kernel's
+//! futexes for PTHREAD_PRIO_INHERIT do.
+//!
+//! ```text
+//!   word: │ registrations │ holder's number + 1, 0 if it is free │
+//! ```
+//!
+//! Taking a free lock and releasing one that nobody waits for is one compare-exchange. Otherwise the
+//! holder runs with the highest priority among its waiters and its own, and hands the lock over to the
+//! one of highest priority, the first among equals.
+//!
+//! Invariants
+//! 1. Who registers counts that in the word, by the same step; who releases the lock does so only with
+//!    the count that it knew. So no waiter is overlooked.
+//! 2. Simulated threads change places only at operations on simulated words, so what follows a step on
+//!    the word up to the next one belongs to it.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fairlock::platform::{AtomicCell, Platform};
+use fairlock_sim::{Sim, timed};
+
+use super::{LabLock, Protected};
+
+type Word = <Sim as Platform>::AtomicU64;
+type Futex = <Sim as Platform>::AtomicU32;
+
+const HOLDER: u64 = (1 << 32) - 1;
+const REGISTRATION: u64 = 1 << 32;
+
+struct Waiter {
+    thread: usize,
+    priority: u8,
+    /// 1 when it has the lock.
+    granted: Arc<Futex>,
+}
+
+/// See the module.
+pub struct SimulatedInherit {
+    word: Word,
+    /// Part of the simulated kernel, and so of no cost. Never held across an operation.
+    waiters: Mutex<Vec<Waiter>>,
+    data: Protected<Sim>,
+}
+
+impl SimulatedInherit {
+    fn waiters(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Outside a run nobody else is there.
+    fn caller() -> usize {
+        timed::thread().unwrap_or(0)
+    }
+
+    fn lock(&self) {
+        let me = Self::caller();
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let is_free = word & HOLDER == 0;
+            let taken = if is_free { word | (me as u64 + 1) } else { word + REGISTRATION };
+            // Acquire pairs with the Release in `unlock`.
+            match self.word.compare_exchange(word, taken, Acquire, Relaxed) {
+                Ok(_) if is_free => return,
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        let priority = timed::priority(me);
+        let granted = Arc::new(Futex::new(0));
+        self.waiters().push(Waiter { thread: me, priority, granted: granted.clone() });
+        let holder = (word & HOLDER) as usize - 1;
+        if timed::priority(holder) < priority {
+            timed::set_priority(holder, priority);
+        }
+        while granted.load(Acquire) == 0 {
+            Sim::park(&granted, 0, None);
+        }
+    }
+
+    /// `own` is the priority that the caller had before it took the lock.
+    fn unlock(&self, own: u8) {
+        let me = Self::caller();
+        let mut word = self.word.load(Relaxed);
+        let next = loop {
+            let next = {
+                let waiters = self.waiters();
+                let highest = waiters.iter().map(|waiter| waiter.priority).max();
+                waiters.iter().position(|waiter| Some(waiter.priority) == highest)
+            };
+            let holder = next.map_or(0, |at| self.waiters()[at].thread as u64 + 1);
+            let released = word & !HOLDER | holder;
+            match self.word.compare_exchange(word, released, AcqRel, Relaxed) {
+                Ok(_) => break next,
+                Err(found) => word = found,
+            }
+        };
+        // The others have no higher priority than the next holder, which needs nobody's.
+        let next = next.map(|at| self.waiters().remove(at));
+        if let Some(next) = next {
+            next.granted.store(1, Release);
+            Sim::unpark(Arc::as_ptr(&next.granted));
+        }
+        // Last: what others lent is for all of this.
+        if timed::priority(me) != own {
+            timed::set_priority(me, own);
+        }
+    }
+
+    fn with<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
+        let own = timed::priority(Self::caller());
+        self.lock();
+        let result = section(&self.data);
+        self.unlock(own);
+        result
+    }
+}
+
+impl LabLock for SimulatedInherit {
+    type Platform = Sim;
+
+    const BYTES: usize = size_of::<Word>();
+
+    fn new(data: Protected<Sim>) -> Self {
+        SimulatedInherit { word: Word::new(0), waiters: Mutex::default(), data }
+    }
+
+    fn read<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
+        self.with(section)
+    }
+
+    fn write<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
+        self.with(section)
+    }
+}
