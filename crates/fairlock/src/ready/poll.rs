@@ -6,7 +6,8 @@
 //! 2. goes once round the FIFO: an item that is ready is reported. One that is to be reported again while
 //!    it is ready stays, at the end, and still counts as queued, so that its producers have nothing to do;
 //!    the others leave;
-//! 3. with nothing to report, it asks the list to be told of the next push, and sleeps.
+//! 3. with nothing to report, it asks the list to be told of the next push, and sleeps, until the first
+//!    timer's time at most (`alarms.rs`).
 //!
 //! Invariants
 //! 1. If an item is on the list or in the FIFO and a consumer sleeps, then one was called and has not been
