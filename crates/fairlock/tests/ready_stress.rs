@@ -3,17 +3,29 @@
 
 mod stress;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::cell::Cell;
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst,
+};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use fairlock::events::NoCounters;
+use fairlock::platform::{Os, Platform, Zeroed};
+use fairlock::process::Process;
 use fairlock::ready::{
     Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
 };
+use fairlock::slots::Record;
+use stress::platforms::real_threads_but;
 use stress::{Dice, watched};
 
 const READABLE: Readiness = Readiness::READABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
+
+/// Far longer than a wake-up takes.
+const HANGS_AFTER: Duration = Duration::from_secs(5);
 
 const SOURCES: u64 = 5;
 const PRODUCERS: u64 = 3;
@@ -279,6 +291,59 @@ fn every_add_is_read_through_a_poll_within_a_poll<L: List>() {
             }
         });
     });
+}
+
+// ---- a producer that stops ----
+
+/// The first thread that wakes somebody stops, until this is 2; it is 1 while it stands there.
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+
+fn unpark_unless_first(word: *const AtomicU32) {
+    if STOPPED.compare_exchange(0, 1, SeqCst, SeqCst).is_ok() {
+        while STOPPED.load(SeqCst) == 1 {
+            thread::yield_now();
+        }
+    }
+    Os::unpark(word);
+}
+
+real_threads_but! {
+    /// The first wake-up is not made before it is let go.
+    Stopping { asymmetric: false, records: own, unpark: unpark_unless_first };
+}
+
+#[test]
+#[ignore = "a producer that stops while it wakes the sleepers keeps others from waking them"]
+fn a_producer_that_stops_before_it_wakes_a_sleeper_does_not_keep_others_from_it() {
+    let poll = RawPoll::<ReadyList<Stopping>>::new();
+    let (of_stopped, of_other) = (RawEvent::new(), RawEvent::new());
+    poll.register(&of_stopped, 0, READABLE, Trigger::Edge).unwrap();
+    poll.register(&of_other, 1, READABLE, Trigger::Edge).unwrap();
+    let (told, is_told) = mpsc::channel();
+    let got_it = thread::scope(|scope| {
+        let (poll, of_stopped) = (&poll, &of_stopped);
+        scope.spawn(move || {
+            let mut batch = Batch::with_capacity(2);
+            while !batch.iter().any(|ready| ready.token == 1) {
+                poll.wait(&mut batch, None);
+            }
+            // Nobody listens any more if this took too long.
+            let _ = told.send(());
+        });
+        scope.spawn(move || {
+            while STOPPED.load(SeqCst) != 2 {
+                of_stopped.set(READABLE);
+            }
+        });
+        while STOPPED.load(SeqCst) == 0 {
+            thread::yield_now();
+        }
+        of_other.set(READABLE);
+        let got_it = is_told.recv_timeout(HANGS_AFTER);
+        STOPPED.store(2, SeqCst);
+        got_it
+    });
+    assert!(got_it.is_ok(), "what another producer signalled is not seen");
 }
 
 macro_rules! over_each_list {

@@ -19,8 +19,8 @@
 //! A producer that is preempted between 1 and 2 would hide what others signal on the *same* source
 //! meanwhile: they find the item queued, and it is on no list. They cannot link it in its place (its
 //! link is not theirs). So, after a short wait, they ask for a *survey*: the next consumer goes through
-//! all items of its poll, and looks at those that are being linked. That costs a pass over all items,
-//! and happens when two threads signal one source at once and the first is preempted in a window of
+//! all items of its poll, and looks at those that are being linked, or have been since it emptied the
+//! stack. That costs a pass over all items, and happens when two threads signal one source at once and the first is preempted in a window of
 //! some ten instructions.
 //!
 //! Invariants
