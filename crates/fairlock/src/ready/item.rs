@@ -243,13 +243,18 @@ impl<P: Platform> Item<P> {
         P::fence_after_update();
     }
 
-    /// Makes an item that is not queued the caller's.
+    /// Makes an item that is not queued the caller's. False only if it is queued, or signals do not
+    /// matter: not because somebody comes or leaves meanwhile, who may have left the level to others.
     pub(super) fn claim(&self) -> bool {
-        let state = self.state.load(Relaxed);
-        matters(state)
-            && !is_queued(state)
+        let mut state = self.state.load(Relaxed);
+        while matters(state) && !is_queued(state) {
             // Acquire pairs with the Release in `release`.
-            && self.state.compare_exchange(state, state | QUEUED, Acquire, Relaxed).is_ok()
+            match self.state.compare_exchange_weak(state, state | QUEUED, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => state = found,
+            }
+        }
+        false
     }
 
     /// Somebody is between claiming the item and having it on the list.

@@ -1,0 +1,9 @@
+//! Polls over each of the lists, in every schedule within stated bounds.
+//!
+//! * `world.rs`: polls, sources and what was reported, for programs over any list.
+//! * `waits.rs`: every wait ends that should, and reports what it should.
+//! * `comings_and_goings.rs`: registrations that change while others signal and wait.
+
+mod comings_and_goings;
+mod waits;
+mod world;
