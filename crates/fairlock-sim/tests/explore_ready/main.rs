@@ -3,7 +3,9 @@
 //! * `world.rs`: polls, sources and what was reported, for programs over any list.
 //! * `waits.rs`: every wait ends that should, and reports what it should.
 //! * `comings_and_goings.rs`: registrations that change while others signal and wait.
+//! * `frozen.rs`: a producer that stops for good, anywhere.
 
 mod comings_and_goings;
+mod frozen;
 mod waits;
 mod world;

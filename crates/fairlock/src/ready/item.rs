@@ -217,7 +217,7 @@ impl<P: Platform> Item<P> {
     /// Nobody is inside, and nobody will touch the poll again if the item was detached before.
     pub(super) fn is_left(&self) -> bool {
         // Acquire pairs with the Release in `leave`.
-        self.state.load(Acquire) & INSIDE_MASK == 0
+        !is_inside(self.state.load(Acquire))
     }
 
     /// Signals matter, again.
@@ -289,6 +289,11 @@ pub(super) fn matters(state: u64) -> bool {
 #[inline]
 pub(super) fn is_queued(state: u64) -> bool {
     state & QUEUED != 0
+}
+
+#[inline]
+pub(super) fn is_inside(state: u64) -> bool {
+    state & INSIDE_MASK != 0
 }
 
 #[inline]

@@ -34,7 +34,7 @@ pub(super) mod sealed {
         fn enter(item: &Item<Self::Platform>) -> Option<Self::Entry>;
 
         /// Puts the item on the list, or does what else was found necessary. Answers who is to be
-        /// told; they are told once.
+        /// told, unless somebody has done so.
         fn push(&self, item: &Item<Self::Platform>, entry: Self::Entry) -> Watchers;
 
         /// The push is over, except that watchers are still to be told.
@@ -53,8 +53,8 @@ pub(super) mod sealed {
         /// looked for too. One consumer at a time. `sink` may keep the item, and is its owner.
         fn take(&self, sink: impl FnMut(*const Item<Self::Platform>)) -> bool;
 
-        /// Asks that `watchers` be told of the next push, beside those who asked before. False, and
-        /// nobody is told, if there is something to take.
+        /// Asks that `watchers` be told of the next push, beside those who asked since the list was
+        /// last taken off. False if there is something to take.
         fn watch(&self, watchers: Watchers) -> bool;
 
         /// Nothing to take, as far as a look without obligation can tell.

@@ -31,6 +31,7 @@ mod list;
 mod lock_free;
 mod outside;
 mod poll;
+mod request;
 mod rwlock_list;
 mod source;
 mod spin_list;
