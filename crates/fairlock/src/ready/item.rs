@@ -239,8 +239,14 @@ impl<P: Platform> Item<P> {
     /// afterwards (invariant 3).
     pub(super) fn release(&self) {
         // Release: the links are the next one's who claims the item, by Acquire.
-        self.state.fetch_and(!QUEUED, AcqRel);
+        let state = self.state.fetch_and(!QUEUED, AcqRel);
+        debug_assert!(is_queued(state), "in two places, or let go of twice");
         P::fence_after_update();
+    }
+
+    /// The same with a [flaw](super::flawed).
+    pub(super) fn release_in_two_steps(&self) {
+        self.state.store(self.state.load(Relaxed) & !QUEUED, Release);
     }
 
     /// Makes an item that is not queued the caller's. False only if it is queued, or signals do not

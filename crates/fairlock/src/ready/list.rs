@@ -1,5 +1,6 @@
 //! What the consumers' side needs of a list, so that lists can be exchanged.
 
+use super::flawed::Flaws;
 use super::item::Item;
 use crate::platform::Platform;
 
@@ -17,7 +18,7 @@ pub trait List: sealed::List {}
 impl<L: sealed::List> List for L {}
 
 pub(super) mod sealed {
-    use super::{Item, Platform, Watchers};
+    use super::{Flaws, Item, Platform, Watchers};
 
     /// See [`super::List`].
     pub trait List: Sized + Send + Sync + 'static {
@@ -28,6 +29,8 @@ pub(super) mod sealed {
 
         /// An empty list that nobody watches.
         const NEW: Self;
+        /// For checks of the checks.
+        const FLAWS: Flaws = Flaws::NONE;
 
         /// A producer has changed the level, and a fence has passed since: counts it in if it has
         /// to see to the list.

@@ -26,6 +26,8 @@
 mod counter;
 mod event;
 mod fifo;
+#[doc(hidden)]
+pub mod flawed;
 mod item;
 mod list;
 mod lock_free;

@@ -367,8 +367,13 @@ impl<L: List> Shared<L> {
             }
         }
         // Let go first, look then: what a producer does in between makes it queue the item.
-        item.release();
-        let readiness = Self::readiness_of(item);
+        let early = L::FLAWS.looks_too_early.then(|| Self::readiness_of(item));
+        if L::FLAWS.releases_in_two_steps {
+            item.release_in_two_steps();
+        } else {
+            item.release();
+        }
+        let readiness = early.unwrap_or_else(|| Self::readiness_of(item));
         let stays = trigger == Trigger::Level && !readiness.is_empty();
         (readiness, if stays { Self::keep(item) } else { Place::Elsewhere })
     }
@@ -394,14 +399,15 @@ impl<L: List> Shared<L> {
                 self.lower();
                 desk.watched = Watched::Armed;
             }
-            let watchers = if desk.sleepers > 0 { SLEEPERS } else { 0 };
+            let sleep = desk.sleepers > 0 && !L::FLAWS.forgets_sleepers;
+            let watchers = if sleep { SLEEPERS } else { 0 };
             comes_more = !self.watch(&desk, watchers);
         }
         if comes_more && desk.watched == Watched::Armed {
             self.raise();
             desk.watched = Watched::Raised;
         }
-        let calls = comes_more && desk.sleepers > 0;
+        let calls = comes_more && desk.sleepers > 0 && !L::FLAWS.calls_nobody;
         drop(desk);
         if calls {
             self.call();
@@ -446,8 +452,8 @@ impl<L: List> Shared<L> {
         self.collect(&mut desk);
         if item.place() != Place::Elsewhere {
             desk.fifo.remove(item);
+            item.release();
         }
-        item.release();
         let index = item.keep.index.get();
         desk.items.swap_remove(index as usize);
         if let Some(&moved) = desk.items.get(index as usize) {
@@ -462,7 +468,7 @@ impl<L: List> Shared<L> {
     fn detach(item: &Item<L::Platform>) {
         item.detach();
         let mut attempt = 0;
-        while !item.is_left() {
+        while !item.is_left() && !L::FLAWS.leaves_at_once {
             L::Platform::give_way(attempt);
             attempt += 1;
         }
