@@ -622,3 +622,67 @@ fn a_panic_beside_held_locks_is_reported_as_it_was() {
         assert_eq!(failure.kind, expected, "{failure}");
     }
 }
+
+// ---- threads that stop for good ----
+
+#[test]
+fn whoever_waits_for_a_frozen_thread_is_reported() {
+    let search = Search::exhaustive();
+    let failure = futex_program(true).finally(|_| {}).check_frozen_anywhere(0, &search);
+    let failure = failure.expect_err("frozen with the lock");
+    let FailureKind::Deadlock { waits } = &failure.kind else { panic!("{failure}") };
+    assert!(waits.contains(&"t1 is frozen".to_string()), "{failure}");
+    assert!(failure.program.contains("thread 1 frozen after 1 steps"), "{failure}");
+    // Before it has the lock, nobody waits for it.
+    let program = futex_program(true).frozen(0, 0).finally(|(_, data)| assert_eq!(data.get(), 1));
+    let report = program.assert(&search);
+    assert!(report.complete && report.frozen == report.executions, "{report}");
+}
+
+#[test]
+fn nobody_waits_for_a_thread_frozen_between_its_updates() {
+    let program = Program::new("three updates", words::<1>)
+        .thread(|[word]| (0..3).for_each(|_| _ = word.fetch_add(1, Relaxed)))
+        .thread(|[word]| _ = word.fetch_add(10, Relaxed))
+        .finally(|[word]| assert!((10..=13).contains(&word.load(Relaxed))));
+    let report = program.assert_frozen_anywhere(0, &Search::exhaustive());
+    // With 0, 1, 2 and 3 steps of the one, the other comes at 1, 2, 3 and 4 places.
+    assert!(report.complete, "{report}");
+    assert_eq!((report.executions, report.frozen), (10, 6));
+}
+
+#[test]
+fn what_a_frozen_thread_has_stored_arrives() {
+    let program = Program::new("a store and no more", words::<1>)
+        .thread(|[word]| {
+            word.store(1, Relaxed);
+            word.store(2, Relaxed);
+        })
+        .thread(|[word]| while word.load(Relaxed) == 0 && !Explored::relax(None) {})
+        .frozen(0, 1)
+        .store_buffers()
+        .finally(|[word]| assert_eq!(word.load(Relaxed), 1));
+    assert!(program.assert(&Search::exhaustive()).complete);
+}
+
+#[test]
+fn a_wake_up_of_a_frozen_sleeper_wakes_nobody_else() {
+    let sleep = |[word]: &[Word; 1]| {
+        while word.load(Relaxed) == 0 {
+            Explored::park(word, 0, None);
+        }
+    };
+    let program = |calls: usize| {
+        Program::new("two sleepers", words::<1>)
+            .threads(2, sleep)
+            .thread(move |[word]| {
+                word.store(1, Relaxed);
+                (0..calls).for_each(|_| Explored::unpark(word));
+            })
+            // One load, one park.
+            .frozen(0, 2)
+    };
+    let failure = program(1).check(&Search::exhaustive()).expect_err("the frozen one is woken");
+    assert!(matches!(failure.kind, FailureKind::LostWakeUp { .. }), "{failure}");
+    assert!(program(2).assert(&Search::exhaustive()).complete);
+}

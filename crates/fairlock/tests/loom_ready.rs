@@ -416,7 +416,7 @@ fn report(preemptions: usize, model: fn()) -> String {
 fn relaxed_orderings_are_noticed() {
     let models: [(fn(), &str); 3] = [
         (a_signal_that_has_returned_is_seen_at_once::<Free<WeakWideHasty>>, "assertion"),
-        (|| two_sources::<Free<WeakWideHasty>>(Trigger::Level), "Causality violation"),
+        (|| two_sources::<Free<WeakWideHasty>>(Trigger::Level), "deadlock"),
         (|| two_sources::<Shared<WeakWideHasty>>(Trigger::Level), "deadlock"),
     ];
     for (model, notice) in models {

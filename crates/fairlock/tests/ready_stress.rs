@@ -313,7 +313,6 @@ real_threads_but! {
 }
 
 #[test]
-#[ignore = "a producer that stops while it wakes the sleepers keeps others from waking them"]
 fn a_producer_that_stops_before_it_wakes_a_sleeper_does_not_keep_others_from_it() {
     let poll = RawPoll::<ReadyList<Stopping>>::new();
     let (of_stopped, of_other) = (RawEvent::new(), RawEvent::new());

@@ -271,6 +271,7 @@ impl Execution {
             match choice.thread() {
                 Some(thread) => {
                     self.state.threads[thread].early = choice.is_early();
+                    self.state.threads[thread].steps += 1;
                     self.previous = Some(thread);
                     self.next = Some(thread);
                     return;
@@ -396,7 +397,7 @@ impl Run {
         let goes_on = self.with(|run| {
             let op = op(run);
             let running = run.running;
-            run.state.threads[running].op = op;
+            run.state.announce(running, op);
             if run.starting {
                 return false;
             }

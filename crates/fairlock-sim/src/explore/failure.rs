@@ -74,6 +74,7 @@ impl FailureKind {
                     let words = thread.watched.iter().map(|&(word, _)| run.word_name(word));
                     format!("spins until a change of {}", words.collect::<Vec<_>>().join(", "))
                 }
+                Op::Frozen => "is frozen".to_string(),
                 _ => "can go on".to_string(),
             };
             format!("t{} {what}", at + 1)

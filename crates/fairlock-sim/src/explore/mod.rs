@@ -25,6 +25,7 @@
 //!   word that has changed.
 //! * An execution has too many [steps](Program::most_steps).
 //! * A word is used after it was dropped.
+//! * Threads wait for one that was [frozen](Program::frozen): the same as a deadlock.
 //!
 //! # Time
 //! The clock stands still while threads can go on, so waits with an end (a time-out, a spin's
@@ -51,6 +52,7 @@ mod state;
 mod trace;
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, Sound};
@@ -93,6 +95,8 @@ struct Limits {
     jump_ns: u64,
     tick_ns: u64,
     most_steps: usize,
+    /// Threads that stop for good, and after how many of their steps.
+    frozen: Vec<(usize, u32)>,
 }
 
 type Body<S> = Box<dyn Fn(&S)>;
@@ -226,6 +230,83 @@ impl<S> Program<S> {
         self
     }
 
+    /// A thread, counted from 0, that stops for good after so many of its steps, as one that is
+    /// preempted and never runs again; one that sleeps then, at its first step after that. Stores
+    /// that are in its buffer still arrive. An execution ends when all *others* have ended: those
+    /// that wait for the frozen one are reported as a deadlock. To have it stop at every step in
+    /// turn, see [`check_frozen_anywhere`](Self::check_frozen_anywhere).
+    ///
+    /// The final check runs with the thread frozen where it is. What the execution left behind is
+    /// not dropped.
+    ///
+    /// ```
+    /// use fairlock_sim::explore::{Guarded, Program, Search};
+    /// let program = Program::new("the second addition is missing", Guarded::new)
+    ///     .thread(|number| (0..2).for_each(|_| number.add()))
+    ///     .frozen(0, 3) // of the three steps of each addition
+    ///     .finally(|number| assert_eq!(number.get(), 1));
+    /// assert_eq!(program.assert(&Search::exhaustive()).frozen, 1);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such thread.
+    #[must_use]
+    pub fn frozen(mut self, thread: usize, steps: u32) -> Self {
+        assert!(thread < self.threads.len(), "there is no thread {thread} to freeze");
+        self.limits.frozen.retain(|&(other, _)| other != thread);
+        self.limits.frozen.push((thread, steps));
+        self
+    }
+
+    /// Looks for an execution that fails because a thread, counted from 0, has stopped for good
+    /// after *any* of its steps: one search for each number of steps, until the thread ends before
+    /// that in every execution seen. The reports are added up.
+    ///
+    /// # Errors
+    /// The first failure found; its program says where the thread was frozen.
+    ///
+    /// # Panics
+    /// As [`frozen`](Self::frozen).
+    pub fn check_frozen_anywhere(
+        mut self,
+        thread: usize,
+        search: &Search,
+    ) -> Result<Report, Box<Failure>> {
+        let name = std::mem::take(&mut self.name);
+        let mut sum = Report {
+            program: format!("{name}, thread {} frozen anywhere", thread + 1),
+            search: search.to_string(),
+            complete: true,
+            ..Report::default()
+        };
+        for steps in 0.. {
+            self.name = format!("{name}, thread {} frozen after {steps} steps", thread + 1);
+            self = self.frozen(thread, steps);
+            let report = self.check(search)?;
+            sum.executions += report.executions;
+            sum.cut_short += report.cut_short;
+            sum.longest = sum.longest.max(report.longest);
+            sum.frozen += report.frozen;
+            sum.complete &= report.complete;
+            if report.frozen == 0 {
+                break;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// As [`check_frozen_anywhere`](Self::check_frozen_anywhere) for tests.
+    ///
+    /// # Panics
+    /// If an execution fails, with everything that is known about it.
+    pub fn assert_frozen_anywhere(self, thread: usize, search: &Search) -> Report {
+        let report = self
+            .check_frozen_anywhere(thread, search)
+            .unwrap_or_else(|failure| panic!("{failure}"));
+        eprintln!("{report}");
+        report
+    }
+
     /// Looks for an execution that fails.
     ///
     /// # Errors
@@ -239,7 +320,10 @@ impl<S> Program<S> {
             let ending = self.execute(&mut run);
             report.longest = report.longest.max(run.schedule.len());
             match ending {
-                Ending::Finished => report.executions += 1,
+                Ending::Finished => {
+                    report.executions += 1;
+                    report.frozen += u64::from(run.state.any_frozen());
+                }
                 Ending::Left => report.cut_short += 1,
                 Ending::Strayed | Ending::Failed(_) => {
                     let schedule = run.schedule.clone();
@@ -333,13 +417,14 @@ impl<S> Program<S> {
     /// One execution.
     fn execute(&self, run: &mut Execution) -> Ending {
         begin_process();
-        let state = (self.make)();
+        // Dropped only if nobody is left in the middle of something.
+        let mut state = ManuallyDrop::new((self.make)());
         run.reset(self.threads.len(), &self.limits);
         if let Some(trace) = &mut run.trace {
-            trace.names = (self.names)(&state);
+            trace.names = (self.names)(&*state);
         }
         let fiber = |body: &Body<S>| {
-            let (body, state) = (&**body, &state);
+            let (body, state) = (&**body, &*state);
             let body = move || body(state);
             // SAFETY: the fibers are dropped below, before the state and the program.
             unsafe { Fiber::new(Box::new(body)) }
@@ -347,13 +432,21 @@ impl<S> Program<S> {
         let mut fibers: Vec<Fiber> = self.threads.iter().map(fiber).collect();
         // SAFETY: a unique reference, not used meanwhile.
         unsafe { Execution::run(run, &mut fibers) };
-        drop(fibers);
         let ending = run.ending.take().expect("a run that returned has ended");
         if ending != Ending::Finished {
             return ending;
         }
-        match catch_unwind(AssertUnwindSafe(|| (self.finally)(&state))) {
-            Ok(()) => Ending::Finished,
+        // Before the fibers go: locks may point to what is on the stack of a frozen one.
+        let checked = catch_unwind(AssertUnwindSafe(|| (self.finally)(&state)));
+        drop(fibers);
+        match checked {
+            Ok(()) => {
+                if !run.state.any_frozen() {
+                    // SAFETY: not used any more.
+                    unsafe { ManuallyDrop::drop(&mut state) };
+                }
+                Ending::Finished
+            }
             Err(payload) => {
                 let message = panic_message(&*payload);
                 Ending::Failed(FailureKind::FinalCheck { message })
@@ -463,6 +556,8 @@ pub struct Report {
     pub executions: u64,
     /// Executions that were left because how they go on had been seen.
     pub cut_short: u64,
+    /// Of those that ended, how many with a [frozen](Program::frozen) thread.
+    pub frozen: u64,
     /// Steps of the longest.
     pub longest: usize,
     /// Every execution within the search's and the program's bounds has been seen, or one that
@@ -472,10 +567,11 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { program, search, executions, cut_short, longest, complete } = self;
+        let Report { program, search, executions, cut_short, frozen, longest, complete } = self;
         let all = if *complete { "all" } else { "not complete:" };
         write!(f, "{program} ({search}): {all} {executions} executions")?;
-        write!(f, " and {cut_short} cut short, at most {longest} steps")
+        write!(f, " and {cut_short} cut short, at most {longest} steps")?;
+        if *frozen > 0 { write!(f, ", {frozen} with a frozen thread") } else { Ok(()) }
     }
 }
 

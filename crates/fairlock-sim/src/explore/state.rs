@@ -99,12 +99,19 @@ pub(super) enum Op {
     Probe(usize),
     /// Lets time pass.
     Pass,
+    /// Never again.
+    Frozen,
     Ended,
 }
 
 impl Op {
     pub(super) fn is_ended(&self) -> bool {
         matches!(self, Op::Ended)
+    }
+
+    /// Nothing more is to be expected of the thread.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Op::Ended | Op::Frozen)
     }
 }
 
@@ -140,6 +147,10 @@ pub(super) struct Thread {
     wakes: u32,
     jumps: u32,
     pub(super) turns: u32,
+    /// Turns it was given.
+    pub(super) steps: u32,
+    /// It stops for good after so many.
+    freezes_after: Option<u32>,
     /// Reads a word like the one it parked on last.
     pub(super) peek: unsafe fn(usize) -> u64,
     pub(super) sleeps: super::Sleeps,
@@ -178,6 +189,8 @@ impl State {
                 wakes: 0,
                 jumps: 0,
                 turns: 0,
+                steps: 0,
+                freezes_after: None,
                 peek: |_| 0,
                 sleeps: super::Sleeps::default(),
             });
@@ -192,6 +205,10 @@ impl State {
             (thread.spins, thread.time_outs) = (limits.early_spins, limits.early_time_outs);
             (thread.wakes, thread.jumps) = (limits.spurious_wakes, limits.clock_jumps);
             (thread.turns, thread.sleeps) = (0, super::Sleeps::default());
+            (thread.steps, thread.freezes_after) = (0, None);
+        }
+        for &(thread, steps) in &limits.frozen {
+            self.threads[thread].freezes_after = Some(steps);
         }
     }
 
@@ -215,7 +232,7 @@ impl State {
 
     fn ways(&self, thread: &Thread) -> (bool, bool) {
         match thread.op {
-            Op::Ended => (false, false),
+            Op::Ended | Op::Frozen => (false, false),
             Op::Load(_) | Op::Probe(_) | Op::Pass | Op::Buffer => (true, false),
             Op::Look => (true, thread.jumps > 0),
             // Full barriers, all of them.
@@ -289,7 +306,20 @@ impl State {
     }
 
     pub(super) fn all_ended(&self) -> bool {
-        self.threads.iter().all(|thread| thread.op.is_ended() && thread.buffer.is_empty())
+        self.threads.iter().all(|thread| thread.op.is_over() && thread.buffer.is_empty())
+    }
+
+    /// What a thread is about to do, or nothing ever again. A sleeper is still to be woken: whoever
+    /// wakes it would otherwise wake another.
+    pub(super) fn announce(&mut self, at: usize, op: Op) {
+        let thread = &mut self.threads[at];
+        let freezes = thread.freezes_after.is_some_and(|after| thread.steps >= after);
+        let sleeps = matches!(op, Op::Parked { .. });
+        thread.op = if freezes && !sleeps { Op::Frozen } else { op };
+    }
+
+    pub(super) fn any_frozen(&self) -> bool {
+        self.threads.iter().any(|thread| matches!(thread.op, Op::Frozen))
     }
 
     /// What a step would touch if it were taken now; what a failed update would only read, it may
@@ -303,7 +333,7 @@ impl State {
         };
         let (thread, early) = (&self.threads[at], choice.is_early());
         match thread.op {
-            Op::Ended | Op::Fence | Op::BarrierEnds => {}
+            Op::Ended | Op::Frozen | Op::Fence | Op::BarrierEnds => {}
             Op::Buffer => found.push(Access::write(buffer_of(at))),
             Op::Barrier => {
                 found.extend((0..self.threads.len()).map(|of| Access::read(buffer_of(of))));

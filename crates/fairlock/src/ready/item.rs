@@ -224,7 +224,7 @@ impl<P: Platform> Item<P> {
     /// Nobody is inside, and nobody will touch the poll again if the item was detached before.
     pub(super) fn is_left(&self) -> bool {
         // Acquire pairs with the Release in `leave`.
-        self.state.load(Acquire) & INSIDE_MASK == 0
+        !is_inside(self.state.load(Acquire))
     }
 
     /// Signals matter, again.
@@ -246,12 +246,18 @@ impl<P: Platform> Item<P> {
     /// afterwards (invariant 3).
     pub(super) fn release(&self) {
         // Release: the links are the next one's who claims the item, by Acquire.
-        self.state.fetch_and(!QUEUED, AcqRel);
+        let state = self.state.fetch_and(!QUEUED, AcqRel);
+        debug_assert!(is_queued(state), "in two places, or let go of twice");
         P::fence_after_update();
     }
 
-    /// Makes an item that is not queued the caller's. Only somebody else's claim makes it fail: a
-    /// thread that merely leaves changes the state too, and will not see to the item.
+    /// The same with a [flaw](super::flawed).
+    pub(super) fn release_in_two_steps(&self) {
+        self.state.store(self.state.load(Relaxed) & !QUEUED, Release);
+    }
+
+    /// Makes an item that is not queued the caller's. False only if it is queued, or signals do not
+    /// matter: not because somebody comes or leaves meanwhile, who may have left the level to others.
     pub(super) fn claim(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while matters(state) && !is_queued(state) {
@@ -301,6 +307,11 @@ pub(super) fn matters(state: u64) -> bool {
 #[inline]
 pub(super) fn is_queued(state: u64) -> bool {
     state & QUEUED != 0
+}
+
+#[inline]
+pub(super) fn is_inside(state: u64) -> bool {
+    state & INSIDE_MASK != 0
 }
 
 #[inline]

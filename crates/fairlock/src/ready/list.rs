@@ -1,5 +1,6 @@
 //! What the consumers' side needs of a list, so that lists can be exchanged.
 
+use super::flawed::Flaws;
 use super::item::Item;
 use crate::platform::Platform;
 
@@ -17,7 +18,7 @@ pub trait List: sealed::List {}
 impl<L: sealed::List> List for L {}
 
 pub(super) mod sealed {
-    use super::{Item, Platform, Watchers};
+    use super::{Flaws, Item, Platform, Watchers};
 
     /// See [`super::List`].
     pub trait List: Sized + Send + Sync + 'static {
@@ -28,13 +29,15 @@ pub(super) mod sealed {
 
         /// An empty list that nobody watches.
         const NEW: Self;
+        /// For checks of the checks.
+        const FLAWS: Flaws = Flaws::NONE;
 
         /// A producer has changed the level, and a fence has passed since: counts it in if it has
         /// to see to the list.
         fn enter(item: &Item<Self::Platform>) -> Option<Self::Entry>;
 
         /// Puts the item on the list, or does what else was found necessary. Answers who is to be
-        /// told; they are told once.
+        /// told, unless somebody has done so.
         fn push(&self, item: &Item<Self::Platform>, entry: Self::Entry) -> Watchers;
 
         /// The push is over, except that watchers are still to be told.
@@ -53,8 +56,8 @@ pub(super) mod sealed {
         /// looked for too. One consumer at a time. `sink` may keep the item, and is its owner.
         fn take(&self, sink: impl FnMut(*const Item<Self::Platform>)) -> bool;
 
-        /// Asks that `watchers` be told of the next push, beside those who asked before. False, and
-        /// nobody is told, if there is something to take.
+        /// Asks that `watchers` be told of the next push, beside those who asked since the list was
+        /// last taken off. False if there is something to take.
         fn watch(&self, watchers: Watchers) -> bool;
 
         /// Nothing to take, as far as a look without obligation can tell.

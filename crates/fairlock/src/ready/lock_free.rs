@@ -12,23 +12,29 @@
 //! ```
 //!
 //! 1. A producer claims the item: it sets `QUEUED`, and is counted in `LINKING` and `INSIDE`, in one
-//!    step. If it is queued already and nobody is linking it, a consumer will look at it later: done.
-//! 2. It links the item, and by the same compare-exchange clears the bits of those that it then tells.
-//! 3. It says that the item is linked, tells them, and leaves.
+//!    step. If it is queued already, nobody is linking it and nobody is inside, a consumer will look at it
+//!    later: done.
+//! 2. It links the item, and by the same compare-exchange learns who is to be told.
+//! 3. It says that the item is linked, tells them unless somebody has, and leaves.
 //!
 //! A producer that is preempted between 1 and 2 would hide what others signal on the *same* source
 //! meanwhile: they find the item queued, and it is on no list. They cannot link it in its place (its
-//! link is not theirs). So, after a short wait, they ask for a *survey*: the next consumer goes through
-//! all items of its poll, and looks at those that are being linked, or have been since it emptied the
-//! stack. That costs a pass over all items, and happens when two threads signal one source at once and the first is preempted in a window of
+//! link is not theirs). So, after a short wait that the clock ends, they ask for a *survey*: the next
+//! consumer goes through all items of its poll, and looks at those that are being linked, or have been
+//! since it emptied the stack. That costs a pass over all items, and happens when two threads signal one
+//! source at once and the first is preempted in a window of
 //! some ten instructions.
+//!
+//! One that is preempted in 3 may not have told those who watch. Then it is still inside, and whoever
+//! signals the same source sees to it that they are told.
 //!
 //! Invariants
 //! 1. An item is on the stack at most once: it is linked only by the thread that set `QUEUED`, and
 //!    `QUEUED` is cleared only by a consumer that took it off (`item.rs`, invariant 1).
-//! 2. A watcher's bit is cleared by exactly one thread, which then tells them.
+//! 2. A watcher's bit stays until a consumer takes what is on the stack: everybody who pushes until then
+//!    sees to it that they are told (`request.rs`), because any one of them may be preempted before.
 //! 3. A signal that has returned left the item on the stack, or with the consumers, or `SURVEY` in
-//!    the head word, or found one of these so.
+//!    the head word, or found one of these so; and those who watched then were told.
 //! 4. No step of a producer waits for another thread, but for a bounded spin.
 //!
 //! After R. K. Treiber, "Systems programming: coping with parallelism" (1986), for the stack. That
@@ -36,12 +42,13 @@
 //! items below it.
 
 use core::ptr;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::item::{INSIDE, Item, LINKING, QUEUED, is_linking, is_queued, matters};
+use super::item::{INSIDE, Item, LINKING, QUEUED, is_inside, is_linking, is_queued, matters};
 use super::list::sealed::List;
 use super::list::{OUTSIDE, SLEEPERS, Watchers};
 use crate::platform::{AtomicCell, Os, Platform};
+use crate::spin_budget::SpinBudget;
 
 /// Somebody found an item queued that is not on the list yet.
 const SURVEY: usize = 4;
@@ -50,9 +57,9 @@ const FLAGS: usize = SURVEY | WATCHERS;
 
 const _: () = assert!(align_of::<Item<Os>>() > FLAGS);
 
-/// So many turns a producer waits for another one to link the item of both. Linking takes two cache
+/// So long a producer waits for another one to link the item of both, ns. Linking takes two cache
 /// misses; this is enough for it under contention, and ends soon if the other does not run.
-const TURNS: u32 = 32;
+const LINKING_TAKES: u64 = 500;
 
 /// A list of ready items on which no producer can hold up another, nor a consumer.
 ///
@@ -70,6 +77,8 @@ pub enum Entry {
     Claimed,
     /// Somebody who links the item and does not come on with it.
     Behind,
+    /// Somebody who has linked the item, and perhaps not told those who watch.
+    Beside,
 }
 
 fn watchers(head: *mut ()) -> Watchers {
@@ -80,6 +89,18 @@ fn item_of(head: *mut ()) -> *mut () {
     head.map_addr(|address| address & !FLAGS)
 }
 
+/// Until an item is linked, or for as long as that should take.
+#[cold]
+fn wait_for_link<P: Platform>(item: &Item<P>) -> u64 {
+    let mut budget = SpinBudget::new::<P>(LINKING_TAKES, None);
+    loop {
+        let state = item.state.load(Acquire);
+        if !is_queued(state) || !is_linking(state) || !budget.relax::<P>() {
+            return state;
+        }
+    }
+}
+
 impl<P: Platform> List for ReadyList<P> {
     type Platform = P;
     type Entry = Entry;
@@ -87,7 +108,7 @@ impl<P: Platform> List for ReadyList<P> {
 
     #[inline]
     fn enter(item: &Item<P>) -> Option<Entry> {
-        let mut turns = 0;
+        let mut has_waited = false;
         // Acquire pairs with the Release in `leave`, where the item is found on the list: whoever is told
         // that this signal has returned finds it there too.
         let mut state = item.state.load(Acquire);
@@ -95,11 +116,13 @@ impl<P: Platform> List for ReadyList<P> {
             let (entry, entered) = if !is_queued(state) {
                 (Entry::Claimed, (state | QUEUED) + LINKING + INSIDE)
             } else if !is_linking(state) {
-                return None;
-            } else if turns < TURNS {
-                turns += 1;
-                P::relax(None);
-                state = item.state.load(Acquire);
+                if !is_inside(state) {
+                    return None;
+                }
+                (Entry::Beside, state + INSIDE)
+            } else if !has_waited {
+                has_waited = true;
+                state = wait_for_link(item);
                 continue;
             } else {
                 (Entry::Behind, state + INSIDE)
@@ -120,12 +143,15 @@ impl<P: Platform> List for ReadyList<P> {
             let pushed = match entry {
                 Entry::Claimed => {
                     item.next.store(item_of(head), Relaxed);
-                    item.as_link().map_addr(|address| address | head.addr() & SURVEY)
+                    item.as_link().map_addr(|address| address | head.addr() & FLAGS)
                 }
-                Entry::Behind => head.map_addr(|address| (address | SURVEY) & !WATCHERS),
+                Entry::Behind => head.map_addr(|address| address | SURVEY),
+                // An exchange, too: it is to come after the request of those who are to be told.
+                Entry::Beside => head,
             };
-            // Release pairs with the Acquire in `take`.
-            match self.head.compare_exchange_weak(head, pushed, Release, Relaxed) {
+            // Release pairs with the Acquire in `take`; Acquire with the Release in `watch`, so that
+            // a request is known to those who are to answer it.
+            match self.head.compare_exchange_weak(head, pushed, AcqRel, Relaxed) {
                 Ok(_) => return watchers(head),
                 Err(found) => head = found,
             }
@@ -148,7 +174,7 @@ impl<P: Platform> List for ReadyList<P> {
     fn done(item: &Item<P>, entry: Entry) {
         item.leave(match entry {
             Entry::Claimed => LINKING + INSIDE,
-            Entry::Behind => INSIDE,
+            Entry::Behind | Entry::Beside => INSIDE,
         });
     }
 
@@ -157,7 +183,8 @@ impl<P: Platform> List for ReadyList<P> {
             return false;
         }
         // Acquire pairs with the Release in `push`, of all producers, since there are only
-        // read-modify-writes in between. Nobody watches while there is something to take.
+        // read-modify-writes in between. Those who watched are told by those who pushed, or see what is
+        // taken here.
         let head = self.head.swap(ptr::null_mut(), Acquire);
         let mut oldest: *mut () = ptr::null_mut();
         let mut link = item_of(head);
@@ -184,11 +211,8 @@ impl<P: Platform> List for ReadyList<P> {
                 return false;
             }
             let watched = head.map_addr(|address| address | watchers as usize);
-            if watched == head {
-                return true;
-            }
-            // Relaxed: all that matters is the order of changes of this word.
-            match self.head.compare_exchange_weak(head, watched, Relaxed, Relaxed) {
+            // Release pairs with the Acquire in `push`: also where the bits are as they were.
+            match self.head.compare_exchange_weak(head, watched, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(found) => head = found,
             }

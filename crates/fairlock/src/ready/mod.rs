@@ -29,11 +29,14 @@ mod channel;
 mod counter;
 mod event;
 mod fifo;
+#[doc(hidden)]
+pub mod flawed;
 mod item;
 mod list;
 mod lock_free;
 mod outside;
 mod poll;
+mod request;
 mod rwlock_list;
 mod source;
 mod spin_list;

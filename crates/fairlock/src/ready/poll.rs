@@ -11,9 +11,10 @@
 //!
 //! Invariants
 //! 1. If an item is on the list or in the FIFO and a consumer sleeps, then one was called and has not been
-//!    at the desk since, or somebody is about to call one: a producer that took the watchers' bit off the
-//!    list, or a consumer that leaves the desk. So it is never so that something is ready, everybody
-//!    sleeps, and no wake-up is on its way.
+//!    at the desk since, or somebody is about to call one: a producer that has put something on the list, or
+//!    a consumer that leaves the desk. So it is never so that something is ready, everybody sleeps, and no
+//!    wake-up is on its way. *Every* producer that puts something on the list that is watched sees to the
+//!    call, so that one that is preempted before it delays no other's.
 //! 2. If consumers sleep, and there is nothing on the list or in the FIFO, the list knows that they watch,
 //!    or one was called and has not been at the desk since.
 //! 3. The same with the descriptor, or the poll that this one is in, for consumers that sleep: it is
@@ -37,6 +38,7 @@ use super::item::{Item, Place, Readiness};
 use super::list::{List, OUTSIDE, SLEEPERS, Watchers, sealed};
 use super::lock_free::ReadyList;
 use super::outside::Descriptor;
+use super::request::Request;
 use super::source::{RawSource, Source};
 use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform, after};
@@ -207,6 +209,10 @@ pub struct Shared<L: List> {
     pub(super) list: L,
     /// Consumers sleep on it; counts the calls.
     calls: <L::Platform as Platform>::AtomicU32,
+    /// Of consumers that sleep.
+    to_call: Request<L::Platform>,
+    /// Of those who watch from outside.
+    to_raise: Request<L::Platform>,
     pub(super) desk: Mutex<RawMutex<L::Platform>, Desk<L::Platform>>,
     /// The poll as a source of another one.
     pub(super) source: RawSource<L>,
@@ -230,6 +236,8 @@ impl<L: List> Shared<L> {
         Shared {
             list: L::NEW,
             calls: AtomicCell::ZERO,
+            to_call: Request::NONE,
+            to_raise: Request::NONE,
             desk: Mutex::from_raw(RawMutex::NEW, desk),
             source: RawSource::of_poll(this, readable_unless_zero),
             descriptor: OnceLock::new(),
@@ -242,10 +250,10 @@ impl<L: List> Shared<L> {
     #[cold]
     pub(super) fn tell(&self, watchers: Watchers) {
         if watchers & SLEEPERS != 0 {
-            self.call();
+            self.to_call.answer(|| self.call());
         }
         if watchers & OUTSIDE != 0 {
-            self.raise();
+            self.to_raise.answer(|| self.raise());
         }
     }
 
@@ -295,10 +303,8 @@ impl<L: List> Shared<L> {
 
     /// Everything that is on the list comes into the FIFO.
     fn collect(&self, desk: &mut AtDesk<'_, L>) {
-        let mut took = false;
         let desk = &mut **desk;
         let survey = self.list.take(|item| {
-            took = true;
             // SAFETY: on the list, so registered, and alive until it is taken off.
             let item = unsafe { &*item };
             if item.place() == Place::Surveyed {
@@ -311,9 +317,20 @@ impl<L: List> Shared<L> {
         if survey {
             self.survey(desk);
         }
-        if (took || survey) && desk.watched == Watched::Armed {
-            desk.watched = Watched::Raised;
+    }
+
+    /// Asks to be told of the next push, for `watchers` and for whoever watches from outside and has not
+    /// been told: what was taken off the list took their requests along. False if there is something to
+    /// take.
+    fn watch(&self, desk: &AtDesk<'_, L>, mut watchers: Watchers) -> bool {
+        if watchers & SLEEPERS != 0 {
+            self.to_call.ask();
         }
+        if desk.watched == Watched::Armed {
+            watchers |= OUTSIDE;
+            self.to_raise.ask();
+        }
+        watchers == 0 || self.list.watch(watchers)
     }
 
     /// Items that somebody is linking, or has linked since everything was taken off the list, come into the
@@ -335,12 +352,8 @@ impl<L: List> Shared<L> {
         if item.place() != Place::Elsewhere {
             return;
         }
-        let place = if item.claim() {
-            Some(Place::Held)
-        } else {
-            item.is_being_linked().then_some(Place::Surveyed)
-        };
-        if let Some(place) = place {
+        let place = Self::keep(item);
+        if place != Place::Elsewhere {
             // SAFETY: it leaves the FIFO before it is deregistered.
             unsafe { desk.fifo.append(item, place) };
         }
@@ -366,14 +379,15 @@ impl<L: List> Shared<L> {
             // SAFETY: registered, so alive. Detached from the FIFO's borrow to be appended again.
             let item = unsafe { &*item };
             let trigger = Trigger::from_bits(item.keep.trigger.get());
-            let (readiness, stays) = match place {
+            let (readiness, place) = match place {
                 Place::Held => Self::look(item, trigger),
                 Place::Surveyed | Place::Elsewhere => {
                     let readiness = Self::readiness_of(item);
-                    (readiness, trigger == Trigger::Level && !readiness.is_empty())
+                    let stays = trigger == Trigger::Level && !readiness.is_empty();
+                    (readiness, if stays { place } else { Place::Elsewhere })
                 }
             };
-            if stays {
+            if place != Place::Elsewhere {
                 // SAFETY: it leaves the FIFO before it is deregistered.
                 unsafe { desk.fifo.append(item, place) };
             }
@@ -386,19 +400,36 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// What is to be reported of a held item, and whether it is still held afterwards.
-    fn look(item: &Item<L::Platform>, trigger: Trigger) -> (Readiness, bool) {
+    /// What is to be reported of a held item, and where it is afterwards.
+    fn look(item: &Item<L::Platform>, trigger: Trigger) -> (Readiness, Place) {
         if trigger == Trigger::Level {
             let readiness = Self::readiness_of(item);
             if !readiness.is_empty() {
-                return (readiness, true);
+                return (readiness, Place::Held);
             }
         }
         // Let go first, look then: what a producer does in between makes it queue the item.
-        item.release();
-        let readiness = Self::readiness_of(item);
-        let stays = trigger == Trigger::Level && !readiness.is_empty() && item.claim();
-        (readiness, stays)
+        let early = L::FLAWS.looks_too_early.then(|| Self::readiness_of(item));
+        if L::FLAWS.releases_in_two_steps {
+            item.release_in_two_steps();
+        } else {
+            item.release();
+        }
+        let readiness = early.unwrap_or_else(|| Self::readiness_of(item));
+        let stays = trigger == Trigger::Level && !readiness.is_empty();
+        (readiness, if stays { Self::keep(item) } else { Place::Elsewhere })
+    }
+
+    /// Where an item is to be that is elsewhere and ready: with the consumers, unless it is on the list. One
+    /// that somebody links may not come there soon.
+    fn keep(item: &Item<L::Platform>) -> Place {
+        if item.claim() {
+            Place::Held
+        } else if item.is_being_linked() {
+            Place::Surveyed
+        } else {
+            Place::Elsewhere
+        }
     }
 
     /// Whoever leaves the desk sees to those who sleep.
@@ -407,14 +438,14 @@ impl<L: List> Shared<L> {
         let mut comes_more = !desk.fifo.is_empty();
         let lowers = is_watched && !comes_more;
         if !comes_more {
-            let mut watchers = if desk.sleepers > 0 { SLEEPERS } else { 0 };
             if is_watched {
                 // Even if it is armed: one that was told long ago may raise it only now.
                 self.lower();
                 desk.watched = Watched::Armed;
-                watchers |= OUTSIDE;
             }
-            comes_more = watchers != 0 && !self.list.watch(watchers);
+            let sleep = desk.sleepers > 0 && !L::FLAWS.forgets_sleepers;
+            let watchers = if sleep { SLEEPERS } else { 0 };
+            comes_more = !self.watch(&desk, watchers);
         }
         if comes_more && desk.watched == Watched::Armed {
             self.raise();
@@ -422,7 +453,7 @@ impl<L: List> Shared<L> {
         }
         // After it was lowered: an alarm that is due raises it.
         let calls = self.see_to_alarms(&mut desk, lowers);
-        let calls = calls || comes_more && desk.sleepers > 0;
+        let calls = calls || comes_more && desk.sleepers > 0 && !L::FLAWS.calls_nobody;
         drop(desk);
         if calls {
             self.call();
@@ -468,8 +499,8 @@ impl<L: List> Shared<L> {
         self.collect(&mut desk);
         if item.place() != Place::Elsewhere {
             desk.fifo.remove(item);
+            item.release();
         }
-        item.release();
         desk.alarms.remove(item);
         let index = item.keep.index.get();
         desk.items.swap_remove(index as usize);
@@ -480,15 +511,15 @@ impl<L: List> Shared<L> {
             moved.keep.index.set(index);
             desk.alarms.insert(moved);
         }
-        // The first alarm is not earlier than it was: nobody has to be called.
-        self.see_to_alarms(&mut desk, false);
+        // What else was on the list is in the FIFO now, and those who put it there may not tell anybody.
+        self.leave(desk);
     }
 
     /// Nobody signals the item any more, or is about to touch the poll because of it.
     fn detach(item: &Item<L::Platform>) {
         item.detach();
         let mut attempt = 0;
-        while !item.is_left() {
+        while !item.is_left() && !L::FLAWS.leaves_at_once {
             L::Platform::give_way(attempt);
             attempt += 1;
         }
@@ -660,7 +691,7 @@ impl<L: List> RawPoll<L> {
             // Read before the list is asked: who is told of us counts afterwards. Acquire pairs with the
             // Release in `call`: what we were called for is not overlooked.
             let calls = shared.calls.load(Acquire);
-            if !shared.list.watch(SLEEPERS) {
+            if !shared.watch(&desk, SLEEPERS) {
                 continue;
             }
             desk.sleepers += 1;
