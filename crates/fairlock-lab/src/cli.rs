@@ -21,7 +21,7 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::{dio, epoll, log, readseek};
+use fairlock_lab::workloads::{dio, epoll, inversion, log, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
@@ -482,7 +482,7 @@ fn list() {
     println!(
         "  rwlock takes {record} B more for each thread that reads, however many locks there are."
     );
-    println!("\nReference locks (spin only; by name, not in `all`)");
+    println!("\nReference locks (to measure against; by name, not in `all`)");
     print(&[Kind::Reference]);
     println!("\nRange locks (for readseek)");
     for lock in ranges::registry() {
@@ -491,6 +491,10 @@ fn list() {
     println!("\nLocks that processes share (for readseek --processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
         println!("  {name:<16} {:>7}  {about}", "");
+    }
+    println!("\nLists of ready sources (for inversion)");
+    for list in inversion::lists() {
+        println!("  {:<16} {:>7}  {}", list.name, "", list.about);
     }
     println!("\nLogs (for log)");
     for log in log::registry() {

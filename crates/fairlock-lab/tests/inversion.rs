@@ -11,7 +11,7 @@ use fairlock_lab::workloads::inversion::{HIGHEST_PRIORITY, InversionForm, Invers
 use fairlock_lab::world::probe_real_time;
 use fairlock_sim::profile::Profile;
 
-const HOG_NS: u64 = 1_000_000;
+const HOG_NS: u64 = 200_000;
 
 /// A hog that comes often, so that short runs show what long ones do.
 fn params(form: InversionForm) -> InversionParams {
@@ -19,7 +19,7 @@ fn params(form: InversionForm) -> InversionParams {
         form,
         hog_ns: HOG_NS,
         hog_every_ns: HOG_NS,
-        high_every_ns: 100_000,
+        high_every_ns: HOG_NS / 10,
         ..InversionParams::default()
     }
 }
@@ -29,14 +29,16 @@ fn simulated(params: &InversionParams, lock: &str) -> Cell {
     Cell {
         workload: Workload::Inversion(params.clone()),
         lock: lock.to_string(),
-        repetitions: 4,
-        seconds: 0.02,
+        repetitions: 6,
+        seconds: 0.004,
         on: Some(Simulated { profile, seed: 1, timeline_ns: 0 }),
     }
 }
 
 fn here(params: &InversionParams, lock: &str) -> Cell {
-    let workload = Workload::Inversion(params.clone());
+    // Where everything runs slowly, a hog that comes as often leaves too little.
+    let hog_every_ns = params.hog_every_ns.saturating_mul(4);
+    let workload = Workload::Inversion(InversionParams { hog_every_ns, ..params.clone() });
     Cell { workload, lock: lock.to_string(), repetitions: 1, seconds: 0.03, on: None }
 }
 
@@ -133,7 +135,7 @@ fn what_it_cannot_run_is_refused_with_the_reason() {
     assert!(message.contains("`mutex`") && message.contains("ready, rwlock-list"), "{message}");
     let message = refused(simulated(&list, "kernel"));
     assert!(message.contains("a simulated machine has none"), "{message}");
-    let busy = InversionParams { hog_every_ns: HOG_NS / 2, ..lock };
+    let busy = InversionParams { hog_every_ns: HOG_NS / 8, ..lock };
     let message = refused(here(&busy, "mutex"));
     assert!(message.contains("`hog_every_ns`"), "{message}");
 }

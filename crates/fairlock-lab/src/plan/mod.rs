@@ -229,7 +229,7 @@ const SIMULATION_COST: f64 = 4.0;
 const SCALING_SIMULATION_COST: f64 = 1.6;
 /// The lock that is so.
 const SCALING_LOCK: &str = "rwlock";
-/// The same where holders sleep.
+/// The same where holders sleep, or compute for long.
 const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
@@ -296,6 +296,7 @@ pub fn estimate_simulated_seconds(
     let cost = match workload {
         turns::NAME if lock == SCALING_LOCK => SIMULATION_COST + threads * SCALING_SIMULATION_COST,
         workload if workload.starts_with("dio") => SLEEPING_SIMULATION_COST,
+        workload if workload == InversionForm::Lock.name() => SLEEPING_SIMULATION_COST,
         _ => SIMULATION_COST,
     };
     f64::from(repetitions) * seconds * cost / cpus
