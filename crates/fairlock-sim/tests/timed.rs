@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use fairlock::PolicyRwSem;
-use fairlock::lock_api::RawRwLock;
+use fairlock::lock_api::{Mutex, RawMutex, RawRwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
+use fairlock::spin::RawMcs;
 use fairlock_sim::Sim;
 use fairlock_sim::profile::{Arbitration, Device, Profile, Service};
-use fairlock_sim::timed::{self, Failure, Report, Setup, Thread};
+use fairlock_sim::timed::{self, Failure, Report, Setup, Thread, Unpreempted};
 
 type Word = <Sim as Platform>::AtomicU64;
 type Futex = <Sim as Platform>::AtomicU32;
@@ -394,4 +395,28 @@ fn every_arbitration_serves_everybody_and_loses_nothing() {
         assert_eq!(word.load(Relaxed), 800, "{arbitration:?}");
         assert!(first.counts.transfers >= 50, "{arbitration:?}: {:?}", first.counts);
     }
+}
+
+/// How long a thread, of two for each CPU, is at most in a section of 20 ms under a lock of its own, ns.
+fn longest_section<R: RawMutex>() -> u64 {
+    let profile = Profile::example();
+    let longest = &Cell::new(0);
+    let body = || {
+        let lock = Mutex::<R, ()>::new(());
+        let held = lock.lock();
+        let entered = timed::now();
+        timed::work(20_000_000);
+        longest.set(longest.get().max(timed::now() - entered));
+        drop(held);
+    };
+    let count = 2 * profile.topology.cpus();
+    run((0..count).map(|_| Box::new(body) as Body<'_>).collect());
+    longest.get()
+}
+
+#[test]
+fn nobody_is_preempted_under_a_lock_that_forbids_it() {
+    let slowest_work = (20_000_000.0 * Profile::example().cost.smt_slowdown) as u64;
+    assert!(longest_section::<RawMcs<Sim>>() > slowest_work + 1_000_000);
+    assert!(longest_section::<Unpreempted<RawMcs<Sim>>>() <= slowest_work + 1_000);
 }

@@ -779,6 +779,10 @@ impl Engine {
     /// Lets another thread have the CPU, if one waits for it.
     pub(super) fn give_way(&mut self, attempt: u32) -> bool {
         let thread = self.current;
+        if self.tasks[thread as usize].unpreempted > 0 {
+            // Whoever got the CPU might wait for this thread, and keep the CPU meanwhile.
+            return self.spend(self.costs.pause);
+        }
         if attempt >= YIELDS {
             self.fall_asleep(thread, Some(self.now + NAP));
             return true;

@@ -100,16 +100,14 @@ impl Poller for KernelEpoll {
     }
 
     fn add(mut counter: &File) -> Result<(), LabError> {
-        match counter.write(&1_u64.to_ne_bytes()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(LabError::io("write to an eventfd", error)),
-        }
+        let written = counter.write_all(&1_u64.to_ne_bytes());
+        written.map_err(|error| LabError::io("write to an eventfd", error))
     }
 
     fn read(mut counter: &File) -> Result<Option<u64>, LabError> {
         let mut count = [0; 8];
-        match counter.read(&mut count) {
-            Ok(_) => Ok(Some(u64::from_ne_bytes(count))),
+        match counter.read_exact(&mut count) {
+            Ok(()) => Ok(Some(u64::from_ne_bytes(count))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(LabError::io("read an eventfd", error)),
         }
