@@ -45,6 +45,8 @@ mod pages {
     struct Mutex;
     #[doc = include_str!("../../../docs/src/locks/range.md")]
     struct RangeLock;
+    #[doc = include_str!("../../../docs/src/locks/ready.md")]
+    struct Ready;
     #[doc = include_str!("../../../docs/src/locks/spin.md")]
     struct Spin;
     #[doc = include_str!("../../../docs/src/atomic-file.md")]

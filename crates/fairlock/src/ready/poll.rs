@@ -778,3 +778,6 @@ impl<L: List> Drop for RawPoll<L> {
         self.shared.close();
     }
 }
+
+/// A poll without its sources.
+const _: () = assert!(size_of::<Shared<ReadyList>>() <= 512);

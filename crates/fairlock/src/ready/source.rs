@@ -98,3 +98,6 @@ impl<L: List> Drop for RawSource<L> {
         }
     }
 }
+
+/// Where a source is, besides what it is: three cache lines of its own.
+const _: () = assert!(size_of::<RawSource<super::ReadyList>>() <= 192);
