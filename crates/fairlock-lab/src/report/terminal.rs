@@ -15,7 +15,6 @@ use crate::study::{self, Study};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
-use crate::workloads::log;
 
 /// The columns of a results table, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 11] = [
@@ -97,8 +96,7 @@ fn group_table(rows: &[&Row]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(
         COLUMNS[..columns].iter().map(|(title, _)| *title).map(|title| match title {
-            "lock" if rows.iter().all(|row| row.workload == log::NAME) => "log",
-            "lock" if rows.iter().all(|row| grid::is_pollers(&row.workload)) => "poller",
+            "lock" => grid::subject(&rows[0].workload),
             title => title,
         }),
     );
