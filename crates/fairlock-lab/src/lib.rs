@@ -45,10 +45,10 @@ mod pages {
     struct Mutex;
     #[doc = include_str!("../../../docs/src/locks/range.md")]
     struct RangeLock;
-    #[doc = include_str!("../../../docs/src/locks/spin.md")]
-    struct Spin;
     #[doc = include_str!("../../../docs/src/locks/ready.md")]
     struct Ready;
+    #[doc = include_str!("../../../docs/src/locks/spin.md")]
+    struct Spin;
     #[doc = include_str!("../../../docs/src/atomic-file.md")]
     struct AtomicFile;
     #[doc = include_str!("../../../docs/src/log-file.md")]
