@@ -170,9 +170,9 @@ impl Stamp {
         if at == 0 || self.number.load(Ordering::Relaxed) > taken {
             return None;
         }
-        // Another reader may have been faster.
-        let at = self.at.swap(0, Ordering::Relaxed).checked_sub(1)?;
-        Some(now().saturating_sub(at))
+        // Another reader may have been faster, and what is there now the stamp of a later addition.
+        self.at.compare_exchange(at, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        Some(now().saturating_sub(at - 1))
     }
 }
 
