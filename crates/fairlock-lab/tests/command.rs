@@ -356,6 +356,28 @@ fn bench_epoll_wait_takes_every_switch() {
     }
 }
 
+/// `bench epoll-wait` on the kernel's epoll with 128 sources, in a shell that has done `limits` before.
+fn kernel_waits_after(limits: &str) -> process::Output {
+    process::Command::new("sh")
+        .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])
+        .arg(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "epoll-wait", "--poller", "kernel", "--threads", "2"])
+        .args(["--seconds", "0.005", "--repetitions", "1"])
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_kernels_epoll_asks_for_the_descriptors_that_it_may_have() {
+    let output = kernel_waits_after("ulimit -Sn 64 && ulimit -Hn 256");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let output = kernel_waits_after("ulimit -Sn 64 && ulimit -Hn 64");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot make an eventfd") && said.contains("`ulimit -Hn`"), "{said}");
+}
+
 #[test]
 fn a_poller_that_loses_events_is_named() {
     let deaf = ["bench", "epoll-wait", "--poller", "deaf", "--threads", "1", "--seconds", "0.005"];
