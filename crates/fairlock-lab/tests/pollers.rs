@@ -2,15 +2,19 @@
 //! machines, and the one that loses events is caught.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlock_lab::error::{LabError, Violation};
 use fairlock_lab::locks::Kind;
+use fairlock_lab::measure::Repetition;
 use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Simulated, Workload};
 use fairlock_lab::row::{RoleStats, Row};
 use fairlock_lab::units::Length;
-use fairlock_lab::workloads::epoll::{self, Trigger};
-use fairlock_lab::workloads::epoll_wait::EpollWaitParams;
-use fairlock_lab::workloads::stress_epoll::StressEpollParams;
+use fairlock_lab::workloads::Request;
+use fairlock_lab::workloads::epoll::{self, Poller, Trigger};
+use fairlock_lab::workloads::epoll_wait::{self, EpollWaitParams};
+use fairlock_lab::workloads::stress_epoll::{self, StressEpollParams};
+use fairlock_lab::world::RealWorld;
 use fairlock_sim::profile::Profile;
 
 fn here(workload: Workload, poller: &str) -> Cell {
@@ -208,6 +212,77 @@ fn a_poller_that_loses_events_is_caught() {
             assert_deaf_is_caught(here(workload.clone(), "deaf"));
             assert_deaf_is_caught(simulated(workload, "deaf"));
         }
+    }
+}
+
+/// Panics where it is called by writers, or by readers.
+struct Panics<const IN_WAIT: bool>;
+
+impl<const IN_WAIT: bool> Poller for Panics<IN_WAIT> {
+    type Counter = ();
+    type Batch = ();
+
+    fn new() -> Result<Self, LabError> {
+        Ok(Panics)
+    }
+
+    fn counter() -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn register(&self, _: &(), _: u64, _: Trigger) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn rearm(&self, _: &(), _: u64) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn enclose(&self, _: &Self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn batch(_: usize) {}
+
+    fn wait(&self, _: &mut (), _: Duration) -> Result<usize, LabError> {
+        assert!(!IN_WAIT, "a reader panics");
+        Ok(0)
+    }
+
+    fn token(_: &(), _: usize) -> u64 {
+        0
+    }
+
+    fn add(_: &()) -> Result<(), LabError> {
+        assert!(IN_WAIT, "a writer panics");
+        Ok(())
+    }
+
+    fn read(_: &()) -> Result<Option<u64>, LabError> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_poller_that_panics_ends_the_run() {
+    let world = &RealWorld::new(false);
+    let request = Request { world, lock: "panics", duration_ns: 1_000_000, cancelled: &|| false };
+    let said = |result: Result<Repetition, LabError>| match result {
+        Err(LabError::Panicked(message)) => message,
+        other => panic!("{other:?}"),
+    };
+    let (few, fine) = (StressEpollParams::default(), wait(2, Trigger::Level));
+    for message in [
+        said(stress_epoll::run::<_, Panics<false>>(&request, &few)),
+        said(epoll_wait::run::<_, Panics<false>>(&request, &fine)),
+    ] {
+        assert_eq!(message, "a writer panics");
+    }
+    for message in [
+        said(stress_epoll::run::<_, Panics<true>>(&request, &few)),
+        said(epoll_wait::run::<_, Panics<true>>(&request, &fine)),
+    ] {
+        assert_eq!(message, "a reader panics");
     }
 }
 
