@@ -300,6 +300,7 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
         "coalescing" => {
             let rate = |role: &str| row.roles.get(role).map(|stats| stats.ops_per_s);
             match (rate(WRITER), rate(READER)) {
+                (_, Some(read)) if read.median == 0.0 => Err(absent("reads to divide by")),
                 (Some(added), Some(read)) => Ok(vec![ratio(added, read)?]),
                 _ => Err(absent(metric)),
             }
@@ -344,11 +345,13 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
 fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate> {
     let latency = |latency: &crate::row::Latency, part: &str| {
         Some(exactly(match part {
+            "count" => latency.count as f64,
+            // The zeros of what never happened are no times.
+            _ if latency.count == 0 => return None,
             "mean" => latency.mean,
             "p50" => latency.p50 as f64,
             "p99" => latency.p99 as f64,
             "max" => latency.max as f64,
-            "count" => latency.count as f64,
             _ => return None,
         }))
     };
@@ -360,6 +363,7 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["thread_max"] => Some(exactly(stats.thread_max)),
         ["jain"] => Some(stats.jain),
         ["longest_bypass"] => stats.longest_bypass.map(|count| exactly(count as f64)),
+        ["longest_wait"] if stats.wait.count == 0 => None,
         ["longest_wait"] => Some(stats.longest_wait),
         ["wait_calls_per_s"] => stats.wait_calls_per_s,
         ["inverted"] => stats.inverted.map(|count| exactly(count as f64)),
@@ -910,6 +914,28 @@ mod tests {
         assert_eq!(ratio(exactly(5.0), zero).unwrap().low, f64::INFINITY);
         assert!(ratio(zero, zero).is_err());
         assert_eq!(ratio(zero, exactly(5.0)).unwrap().high, 0.0);
+    }
+
+    #[test]
+    fn what_never_happened_is_not_measured() {
+        let mut silent = row("std", 0.0, 1.0);
+        let reader = silent.roles.get_mut("reader").unwrap();
+        reader.ops_per_s = exactly(0.0);
+        let nothing = crate::row::Latency { count: 0, mean: 0.0, p50: 0, p99: 0, max: 0 };
+        (reader.wait, reader.latency, reader.longest_wait) = (nothing, nothing, exactly(0.0));
+        let rows = [silent];
+        for metric in [
+            "coalescing",
+            "roles.reader.wait.p99",
+            "roles.reader.latency.max",
+            "roles.reader.longest_wait",
+        ] {
+            let selector = format!("workload = \"mix\"\nlock = \"std\"\nmetric = \"{metric}\"");
+            let error = pick(&selector, &rows).unwrap_err();
+            assert!(error.starts_with("the row of std has no "), "{metric}: {error}");
+        }
+        let count = "workload = \"mix\"\nlock = \"std\"\nmetric = \"roles.reader.wait.count\"";
+        assert_eq!(pick(count, &rows).unwrap().median, 0.0);
     }
 
     #[test]

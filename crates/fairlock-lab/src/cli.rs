@@ -325,6 +325,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
     let common = bench.common();
     let batches = bench.batches().map_err(Failure::Usage)?;
+    runner::check(&batches, &common.dir).map_err(Failure::Usage)?;
     let uses_files = batches.iter().any(Batch::needs_directory);
     if uses_files {
         check_writable("--dir", &common.dir)?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::grid;
 use crate::machine::filesystem_of;
 
 /// Why a plan could not run, or was stopped.
@@ -30,6 +31,20 @@ pub enum LabError {
         /// The name that was asked for.
         name: String,
         /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// No poller of this name is registered.
+    UnknownPoller {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// The poller exists, but not on a simulated machine.
+    PollerNotSimulated {
+        /// The name that was asked for.
+        name: String,
+        /// The pollers that run there.
         known: Vec<&'static str>,
     },
     /// The lock exists, but its source does not run on a simulated machine.
@@ -201,6 +216,14 @@ impl fmt::Display for LabError {
             LabError::UnknownLog { name, known } => {
                 write!(f, "there is no log `{name}`; valid: {}", known.join(", "))
             }
+            LabError::UnknownPoller { name, known } => {
+                write!(f, "there is no poller `{name}`; valid: {}", known.join(", "))
+            }
+            LabError::PollerNotSimulated { name, known } => write!(
+                f,
+                "poller `{name}` runs on real threads only; on a simulated machine: {}",
+                known.join(", ")
+            ),
             LabError::NotSimulated { name, known } => write!(
                 f,
                 "lock `{name}` runs on real threads only; on a simulated machine: {}",
@@ -215,7 +238,8 @@ impl fmt::Display for LabError {
                 write!(f, "deadlock: {}", waiting.join("; "))
             }
             LabError::Broken { lock, workload, violation } => {
-                write!(f, "lock `{lock}` broke `{workload}`: {violation}")
+                let subject = grid::subject(workload);
+                write!(f, "{subject} `{lock}` broke `{workload}`: {violation}")
             }
             LabError::NoDirectIo { directory } => write!(
                 f,

@@ -126,7 +126,16 @@ pub fn is_kernels(workload: &str) -> bool {
 
 /// Whether pollers stand where other workloads have locks.
 pub fn is_pollers(workload: &str) -> bool {
-    [stress_epoll::NAME, epoll_wait::NAME].contains(&workload)
+    subject(workload) == "poller"
+}
+
+/// What is compared under the workload: the word for its row's `lock`.
+pub fn subject(workload: &str) -> &'static str {
+    match workload {
+        log::NAME => "log",
+        stress_epoll::NAME | epoll_wait::NAME => "poller",
+        _ => "lock",
+    }
 }
 
 /// Whether `name` is a workload.

@@ -161,7 +161,9 @@ impl Observer for Progress<'_> {
 
     fn run_begins(&mut self, cell: &Cell, seconds: f64) {
         let threads = grid::describe_workload(&cell.workload);
-        let what = format!("lock `{}` under {} ({threads})", cell.lock, cell.workload.name());
+        let workload = cell.workload.name();
+        let what =
+            format!("{} `{}` under {workload} ({threads})", grid::subject(workload), cell.lock);
         self.watchdog.begin(what, seconds);
     }
 

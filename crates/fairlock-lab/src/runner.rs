@@ -37,6 +37,19 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
     Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
 }
 
+/// Whether the engine takes all cells, before the first one runs.
+///
+/// # Errors
+/// The first value that is wrong, and what would be valid.
+pub fn check(batches: &[Batch], dir: &Path) -> Result<(), String> {
+    for batch in batches {
+        for cell in plan_of(batch, dir)?.cells {
+            cell.validate().map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
 /// Why a batch with real-time threads cannot run, if it is one and cannot.
 fn no_real_time(batch: &Batch) -> Option<String> {
     if !batch.needs_real_time() {

@@ -8,8 +8,10 @@ use std::process::{self, Stdio};
 use assert_cmd::Command;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
-use fairlock_lab::report::recording::{Header, Writer};
-use fairlock_lab::workloads::dio;
+use fairlock_lab::report::recording::{Header, Recording, Writer};
+use fairlock_lab::row::Row;
+use fairlock_lab::units;
+use fairlock_lab::workloads::{dio, epoll};
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("fairlock").expect("the command is built");
@@ -72,6 +74,25 @@ fn what_a_log_lacks_is_refused_with_what_there_is() {
     with(&["--record-bytes", "4q"], &["\"4q\"", "64k"]);
     with(&["--dir", "/proc"], &["/proc", "--dir"]);
     with(&["--on", "skylake-sp-2s"], &["real files"]);
+}
+
+#[test]
+fn what_pollers_lack_is_refused_with_what_there_is() {
+    for workload in ["stress-epoll", "epoll-wait"] {
+        let with = |more: &[&str], words: &[&str]| {
+            refuses(&[&["bench", workload], more].concat(), 2, words);
+        };
+        with(&["--poller", "std"], &["no poller `std`", "kernel, ready, ", "spin-list-mcs"]);
+        with(&["--poller", "kernel", "--on", "x86-12"], &["poller `kernel`", "real threads only"]);
+        with(&["--threads", "0"], &["\"0\"", "--threads", "at least 1"]);
+        with(&["--threads", "4097"], &["is 4097", "1 to 4096"]);
+        with(&["--trigger", "some"], &["some", "level, edge, once"]);
+        with(&["--lock", "ready"], &["--lock"]);
+    }
+    refuses(&["bench", "stress-epoll", "--think", "2s"], 2, &["`think`", "at most one second"]);
+    refuses(&["bench", "epoll-wait", "--nested", "5"], 2, &["`nested` is 5", "0 to 4"]);
+    refuses(&["bench", "epoll-wait", "--sources", "0"], 2, &["--sources", "at least 1"]);
+    refuses(&["bench", "epoll-wait", "--sources", "5000"], 2, &["`sources` is 5000", "1 to 4096"]);
 }
 
 #[test]
@@ -200,7 +221,10 @@ fn every_command_has_help_with_an_example() {
         &["bench", "uncontended", "--help"],
         &["bench", "revocation", "--help"],
         &["bench", "readseek", "--help"],
+        &["bench", "inversion", "--help"],
         &["bench", "log", "--help"],
+        &["bench", "stress-epoll", "--help"],
+        &["bench", "epoll-wait", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],
@@ -227,6 +251,140 @@ fn list_names_locks_workloads_studies_and_machines() {
     for name in locks.into_iter().chain(others) {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
     }
+}
+
+#[test]
+fn list_has_a_line_for_each_poller_but_the_wrong_one() {
+    let output = fairlock(&["list"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (_, part) = text.split_once("\nPollers (for stress-epoll and epoll-wait)\n").unwrap();
+    let (part, _) = part.split_once("\n\n").unwrap();
+    let right = || epoll::registry().iter().filter(|poller| poller.name != "deaf");
+    assert_eq!(part.lines().count(), right().count(), "{part}");
+    for (poller, line) in right().zip(part.lines()) {
+        let words = (line.split_whitespace().next(), line.ends_with(poller.about));
+        assert_eq!(words, (Some(poller.name), true), "{line}");
+    }
+}
+
+/// The rows that a command has written.
+fn rows_at(path: &Path) -> Vec<Row> {
+    Recording::read(path).unwrap().rows
+}
+
+/// Runs, and answers what was printed.
+fn prints(args: &[&str]) -> String {
+    let output = fairlock(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn bench_stress_epoll_shows_and_keeps_how_additions_were_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    let at = path.to_str().unwrap();
+    let what = ["bench", "stress-epoll", "--on", "x86-12", "--threads", "4", "--trigger", "edge"];
+    let how = ["--think", "300ns", "--seeds", "2", "--seconds", "0.0002", "--out", at];
+    let said = prints(&[&what[..], &how].concat());
+    let words = ["1 reader + 4 writers", "edge-triggered", "simulated on x86-12", "deliveries"];
+    for words in words.into_iter().chain(["poller ", "additions a read", "waits k/s"]) {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let rows = rows_at(&path);
+    let pollers: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
+    assert_eq!(pollers, epoll::names(true));
+    let figures = |line: &str| -> Vec<String> {
+        let line = said.lines().find(|it| it.starts_with(line)).unwrap();
+        line.split_whitespace()
+            .skip(line.split_whitespace().count() - 3)
+            .map(str::to_owned)
+            .collect()
+    };
+    for (place, row) in rows.iter().enumerate() {
+        let (reader, writer) = (&row.roles["reader"], &row.roles["writer"]);
+        let (read, calls) = (reader.ops_per_s.median, reader.wait_calls_per_s.unwrap().median);
+        assert_eq!(
+            [figures("additions a read"), figures("waits k/s"), figures("reads a wait")]
+                .map(|figures| figures[place].clone()),
+            [
+                units::format_number(writer.ops_per_s.median / read),
+                units::format_kilo(calls),
+                units::format_number(read / calls)
+            ],
+            "{said}"
+        );
+        let latency = reader.latency;
+        assert!(latency.count > 0 && latency.p50 <= latency.p99 && latency.p99 <= latency.max);
+        let times = [latency.p50, latency.p99, latency.max].map(|ns| units::format_ns(ns as f64));
+        assert!(said.contains(&times.join("/")), "{times:?}: {said}");
+    }
+    let page = dir.path().join("rows.html");
+    assert!(fairlock(&["report", at]).output().unwrap().status.success());
+    assert!(fs::read_to_string(page).unwrap().contains("additions a read"));
+}
+
+#[test]
+fn bench_epoll_wait_takes_every_switch() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    let what = ["bench", "epoll-wait", "--poller", "kernel,ready", "--threads", "2"];
+    let switches = ["--shared", "--nonblocking", "--nested", "3", "--random", "--trigger", "once"];
+    let how = ["--sources", "8", "--seconds", "0.005", "--repetitions", "1", "--out"];
+    let said = prints(&[&what[..], &switches, &how, &[path.to_str().unwrap()]].concat());
+    for words in [
+        "2 readers + 1 writer",
+        "3 nested",
+        "polling",
+        "in random order",
+        "one poller for all",
+        "8 sources each",
+        "oneshot",
+        "deliveries",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let rows = rows_at(&path);
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        for (name, value) in
+            [("shared", 1.0), ("polling", 1.0), ("nested", 3.0), ("random", 1.0), ("trigger", 2.0)]
+        {
+            assert_eq!(row.params[name], value, "{name}");
+        }
+        assert!(row.roles["reader"].wait_calls_per_s.is_some());
+    }
+}
+
+/// `bench epoll-wait` on the kernel's epoll with 128 sources, in a shell that has done `limits` before.
+fn kernel_waits_after(limits: &str) -> process::Output {
+    process::Command::new("sh")
+        .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])
+        .arg(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "epoll-wait", "--poller", "kernel", "--threads", "2"])
+        .args(["--seconds", "0.005", "--repetitions", "1"])
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_kernels_epoll_asks_for_the_descriptors_that_it_may_have() {
+    let output = kernel_waits_after("ulimit -Sn 64 && ulimit -Hn 256");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let output = kernel_waits_after("ulimit -Sn 64 && ulimit -Hn 64");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot make an eventfd") && said.contains("`ulimit -Hn`"), "{said}");
+}
+
+#[test]
+fn a_poller_that_loses_events_is_named() {
+    let deaf = ["bench", "epoll-wait", "--poller", "deaf", "--threads", "1", "--seconds", "0.005"];
+    let output = fairlock(&deaf).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("poller `deaf` broke `epoll-wait`: lost events: "), "{said}");
 }
 
 #[test]
@@ -470,6 +628,35 @@ fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
     assert_eq!(output.status.code(), Some(130));
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":40,"), "{text}");
+    assert!(text.contains("\"cancelled\":true"), "{text}");
+}
+
+#[test]
+fn an_interrupt_ends_simulated_polls_and_keeps_their_finished_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["bench", "stress-epoll", "--poller", "ready", "--on", "x86-12"])
+        // The first point takes no time, the others some seconds.
+        .args(["--threads", "1,128,127,126", "--seeds", "8", "--seconds", "0.0002"])
+        .arg("--out")
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = || fs::read_to_string(&path).unwrap_or_default().lines().count();
+    while lines() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":8,"), "{text}");
     assert!(text.contains("\"cancelled\":true"), "{text}");
 }
 

@@ -15,7 +15,6 @@ use crate::study::{self, Study};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
-use crate::workloads::log;
 
 /// The columns of a results table, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 11] = [
@@ -97,8 +96,7 @@ fn group_table(rows: &[&Row]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(
         COLUMNS[..columns].iter().map(|(title, _)| *title).map(|title| match title {
-            "lock" if rows.iter().all(|row| row.workload == log::NAME) => "log",
-            "lock" if rows.iter().all(|row| grid::is_pollers(&row.workload)) => "poller",
+            "lock" => grid::subject(&rows[0].workload),
             title => title,
         }),
     );
@@ -210,11 +208,12 @@ pub fn deliveries(rows: &[&Row]) -> Option<String> {
             let (reader, writer) = (row.roles.get(READER)?, row.roles.get(WRITER)?);
             let calls = reader.wait_calls_per_s?.median;
             let read = reader.ops_per_s.median;
-            let words = [
-                format_number(writer.ops_per_s.median / read),
-                format_kilo(calls),
-                format_number(read / calls),
-            ];
+            // Nothing is said about reads that there were not.
+            let per = |count: f64, each: f64| {
+                if each > 0.0 { format_number(count / each) } else { "–".to_owned() }
+            };
+            let added = writer.ops_per_s.median;
+            let words = [per(added, read), format_kilo(calls), per(read, calls)];
             Some((*row, words))
         })
         .collect();
@@ -506,6 +505,27 @@ mod tests {
         assert!(text.contains("1 reader + 1 writer · simulated on eight-sockets\n"), "{text}");
         let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
         assert!(transfers.trim_end().ends_with("2.50"), "{transfers}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_reads_that_there_were_not() {
+        let row = |read: f64| {
+            let mut row =
+                example::row("stress-epoll", "ready", &[("readers", 1.0), ("writers", 8.0)]);
+            let reader = row.roles.get_mut(READER).unwrap();
+            reader.ops_per_s = example::estimate(read);
+            reader.wait_calls_per_s = Some(example::estimate(read / 2.0));
+            row.roles.get_mut(WRITER).unwrap().ops_per_s = example::estimate(3e6);
+            row
+        };
+        let text = deliveries(&[&row(1e6), &row(0.0)]).unwrap();
+        let ends_with = |name: &str, figures: [&str; 2]| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            assert!(line.split_whitespace().rev().take(2).eq(figures.into_iter().rev()), "{text}");
+        };
+        ends_with("additions a read", ["3.00", "–"]);
+        ends_with("waits k/s", ["500", "0"]);
+        ends_with("reads a wait", ["2.00", "–"]);
     }
 
     #[test]

@@ -169,10 +169,10 @@ pub fn run<W: World, P: Poller>(
     let mut bodies: Vec<Body<'_>> = Vec::new();
     for worker in 0..params.workers as usize {
         bodies.push(Box::new(move || {
+            let _leaves = Leaves(left);
             world.stay(worker);
-            let record = work(world, setting, params, worker);
-            left.fetch_sub(1, Ordering::Relaxed);
-            Ok(ThreadRecord { reader: Some(record?), ..ThreadRecord::default() })
+            let record = work(world, setting, params, worker)?;
+            Ok(ThreadRecord { reader: Some(record), ..ThreadRecord::default() })
         }));
     }
     bodies.push(Box::new(move || {
@@ -184,6 +184,15 @@ pub fn run<W: World, P: Poller>(
     match read_all(setting, params)? {
         read if read == written => Ok(repetition),
         read => Err(broken(request.lock, NAME, Violation::LostEvents { written, read })),
+    }
+}
+
+/// Counts a worker out when it ends, also by a panic: the writer goes on until all have.
+struct Leaves<'a>(&'a AtomicU32);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

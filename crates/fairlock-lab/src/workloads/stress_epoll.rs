@@ -116,12 +116,13 @@ struct Producer<'a, W, C> {
 impl<W: World, C> Producer<'_, W, C> {
     fn produce<P: Poller<Counter = C>>(mut self) -> Result<ThreadRecord, Failure> {
         let mut writer = RoleRecorder::default();
+        let mut writing = self.written.begin();
         let added = self.add_until_the_end::<P>(&mut writer);
         // The consumer hears of the end by one more addition, whatever the end was.
         writer.executed += 1;
-        self.written.tell(writer.executed);
+        writing.tell(writer.executed);
         let added = added.and(P::add(&self.source.counter));
-        self.written.end();
+        drop(writing);
         added?;
         Ok(ThreadRecord { writer: Some(writer), ..ThreadRecord::default() })
     }

@@ -11,13 +11,42 @@ use crate::error::LabError;
 /// An epoll instance.
 pub struct KernelEpoll(OwnedFd);
 
-/// The descriptor that a system call has made.
-fn made(what: &str, descriptor: libc::c_int) -> Result<OwnedFd, LabError> {
+/// The descriptor that a system call makes. Many machines give a program 1024 at first and far more if it
+/// asks, as the original does; this asks when the first ones are used up.
+fn made(what: &str, make: impl Fn() -> libc::c_int) -> Result<OwnedFd, LabError> {
+    let mut descriptor = make();
+    if descriptor < 0 && are_used_up(&io::Error::last_os_error()) {
+        ask_for_all_descriptors();
+        descriptor = make();
+    }
     if descriptor < 0 {
-        return Err(LabError::io(format!("make {what}"), io::Error::last_os_error()));
+        let mut error = io::Error::last_os_error();
+        if are_used_up(&error) {
+            let advice = format!("{error}; have fewer sources, or raise `ulimit -Hn`");
+            error = io::Error::new(error.kind(), advice);
+        }
+        return Err(LabError::io(format!("make {what}"), error));
     }
     // SAFETY: new, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// This program's descriptors, that is.
+fn are_used_up(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMFILE)
+}
+
+/// Allows this program as many as it may have.
+fn ask_for_all_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is valid for both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            // If that is refused, the next descriptor is, too.
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 fn bits(trigger: Trigger) -> u32 {
@@ -53,14 +82,13 @@ impl Poller for KernelEpoll {
 
     fn new() -> Result<Self, LabError> {
         // SAFETY: a system call without pointers.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        made("an epoll", epoll).map(KernelEpoll)
+        made("an epoll", || unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(KernelEpoll)
     }
 
     fn counter() -> Result<File, LabError> {
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
         // SAFETY: a system call without pointers.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        made("an eventfd", event).map(File::from)
+        made("an eventfd", || unsafe { libc::eventfd(0, flags) }).map(File::from)
     }
 
     fn register(&self, counter: &File, token: u64, trigger: Trigger) -> Result<(), LabError> {

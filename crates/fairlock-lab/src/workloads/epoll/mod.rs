@@ -170,9 +170,9 @@ impl Stamp {
         if at == 0 || self.number.load(Ordering::Relaxed) > taken {
             return None;
         }
-        // Another reader may have been faster.
-        let at = self.at.swap(0, Ordering::Relaxed).checked_sub(1)?;
-        Some(now().saturating_sub(at))
+        // Another reader may have been faster, and what is there now the stamp of a later addition.
+        self.at.compare_exchange(at, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        Some(now().saturating_sub(at - 1))
     }
 }
 
@@ -223,18 +223,37 @@ pub(super) struct Written {
     ended: AtomicU64,
 }
 
-impl Written {
-    /// A writer is about to make the last of so many additions.
-    pub(super) fn tell(&self, additions: u64) {
-        self.total.fetch_add(additions, Ordering::Relaxed);
-        // Release pairs with the Acquire in `are_all_read`.
-        self.told.fetch_add(1, Ordering::Release);
-    }
+/// One writer at work, until this is dropped: also by a panic, so that nobody waits for it for ever.
+pub(super) struct Writing<'a> {
+    written: &'a Written,
+    has_told: bool,
+}
 
-    /// That one has returned.
-    pub(super) fn end(&self) {
+impl Writing<'_> {
+    /// It is about to make the last of so many additions.
+    pub(super) fn tell(&mut self, additions: u64) {
+        self.has_told = true;
+        self.written.total.fetch_add(additions, Ordering::Relaxed);
+        // Release pairs with the Acquire in `are_all_read`.
+        self.written.told.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.has_told {
+            // How many those of a panicked one were makes no difference any more.
+            self.tell(0);
+        }
         // Release pairs with the Acquire in `have_ended`.
-        self.ended.fetch_add(1, Ordering::Release);
+        self.written.ended.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Written {
+    /// A writer begins.
+    pub(super) fn begin(&self) -> Writing<'_> {
+        Writing { written: self, has_told: false }
     }
 
     pub(super) fn have_ended(&self, writers: u32) -> bool {

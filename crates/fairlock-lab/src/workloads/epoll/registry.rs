@@ -106,16 +106,16 @@ pub fn names(on_simulated_machine: bool) -> Vec<&'static str> {
 /// The poller of this name, which runs there.
 ///
 /// # Errors
-/// [`LabError::UnknownLock`] and [`LabError::NotSimulated`], with all valid names.
+/// [`LabError::UnknownPoller`] and [`LabError::PollerNotSimulated`], with all valid names.
 pub fn check(
     name: &str,
     on_simulated_machine: bool,
 ) -> Result<&'static PollerDescriptor, LabError> {
     let known = || known(on_simulated_machine).map(|it| it.name).collect();
     match find(name) {
-        None => Err(LabError::UnknownLock { name: name.to_string(), known: known() }),
+        None => Err(LabError::UnknownPoller { name: name.to_string(), known: known() }),
         Some(poller) if on_simulated_machine && poller.simulated.is_none() => {
-            Err(LabError::NotSimulated { name: name.to_string(), known: known() })
+            Err(LabError::PollerNotSimulated { name: name.to_string(), known: known() })
         }
         Some(poller) => Ok(poller),
     }
