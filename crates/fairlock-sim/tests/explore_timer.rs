@@ -7,7 +7,7 @@ use fairlock::ready::{
     Batch, RawCounter, RawPoll, RawTimer, Readiness, ReadyList, Source, Trigger,
 };
 use fairlock_sim::Explored;
-use fairlock_sim::explore::{Program, Search};
+use fairlock_sim::explore::{Program, Search, pass_time};
 
 type List = ReadyList<Explored>;
 type Poll = RawPoll<List>;
@@ -138,4 +138,23 @@ fn two_polls_that_want_to_be_in_each_other_do_not_both_succeed() {
         .thread(move |(one, other, results)| add(other, one, results))
         .finally(|(_, _, results)| assert_eq!(results.get(), 1));
     explore(&program, 3, 4_000);
+}
+
+/// However the inner poll is signalled meanwhile: its alarm was due before.
+#[test]
+fn a_wait_of_zero_reports_a_poll_whose_timer_is_due() {
+    let make = || {
+        let state = State::nested(Trigger::Edge);
+        state.timer.set_at(10);
+        // Nobody was told yet of what comes.
+        assert_eq!((rest(&state.outer), rest(&state.poll)), (1, 0));
+        state
+    };
+    let program = Program::new("due in a poll in a poll", make)
+        .thread(|state: &State| assert!(state.counter.add(1)))
+        .thread(|state| {
+            pass_time(10);
+            assert_eq!(rest(&state.outer), 1);
+        });
+    explore(&program, 2, 4_000);
 }

@@ -135,12 +135,18 @@ impl<L: List> Shared<L> {
             return;
         }
         let now = L::Platform::now();
+        let mut any = false;
         while let Some(index) = desk.alarms.take_due(now) {
             // SAFETY: registered, so alive.
             let item = unsafe { &*desk.items[index as usize] };
             item.expire(now);
             desk.alarms.insert(item);
             Self::queue(desk, item);
+            any = true;
+        }
+        if any {
+            // A poll that is signalled just now is on the list, and was ready before that.
+            self.collect(desk);
         }
     }
 

@@ -302,7 +302,7 @@ impl<L: List> Shared<L> {
     // ---- at the desk ----
 
     /// Everything that is on the list comes into the FIFO.
-    fn collect(&self, desk: &mut AtDesk<'_, L>) {
+    pub(super) fn collect(&self, desk: &mut AtDesk<'_, L>) {
         let desk = &mut **desk;
         let survey = self.list.take(|item| {
             // SAFETY: on the list, so registered, and alive until it is taken off.
