@@ -179,7 +179,7 @@ impl<L: List> Shared<L> {
         if desk.watched != Watched::Never && (is_news || lowered && first.is_some()) {
             desk.alarms.told = first;
             // The descriptor's timer stays expired until it is set anew.
-            if is_news && let Some(descriptor) = self.descriptor.get() {
+            if is_news && let Some(descriptor) = self.descriptor() {
                 descriptor.raise_at(first);
             }
             self.tell_outer_poll(first);
@@ -191,7 +191,7 @@ impl<L: List> Shared<L> {
     pub(super) fn tell_alarms(&self, desk: &mut AtDesk<'_, L>) {
         let first = desk.alarms.first();
         desk.alarms.told = first;
-        if let Some(descriptor) = self.descriptor.get() {
+        if let Some(descriptor) = self.descriptor() {
             descriptor.raise_at(first);
         }
         self.tell_outer_poll(first);
