@@ -9,7 +9,11 @@ use fairlock::ready::{
     Batch, RawPoll, RawReceiver, RawSender, Readiness, ReadyList, Trigger, raw_channel,
 };
 use fairlock_sim::Explored;
-use fairlock_sim::explore::{Program, Search};
+use fairlock_sim::explore::{Program, Quarantine, Search};
+
+/// So that nobody touches what is gone, and goes unnoticed.
+#[global_allocator]
+static ALLOCATOR: Quarantine = Quarantine;
 
 type List = ReadyList<Explored>;
 type Poll = RawPoll<List>;

@@ -565,7 +565,7 @@ impl<L: List> Shared<L> {
 ///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
 /// * After [`deregister`](RawPoll::deregister) or dropping a source nothing of it is reported, and nobody
 ///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * No allocation but when a source is registered, or a timer set.
+/// * No allocation but when a source is registered, or a timer set or its next period begun.
 ///
 /// # Example
 /// ```
