@@ -9,7 +9,11 @@ use fairlock::ready::{
     Batch, RawPoll, RawReceiver, RawSender, Readiness, ReadyList, Trigger, raw_channel,
 };
 use fairlock_sim::Explored;
-use fairlock_sim::explore::{Program, Search};
+use fairlock_sim::explore::{Program, Quarantine, Search};
+
+/// So that nobody touches what is gone, and goes unnoticed.
+#[global_allocator]
+static ALLOCATOR: Quarantine = Quarantine;
 
 type List = ReadyList<Explored>;
 type Poll = RawPoll<List>;
@@ -24,6 +28,8 @@ struct State {
     receiver: RefCell<Option<RawReceiver<Message, List>>>,
     received: RefCell<Vec<(usize, u32)>>,
     sent: RefCell<Vec<(usize, u32)>>,
+    /// Not dropped, like the ends, beside a thread that stops: that waits for a signal under way.
+    poll: Poll,
 }
 
 impl State {
@@ -37,6 +43,7 @@ impl State {
             receiver: RefCell::new(Some(receiver)),
             received: RefCell::default(),
             sent: RefCell::default(),
+            poll: Poll::new(),
         }
     }
 
@@ -202,4 +209,121 @@ fn a_message_to_a_receiver_that_goes_is_dropped() {
         // Although the senders are still there.
         .finally(|state| assert_eq!(Rc::strong_count(&state.count), 1));
     explore(&program, 3, 20_000);
+}
+
+// ---- who stops for good ----
+
+/// The thread that stops is the first; its messages may be lost, and hold one place at most.
+fn frozen(program: Program<State>) {
+    let report = program.assert_frozen_anywhere(0, &Search::exhaustive().preemptions(1));
+    assert!(report.complete && report.frozen > 0, "{report}");
+}
+
+/// Receives what a wait has reported, until it has so much of the second sender.
+fn receive_from_the_other(state: &State, trigger: Trigger, messages: usize) {
+    let mut receiver = state.receiver();
+    let (poll, mut batch) = (&state.poll, Batch::with_capacity(1));
+    register(poll, &receiver, trigger);
+    let of_the_other = || state.received.borrow().iter().filter(|message| message.0 == 1).count();
+    while of_the_other() < messages {
+        poll.wait(&mut batch, None);
+        let mut wait_found_any = false;
+        while state.try_recv(&mut receiver).is_ok() {
+            wait_found_any = true;
+        }
+        assert!(wait_found_any || trigger == Trigger::Edge, "readable without a message");
+    }
+    *state.receiver.borrow_mut() = Some(receiver);
+}
+
+#[test]
+fn a_sender_that_stops_hides_no_other_message() {
+    for trigger in [Trigger::Level, Trigger::Edge] {
+        let program = Program::new(format!("a sender stops, {trigger:?}"), || State::new(3, 2))
+            .thread(|state: &State| _ = state.try_send(&state.sender(), 0, 0))
+            .thread(|state| {
+                let sender = state.sender();
+                for number in 0..2 {
+                    assert!(state.try_send(&sender, 1, number).is_ok(), "there is room for both");
+                }
+                state.senders.borrow_mut().push(sender);
+            })
+            .thread(move |state| receive_from_the_other(state, trigger, 2))
+            .finally(|state| {
+                let mut receiver = state.receiver();
+                while state.try_recv(&mut receiver).is_ok() {}
+                *state.receiver.borrow_mut() = Some(receiver);
+                let (sent, received) = (state.sent.borrow(), state.received.borrow());
+                assert!(sent.iter().all(|message| received.contains(message)), "{sent:?}");
+            });
+        frozen(program);
+    }
+}
+
+/// Without a push that is under way, a wait that does not sleep says exactly whether something can
+/// be received; a message that is not sent yet is not reported.
+#[test]
+fn beside_a_sender_that_stops_a_receiver_is_ready_if_it_can_receive() {
+    for trigger in [Trigger::Level, Trigger::Edge] {
+        let program = Program::new(format!("readable, {trigger:?}"), || State::new(2, 2))
+            .thread(|state: &State| _ = state.try_send(&state.sender(), 0, 0))
+            .thread(move |state| {
+                let (sender, mut receiver) = (state.sender(), state.receiver());
+                let (poll, mut batch) = (&state.poll, Batch::with_capacity(1));
+                register(poll, &receiver, trigger);
+                let now = Some(std::time::Duration::ZERO);
+                for number in 0..2 {
+                    assert!(state.try_send(&sender, 1, number).is_ok(), "one place is the other's");
+                    assert_eq!(poll.wait(&mut batch, now), 1, "its sending has returned");
+                    while state.try_recv(&mut receiver).is_ok() {}
+                    if poll.wait(&mut batch, now) > 0 && trigger == Trigger::Level {
+                        assert_eq!(state.try_recv(&mut receiver), Ok(()));
+                    }
+                }
+                state.senders.borrow_mut().push(sender);
+                *state.receiver.borrow_mut() = Some(receiver);
+            });
+        frozen(program);
+    }
+}
+
+/// It may have all messages with it, as those on the stack are taken at once; but the room for each
+/// that it has received is there.
+#[test]
+fn a_receiver_that_stops_keeps_no_more_room_than_what_it_has_not_received() {
+    const ROOM: usize = 2;
+    let send = |state: &State, sender: &RawSender<Message, List>| {
+        let number = state.sent.borrow().len() as u32;
+        state.try_send(sender, 0, number).is_ok()
+    };
+    let program = Program::new("a receiver stops", || State::new(ROOM, 1))
+        .thread(|state: &State| {
+            let mut receiver = state.receiver();
+            for _ in 0..3 {
+                let _ = state.try_recv(&mut receiver);
+            }
+            *state.receiver.borrow_mut() = Some(receiver);
+        })
+        .thread(move |state| {
+            let sender = state.sender();
+            let (poll, mut batch) = (&state.poll, Batch::with_capacity(1));
+            poll.register(&sender, 1, Readiness::WRITABLE, Trigger::Level).expect("it is new");
+            for _ in 0..2 {
+                assert!(send(state, &sender), "there was room for both");
+            }
+            if poll.wait(&mut batch, Some(std::time::Duration::ZERO)) > 0 {
+                assert!(send(state, &sender), "writable without room");
+            }
+            state.senders.borrow_mut().push(sender);
+        })
+        .finally(move |state| {
+            let sender = state.sender();
+            while send(state, &sender) {}
+            state.senders.borrow_mut().push(sender);
+            let (sent, received) = (state.sent.borrow().len(), state.received.borrow().len());
+            let room = ROOM + received;
+            // What it was about to return may have been given back.
+            assert!(sent == room || sent == room + 1, "{sent} sent, {received} received");
+        });
+    frozen(program);
 }

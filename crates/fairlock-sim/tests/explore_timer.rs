@@ -7,7 +7,11 @@ use fairlock::ready::{
     Batch, RawCounter, RawPoll, RawTimer, Readiness, ReadyList, Source, Trigger,
 };
 use fairlock_sim::Explored;
-use fairlock_sim::explore::{Program, Search};
+use fairlock_sim::explore::{Program, Quarantine, Search, pass_time};
+
+/// So that nobody touches what is gone, and goes unnoticed.
+#[global_allocator]
+static ALLOCATOR: Quarantine = Quarantine;
 
 type List = ReadyList<Explored>;
 type Poll = RawPoll<List>;
@@ -138,4 +142,50 @@ fn two_polls_that_want_to_be_in_each_other_do_not_both_succeed() {
         .thread(move |(one, other, results)| add(other, one, results))
         .finally(|(_, _, results)| assert_eq!(results.get(), 1));
     explore(&program, 3, 4_000);
+}
+
+/// However the inner poll is signalled meanwhile: its alarm was due before.
+#[test]
+fn a_wait_of_zero_reports_a_poll_whose_timer_is_due() {
+    let make = || {
+        let state = State::nested(Trigger::Edge);
+        state.timer.set_at(10);
+        // Nobody was told yet of what comes.
+        assert_eq!((rest(&state.outer), rest(&state.poll)), (1, 0));
+        state
+    };
+    let program = Program::new("due in a poll in a poll", make)
+        .thread(|state: &State| assert!(state.counter.add(1)))
+        .thread(|state| {
+            pass_time(10);
+            assert_eq!(rest(&state.outer), 1);
+        });
+    explore(&program, 2, 4_000);
+}
+
+#[test]
+fn a_timer_two_polls_further_in_ends_a_wait() {
+    let make = || {
+        let state = State::nested(Trigger::Level);
+        let outermost = Poll::new();
+        register(&outermost, &state.outer, 4, Trigger::Edge);
+        rest(&state.poll);
+        rest(&state.outer);
+        (outermost, state)
+    };
+    let program = Program::new("two polls further in", make)
+        .thread(|(_, state)| {
+            state.timer.set_after(LATER);
+            state.timer.set_after(SOON);
+        })
+        .thread(|(outermost, state)| {
+            while rest(&state.poll) == 0 {
+                if rest(&state.outer) == 0 {
+                    assert_eq!(wait(outermost), 4);
+                }
+            }
+            // None if it was set again after its time had come.
+            assert!(state.timer.read().is_none_or(|times| times == 1));
+        });
+    explore(&program, 1, 4_000);
 }

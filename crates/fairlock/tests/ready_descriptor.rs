@@ -216,3 +216,15 @@ fn without_descriptors_there_is_an_error_and_the_poll_goes_on() {
     let poll = Poll::new();
     assert!(poll.descriptor().unwrap().as_fd().as_raw_fd() >= 0);
 }
+
+/// Otherwise an event loop would find a poll readable that nobody can wait for any more.
+#[test]
+fn it_is_closed_with_the_poll_although_a_source_lives_on() {
+    let counter = Counter::new(0);
+    let (poll, epoll) = watched(LEVEL);
+    poll.register(&counter, 1, READABLE, Trigger::Level).unwrap();
+    counter.add(1);
+    assert!(epoll.wait(0));
+    drop(poll);
+    assert!(!epoll.wait(0));
+}

@@ -24,7 +24,8 @@
 //! * Threads remain and none can go on: a deadlock; a *lost wake-up* if one of them sleeps on a
 //!   word that has changed.
 //! * An execution has too many [steps](Program::most_steps).
-//! * A word is used after it was dropped.
+//! * A word is used after it was dropped; in a test binary with the [`Quarantine`], also one in a box
+//!   that was freed.
 //! * Threads wait for one that was [frozen](Program::frozen): the same as a deadlock.
 //!
 //! # Time
@@ -45,6 +46,7 @@ mod execution;
 mod failure;
 mod guarded;
 mod pct;
+mod quarantine;
 mod random;
 mod replay;
 mod schedule;
@@ -59,6 +61,7 @@ pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, So
 pub use backend::{Symmetric, SymmetricNoFence, Torn};
 pub use failure::{Failure, FailureKind};
 pub use guarded::Guarded;
+pub use quarantine::Quarantine;
 pub use schedule::{MOST_THREADS, Schedule};
 pub use trace::{Named, named};
 
@@ -67,6 +70,7 @@ use crate::platform::begin_process;
 use depth_first::DepthFirst;
 use execution::{Ending, Execution, Run, Strategy};
 use pct::Pct;
+use quarantine::UntilTheEnd;
 use random::Random;
 use replay::Replay;
 use trace::Trace;
@@ -416,6 +420,7 @@ impl<S> Program<S> {
 
     /// One execution.
     fn execute(&self, run: &mut Execution) -> Ending {
+        let _kept = UntilTheEnd;
         begin_process();
         // Dropped only if nobody is left in the middle of something.
         let mut state = ManuallyDrop::new((self.make)());

@@ -9,7 +9,7 @@ use fairlock::ready::{List, RawPoll, ReadyList, RwLockList, SpinList, Trigger};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Failure, FailureKind, Program, Report, Search};
 
-use super::world::{NOW, READABLE, TRIGGERS, World, name, program, tokens};
+use super::world::{A_WHILE, NOW, READABLE, TRIGGERS, World, name, program, tokens};
 
 type Lists = ReadyList<Explored>;
 
@@ -109,6 +109,32 @@ fn a_wait_of_zero_reports_what_another_producer_has_signalled() {
                     assert!(!world.wait(1, NOW).is_empty() || !level, "it still is");
                 } else {
                     assert!(world.times_reported(0) > 0);
+                }
+            });
+        frozen(program, 1);
+    }
+}
+
+/// A wait with an end does end, and not empty once there is something to report.
+#[test]
+fn waits_with_an_end_report_what_another_producer_has_signalled() {
+    for trigger in TRIGGERS {
+        let program = program::<Lists>("timed waits", 1, trigger)
+            .thread(|world: &World<Lists>| _ = world.counters[0].add(FROZEN))
+            .thread(|world| {
+                assert!(world.counters[0].add(OTHER));
+                world.flag.store(1, SeqCst);
+            })
+            .thread(move |world| {
+                let mut received = 0;
+                while received < OTHER {
+                    let signalled = world.flag.load(SeqCst) == 1;
+                    let reported = world.wait(1, A_WHILE);
+                    assert!(!signalled || !reported.is_empty(), "over, though something is ready");
+                    received += world.counters[0].read().unwrap_or(0);
+                    if trigger == Trigger::Once && !reported.is_empty() {
+                        world.poll.modify(&world.counters[0], 0, READABLE, trigger).expect("in it");
+                    }
                 }
             });
         frozen(program, 1);

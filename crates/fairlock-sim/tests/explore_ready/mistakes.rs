@@ -10,11 +10,12 @@ use fairlock_sim::{Explored, On};
 
 use super::world::{NOW, READABLE, World, name, program, tokens};
 
-type With<F> = Flawed<ReadyList<Explored>, F>;
+/// The list to use, with a mistake.
+pub type With<F> = Flawed<ReadyList<Explored>, F>;
 
 macro_rules! flaws {
     ($($name:ident { $($flaw:ident)? })*) => {$(
-        struct $name;
+        pub struct $name;
         impl Flaw for $name {
             const FLAWS: Flaws = Flaws { $($flaw: true,)? ..Flaws::NONE };
         }

@@ -21,6 +21,7 @@ over_each_list! {
     sources_come_in_the_order_of_their_signals
     a_busy_source_keeps_no_other_from_being_served
     once_is_reported_once_for_each_time_it_is_armed
+    once_is_armed_while_another_consumer_waits
     an_outer_poll_wakes_up
 }
 
@@ -155,6 +156,31 @@ fn once_is_reported_once_for_each_time_it_is_armed<L: List>() {
         .finally(|world| assert_eq!(world.wait(1, NOW), []));
     explore(&program, 1_000, 2);
     program.store_buffers().assert(&Search::random(1, 300));
+}
+
+/// The level stays; each arm has its own token.
+fn once_is_armed_while_another_consumer_waits<L: List>() {
+    const ARMS: [u64; 3] = [0, 5, 6];
+    let program = program::<L>("armed by another", 1, Trigger::Once)
+        .thread(|world: &World<L>| assert!(world.counters[0].add(1)))
+        .thread(|world| (0..2).for_each(|_| _ = world.wait(1, NOW)))
+        .thread(|world| {
+            for arm in &ARMS[1..] {
+                world
+                    .poll
+                    .modify(&world.counters[0], *arm, READABLE, Trigger::Once)
+                    .expect("in it");
+                let reported = world.wait(1, NOW);
+                assert!(reported.is_empty() || reported == [*arm], "{reported:?}");
+            }
+        })
+        .finally(|world| {
+            world.wait(1, NOW);
+            let most = ARMS.iter().map(|&arm| world.times_reported(arm)).max();
+            assert_eq!((most, world.times_reported(ARMS[2])), (Some(1), 1));
+            assert_eq!(world.wait(1, NOW), []);
+        });
+    two_consumers(program);
 }
 
 struct Nested<L: List> {

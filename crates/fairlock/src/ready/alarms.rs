@@ -135,12 +135,18 @@ impl<L: List> Shared<L> {
             return;
         }
         let now = L::Platform::now();
+        let mut any = false;
         while let Some(index) = desk.alarms.take_due(now) {
             // SAFETY: registered, so alive.
             let item = unsafe { &*desk.items[index as usize] };
             item.expire(now);
             desk.alarms.insert(item);
             Self::queue(desk, item);
+            any = true;
+        }
+        if any {
+            // A poll that is signalled just now is on the list, and was ready before that.
+            self.collect(desk);
         }
     }
 
@@ -173,7 +179,7 @@ impl<L: List> Shared<L> {
         if desk.watched != Watched::Never && (is_news || lowered && first.is_some()) {
             desk.alarms.told = first;
             // The descriptor's timer stays expired until it is set anew.
-            if is_news && let Some(descriptor) = self.descriptor.get() {
+            if is_news && let Some(descriptor) = self.descriptor() {
                 descriptor.raise_at(first);
             }
             self.tell_outer_poll(first);
@@ -185,7 +191,7 @@ impl<L: List> Shared<L> {
     pub(super) fn tell_alarms(&self, desk: &mut AtDesk<'_, L>) {
         let first = desk.alarms.first();
         desk.alarms.told = first;
-        if let Some(descriptor) = self.descriptor.get() {
+        if let Some(descriptor) = self.descriptor() {
             descriptor.raise_at(first);
         }
         self.tell_outer_poll(first);

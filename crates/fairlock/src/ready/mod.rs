@@ -17,7 +17,8 @@
 //!   but itself.
 //! * [`RwLockList`], [`SpinList`]: the lists of Linux's epoll before and after July 2025, to measure
 //!   against. A preempted producer holds up everybody.
-//! * `poll.rs`: the consumers' side over any of them; [`Poll`] is the one for users.
+//! * `poll.rs`: the consumers' side over any of them; [`Poll`] is the one for users. `fifo.rs`: what the
+//!   consumers have taken off the list. `request.rs`: whether those who sleep or watch were told.
 //! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: what a poll knows about timers.
 //! * `outside.rs`: the descriptor by which other event loops wait for a poll.
 //!

@@ -216,7 +216,8 @@ pub struct Shared<L: List> {
     pub(super) desk: Mutex<RawMutex<L::Platform>, Desk<L::Platform>>,
     /// The poll as a source of another one.
     pub(super) source: RawSource<L>,
-    pub(super) descriptor: OnceLock<Descriptor>,
+    /// Its own is the [`RawPoll`], or sources that outlive that would keep it open.
+    descriptor: OnceLock<Weak<Descriptor>>,
 }
 
 fn readable_unless_zero(level: u64) -> Readiness {
@@ -263,8 +264,12 @@ impl<L: List> Shared<L> {
         L::Platform::unpark(&self.calls);
     }
 
+    pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
+        self.descriptor.get().and_then(Weak::upgrade)
+    }
+
     fn raise(&self) {
-        if let Some(descriptor) = self.descriptor.get() {
+        if let Some(descriptor) = self.descriptor() {
             descriptor.raise();
         }
         self.source.item.level.swap(1, AcqRel);
@@ -272,7 +277,7 @@ impl<L: List> Shared<L> {
     }
 
     fn lower(&self) {
-        if let Some(descriptor) = self.descriptor.get() {
+        if let Some(descriptor) = self.descriptor() {
             descriptor.lower();
         }
         self.source.item.level.swap(0, AcqRel);
@@ -302,7 +307,7 @@ impl<L: List> Shared<L> {
     // ---- at the desk ----
 
     /// Everything that is on the list comes into the FIFO.
-    fn collect(&self, desk: &mut AtDesk<'_, L>) {
+    pub(super) fn collect(&self, desk: &mut AtDesk<'_, L>) {
         let desk = &mut **desk;
         let survey = self.list.take(|item| {
             // SAFETY: on the list, so registered, and alive until it is taken off.
@@ -560,7 +565,7 @@ impl<L: List> Shared<L> {
 ///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
 /// * After [`deregister`](RawPoll::deregister) or dropping a source nothing of it is reported, and nobody
 ///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * No allocation but when a source is registered, or a timer set.
+/// * No allocation but when a source is registered, or a timer set or its next period begun.
 ///
 /// # Example
 /// ```
@@ -587,12 +592,16 @@ pub type Poll = RawPoll<ReadyList>;
 /// A [`Poll`] over any list.
 pub struct RawPoll<L: List> {
     shared: Arc<Shared<L>>,
+    descriptor: OnceLock<Arc<Descriptor>>,
 }
 
 impl<L: List> RawPoll<L> {
     /// A poll without sources.
     pub fn new() -> Self {
-        RawPoll { shared: Arc::new_cyclic(|this| Shared::new(Weak::clone(this))) }
+        RawPoll {
+            shared: Arc::new_cyclic(|this| Shared::new(Weak::clone(this))),
+            descriptor: OnceLock::new(),
+        }
     }
 
     /// Waits for `source` from now on, and reports it as `token` when it is ready for some of `interest`.
@@ -726,18 +735,19 @@ impl<L: List<Platform = Os>> RawPoll<L> {
     /// that finds nothing ends that.
     ///
     /// Made at the first call, of an eventfd, a timerfd and an epoll descriptor that watches both; only from
-    /// then on signals pay for it, and only those that come when nothing was ready. It is closed on exec.
+    /// then on signals pay for it, and only those that come when nothing was ready. It is closed on exec, and
+    /// with the poll.
     ///
     /// # Errors
     /// The system's, where no descriptor can be made: too many are open. Then nothing has changed.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        let shared = &self.shared;
-        if let Some(descriptor) = shared.descriptor.get() {
+        if let Some(descriptor) = self.descriptor.get() {
             return Ok(descriptor.as_fd());
         }
-        let new = Descriptor::new()?;
-        let descriptor = shared.descriptor.get_or_init(|| new);
-        shared.begin_to_be_watched();
+        let new = Arc::new(Descriptor::new()?);
+        let descriptor = self.descriptor.get_or_init(|| new);
+        self.shared.descriptor.get_or_init(|| Arc::downgrade(descriptor));
+        self.shared.begin_to_be_watched();
         Ok(descriptor.as_fd())
     }
 

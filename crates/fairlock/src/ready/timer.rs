@@ -26,8 +26,8 @@ use crate::platform::{AtomicCell, PlainCell, Platform, after};
 /// * Periods that nobody looked at in time are one report, and [`read`](RawTimer::read) tells how many.
 ///   They do not shift: a periodic timer's moments are its first one plus whole periods.
 /// * Setting, cancelling and reading wait for consumers that go through what is ready, at most; in the
-///   time of a sorted set for the number of timers that the poll has. Setting allocates when the poll's set
-///   of timers grows.
+///   time of a sorted set for the number of timers that the poll has. Setting, and the next period, allocate
+///   when a node of that set is full.
 ///
 /// The clock is the monotonic one: a machine's sleep does not count.
 ///
