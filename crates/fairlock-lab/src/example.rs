@@ -9,6 +9,7 @@ use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts}
 use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
 use crate::workloads::inversion::{HIGH, InversionForm, LOW};
+use crate::workloads::stress_epoll;
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -82,8 +83,12 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         params.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let of = |name: &str| params.get(name).copied().unwrap_or(0.0);
     let mixed = params.contains_key("read_percent");
-    let (readers, writers) =
-        if mixed { (of("threads"), of("threads")) } else { (of("readers"), of("writers")) };
+    let (readers, writers) = match workload {
+        _ if mixed => (of("threads"), of("threads")),
+        // One, whatever its point says.
+        stress_epoll::NAME => (1.0, of("writers")),
+        _ => (of("readers"), of("writers")),
+    };
     let threads = if mixed { of("threads") } else { readers + writers };
     let character = f64::from(lock.bytes().map(u32::from).sum::<u32>() % 17) + 4.0;
     let total = 4e5 * character / (1.0 + threads.max(1.0).log2());

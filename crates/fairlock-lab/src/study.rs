@@ -368,9 +368,17 @@ impl CellSpec {
         let of = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
         let threads = of("threads") + of("readers") + of("writers");
         let (lock, repetitions, seconds) = (&self.lock, self.repetitions, self.seconds);
-        if self.on.is_some() {
-            let workload = &self.workload;
-            return plan::estimate_simulated_seconds(workload, lock, threads, repetitions, seconds);
+        if let Some(on) = &self.on {
+            let (workload, think) = (&self.workload, of("think_pauses"));
+            let threads = (threads, on.profile.topology.cpus());
+            return plan::estimate_simulated_seconds(
+                workload,
+                lock,
+                threads,
+                think,
+                repetitions,
+                seconds,
+            );
         }
         plan::estimate_seconds(&self.workload, lock, threads, repetitions, seconds)
     }
@@ -793,7 +801,7 @@ mod tests {
                 .map(|batch| batch.estimate_s())
                 .sum()
         };
-        assert!(total(false) < 545.0, "full: {}", total(false));
+        assert!(total(false) < 550.0, "full: {}", total(false));
         assert!(total(true) < 80.0, "quick: {}", total(true));
     }
 

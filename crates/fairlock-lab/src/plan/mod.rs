@@ -229,6 +229,14 @@ const SIMULATION_COST: f64 = 4.0;
 const SCALING_SIMULATION_COST: f64 = 1.6;
 /// The lock that is so.
 const SCALING_LOCK: &str = "rwlock";
+/// The same for each thread that runs, where threads add to sources: with a think, or under a lock.
+const ADDING_SIMULATION_COST: f64 = 1.6;
+/// The same back to back, where no thread waits for another one.
+const ADDING_BACK_TO_BACK_SIMULATION_COST: f64 = 37.0;
+/// The list that is so.
+const LOCK_FREE_LIST: &str = "ready";
+/// The same where threads wait for one event at a time.
+const WAITING_SIMULATION_COST: f64 = 3.2;
 /// The same where holders sleep, or compute for long.
 const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
@@ -284,16 +292,23 @@ pub fn estimate_seconds(
     f64::from(repetitions) * (seconds + overhead) + warm_up_seconds(seconds) + overhead + counting
 }
 
-/// About how long a cell takes on a simulated machine.
+/// About how long a cell takes on a simulated machine with so many CPUs.
 pub fn estimate_simulated_seconds(
     workload: &str,
     lock: &str,
-    threads: f64,
+    (threads, simulated_cpus): (f64, u32),
+    think_pauses: f64,
     repetitions: u32,
     seconds: f64,
 ) -> f64 {
     let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
+    let running = threads.min(simulated_cpus.into());
     let cost = match workload {
+        stress_epoll::NAME if lock == LOCK_FREE_LIST && think_pauses == 0.0 => {
+            running * ADDING_BACK_TO_BACK_SIMULATION_COST
+        }
+        stress_epoll::NAME => running * ADDING_SIMULATION_COST,
+        epoll_wait::NAME => running * WAITING_SIMULATION_COST,
         turns::NAME if lock == SCALING_LOCK => SIMULATION_COST + threads * SCALING_SIMULATION_COST,
         workload if workload.starts_with("dio") => SLEEPING_SIMULATION_COST,
         workload if workload == InversionForm::Lock.name() => SLEEPING_SIMULATION_COST,
