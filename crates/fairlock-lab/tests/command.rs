@@ -35,7 +35,7 @@ fn refuses(args: &[&str], code: i32, words: &[&str]) {
 fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
     refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
-    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s2, s4, rwlock"]);
+    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s1, s2, s4, rwlock, inversion"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
     refuses(
         &["bench", "dio", "--form", "cloud"],
