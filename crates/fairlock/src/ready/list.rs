@@ -1,8 +1,10 @@
 //! What the consumers' side needs of a list, so that lists can be exchanged.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::flawed::Flaws;
 use super::item::Item;
-use crate::platform::Platform;
+use crate::platform::{AtomicCell, Platform};
 
 /// Who wants to be told of the next push: bits of a list's own.
 pub(super) type Watchers = u32;
@@ -10,6 +12,23 @@ pub(super) type Watchers = u32;
 pub(super) const SLEEPERS: Watchers = 1;
 /// Somebody watches the poll from outside: its descriptor, or the poll that it is in.
 pub(super) const OUTSIDE: Watchers = 2;
+
+/// Gives the items of a chain that was taken off a list to `sink`, which owns each from then on.
+///
+/// # Safety
+/// `oldest` is null or leads to an item of platform `P`, and so do their links. They were on a list of
+/// the caller's, and so live until `sink` has them.
+pub(super) unsafe fn hand_over<P: Platform>(
+    mut oldest: *mut (),
+    mut sink: impl FnMut(*const Item<P>),
+) {
+    while !oldest.is_null() {
+        let item = oldest.cast::<Item<P>>();
+        // SAFETY: the caller's. Read before the sink, which may let go of the item.
+        oldest = unsafe { &*item }.next.load(Relaxed);
+        sink(item);
+    }
+}
 
 /// A list that many threads put items on and one at a time takes all from. Sealed: the protocol of
 /// an item's state is between the lists here and their poll.

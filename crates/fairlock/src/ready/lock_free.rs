@@ -22,8 +22,7 @@
 //! link is not theirs). So, after a short wait that the clock ends, they ask for a *survey*: the next
 //! consumer goes through all items of its poll, and looks at those that are being linked, or have been
 //! since it emptied the stack. That costs a pass over all items, and happens when two threads signal one
-//! source at once and the first is preempted in a window of
-//! some ten instructions.
+//! source at once and the first is preempted in a window of some ten instructions.
 //!
 //! One that is preempted in 3 may not have told those who watch. Then it is still inside, and whoever
 //! signals the same source sees to it that they are told.
@@ -37,16 +36,16 @@
 //!    the head word, or found one of these so; and those who watched then were told.
 //! 4. No step of a producer waits for another thread, but for a bounded spin.
 //!
-//! After R. K. Treiber, "Systems programming: coping with parallelism" (1986), for the stack. That
-//! nothing is ever popped singly leaves no ABA problem: a head word that has not changed has the same
-//! items below it.
+//! After R. K. Treiber, "Systems programming: coping with parallelism" (1986), for the stack. Nothing is
+//! ever popped singly, which leaves no ABA problem: a producer links to whatever is on top, and if that
+//! is the item that it saw it does not matter what became of it meanwhile.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::item::{INSIDE, Item, LINKING, QUEUED, is_inside, is_linking, is_queued, matters};
 use super::list::sealed::List;
-use super::list::{OUTSIDE, SLEEPERS, Watchers};
+use super::list::{OUTSIDE, SLEEPERS, Watchers, hand_over};
 use crate::platform::{AtomicCell, Os, Platform};
 use crate::spin_budget::SpinBudget;
 
@@ -178,7 +177,7 @@ impl<P: Platform> List for ReadyList<P> {
         });
     }
 
-    fn take(&self, mut sink: impl FnMut(*const Item<P>)) -> bool {
+    fn take(&self, sink: impl FnMut(*const Item<P>)) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -195,12 +194,8 @@ impl<P: Platform> List for ReadyList<P> {
             item.next.store(oldest, Relaxed);
             (oldest, link) = (link, next);
         }
-        while !oldest.is_null() {
-            let item = oldest.cast::<Item<P>>();
-            // SAFETY: as above. Read before the sink, which may let go of the item.
-            oldest = unsafe { &*item }.next.load(Relaxed);
-            sink(item);
-        }
+        // SAFETY: as above.
+        unsafe { hand_over(oldest, sink) };
         head.addr() & SURVEY != 0
     }
 

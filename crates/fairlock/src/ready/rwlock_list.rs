@@ -21,8 +21,8 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use lock_api::{RawRwLock, RwLock};
 
 use super::item::{INSIDE, Item, QUEUED, is_queued};
-use super::list::Watchers;
 use super::list::sealed::List;
+use super::list::{Watchers, hand_over};
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 use crate::policy::Linux5_11;
 use crate::rwsem::RawRwSem;
@@ -83,18 +83,14 @@ impl<P: Platform, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R
         item.leave(INSIDE);
     }
 
-    fn take(&self, mut sink: impl FnMut(*const Item<P>)) -> bool {
-        let mut oldest = {
+    fn take(&self, sink: impl FnMut(*const Item<P>)) -> bool {
+        let oldest = {
             let ends = self.ends.write();
             ends.tail.store(ptr::null_mut(), Relaxed);
             ends.oldest.swap(ptr::null_mut(), Relaxed)
         };
-        while !oldest.is_null() {
-            let item = oldest.cast::<Item<P>>();
-            // SAFETY: it was on the list, and so is alive. Read before the sink, which may let go of it.
-            oldest = unsafe { &*item }.next.load(Relaxed);
-            sink(item);
-        }
+        // SAFETY: they were on the list.
+        unsafe { hand_over(oldest, sink) };
         false
     }
 

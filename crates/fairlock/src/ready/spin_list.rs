@@ -12,8 +12,8 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use lock_api::{Mutex, RawMutex};
 
 use super::item::{INSIDE, Item, QUEUED, is_queued};
-use super::list::Watchers;
 use super::list::sealed::List;
+use super::list::{Watchers, hand_over};
 use crate::mutex;
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 
@@ -80,20 +80,16 @@ impl<P: Platform, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
         item.leave(INSIDE);
     }
 
-    fn take(&self, mut sink: impl FnMut(*const Item<P>)) -> bool {
-        let mut oldest = {
+    fn take(&self, sink: impl FnMut(*const Item<P>)) -> bool {
+        let oldest = {
             let ends = self.ends.lock();
             let oldest = ends.oldest.load(Relaxed);
             ends.oldest.store(ptr::null_mut(), Relaxed);
             ends.youngest.store(ptr::null_mut(), Relaxed);
             oldest
         };
-        while !oldest.is_null() {
-            let item = oldest.cast::<Item<P>>();
-            // SAFETY: it was on the list, and so is alive. Read before the sink, which may let go of it.
-            oldest = unsafe { &*item }.next.load(Relaxed);
-            sink(item);
-        }
+        // SAFETY: they were on the list.
+        unsafe { hand_over(oldest, sink) };
         false
     }
 
