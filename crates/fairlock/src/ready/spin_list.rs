@@ -5,6 +5,11 @@
 //!
 //! After Nam Cao's "eventpoll: Replace rwlock with spinlock" (July 2025). To measure against; not for
 //! production.
+//!
+//! Invariants
+//! 1. The ends, the links of items on the list, and who watches are touched under the lock alone.
+//! 2. Whoever sets `QUEUED` under the lock puts the item on the list before the lock is free again, so
+//!    with the lock held an item is on the list or with the consumers if it is queued.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
