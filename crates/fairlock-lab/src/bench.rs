@@ -16,7 +16,7 @@ use fairlock_lab::workloads::inversion::InversionForm;
 use fairlock_lab::workloads::log::{self, BLOCK_RECORD_BYTES, Syncing};
 use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
 use fairlock_lab::workloads::{epoll_wait, stress_epoll};
-use fairlock_lab::workloads::{revocation, turns, uncontended};
+use fairlock_lab::workloads::{forkstorm, revocation, turns, uncontended};
 use fairlock_lab::world::pause_ns;
 
 /// What to bench.
@@ -68,6 +68,13 @@ pub enum Bench {
         Real threads get the priorities 1 to 4 of SCHED_FIFO, which root may give, and others up to\n\
         `ulimit -r`.")]
     Inversion(Inversion),
+    /// A mail server's processes that fork and exit: sixteen locks, all taken exclusively, in convoys
+    #[command(after_help = "Example:\n  \
+        fairlock bench forkstorm --threads 1,2,8\n  \
+        fairlock bench forkstorm --lock linux-3.10,linux-5.11,timefair,mutex,std-mutex --threads 8\n  \
+        fairlock bench forkstorm --insert-percent 10 --wait-every 300us --wait 50us\n  \
+        fairlock bench forkstorm --on westmere-ex-4s --threads 40,80 --seeds 3")]
+    Forkstorm(Forkstorm),
     /// Threads that append to a log: LogFile, plain files, another crate's log, equally durable
     #[command(after_help = "Example:\n  \
         fairlock bench log --dir /mnt/nvme\n  \
@@ -261,6 +268,38 @@ pub struct Turns {
     /// Time one in so many bursts of 64 operations; 1 times all, which slows short ones down
     #[arg(long, value_name = "N", default_value_t = turns::DEFAULT_TIME_EVERY, value_parser = at_least_one)]
     time_every: u32,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct Forkstorm {
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
+    ///
+    /// [default: mutex,linux-3.10,linux-5.11,timefair, here also std and parking_lot]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// Numbers of clients, a thread each
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Vmas of each process, and as many locks
+    #[arg(long, value_name = "N", default_value = "16", value_parser = at_least_one)]
+    vmas: u32,
+    /// Inserts into trees, in percent of the time of one thread alone: sets how long processes compute
+    #[arg(long, value_name = "PERCENT", default_value = "3.5", value_parser = percent)]
+    insert_percent: f64,
+    /// Part of the computing that lies between the vmas of a fork
+    #[arg(long, value_name = "PERCENT", default_value = "25", value_parser = percent)]
+    copy_percent: f64,
+    /// A client sleeps each time it has computed for so long; 0 for never
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = units::parse_time_ns)]
+    wait_every: u64,
+    /// For how long it sleeps
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = units::parse_time_ns)]
+    wait: u64,
+    /// Use unused anon_vmas of ancestors again, as Linux does since 3.19
+    #[arg(long)]
+    reuse: bool,
     #[command(flatten)]
     pub common: Common,
 }
@@ -574,6 +613,11 @@ const DEFAULT_SUBJECTS: [&str; 14] = [
 ];
 
 /// What to compare where nothing is said and the default lock is the subject.
+/// What the fork storm compares: its source's two, and ours.
+const DEFAULT_STORM_LOCKS: [&str; 6] =
+    ["mutex", "linux-3.10", "linux-5.11", "timefair", "std", "parking_lot"];
+/// Those of them that run on a simulated machine.
+const DEFAULT_SIMULATED_STORM_LOCKS: [&str; 4] = ["mutex", "linux-3.10", "linux-5.11", "timefair"];
 const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "std", "parking_lot"];
 /// The same on a simulated machine.
 const DEFAULT_SIMULATED_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "linux-5.11", "mutex"];
@@ -674,6 +718,32 @@ impl Turns {
         };
         let of = |&percent| self.threads.iter().map(move |&threads| point(threads, percent));
         self.read_percent.iter().flat_map(of).collect()
+    }
+}
+
+impl Forkstorm {
+    fn locks(&self, simulated: bool) -> Result<Vec<String>, String> {
+        let default: &[&str] =
+            if simulated { &DEFAULT_SIMULATED_STORM_LOCKS } else { &DEFAULT_STORM_LOCKS };
+        if self.lock.is_empty() {
+            return Ok(default.iter().map(|&name| name.to_owned()).collect());
+        }
+        chosen(&self.lock, simulated)
+    }
+
+    fn points(&self) -> Vec<Params> {
+        let point = |&threads: &u32| {
+            params([
+                ("threads", f64::from(threads)),
+                ("vmas", f64::from(self.vmas)),
+                ("reuse", f64::from(u8::from(self.reuse))),
+                ("insert_percent", self.insert_percent),
+                ("copy_percent", self.copy_percent),
+                ("wait_every_ns", self.wait_every as f64),
+                ("wait_ns", if self.wait_every == 0 { 0.0 } else { self.wait as f64 }),
+            ])
+        };
+        self.threads.iter().map(point).collect()
     }
 }
 
@@ -993,6 +1063,7 @@ impl Bench {
             Bench::Mix(mix) => &mix.common,
             Bench::Dio(dio) => &dio.common,
             Bench::Turns(turns) => &turns.common,
+            Bench::Forkstorm(it) => &it.common,
             Bench::Uncontended(uncontended) => &uncontended.common,
             Bench::Revocation(revocation) => &revocation.common,
             Bench::Readseek(readseek) => &readseek.common,
@@ -1033,6 +1104,7 @@ impl Bench {
                 let locks = chosen_beside_rwlock(&turns.lock, simulated)?;
                 (turns::NAME, locks, turns.points(pause_ns))
             }
+            Bench::Forkstorm(it) => (forkstorm::NAME, it.locks(simulated)?, it.points()),
             Bench::Uncontended(it) => {
                 let locks = chosen_beside_rwlock(&it.lock, simulated)?;
                 (uncontended::NAME, locks, it.points())

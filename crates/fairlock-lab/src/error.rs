@@ -164,6 +164,13 @@ pub enum Violation {
         /// What was read.
         read: u64,
     },
+    /// A tree of intervals has a path that no such tree has.
+    Tangled,
+    /// When all was over, something was left that had to be gone, or the other way round.
+    Leak {
+        /// What.
+        what: &'static str,
+    },
     /// A block read from the file is not the one last written there.
     StaleBlock {
         /// The stamp the block had to carry.
@@ -194,6 +201,10 @@ impl fmt::Display for Violation {
             Violation::TornBlock { one, other } => {
                 write!(f, "torn read: one read got parts of the writes {one} and {other}")
             }
+            Violation::Tangled => {
+                write!(f, "tangled tree: somebody changed it beside the holder of its lock")
+            }
+            Violation::Leak { what } => write!(f, "wrong at the end: {what}"),
             Violation::LostEvents { written, read } => {
                 write!(f, "lost events: {written} were written, {read} were reported and read")
             }

@@ -13,6 +13,7 @@ use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
 use crate::workloads::epoll::{self, Trigger};
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
+use crate::workloads::forkstorm::{self, ForkstormParams};
 use crate::workloads::inversion::{InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
@@ -26,7 +27,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 19] = [
+pub const WORKLOADS: [(&str, &str); 20] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -69,6 +70,10 @@ pub const WORKLOADS: [(&str, &str); 19] = [
         "stress-epoll",
         "threads that add to a counter each, one that waits for all: epoll and its lists",
     ),
+    (
+        "forkstorm",
+        "clients whose processes fork and exit: a mail server under 16 locks, all exclusive",
+    ),
     ("epoll-wait", "threads that wait for one event at a time, one that keeps them busy"),
 ];
 
@@ -97,6 +102,9 @@ const READSEEK_PARAMETERS: [&str; 6] =
 
 const INVERSION_PARAMETERS: [&str; 7] =
     ["work_ns", "think_ns", "hog_ns", "hog_every_ns", "high_every_ns", "low_reads", "high_reads"];
+
+const FORKSTORM_PARAMETERS: [&str; 7] =
+    ["threads", "vmas", "reuse", "insert_percent", "copy_percent", "wait_every_ns", "wait_ns"];
 
 const LOG_PARAMETERS: [&str; 5] = ["readers", "writers", "record_bytes", "read_bytes", "sync"];
 const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "think_pauses"];
@@ -164,6 +172,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         "turns" => &TURNS_PARAMETERS,
         "uncontended" => &UNCONTENDED_PARAMETERS,
         "revocation" => &REVOCATION_PARAMETERS,
+        forkstorm::NAME => &FORKSTORM_PARAMETERS,
         log::NAME => &LOG_PARAMETERS,
         stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
         epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
@@ -201,6 +210,19 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             high_every_ns: whole("high_every_ns", default.high_every_ns)?,
             low_reads: count("low_reads", 0)? != 0,
             high_reads: count("high_reads", 0)? != 0,
+        }));
+    }
+    if name == forkstorm::NAME {
+        let default = ForkstormParams::default();
+        let percent = |key: &str, otherwise: f64| params.get(key).copied().unwrap_or(otherwise);
+        return Ok(Workload::Forkstorm(ForkstormParams {
+            clients: count("threads", default.clients)?,
+            vmas: count("vmas", default.vmas)?,
+            reuse: count("reuse", 0)? != 0,
+            insert_percent: percent("insert_percent", default.insert_percent),
+            copy_percent: percent("copy_percent", default.copy_percent),
+            wait_every_ns: whole("wait_every_ns", default.wait_every_ns)?,
+            wait_ns: whole("wait_ns", default.wait_ns)?,
         }));
     }
     let readers = count("readers", 0)?;
@@ -359,6 +381,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Revocation(it) => counts(&[("readers", it.readers), ("writers", 1)]),
         Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::Inversion(it) => describe(it.form.name(), &it.row_params()),
+        Workload::Forkstorm(it) => counts(&[("threads", it.clients)]),
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),

@@ -34,7 +34,9 @@ use fairlock_sim::Sim;
 use crate::error::LabError;
 use crate::measure::Repetition;
 use crate::plan::Workload;
-use crate::workloads::{Request, dio, inversion, mix, readseek, revocation, turns, uncontended};
+use crate::workloads::{
+    Request, dio, forkstorm, inversion, mix, readseek, revocation, turns, uncontended,
+};
 use crate::world::{RealWorld, SimWorld, World};
 
 /// A lock around the workloads' [`Protected`] data.
@@ -84,6 +86,7 @@ pub(crate) struct Runners<W> {
     revocation: Runner<W, revocation::RevocationParams>,
     readseek: Runner<W, readseek::ReadseekParams>,
     inversion: Runner<W, inversion::InversionParams>,
+    forkstorm: Runner<W, forkstorm::ForkstormParams>,
     #[cfg(test)]
     lock_type: &'static str,
 }
@@ -98,6 +101,7 @@ impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
             revocation: revocation::run::<W, L>,
             readseek: readseek::run::<W, ranges::Whole<L>>,
             inversion: inversion::run_lock::<W, L>,
+            forkstorm: forkstorm::run::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
         }
@@ -120,6 +124,7 @@ impl<W> Runners<W> {
             Workload::Revocation(params) => (self.revocation)(request, params),
             Workload::Readseek(params) => (self.readseek)(request, params),
             Workload::Inversion(params) => (self.inversion)(request, params),
+            Workload::Forkstorm(params) => (self.forkstorm)(request, params),
             Workload::Log(_) => unreachable!("logs have runners of their own"),
             Workload::StressEpoll(_) | Workload::EpollWait(_) => {
                 unreachable!("pollers have runners of their own")

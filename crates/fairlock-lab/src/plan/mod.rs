@@ -26,6 +26,7 @@ use crate::workloads::Request;
 use crate::workloads::dio::{self, DioForm, DioParams};
 use crate::workloads::epoll;
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
+use crate::workloads::forkstorm::{self, ForkstormParams};
 use crate::workloads::inversion::{self, InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
@@ -113,6 +114,8 @@ pub enum Workload {
     Readseek(ReadseekParams),
     /// A hog between two threads that share something, see [`inversion`].
     Inversion(InversionParams),
+    /// Processes that fork and exit, see [`forkstorm`].
+    Forkstorm(ForkstormParams),
     /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
     Log(LogParams),
     /// Many add to counters, one waits for all, see [`stress_epoll`]. In place of a lock's name stands a
@@ -133,6 +136,7 @@ impl Workload {
             Workload::Revocation(_) => revocation::NAME,
             Workload::Readseek(params) => params.form.name(),
             Workload::Inversion(params) => params.form.name(),
+            Workload::Forkstorm(_) => forkstorm::NAME,
             Workload::Log(_) => log::NAME,
             Workload::StressEpoll(_) => stress_epoll::NAME,
             Workload::EpollWait(_) => epoll_wait::NAME,
@@ -150,6 +154,7 @@ impl Workload {
             Workload::Revocation(params) => u64::from(params.readers) + 1,
             Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::Inversion(_) => 3,
+            Workload::Forkstorm(params) => params.clients.into(),
             Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::StressEpoll(params) => u64::from(params.producers) + 1,
             Workload::EpollWait(params) => u64::from(params.workers) + 1,
@@ -193,6 +198,7 @@ impl Workload {
             Workload::Inversion(_) => {
                 return [inversion::LOW, "hog", inversion::HIGH].map(str::to_owned).into();
             }
+            Workload::Forkstorm(params) => return count("client", params.clients).collect(),
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
             | Workload::Turns(TurnsParams { threads, .. }) => {
                 return count("thread", *threads).collect();
@@ -349,6 +355,7 @@ impl Cell {
             Workload::Revocation(params) => params.validate()?,
             Workload::Readseek(params) => params.validate(self.pause_ns())?,
             Workload::Inversion(params) => params.validate()?,
+            Workload::Forkstorm(params) => params.validate()?,
             Workload::Log(params) => params.validate()?,
             Workload::StressEpoll(params) => params.validate(self.pause_ns())?,
             Workload::EpollWait(params) => params.validate()?,
@@ -510,6 +517,7 @@ impl Cell {
             Workload::Revocation(params) => params.row_params(),
             Workload::Readseek(params) => params.row_params(self.pause_ns()),
             Workload::Inversion(params) => params.row_params(),
+            Workload::Forkstorm(params) => params.row_params(self.pause_ns()),
             Workload::Log(params) => params.row_params(),
             Workload::StressEpoll(params) => params.row_params(self.pause_ns()),
             Workload::EpollWait(params) => params.row_params(),

@@ -3,10 +3,12 @@
 //! Every workload in which threads can meet checks its own invariant while it runs: a lock that
 //! lets somebody in who had to wait fails the run instead of winning it.
 
+pub(crate) mod anon_vma;
 mod client;
 pub mod dio;
 pub mod epoll;
 pub mod epoll_wait;
+pub mod forkstorm;
 pub mod inversion;
 pub mod log;
 pub mod mix;

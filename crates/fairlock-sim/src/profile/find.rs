@@ -14,9 +14,10 @@ macro_rules! machines {
 }
 
 /// The files of `machines/`.
-const FILES: [(&str, &str); 9] = machines![
+const FILES: [(&str, &str); 10] = machines![
     "ivybridge-ex-8s"
     "westmere-ex-8s"
+    "ivybridge-ex-4s"
     "haswell-ex-4s"
     "westmere-ex-4s"
     "ivybridge-ep-2s"

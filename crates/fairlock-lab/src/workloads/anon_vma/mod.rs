@@ -1,0 +1,397 @@
+//! What the kernel keeps to find every process that maps a page: vmas, anon_vmas and chains; and what fork,
+//! exit and the walk from a page do to them (`mm/rmap.c`).
+//!
+//! ```text
+//!  depth     process        its vma           its chains: one for each anon_vma that its pages can be in
+//!    0       daemon            V0             V0─A0
+//!    1         handler         V1             V1─A0  V1─A1
+//!    2           delivery      V2             V2─A0  V2─A1  V2─A2
+//!    3             transport   V3             V3─A0  V3─A1  V3─A2  V3─A3
+//!
+//!  A0, the root: its lock protects the trees of A0 to A3, and A0's tree has a chain of every process
+//! ```
+//!
+//! The daemon has some vmas, side by side, each with a root of its own. Fork and exit take their locks one
+//! after another in the order of addresses, so whoever waits at one lock meets the same threads again at the
+//! next: a convoy.
+//!
+//! * **Fork**, for each vma whose own chain of ancestors has the length `L`: one section with `L` inserts (the
+//!   first chain is taken from the pool before, the others inside), one with one insert, into the
+//!   tree of the anon_vma that the new vma gets for itself.
+//! * **Exit**, for each vma: one section with `L + 1` removes. Objects that nobody names any more are freed
+//!   after it.
+//! * **The walk** from a page visits every vma that may map it, under the lock held shared.
+//!
+//! Later kernels (since 2014, 7a3ef208e662) let a new vma have an ancestor's anon_vma for its own if no
+//! vma has that any more ([`Family::new`]'s `reuses`): chains no longer grow with every fork of a
+//! process whose parent has exited.
+//!
+//! Invariants
+//! 1. Trees, `children` and `active_vmas` are read and written only inside a section of their root's lock.
+//! 2. A vma's chains and a process are its thread's alone, but for what a tree says of them.
+//! 3. An anon_vma is freed when its tree is empty; a root has a reference for each of its descendants.
+//! 4. After all processes but the daemon have exited, each tree of the daemon has one chain and each pool
+//!    what it began with ([`Family::check_quiet`]).
+
+mod arena;
+mod tree;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use fairlock::platform::{AtomicCell, AtomicInt, Platform};
+
+pub use arena::Pool;
+use arena::{AnonVmaNumber, Arena, ChainNumber, Counts, NONE, VmaNumber};
+pub use tree::Tangled;
+use tree::Tree;
+
+use super::Failure;
+use crate::error::Violation;
+
+impl From<Tangled> for Failure {
+    fn from(_: Tangled) -> Failure {
+        Violation::Tangled.into()
+    }
+}
+
+/// How deep processes fork below the daemon.
+pub const DEPTH: u32 = 3;
+/// Pages in each vma.
+const PAGES: u64 = 16;
+
+/// What a section does to trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// It only inserts, as fork does.
+    Inserts,
+    /// It only removes, as exit does.
+    Removes,
+}
+
+/// Where the sections run that fork and exit need, and what happens between them.
+pub trait Sections {
+    /// Runs `inside` while holding the lock of the `root`-th root exclusively.
+    ///
+    /// # Errors
+    /// When the lock is seen not to work.
+    fn write<R>(
+        &mut self,
+        root: usize,
+        what: What,
+        inside: impl FnOnce() -> R,
+    ) -> Result<R, Failure>;
+
+    /// Fork has copied one vma, and copies its page tables now.
+    fn between_vmas(&mut self);
+}
+
+/// The vmas of one process, in the order of their addresses; none: it does not run.
+#[derive(Debug, Default)]
+pub struct Process {
+    vmas: Vec<VmaNumber>,
+}
+
+/// Everything under the locks.
+pub struct Family<P: Platform> {
+    arena: Arena<P>,
+    daemon: Process,
+    reuses: bool,
+    /// What each pool began with.
+    each: Counts,
+}
+
+impl<P: Platform> Family<P> {
+    /// A daemon with so many vmas, and the pools of those who will fork from it.
+    pub fn new(vmas: u32, threads: u32, reuses: bool) -> (Family<P>, Vec<Pool>) {
+        // One vma at each depth; at depth d it has d + 1 chains.
+        let chains_of_all_depths = (1..=DEPTH).map(|depth| depth + 1).sum::<u32>();
+        let each = Counts {
+            vmas: vmas * DEPTH,
+            anon_vmas: vmas * DEPTH,
+            chains: vmas * chains_of_all_depths,
+        };
+        let (arena, mut pools) = Arena::new(threads + 1, each);
+        let mut own = pools.pop().expect("one more than threads");
+        let mut family = Family { arena, daemon: Process::default(), reuses, each };
+        let daemon = (0..vmas).map(|place| family.begin_root(&mut own, place)).collect();
+        family.daemon = Process { vmas: daemon };
+        (family, pools)
+    }
+
+    /// A vma with an anon_vma that has no parent.
+    fn begin_root(&self, pool: &mut Pool, place: u32) -> VmaNumber {
+        let (vma, anon_vma, chain) = (pool.vma(), pool.anon_vma(), pool.chain());
+        let first = u64::from(place) * PAGES;
+        self.arena.vma(vma).begin((first, first + PAGES - 1));
+        self.arena.vma(vma).anon_vma.store(anon_vma, Relaxed);
+        self.begin_anon_vma(anon_vma, place, NONE);
+        self.link(vma, chain, anon_vma).expect("nobody else is here yet");
+        vma
+    }
+
+    fn begin_anon_vma(&self, number: AnonVmaNumber, root: u32, parent: AnonVmaNumber) {
+        let anon_vma = self.arena.anon_vma(number);
+        anon_vma.root.store(root, Relaxed);
+        anon_vma.parent.store(parent, Relaxed);
+        anon_vma.references.store(1, Relaxed);
+        anon_vma.children.store(0, Relaxed);
+        anon_vma.active_vmas.store(1, Relaxed);
+        anon_vma.tree.store(NONE, Relaxed);
+    }
+
+    /// The process that everybody forks from.
+    pub fn daemon(&self) -> &Process {
+        &self.daemon
+    }
+
+    /// Makes `child`, which does not run, a copy of `parent`.
+    pub fn fork<S: Sections>(
+        &self,
+        sections: &mut S,
+        pool: &mut Pool,
+        parent: &Process,
+        child: &mut Process,
+    ) -> Result<(), Failure> {
+        debug_assert!(child.vmas.is_empty(), "a process is forked once before it exits");
+        for &vma in &parent.vmas {
+            child.vmas.push(self.fork_vma(sections, pool, vma)?);
+            sections.between_vmas();
+        }
+        Ok(())
+    }
+
+    fn fork_vma<S: Sections>(
+        &self,
+        sections: &mut S,
+        pool: &mut Pool,
+        vma: VmaNumber,
+    ) -> Result<VmaNumber, Failure> {
+        let parent = self.arena.vma(vma).anon_vma.load(Relaxed);
+        let place = self.arena.anon_vma(parent).root.load(Relaxed);
+        let copy = pool.vma();
+        self.arena.vma(copy).begin(self.arena.vma(vma).interval());
+
+        // The first chain is made before the lock is taken, the others under it.
+        let first = pool.chain();
+        sections
+            .write(place as usize, What::Inserts, || self.copy_chains(pool, vma, copy, first))??;
+        if self.arena.vma(copy).anon_vma.load(Relaxed) != NONE {
+            return Ok(copy);
+        }
+
+        let (own, chain) = (pool.anon_vma(), pool.chain());
+        self.begin_anon_vma(own, place, parent);
+        self.arena.anon_vma(self.root(place)).references.fetch_add(1, Relaxed);
+        self.arena.vma(copy).anon_vma.store(own, Relaxed);
+        sections.write(place as usize, What::Inserts, || {
+            if self.reuses {
+                add(&self.arena.anon_vma(parent).children, 1);
+            }
+            self.link(copy, chain, own)
+        })??;
+        Ok(copy)
+    }
+
+    /// Puts the copy of a vma where the vma itself is (`anon_vma_clone`).
+    fn copy_chains(
+        &self,
+        pool: &mut Pool,
+        vma: VmaNumber,
+        copy: VmaNumber,
+        first: ChainNumber,
+    ) -> Result<(), Tangled> {
+        let mut chain = first;
+        let mut of_parent = self.arena.vma(vma).chains.load(Relaxed);
+        loop {
+            let anon_vma = self.arena.chain(of_parent).anon_vma.load(Relaxed);
+            self.link(copy, chain, anon_vma)?;
+            if self.reuses {
+                self.adopt(copy, anon_vma);
+            }
+            of_parent = self.arena.chain(of_parent).next.load(Relaxed);
+            if of_parent == NONE {
+                return Ok(());
+            }
+            chain = pool.chain();
+        }
+    }
+
+    /// Makes an anon_vma that no vma has for its own any more, and that one child at most was
+    /// begun from, the copy's own. Never a root: the daemon has that.
+    fn adopt(&self, copy: VmaNumber, number: AnonVmaNumber) {
+        let anon_vma = self.arena.anon_vma(number);
+        let copy = self.arena.vma(copy);
+        let is_unused =
+            || anon_vma.active_vmas.load(Relaxed) == 0 && anon_vma.children.load(Relaxed) < 2;
+        if copy.anon_vma.load(Relaxed) == NONE && is_unused() {
+            copy.anon_vma.store(number, Relaxed);
+            add(&anon_vma.active_vmas, 1);
+        }
+    }
+
+    /// Puts a vma on an anon_vma's tree (`anon_vma_chain_link`).
+    fn link(
+        &self,
+        vma: VmaNumber,
+        chain: ChainNumber,
+        anon_vma: AnonVmaNumber,
+    ) -> Result<(), Tangled> {
+        let link = self.arena.chain(chain);
+        link.vma.store(vma, Relaxed);
+        link.anon_vma.store(anon_vma, Relaxed);
+        link.next.store(NONE, Relaxed);
+        let vma = self.arena.vma(vma);
+        match vma.last_chain.load(Relaxed) {
+            NONE => vma.chains.store(chain, Relaxed),
+            last => self.arena.chain(last).next.store(chain, Relaxed),
+        }
+        vma.last_chain.store(chain, Relaxed);
+        self.tree(anon_vma).insert(chain)
+    }
+
+    fn tree(&self, anon_vma: AnonVmaNumber) -> Tree<'_, P> {
+        Tree { arena: &self.arena, root: &self.arena.anon_vma(anon_vma).tree }
+    }
+
+    /// Ends a process, which does not run afterwards.
+    ///
+    /// # Errors
+    /// When a lock is seen not to work.
+    pub fn exit<S: Sections>(
+        &self,
+        sections: &mut S,
+        pool: &mut Pool,
+        process: &mut Process,
+    ) -> Result<(), Failure> {
+        for vma in process.vmas.drain(..) {
+            self.exit_vma(sections, pool, vma)?;
+        }
+        Ok(())
+    }
+
+    fn exit_vma<S: Sections>(
+        &self,
+        sections: &mut S,
+        pool: &mut Pool,
+        vma: VmaNumber,
+    ) -> Result<(), Failure> {
+        let own = self.arena.vma(vma).anon_vma.load(Relaxed);
+        let place = self.arena.anon_vma(own).root.load(Relaxed);
+        let mut left =
+            sections.write(place as usize, What::Removes, || self.unlink(pool, vma, own))??;
+        while left != NONE {
+            let chain = self.arena.chain(left);
+            self.put(pool, place, chain.anon_vma.load(Relaxed));
+            pool.free_chain(left);
+            left = chain.next.load(Relaxed);
+        }
+        pool.free_vma(vma);
+        Ok(())
+    }
+
+    /// Takes a vma off all trees (`unlink_anon_vmas`). Returns the first chain of those whose tree is
+    /// empty now; the others are freed.
+    fn unlink(
+        &self,
+        pool: &mut Pool,
+        vma: VmaNumber,
+        own: AnonVmaNumber,
+    ) -> Result<ChainNumber, Tangled> {
+        let mut left = NONE;
+        let mut at = self.arena.vma(vma).chains.load(Relaxed);
+        while at != NONE {
+            let chain = self.arena.chain(at);
+            let next = chain.next.load(Relaxed);
+            let anon_vma = chain.anon_vma.load(Relaxed);
+            let tree = self.tree(anon_vma);
+            tree.remove(at)?;
+            if tree.is_empty() {
+                if self.reuses {
+                    let parent = self.arena.anon_vma(anon_vma).parent.load(Relaxed);
+                    subtract(&self.arena.anon_vma(parent).children, 1);
+                }
+                chain.next.store(left, Relaxed);
+                left = at;
+            } else {
+                pool.free_chain(at);
+            }
+            at = next;
+        }
+        if self.reuses {
+            subtract(&self.arena.anon_vma(own).active_vmas, 1);
+        }
+        Ok(left)
+    }
+
+    /// Drops the reference that an anon_vma's tree was, and with the last one the anon_vma.
+    fn put(&self, pool: &mut Pool, place: u32, number: AnonVmaNumber) {
+        if self.arena.anon_vma(number).references.fetch_sub(1, Relaxed) == 1 {
+            self.arena.anon_vma(self.root(place)).references.fetch_sub(1, Relaxed);
+            pool.free_anon_vma(number);
+        }
+    }
+
+    /// Calls `visit` for each vma that may map the `page`-th page of the daemon's vma at `place`, with
+    /// its first and last page. The caller holds that root's lock.
+    ///
+    /// # Errors
+    /// When the lock is seen not to work.
+    pub fn walk(
+        &self,
+        place: usize,
+        page: u64,
+        visit: &mut dyn FnMut((u64, u64)),
+    ) -> Result<(), Tangled> {
+        let page = place as u64 * PAGES + page;
+        self.tree(self.root(place as u32)).for_each((page, page), &mut |chain| {
+            let vma = self.arena.chain(chain).vma.load(Relaxed);
+            visit(self.arena.vma(vma).interval());
+        })
+    }
+
+    /// Everything that must hold when only the daemon runs.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check_quiet(&self, pools: &[Pool]) -> Result<(), Violation> {
+        for pool in pools {
+            if pool.counts() != self.each {
+                return Err(Violation::Leak { what: "objects of a thread were not freed" });
+            }
+        }
+        for (place, &vma) in self.daemon.vmas.iter().enumerate() {
+            let mut chains = 0;
+            self.walk(place, 0, &mut |_| chains += 1).map_err(|Tangled| Violation::Tangled)?;
+            let anon_vma = self.arena.anon_vma(self.root(place as u32));
+            let counts = [
+                (chains, "a tree still has chains of processes that exited"),
+                (anon_vma.references.load(Relaxed), "a root still has references"),
+                (anon_vma.active_vmas.load(Relaxed), "a root has not one active vma"),
+                (anon_vma.children.load(Relaxed) + 1, "a root still has children"),
+            ];
+            let own = self.arena.vma(vma).chains.load(Relaxed);
+            if let Some((_, what)) = counts.into_iter().find(|(count, _)| *count != 1) {
+                return Err(Violation::Leak { what });
+            }
+            if self.arena.anon_vma(self.root(place as u32)).tree.load(Relaxed) != own {
+                return Err(Violation::Leak { what: "a tree lost the daemon's chain" });
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon's anon_vma of this place.
+    fn root(&self, place: u32) -> AnonVmaNumber {
+        self.arena.vma(self.daemon.vmas[place as usize]).anon_vma.load(Relaxed)
+    }
+}
+
+/// Under the lock that protects the number.
+fn add(number: &impl AtomicInt<u32>, more: u32) {
+    number.store(number.load(Relaxed) + more, Relaxed);
+}
+
+/// Under the lock that protects the number; wraps where that lock did not work.
+fn subtract(number: &impl AtomicInt<u32>, less: u32) {
+    number.store(number.load(Relaxed).wrapping_sub(less), Relaxed);
+}
