@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::Profile;
-use super::sheet::{ProfileError, Sheet};
+use super::sheet::{Origin, ProfileError, Sheet};
 
 macro_rules! machines {
     ($($name:literal)*) => {
@@ -38,13 +38,36 @@ pub fn names() -> Vec<&'static str> {
     FILES.iter().map(|(name, _)| *name).collect()
 }
 
+/// Behind a machine's name: the same with one thread on each core, as if hyper-threading were off.
+pub const NO_SMT: &str = ":no-smt";
+
 impl Sheet {
+    /// The machine with one thread on each core.
+    fn without_smt(mut self) -> Sheet {
+        self.name.push_str(NO_SMT);
+        self.title.push_str(", one thread a core");
+        self.figures.retain(|figure| figure.key.name != "line.smt");
+        for figure in &mut self.figures {
+            if figure.key.name == "topology.threads_per_core" {
+                figure.amount = [("count".to_owned(), toml::Value::Integer(1))].into_iter().collect();
+                figure.origin = Origin::Assumed("hyper-threading is off".to_owned());
+                figure.note.clear();
+            }
+        }
+        self
+    }
+
     /// A machine by its name, or by the path of its file: anything with a slash or ending in
-    /// `.toml`. `here` is [`HERE_FILE`].
+    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand [`NO_SMT`].
     ///
     /// # Errors
     /// An unknown name, with the valid ones; a file that cannot be read or is no machine.
     pub fn find(name_or_path: &str) -> Result<Sheet, ProfileError> {
+        if let Some(whole) = name_or_path.strip_suffix(NO_SMT) {
+            let sheet = Sheet::find(whole)?.without_smt();
+            sheet.profile()?;
+            return Ok(sheet);
+        }
         if let Some((name, text)) = FILES.iter().find(|(name, _)| *name == name_or_path) {
             return Sheet::checked(name, &format!("machines/{name}.toml"), text);
         }
@@ -57,7 +80,8 @@ impl Sheet {
             unknown => {
                 let reason = format!(
                     "there is no machine \"{unknown}\"; valid: {}, {HERE} (after `fairlock \
-                     calibrate`), or the path of a file",
+                     calibrate`), or the path of a file; behind each may stand {NO_SMT}, for one \
+                     thread a core",
                     names().join(", ")
                 );
                 return Err(ProfileError { file: String::new(), reason });
@@ -90,5 +114,23 @@ impl Profile {
     /// The same.
     pub fn find(name_or_path: &str) -> Result<Profile, ProfileError> {
         Sheet::find(name_or_path)?.profile()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_can_do_without_its_second_threads() {
+        let whole = Profile::find("westmere-ex-4s").unwrap();
+        let half = Profile::find("westmere-ex-4s:no-smt").unwrap();
+        assert_eq!((whole.topology.cpus(), half.topology.cpus()), (80, 40));
+        assert_eq!(half.name, "westmere-ex-4s:no-smt");
+        assert_eq!(half.transfer_ns(0, 39), whole.transfer_ns(0, 79));
+        let unknown = Profile::find("pdp-11:no-smt").unwrap_err().to_string();
+        assert!(unknown.contains("\"pdp-11\"") && unknown.contains("no-smt"), "{unknown}");
+        // One that has none anyway stays what it is.
+        assert_eq!(Profile::find("graviton3:no-smt").unwrap().topology.cpus(), 64);
     }
 }
