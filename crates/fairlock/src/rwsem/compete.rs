@@ -22,7 +22,7 @@ use crate::spin_budget::SpinBudget;
 
 /// Longest spin on a writer, ns. Linux spins for as long as the owner runs; a section that runs
 /// for longer than this is worth a sleep.
-const SPIN_ON_WRITER: u64 = 25_000;
+pub(super) const SPIN_ON_WRITER: u64 = 25_000;
 /// Spin on readers: this many ns and half a µs for each, at most `SPIN_ON_READERS_MOST`
 /// (`rwsem_rspin_threshold` in Linux).
 const SPIN_ON_READERS: u64 = 10_000;

@@ -322,6 +322,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if node.guard.get() != 0 {
             clear |= GUARDED;
         }
+        if queue.oldest_reader().is_none() {
+            clear |= READERS_WAIT;
+        }
         if node.kind == Kind::Upgrade {
             clear |= UPGRADING;
         }

@@ -22,6 +22,10 @@
 //!   phase ends even if nobody of the running side comes back. With a guard, a free lock may be
 //!   left to the running side for the moment (*lingering*) if that side is expected back
 //!   sooner than a wake-up takes. Without one it is handed over as soon as it is free.
+//! * Where only writers wait, none is worth keeping the lock for: whoever leaves it free calls the
+//!   one that has waited longest (`CALLED_WRITER`), which competes with those that are awake and
+//!   keeps its place if it gets nothing. Nobody else is called before it has entered or is back.
+//!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
 //! * Where writers spend about as much time between sections as in them, a phase of writers begins
 //!   with a second one awake: it is told to *retry*, that is to compete within the phase, and
 //!   keeps its place if it gets nothing. Among writers alone a phase never closes for that long:
@@ -33,9 +37,12 @@
 //! 1. `CLOSED` excludes `OPEN`.
 //! 2. `GUARDED` implies a queued node with its `guard` mark set, whose owner sleeps with a
 //!    deadline. Both change under the queue's lock.
-//! 3. A free lock with waiters stays so only while it lingers (`GUARDED` and not `CLOSED`), or
-//!    until the one who left last has the queue's lock.
+//! 3. A free lock with waiters stays so only while it lingers (`GUARDED` and not `CLOSED`) or a
+//!    called writer is awake (`CALLED_WRITER` and not `CLOSED`), or until the one who left last has
+//!    the queue's lock.
 //! 4. `CLOSED`, free and the queue's lock held: the word is this thread's to write.
+//! 5. `CALLED_WRITER` is set by who calls a writer, under the queue's lock. That writer clears it when
+//!    it enters or is on the queue again, whichever comes first.
 //!
 //! Estimates (hold times, return times) are updated without a lock and may lose an update; they
 //! decide how long somebody waits, never who may be in.
@@ -43,6 +50,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::RawRwSem;
+use super::compete::SPIN_ON_WRITER;
 use super::lodging::{Attended, Lodging, Place};
 use super::queue::{GRANTED, Granted, Kind, Node, RETRY, WAITING};
 use super::word::*;
@@ -77,6 +85,10 @@ const NAPS: u32 = 2;
 /// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
 /// phase allows are one budget.
 const ENTRIES_PER_CLOCK: u32 = 16;
+
+/// Longest spin among writers, ns, on a lock that goes from one to the next. Who sleeps in a convoy
+/// holds up all behind it when it is its turn.
+const SPIN_ON_WRITERS: u64 = 100_000;
 
 const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
@@ -276,6 +288,33 @@ fn step(estimate: u32, sample: u32) -> u32 {
     sample.clamp(estimate / 2, estimate * 2 + 2)
 }
 
+/// What a writer that spins sees of a lock that goes from writer to writer: it is worth another spin.
+#[derive(Default)]
+struct Moves {
+    /// The CPU of the last one seen.
+    owner: u32,
+    /// When it is not any more; 0 before the first.
+    ends: u64,
+}
+
+impl Moves {
+    /// Whether another writer has the lock than before.
+    fn has_moved(&mut self, owner: u32) -> bool {
+        let before = core::mem::replace(&mut self.owner, owner);
+        before != 0 && owner != before
+    }
+
+    /// What is left of all spinning, for one holder; none where nothing is.
+    fn renewed<P: Platform>(&mut self) -> Option<SpinBudget> {
+        let now = P::now();
+        if self.ends == 0 {
+            self.ends = now + SPIN_ON_WRITERS;
+        }
+        let left = self.ends.saturating_sub(now);
+        Some(SpinBudget::new::<P>(left.min(SPIN_ON_WRITER), None))
+    }
+}
+
 /// How an attempt to queue ended.
 enum Queueing<'a, R> {
     /// In this room.
@@ -334,7 +373,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return None;
         }
         let place = || self.lodging.place(word);
-        if word & OPEN != 0 {
+        if word & (OPEN | CALLED_WRITER) != 0 {
             let looks = P::turn().is_multiple_of(ENTRIES_PER_CLOCK);
             let fits = || place().clock().fits(side, PhaseClock::<P>::now());
             return (!looks || fits()).then_some(entered);
@@ -350,7 +389,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let hold = estimates.expected_hold(side);
         let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
-        if hold != 0 && short && estimates.comes_right_back(side) && !is_beside {
+        let outweighs = side == Side::Read || word & READERS_WAIT != 0;
+        if hold != 0 && short && outweighs && estimates.comes_right_back(side) && !is_beside {
             self.events.count(Event::PhaseOpened);
             clock.forget_admitted();
             return Some(entered | OPEN);
@@ -361,6 +401,32 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         });
         clock.note_admitted(now);
         Some(entered)
+    }
+
+    /// As [`Self::admit_in_phase`]. One that was called has waited longer than all other writers: if
+    /// only they wait, it enters whatever the clock says.
+    fn admit_again(&self, knobs: Phases, word: u64, kind: Kind, called: bool) -> Option<u64> {
+        if !called {
+            return self.admit_in_phase(knobs, word, kind);
+        }
+        let among_writers = word & (CLOSED | READERS_WAIT) == 0
+            && has_waiters(word)
+            && phase(word) == Side::Write
+            && kind == Kind::Write
+            && is_free(word);
+        let entered = match among_writers {
+            true => Some(word + WRITER),
+            false => self.admit_in_phase(knobs, word, kind),
+        };
+        entered.map(|entered| entered & !CALLED_WRITER)
+    }
+
+    /// One that was called has entered: who waits longest now has a budget of its own.
+    fn begin_next_turn(&self, knobs: Phases, word: u64) {
+        if has_waiters(word) && word & READERS_WAIT == 0 && phase(word) == Side::Write {
+            let clock = self.lodging.place(word).clock();
+            clock.begin(PhaseClock::<P>::now(), clock.estimates().budget(knobs, 1));
+        }
     }
 
     /// Ends the running phase if its budget has ended, and with it the time that its guard needs
@@ -405,7 +471,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let (mut spin, mut front, mut attempt) = (knobs.spin, false, 0);
         loop {
-            if self.spin_for_entry(knobs, kind, side, spin) {
+            if self.spin_for_entry(knobs, kind, side, spin, front) {
                 return true;
             }
             let node = Node::new(kind, P::now());
@@ -502,10 +568,16 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 }
                 word = self.word.load(Relaxed);
             }
-            let entered = if turn_over { None } else { self.admit_in_phase(knobs, word, kind) };
-            let next = entered.unwrap_or_else(|| self.with_waiter(knobs, &queue, word, side, node));
+            let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, front) };
+            let next = entered.unwrap_or_else(|| {
+                let next = self.with_waiter(knobs, &queue, word, side, node);
+                if front { next & !CALLED_WRITER } else { next }
+            });
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
+                    if front {
+                        self.begin_next_turn(knobs, next);
+                    }
                     drop(queue);
                     granted.grant();
                     return Some(Queueing::Entered);
@@ -583,6 +655,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         node: &Node<P>,
     ) -> u64 {
         let mut next = word | queue.bits();
+        if node.kind == Kind::Read {
+            next |= READERS_WAIT;
+        }
         if !has_waiters(word) {
             // The holders' time is limited from now on.
             if has_writer(word) {
@@ -604,14 +679,25 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// Spins for at most `eighths` of a wake-up latency, as long as nobody is queued or an open
     /// phase is this side's. Looks at the lock at every turn: a longer look away would miss the
     /// moments in which a busy lock is free.
-    fn spin_for_entry(&self, knobs: Phases, kind: Kind, side: Side, eighths: u32) -> bool {
+    fn spin_for_entry(
+        &self,
+        knobs: Phases,
+        kind: Kind,
+        side: Side,
+        eighths: u32,
+        called: bool,
+    ) -> bool {
         let mut budget: Option<SpinBudget> = None;
         let (mut naps, mut failures) = (0, 0u32);
+        let mut moves = Moves::default();
         loop {
             let word = self.word.load(Relaxed);
-            let admitted = self.admit_in_phase(knobs, word, kind);
+            let admitted = self.admit_again(knobs, word, kind, called);
             if let Some(entered) = admitted {
                 if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                    if called {
+                        self.begin_next_turn(knobs, entered);
+                    }
                     let spun = budget.is_some();
                     self.events.count(if spun { Event::OptLock } else { Event::RlockFast });
                     return true;
@@ -641,11 +727,16 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 naps += 1;
                 continue;
             }
+            let among_writers = side == Side::Write && has_writer(word) && word & READERS_WAIT == 0;
+            if among_writers && moves.has_moved(self.lodging.owner_cpu().load(Relaxed)) {
+                budget = moves.renewed::<P>();
+            }
             let budget = budget.get_or_insert_with(|| {
                 // In a phase of one's own it is worth waiting for a holder that was interrupted.
                 let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP } else { 1 };
                 let ns = u64::from(P::wake_latency() / 8 * eighths * patience);
-                SpinBudget::new::<P>(ns, None)
+                let least = if among_writers { SPIN_ON_WRITER } else { 0 };
+                SpinBudget::new::<P>(ns.max(least), None)
             });
             if !budget.relax::<P>() {
                 self.events.count(Event::OptFail);
@@ -834,6 +925,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
             return; // Lingers; the guard will close it.
         }
+        if word & (CALLED_WRITER | CLOSED) == CALLED_WRITER && is_free(word) {
+            return; // The one that was called is on its way.
+        }
         if !is_free(word) {
             // An upgrader has become the only reader.
             return self.serve_left(word);
@@ -849,6 +943,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             clock.note_hold(side, now, word & CLOSED != 0);
             clock.note_left(side, now);
             let running = phase(word);
+            let among_writers = running == Side::Write && word & (READERS_WAIT | CLOSED) == 0;
+            if among_writers && clock.fits(running, now) && self.call_writer(place) {
+                return;
+            }
             let may_linger = word & GUARDED != 0 && word & CLOSED == 0;
             if may_linger && estimates.comes_right_back(running) && clock.fits(running, now) {
                 return;
@@ -879,6 +977,44 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             // Waking others is not what keeps this side away.
             clock.note_left(side, PhaseClock::<P>::now());
         }
+    }
+
+    /// Only writers wait: wakes the one that has waited longest, which competes with those that
+    /// are awake, as in a mutex. So the lock does not stand free for the time of a wake-up, nor
+    /// reserved for a side that has gone elsewhere. False if there is nobody to call.
+    fn call_writer(&self, place: &L::Place) -> bool {
+        let Some(queue) = Attended::home(&self.lodging, place) else {
+            return true; // Everybody who waited then has been served.
+        };
+        let Some(oldest) = queue.oldest_writer().filter(|oldest| oldest.kind == Kind::Write) else {
+            return false;
+        };
+        if queue.oldest_reader().is_some() {
+            return false;
+        }
+        let mut word = self.word.load(Relaxed);
+        if word & CALLED_WRITER != 0 {
+            return true;
+        }
+        if word & CLOSED != 0 {
+            return !is_free(word); // Whoever has it hands it over.
+        }
+        let guard = if oldest.guard.get() != 0 { GUARDED } else { 0 };
+        let oldest: *const Node<P> = oldest;
+        let mut granted = Granted::none();
+        // SAFETY: linked, so alive, and it stays so until it is told.
+        granted.retry(&queue, unsafe { &*oldest });
+        let clear = if queue.is_empty() { QUEUE_FLAGS } else { guard | OPEN };
+        let set = if queue.is_empty() { 0 } else { CALLED_WRITER };
+        while let Err(found) =
+            self.word.compare_exchange_weak(word, word & !clear | set, Relaxed, Relaxed)
+        {
+            word = found;
+        }
+        self.events.count(Event::PhaseCalled);
+        drop(queue);
+        granted.grant();
+        true
     }
 
     /// Where most readers do not take this lock, as they have slots, it stands free most of the time.
@@ -955,7 +1091,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 let join = queue.oldest_writer().is_none() && admits_reader(word);
                 return if join { self.begin_read_phase(knobs, queue) } else { Granted::none() };
             }
-            if word & GUARDED != 0 && word & CLOSED == 0 {
+            if word & (GUARDED | CALLED_WRITER) != 0 && word & CLOSED == 0 {
                 return Granted::none(); // Lingers.
             }
             // Acquire pairs with the Release of everybody who has left.
@@ -1033,7 +1169,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return 0;
         }
         let closed = if knobs.longest_budget == 0 { CLOSED } else { 0 };
-        queue.bits() | closed | if took_guard { 0 } else { before & GUARDED }
+        let readers_wait = if queue.oldest_reader().is_some() { READERS_WAIT } else { 0 };
+        queue.bits() | closed | readers_wait | if took_guard { 0 } else { before & GUARDED }
     }
 
     /// Lets in every waiting reader, and an upgradable reader that heads the writers, beside any

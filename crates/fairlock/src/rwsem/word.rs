@@ -10,11 +10,18 @@ pub(super) const READER: u64 = 1;
 /// in from the queue beside newcomers that were checked before.
 pub(super) const READER_LIMIT: u64 = 1 << 22;
 
-/// Bits 23 to 44: the writer that holds the lock. Without `writer_fast_fail` also every writer
-/// that has added its bias in vain and not yet removed it: no more than there can be threads.
-pub(super) const WRITERS: u64 = ((1 << 22) - 1) << 23;
+/// Bits 23 to 42: the writer that holds the lock. Without `writer_fast_fail` also every writer
+/// that has added its bias in vain and not yet removed it: no more than a million may be between
+/// these two steps at once.
+pub(super) const WRITERS: u64 = ((1 << 20) - 1) << 23;
 /// One writer.
 pub(super) const WRITER: u64 = 1 << 23;
+
+/// Phases, with only writers waiting: one of them was called to compete for the lock, and has neither
+/// entered nor gone back to sleep. Whoever leaves the lock free leaves it to that one.
+pub(super) const CALLED_WRITER: u64 = 1 << 43;
+/// Phases: a reader waits, or did a moment ago. A hint, set and cleared under the queue's lock.
+pub(super) const READERS_WAIT: u64 = 1 << 44;
 
 /// Bits 45 to 57: the number of the room that the waiters are in, 0 if nobody waits. Changes only
 /// under the lock of the queue in that room. A lock with a room of its own calls it 1.
@@ -37,7 +44,8 @@ pub(super) const UPGRADABLE: u64 = 1 << 62;
 pub(super) const UPGRADING: u64 = 1 << 63;
 
 /// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
-pub(super) const QUEUE_FLAGS: u64 = ROOM | CLOSED | OPEN | WRITE_PHASE | GUARDED;
+pub(super) const QUEUE_FLAGS: u64 =
+    ROOM | CLOSED | OPEN | WRITE_PHASE | GUARDED | CALLED_WRITER | READERS_WAIT;
 
 /// A room's number as it stands in the word.
 pub(super) const fn room_bits(number: u32) -> u64 {
