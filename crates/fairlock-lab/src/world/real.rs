@@ -282,13 +282,20 @@ pub(crate) fn thread_usage() -> Usage {
     assert_eq!(result, 0, "getrusage(RUSAGE_THREAD) only fails on a bad pointer");
     // SAFETY: zeroed above (all-zero is a valid rusage) and filled by the call.
     let usage = unsafe { usage.assume_init() };
-    let ns =
-        |time: libc::timeval| (time.tv_sec as u64) * 1_000_000_000 + (time.tv_usec as u64) * 1000;
-    Usage {
-        voluntary_switches: usage.ru_nvcsw as u64,
-        involuntary_switches: usage.ru_nivcsw as u64,
-        user_ns: ns(usage.ru_utime),
-        system_ns: ns(usage.ru_stime),
+    Usage::of(&usage)
+}
+
+impl Usage {
+    /// As the kernel counts for a thread or a process.
+    pub(crate) fn of(usage: &libc::rusage) -> Usage {
+        let ns =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        Usage {
+            voluntary_switches: usage.ru_nvcsw as u64,
+            involuntary_switches: usage.ru_nivcsw as u64,
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+        }
     }
 }
 
