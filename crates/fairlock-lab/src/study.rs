@@ -262,6 +262,9 @@ pub enum PlotKind {
     Shares,
     /// Two bars per lock: each role's rate over its rate with the other role absent.
     Alone,
+    /// Steps per lock over powers of two of a nanosecond: how many of its operations took so long. The metric is
+    /// `roles.writer.hold_histogram` or another role's or its `wait_histogram`.
+    Histogram,
 }
 
 /// A plot.
@@ -712,6 +715,9 @@ impl Study {
                 && !claim::is_metric(&plot.metric)
             {
                 return Err(named(format!("unknown metric \"{}\"", plot.metric)));
+            }
+            if plot.kind == PlotKind::Histogram && !claim::is_histogram(&plot.metric) {
+                return Err(named(format!("unknown histogram \"{}\"", plot.metric)));
             }
         }
         for grid in &self.grids {

@@ -62,6 +62,11 @@ fn every_lock_whose_source_runs_there_runs_mix() {
         assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
         let counts = row.simulated.unwrap();
         assert!(counts.transfers > 0 && counts.operations > 0, "{row:?}");
+        let cpu = row.cpu.unwrap();
+        // Four threads on eight CPUs.
+        assert!(cpu.user > 0.0 && cpu.idle >= 0.5, "{cpu:?}");
+        assert!((cpu.user + cpu.system + cpu.idle - 1.0).abs() < 1e-9, "{cpu:?}");
+        assert!(cpu.spinning.is_some_and(|spinning| spinning <= cpu.user), "{cpu:?}");
         // Those that only spin have no slow paths to count.
         let counts_events = locks::find(&row.lock).unwrap().kind != Kind::Reference;
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::recording::Recording;
-use super::terminal::{groups, percentiles, sign};
+use super::terminal::{groups, percentiles, shares, sign};
 use super::{grids, lanes, plot, published, terminal, verdicts};
-use crate::claim::{Names, Status, Verdict};
+use crate::claim::{self, Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
 use crate::strip::Strip;
@@ -360,6 +360,18 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
             }
         }
         for (title, group) in groups(rows.iter().copied()) {
+            // Writers' sections are what everybody waits for.
+            let has_holds = |role: &&str| {
+                let metric = format!("roles.{role}.hold_histogram");
+                group.iter().any(|row| claim::histogram(row, &metric).is_some())
+            };
+            if let Some(role) = ["writer", "reader"].into_iter().find(has_holds) {
+                let mut holds = plot("", &format!("roles.{role}.hold_histogram"));
+                holds.title = format!("{title}: how long a {role} holds the lock");
+                holds.kind = PlotKind::Histogram;
+                holds.params.clone_from(&group[0].params);
+                plots.push(holds);
+            }
             if group.iter().any(|row| row.roles.len() > 1) {
                 let mut shares = plot("", "");
                 shares.title = format!("{title}: who gets the operations");
@@ -379,7 +391,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             "<details{}><summary>{}</summary>\n<div class=\"wide\"><table class=\"results\">\n\
              <tr><th>lock</th><th>total kops/s [95 %]</th><th>role</th><th>kops/s</th>\
              <th>per thread min / mean / max</th><th>Jain</th><th>wait p50/p99/max</th>\
-             <th>longest wait</th><th>hold p50</th><th>bypass</th><th>switches/s</th><th>MB/s</th></tr>\n",
+             <th>longest wait</th><th>hold p50</th><th>bypass</th><th>switches/s<br>CPU user/system/idle %</th><th>MB/s</th></tr>\n",
             if open { " open" } else { "" },
             escape(&title)
         );
@@ -420,9 +432,10 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
                 if index == 0 {
                     let _ = write!(
                         html,
-                        "<td rowspan=\"{span}\">{} + {}</td>",
+                        "<td rowspan=\"{span}\">{} + {}<br>{}</td>",
                         format_count(row.voluntary_switches_per_s),
-                        format_count(row.involuntary_switches_per_s)
+                        format_count(row.involuntary_switches_per_s),
+                        row.cpu.as_ref().map_or("–".to_owned(), shares)
                     );
                 }
                 let bytes = role.bytes_per_s.map_or("–".to_owned(), |bytes| {
@@ -436,6 +449,8 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             terminal::torn_reads(&rows),
             terminal::deliveries(&rows),
             terminal::inversions(&rows),
+            terminal::convoys(&rows),
+            terminal::usage(&rows),
             terminal::simulated_counts(&rows),
             terminal::events(&rows),
         ];
@@ -540,5 +555,10 @@ mod tests {
         let html = page(&recording);
         assert!(html.matches("<svg").count() >= 3);
         assert!(html.contains("1 reader + 1 writer"));
+        assert_eq!(
+            html.matches("<figcaption>mix · 2 readers + 1 writer: how long a writer").count(),
+            1
+        );
+        assert!(html.contains("<br>70/10/20</td>"), "{html}");
     }
 }

@@ -40,7 +40,7 @@ use super::pages::{Aligned, PAGE_BYTES, WORD_BYTES, copy_out, fill, torn, words}
 use super::{Access, Failure, LabError, ReadseekParams, Request, Violation, Worker, World};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
 use crate::workloads::broken;
-use crate::world::{Finished, RealWorld, Run, Switches, thread_switches};
+use crate::world::{Finished, RealWorld, Run, Usage, of_all_cpus, thread_usage};
 
 /// What processes can lock a shared file with.
 pub const LOCKS: [(&str, &str); 4] = [
@@ -87,6 +87,8 @@ struct Slot {
     torn: AtomicU64,
     voluntary: AtomicU64,
     involuntary: AtomicU64,
+    user_ns: AtomicU64,
+    system_ns: AtomicU64,
     /// Two stamps of one read, where the lock let them be.
     stamps: [AtomicU64; 2],
 }
@@ -335,6 +337,7 @@ pub fn run(
     crew.wait_for(&mapping, &|| false, |child, slot| {
         is_done(slot) && matches!(child.try_wait(), Ok(Some(_)))
     })?;
+    let cpus_ns = of_all_cpus((started.elapsed().as_nanos() as u64).max(1));
 
     for slot in mapping.slots() {
         if slot.state.load(Acquire) == BROKEN {
@@ -354,13 +357,16 @@ pub fn run(
         let (reader, writer) = if reads { (Some(recorder), None) } else { (None, Some(recorder)) };
         Finished {
             output: ThreadRecord { reader, writer, excluded_ns: 0 },
-            switches: Switches {
-                voluntary: slot.voluntary.load(Relaxed),
-                involuntary: slot.involuntary.load(Relaxed),
+            usage: Usage {
+                voluntary_switches: slot.voluntary.load(Relaxed),
+                involuntary_switches: slot.involuntary.load(Relaxed),
+                user_ns: slot.user_ns.load(Relaxed),
+                system_ns: slot.system_ns.load(Relaxed),
             },
         }
     });
-    Ok(merge_threads(Run { elapsed_ns, workers: workers.collect(), simulated: None }))
+    let workers = workers.collect();
+    Ok(merge_threads(Run { elapsed_ns, cpus_ns, workers, simulated: None }))
 }
 
 // ---- a child ----
@@ -440,7 +446,7 @@ fn iterate<A: Access>(
     while order.load(Relaxed) == WAIT {
         thread::sleep(START_POLL);
     }
-    let before = thread_switches();
+    let before = thread_usage();
     let (mut ops, mut executed) = (0, 0);
     let mut state = DONE;
     while order.load(Relaxed) == GO {
@@ -464,13 +470,15 @@ fn iterate<A: Access>(
             }
         }
     }
-    let after = thread_switches();
+    let usage = thread_usage() - before;
     for (figure, value) in [
         (&slot.ops, ops),
         (&slot.executed, executed),
         (&slot.torn, worker.torn().unwrap_or(0)),
-        (&slot.voluntary, after.voluntary - before.voluntary),
-        (&slot.involuntary, after.involuntary - before.involuntary),
+        (&slot.voluntary, usage.voluntary_switches),
+        (&slot.involuntary, usage.involuntary_switches),
+        (&slot.user_ns, usage.user_ns),
+        (&slot.system_ns, usage.system_ns),
     ] {
         figure.store(value, Relaxed);
     }
