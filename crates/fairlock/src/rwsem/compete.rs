@@ -280,7 +280,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             let word = self.word.load(Relaxed);
             if is_free(word) {
                 // Reserved, or without stealing, it is for the head alone, which is called. So an
-                // attempt is in vain only if somebody else's succeeds, and this spin ends.
+                // attempt fails only when somebody else has come first, never without an end.
                 return knobs.writer_steals && word & CLOSED == 0;
             }
             let is_worth_it = has_writer(word) && self.owner_may_run();
