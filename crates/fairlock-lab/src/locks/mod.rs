@@ -53,6 +53,9 @@ pub trait LabLock: Send + Sync + 'static {
     fn new(data: Protected<Self::Platform>) -> Self;
     /// Runs `section` with the lock held shared.
     fn read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
+    /// Runs `section` with the lock held shared (a mutex: exclusively) if it can be had at once;
+    /// never waits for another holder.
+    fn try_read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> Option<R>;
     /// Runs `section` with the lock held exclusively.
     fn write<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
     /// Slow-path events counted by this lock since it was made; empty if it counts none.
@@ -89,6 +92,8 @@ pub(crate) struct Runners<W> {
     inversion: Runner<W, inversion::InversionParams>,
     #[cfg(test)]
     lock_type: &'static str,
+    #[cfg(test)]
+    tries: fn(bool),
 }
 
 impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
@@ -103,6 +108,8 @@ impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
             inversion: inversion::run_lock::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
+            #[cfg(test)]
+            tries: tests::tries::<L>,
         }
     }
 }
@@ -290,6 +297,7 @@ mod tests {
     use fairlock::policy::Policy;
     use std::any::type_name;
     use std::collections::BTreeSet;
+    use std::thread;
 
     #[test]
     fn names_are_unique() {
@@ -329,6 +337,48 @@ mod tests {
         check::<Spin>();
         check::<FastFail>();
         check::<Both>();
+    }
+
+    /// A read is tried from another thread: before, under and after a write, and during a read.
+    pub(super) fn tries<L: LabLock>(is_mutex: bool) {
+        let lock = L::new(Protected::new());
+        let lock = &lock;
+        let try_elsewhere = || {
+            let tried = thread::scope(|scope| {
+                scope.spawn(|| lock.try_read(|data| data.read_around(|| data.value()))).join()
+            });
+            tried.unwrap().map(|read| read.unwrap().unwrap())
+        };
+        assert_eq!(try_elsewhere(), Some(0), "{} is free", type_name::<L>());
+        lock.write(|data| {
+            let tried = data.write_around(try_elsewhere).unwrap();
+            assert_eq!(tried, None, "{} is held", type_name::<L>());
+        });
+        assert_eq!(try_elsewhere(), Some(1), "{} is free again", type_name::<L>());
+        let beside = lock.try_read(|_| try_elsewhere()).expect("nobody has it");
+        assert_eq!(beside.is_none(), is_mutex, "{} is read", type_name::<L>());
+    }
+
+    #[test]
+    fn a_read_that_is_tried_succeeds_on_a_free_lock_and_fails_under_a_writer() {
+        for lock in registry().iter().filter(|lock| lock.kind != Kind::Broken) {
+            let is_mutex = lock.about.contains("exclusively") || INHERITING.contains(&lock.name);
+            (lock.plain.tries)(is_mutex);
+            if let Some(counted) = &lock.counted {
+                (counted.tries)(is_mutex);
+            }
+            if let Some(simulated) = &lock.simulated {
+                (simulated.tries)(is_mutex);
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_lock_lets_a_try_in_under_a_writer() {
+        let lock = Broken::<Os>::new(Protected::new());
+        let tried = lock.write(|data| data.write_around(|| lock.try_read(|data| data.value())));
+        assert!(matches!(tried, Ok(Some(Err(_)))), "{tried:?}");
+        assert_eq!(Stuck::new(Protected::new()).try_read(|_| ()), None);
     }
 
     #[test]
