@@ -10,7 +10,8 @@ use std::thread::{self, JoinHandle};
 use fairlock::events::{self, Counters, Event};
 use fairlock::platform::{Counting, Os, Platform, Zeroed};
 use fairlock::policy::{
-    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair,
+    Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
+    Policy, TimeFair,
 };
 use fairlock::process::Process;
 use fairlock::rwsem::RawRwSem;
@@ -198,6 +199,7 @@ fn readers_steal_in_linux_5_11_only_and_writers_in_all_of_linux() {
     assert_eq!(passes_a_woken_writer::<Linux5_3>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux5_2>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux5_1>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux3_16>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux3_10>(), (false, true));
     assert_eq!(passes_a_woken_writer::<PhaseFair>(), (false, false));
     assert_eq!(passes_a_woken_writer::<TimeFair>(), (false, false));
@@ -219,6 +221,7 @@ fn a_reader_queues_behind_a_waiting_writer() {
     a_reader_queues_behind_a_writer::<NoReaderSteal>();
     a_reader_queues_behind_a_writer::<Linux5_2>();
     a_reader_queues_behind_a_writer::<Linux5_1>();
+    a_reader_queues_behind_a_writer::<Linux3_16>();
     a_reader_queues_behind_a_writer::<Linux3_10>();
     a_reader_queues_behind_a_writer::<PhaseFair>();
     // Stealing needs a lock that no reader holds.
@@ -257,6 +260,7 @@ fn readers_woken_past_a_writer<Pol: Policy>() -> u64 {
 #[test]
 fn linux_5_1_wakes_readers_up_to_the_first_writer() {
     assert_eq!(readers_woken_past_a_writer::<Linux5_1>(), 1);
+    assert_eq!(readers_woken_past_a_writer::<Linux3_16>(), 1);
     assert_eq!(readers_woken_past_a_writer::<Linux3_10>(), 1);
 }
 
