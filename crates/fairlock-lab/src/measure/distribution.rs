@@ -31,6 +31,20 @@ impl Distribution {
         Distribution { histogram, sum: 0, max: 0 }
     }
 
+    /// Durations that were counted elsewhere: so many of about each length, with their exact sum and
+    /// maximum.
+    pub fn counted(
+        lengths: impl IntoIterator<Item = (u64, u64)>,
+        sum: u128,
+        max: u64,
+    ) -> Distribution {
+        let mut counted = Distribution { sum, max, ..Distribution::new() };
+        for (ns, count) in lengths {
+            counted.histogram.saturating_record_n(ns, count);
+        }
+        counted
+    }
+
     /// Adds one duration.
     #[inline]
     pub fn record(&mut self, ns: u64) {
@@ -101,6 +115,13 @@ mod tests {
         assert_eq!(latency.max, 100_000);
         assert!((49_500..=50_500).contains(&latency.p50), "{latency:?}");
         assert!((98_000..=100_000).contains(&latency.p99), "{latency:?}");
+    }
+
+    #[test]
+    fn durations_counted_elsewhere_are_as_good() {
+        let latency = Distribution::counted([(1_000, 3), (5_000, 1)], 8_100, 5_050).latency();
+        assert_eq!((latency.count, latency.mean, latency.max), (4, 2025.0, 5_050));
+        assert!((990..=1_010).contains(&latency.p50), "{latency:?}");
     }
 
     #[test]
