@@ -13,6 +13,7 @@ use crate::units::{self, Length};
 use crate::workloads::dio::{DioForm, DioParams};
 use crate::workloads::epoll::{self, Trigger};
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
+use crate::workloads::forkstorm_kernel::{self, ForkstormKernelParams};
 use crate::workloads::inversion::{InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
@@ -26,7 +27,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 19] = [
+pub const WORKLOADS: [(&str, &str); 20] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -70,6 +71,10 @@ pub const WORKLOADS: [(&str, &str); 19] = [
         "threads that add to a counter each, one that waits for all: epoll and its lists",
     ),
     ("epoll-wait", "threads that wait for one event at a time, one that keeps them busy"),
+    (
+        "forkstorm-kernel",
+        "chains of processes really forked, each mapping under its lock in the kernel",
+    ),
 ];
 
 /// Parameters a workload takes, by name.
@@ -103,6 +108,9 @@ const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "th
 const EPOLL_WAIT_PARAMETERS: [&str; 8] =
     ["readers", "writers", "sources", "shared", "trigger", "polling", "nested", "random"];
 
+const FORKSTORM_KERNEL_PARAMETERS: [&str; 5] =
+    ["writers", "vmas", "pages", "touch", "compute_pauses"];
+
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
 
@@ -122,6 +130,7 @@ pub fn is_kernels(workload: &str) -> bool {
     let reads = ReadseekForm::named(workload);
     DioForm::named(workload).is_some_and(DioForm::is_kernels)
         || matches!(reads, Some(ReadseekForm::Kernel | ReadseekForm::KernelTmpfs))
+        || workload == forkstorm_kernel::NAME
 }
 
 /// Whether pollers stand where other workloads have locks.
@@ -167,6 +176,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         log::NAME => &LOG_PARAMETERS,
         stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
         epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
+        forkstorm_kernel::NAME => &FORKSTORM_KERNEL_PARAMETERS,
         name if InversionForm::named(name).is_some() => &INVERSION_PARAMETERS,
         name if ReadseekForm::named(name).is_some() => &READSEEK_PARAMETERS,
         _ => &DIO_PARAMETERS,
@@ -311,6 +321,21 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             random: count("random", 0)? != 0,
         }));
     }
+    if name == forkstorm_kernel::NAME {
+        let default = ForkstormKernelParams::default();
+        let compute = match params.contains_key("compute_pauses") {
+            true => Length::Pauses(count("compute_pauses", 0)?),
+            false => default.compute,
+        };
+        return Ok(Workload::ForkstormKernel(ForkstormKernelParams {
+            clients: writers,
+            vmas: count("vmas", default.vmas)?,
+            pages: count("pages", default.pages)?,
+            touch: count("touch", default.touch)?,
+            compute,
+            ..default
+        }));
+    }
     if name == log::NAME {
         let default = LogParams::default();
         let number = count("sync", default.sync.number())?;
@@ -362,6 +387,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
+        Workload::ForkstormKernel(it) => counts(&[("writers", it.clients)]),
     }
 }
 
@@ -455,6 +481,10 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         }
         "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
         "overlap" => "random offsets".to_owned(),
+        "vmas" => format!("{} mappings", units::trimmed(value)),
+        "pages" => format!("mappings of {} pages", units::trimmed(value)),
+        "touch" => format!("{} pages of each written", units::trimmed(value)),
+        "compute_pauses" => format!("computes {} pauses", units::trimmed(value)),
         "work_ns" => format!("work of {}", units::format_ns(value)),
         "hog_ns" => format!("hog of {}", units::format_ns(value)),
         "low_reads" => format!("low {}", if value == 0.0 { "writes" } else { "reads" }),
@@ -473,6 +503,7 @@ pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
     match ReadseekForm::named(workload) {
         None if workload == log::NAME => log::names(),
         None if is_pollers(workload) => epoll::names(simulated),
+        None if workload == forkstorm_kernel::NAME => vec![KERNEL],
         Some(form) => form.all_locks(simulated),
         None if simulated => locks::all_simulated(),
         None => locks::all(),

@@ -7,6 +7,7 @@ mod client;
 pub mod dio;
 pub mod epoll;
 pub mod epoll_wait;
+pub mod forkstorm_kernel;
 pub mod inversion;
 pub mod log;
 pub mod mix;
