@@ -441,6 +441,12 @@ pub fn describe_threads(params: &Params) -> String {
     }
 }
 
+/// So many of a kind: `1 page`, `4 pages`.
+fn several(count: f64, kind: &str) -> String {
+    let plural = if count == 1.0 { "" } else { "s" };
+    format!("{} {kind}{plural}", units::trimmed(count))
+}
+
 /// One parameter in words: `reads of 64 KiB`.
 pub fn describe_param(name: &str, value: f64) -> Option<String> {
     Some(match name {
@@ -481,9 +487,9 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         }
         "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
         "overlap" => "random offsets".to_owned(),
-        "vmas" => format!("{} mappings", units::trimmed(value)),
-        "pages" => format!("mappings of {} pages", units::trimmed(value)),
-        "touch" => format!("{} pages of each written", units::trimmed(value)),
+        "vmas" => several(value, "mapping"),
+        "pages" => format!("mappings of {}", several(value, "page")),
+        "touch" => format!("{} of each written", several(value, "page")),
         "compute_pauses" => format!("computes {} pauses", units::trimmed(value)),
         "work_ns" => format!("work of {}", units::format_ns(value)),
         "hog_ns" => format!("hog of {}", units::format_ns(value)),

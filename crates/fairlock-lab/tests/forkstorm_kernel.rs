@@ -2,11 +2,12 @@
 //! of it however it ends.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::time::Duration;
 
 use fairlock_lab::error::LabError;
+use fairlock_lab::grid;
 use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Simulated, Workload};
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::Request;
@@ -266,4 +267,23 @@ fn bench_shows_a_storm_and_refuses_a_simulated_one() {
     let (code, _, error) = run(&["--on", "x86-12"]);
     assert_eq!(code, Some(2));
     assert!(error.contains("measures the real kernel"), "{error}");
+}
+
+#[test]
+fn study_files_can_have_it_under_the_kernels_lock_only() {
+    let params = |list: &[(&str, f64)]| -> grid::Params {
+        list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    };
+    let of = |list| grid::workload("forkstorm-kernel", &params(list), Path::new("."));
+    let Workload::ForkstormKernel(found) = of(&[("writers", 3.0), ("vmas", 64.0)]).unwrap() else {
+        panic!("another workload");
+    };
+    let default = ForkstormKernelParams::default();
+    assert_eq!(found, ForkstormKernelParams { clients: 3, vmas: 64, ..default });
+    assert!(of(&[("vmas", 16.0)]).unwrap_err().contains("zero threads"));
+    assert!(of(&[("clients", 1.0)]).unwrap_err().contains("writers, vmas, pages, touch"));
+    assert_eq!(grid::all_locks("forkstorm-kernel", false), [KERNEL]);
+    assert!(grid::check_lock("forkstorm-kernel", KERNEL, false).is_ok());
+    assert!(grid::check_lock("forkstorm-kernel", "std", false).is_err());
+    assert!(grid::check_lock("forkstorm-kernel", KERNEL, true).is_err());
 }

@@ -14,10 +14,10 @@
 //! that belong to files; what `vmas` changes is not all that a fork costs.
 //!
 //! An operation is a message; clients are the writers. `wait` has every call of fork() as its caller saw
-//! it; `hold` the innermost processes, from the return of fork() until they were reaped; `latency` the
-//! messages. Switches are those of all processes of the storm, what each took to start and end included.
-//! A user-space lock has no part in it: what the kernel's own costs is between the lines, in how the
-//! figures change with clients and mappings.
+//! it: where the kernel lets the child run first on the same CPU, that is in it. `hold` has the innermost
+//! processes, from the call of fork() until they were reaped, `latency` the messages. Switches are those
+//! of all processes of the storm, what each took to start and end included. What the kernel's locks cost
+//! is between the lines: in how the figures change with clients and mappings.
 //!
 //! Every run checks that each fork was reaped and ended well, that a connection took its 21 forks, and
 //! that each process found its parent's and its own writes in memory and nobody else's.

@@ -75,9 +75,9 @@ pub struct Slot {
     pub used: Used,
     /// Calls of fork(), as their callers saw them.
     pub fork: Times,
-    /// From the return of fork() until the innermost process was reaped.
+    /// From the call of fork() for an innermost process until that was reaped.
     pub life: Times,
-    /// From a message's first fork() until its processes were reaped.
+    /// From the call of fork() for a message until its processes were reaped.
     pub message: Times,
 }
 
@@ -98,9 +98,11 @@ pub struct Usage {
     pub voluntary_switches: u64,
     /// Context switches because it was preempted.
     pub involuntary_switches: u64,
-    /// CPU time of its own, ns.
+    /// CPU time of its own, ns. The sum with the kernel's is exact; but a kernel that looks at each
+    /// tick which of the two it is calls all time of a process that ended before its first tick its
+    /// own, so that of short processes too much is here.
     pub user_ns: u64,
-    /// CPU time of the kernel for it, ns.
+    /// CPU time of the kernel for it, ns; too little, see above.
     pub system_ns: u64,
 }
 

@@ -105,10 +105,10 @@ struct Storm<'a> {
     touched: usize,
 }
 
-/// A process that was forked, and when.
+/// A process that was forked, and when that was asked for.
 struct Forked {
     process: libc::pid_t,
-    born: Instant,
+    asked: Instant,
 }
 
 /// A connection's first process, and what its client had done before.
@@ -192,10 +192,9 @@ impl Storm<'_> {
             -1 => Err(Fault::Fork(error_number())),
             0 => forked(self, client, depth, parent),
             process => {
-                let born = Instant::now();
-                slot.fork.record(nanoseconds(born - asked));
+                slot.fork.record(nanoseconds(asked.elapsed()));
                 slot.forks.fetch_add(1, Relaxed);
-                Ok(Forked { process, born })
+                Ok(Forked { process, asked })
             }
         }
     }
@@ -223,10 +222,9 @@ impl Storm<'_> {
             if !self.control.goes() {
                 break;
             }
-            let asked = Instant::now();
             let delivery = self.fork(client, DELIVERY)?;
             reap(slot, delivery.process)?;
-            slot.message.record(nanoseconds(asked.elapsed()));
+            slot.message.record(nanoseconds(delivery.asked.elapsed()));
             slot.executed.fetch_add(1, Relaxed);
             slot.ops.fetch_add(u64::from(self.control.goes()), Relaxed);
         }
@@ -238,7 +236,7 @@ impl Storm<'_> {
         let slot = self.slot(client);
         let transport = self.fork(client, TRANSPORT)?;
         reap(slot, transport.process)?;
-        slot.life.record(nanoseconds(transport.born.elapsed()));
+        slot.life.record(nanoseconds(transport.asked.elapsed()));
         Ok(())
     }
 }
