@@ -21,7 +21,7 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::{dio, epoll, inversion, log, readseek};
+use fairlock_lab::workloads::{dio, epoll, forkstorm_kernel, inversion, log, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
@@ -59,6 +59,12 @@ enum Command {
     /// Does the work of one process of `bench readseek --processes`, which starts it
     #[command(name = readseek::SUBCOMMAND, hide = true)]
     ReadseekWorker {
+        /// What that has written down for it
+        job: String,
+    },
+    /// Forks the processes of `bench forkstorm-kernel`, which starts it
+    #[command(name = forkstorm_kernel::SUBCOMMAND, hide = true)]
+    ForkstormDaemon {
         /// What that has written down for it
         job: String,
     },
@@ -190,6 +196,9 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => run_bench(&bench),
         Command::ReadseekWorker { job } => {
             readseek::work_in_process(&job).map_err(|error| Failure::Run(error.to_string()))
+        }
+        Command::ForkstormDaemon { job } => {
+            forkstorm_kernel::work_as_daemon(&job).map_err(|error| Failure::Run(error.to_string()))
         }
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),

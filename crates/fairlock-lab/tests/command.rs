@@ -225,6 +225,7 @@ fn every_command_has_help_with_an_example() {
         &["bench", "log", "--help"],
         &["bench", "stress-epoll", "--help"],
         &["bench", "epoll-wait", "--help"],
+        &["bench", "forkstorm-kernel", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],

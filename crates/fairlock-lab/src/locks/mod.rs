@@ -139,6 +139,7 @@ impl<W> Runners<W> {
             Workload::StressEpoll(_) | Workload::EpollWait(_) => {
                 unreachable!("pollers have runners of their own")
             }
+            Workload::ForkstormKernel(_) => unreachable!("the kernel's storm is not for locks"),
         }
     }
 }

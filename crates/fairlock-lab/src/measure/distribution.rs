@@ -32,6 +32,20 @@ impl Distribution {
         Distribution { histogram, sum: 0, max: 0 }
     }
 
+    /// Durations that were counted elsewhere: so many of about each length, with their exact sum and
+    /// maximum.
+    pub fn counted(
+        lengths: impl IntoIterator<Item = (u64, u64)>,
+        sum: u128,
+        max: u64,
+    ) -> Distribution {
+        let mut counted = Distribution { sum, max, ..Distribution::new() };
+        for (ns, count) in lengths {
+            counted.histogram.saturating_record_n(ns, count);
+        }
+        counted
+    }
+
     /// Adds one duration.
     #[inline]
     pub fn record(&mut self, ns: u64) {
@@ -143,6 +157,13 @@ mod tests {
         (1..=200).for_each(|length| distribution.record(length));
         let convoy = Convoy { count: 200, mean: 100.5, p99: 198, max: 200 };
         assert_eq!(distribution.convoy(), Some(convoy));
+    }
+
+    #[test]
+    fn durations_counted_elsewhere_are_as_good() {
+        let latency = Distribution::counted([(1_000, 3), (5_000, 1)], 8_100, 5_050).latency();
+        assert_eq!((latency.count, latency.mean, latency.max), (4, 2025.0, 5_050));
+        assert!((990..=1_010).contains(&latency.p50), "{latency:?}");
     }
 
     #[test]

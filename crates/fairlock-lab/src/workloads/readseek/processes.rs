@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use serde::{Deserialize, Serialize};
 
-use super::kernel::{SystemCalls, in_memory};
+use super::kernel::{MEMORY, SystemCalls, in_memory};
 use super::pages::{Aligned, PAGE_BYTES, WORD_BYTES, copy_out, fill, torn, words};
 use super::{Access, Failure, LabError, ReadseekParams, Request, Violation, Worker, World};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
@@ -292,7 +292,7 @@ fn is_done(slot: &Slot) -> bool {
 }
 
 /// What became of a child, with its last words.
-fn how(status: ExitStatus, child: &mut Child) -> String {
+pub(in crate::workloads) fn how(status: ExitStatus, child: &mut Child) -> String {
     let mut words = String::new();
     if let Some(stderr) = &mut child.stderr {
         // Whatever it said is better than nothing.
@@ -310,7 +310,7 @@ pub fn run(
     request: &Request<'_, RealWorld>,
     params: &ReadseekParams,
 ) -> Result<Repetition, LabError> {
-    let file = in_memory()?;
+    let file = in_memory(MEMORY)?;
     let length = Mapping::length(params) as u64;
     file.set_len(length).map_err(|source| LabError::io("size a file in memory", source))?;
     let mapping = Mapping::of(file.as_raw_fd(), params)?;
@@ -416,7 +416,7 @@ pub fn work(job: &str) -> Result<(), LabError> {
 
 /// Ends this process with its parent, and not before it (invariant 2): an interrupt from a terminal
 /// goes to all of them, and what becomes of the run is the parent's affair.
-fn stay_with(parent: u32) -> Result<(), LabError> {
+pub(in crate::workloads) fn stay_with(parent: u32) -> Result<(), LabError> {
     // SAFETY: the calls take integers and touch no memory of this program.
     let grandparent = unsafe {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
