@@ -17,7 +17,7 @@ use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
-use fairlock_lab::report::{self, Judged, terminal, trace};
+use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
@@ -316,11 +316,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
 
 /// What each of the studies says, then all of them in one table.
 fn print_studies(studies: Vec<Study>, recording: &Recording) {
-    let judge = |study: Study| {
-        let verdicts = report::verdicts(&study, recording);
-        (study, verdicts)
-    };
-    let judged: Vec<Judged> = studies.into_iter().map(judge).collect();
+    let judged = report::judge(studies, recording);
     for (study, verdicts) in &judged {
         print!("{}", terminal::study(study, verdicts, &recording.rows));
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::recording::Recording;
 use super::terminal::{groups, percentiles, sign};
-use super::{Judged, grids, lanes, plot, published, terminal, verdicts};
+use super::{Judged, grids, judge, lanes, plot, published, terminal};
 use crate::claim::{Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
@@ -33,8 +33,8 @@ fn status_class(status: Status) -> &'static str {
 pub fn page(recording: &Recording) -> String {
     let studies: Vec<Study> =
         recording.header.studies.iter().filter_map(|name| study::find(name).ok()).collect();
-    let judge = |study: &Study| (study.clone(), verdicts(study, recording));
-    let judged: Vec<Judged> = studies.iter().map(judge).collect();
+    let judged = judge(studies, recording);
+    let studies: Vec<&Study> = judged.iter().map(|(study, _)| study).collect();
     let mut html = String::new();
     let title = if studies.is_empty() { "Fairlock bench" } else { "Fairlock studies" };
     let _ = write!(
@@ -502,6 +502,7 @@ mod tests {
     use crate::example;
     use crate::machine::Machine;
     use crate::report::recording::{Header, Skipped};
+    use crate::report::verdicts;
     use crate::study::Effort;
 
     fn recorded(studies: &[&str]) -> Recording {

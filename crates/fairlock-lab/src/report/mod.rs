@@ -32,6 +32,15 @@ pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {
 /// A study and the verdict on each of its claims.
 pub type Judged = (Study, Vec<Verdict>);
 
+/// Judges every claim of these studies.
+pub fn judge(studies: Vec<Study>, recording: &Recording) -> Vec<Judged> {
+    let judge = |study| {
+        let verdicts = verdicts(&study, recording);
+        (study, verdicts)
+    };
+    studies.into_iter().map(judge).collect()
+}
+
 /// What the summary says about these studies.
 pub fn summary(judged: &[Judged]) -> Vec<Line<'_>> {
     judged.iter().flat_map(|(study, verdicts)| summary::lines(study, verdicts)).collect()

@@ -485,9 +485,8 @@ pub fn missing(recording: &Recording) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Evidence;
     use crate::example;
-    use crate::report::Judged;
+    use crate::machine::Machine;
     use crate::row::SimulatedCounts;
 
     #[test]
@@ -514,15 +513,12 @@ mod tests {
 
     #[test]
     fn the_summary_names_each_system_once_within_120_columns() {
-        let judge = |study: study::Study| {
-            let batches = study.batches(study::Effort::default());
-            let cells = batches.iter().flat_map(|batch| &batch.cells);
-            let rows: Vec<Row> = cells.map(example::row_of).collect();
-            let evidence = Evidence { rows: &rows, ..Evidence::default() };
-            let verdicts = study.claims.iter().map(|claim| claim.verdict(&evidence)).collect();
-            (study, verdicts)
-        };
-        let judged: Vec<Judged> = study::choose(&[]).unwrap().into_iter().map(judge).collect();
+        let mut recording = Recording::new(Header::now(Vec::new(), false, Machine::here(None)));
+        let studies = study::choose(&[]).unwrap();
+        for batch in studies.iter().flat_map(|study| study.batches(study::Effort::default())) {
+            recording.rows.extend(batch.cells.iter().map(example::row_of));
+        }
+        let judged = crate::report::judge(studies, &recording);
         let text = summary(&crate::report::summary(&judged));
         assert!(text.starts_with("\nSummary\nsystem "), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
