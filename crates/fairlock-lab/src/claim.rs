@@ -562,7 +562,8 @@ fn judge(value: Estimate, least: f64, most: f64) -> Status {
 }
 
 impl Claim {
-    fn format(&self, value: f64) -> String {
+    /// A value of the figure in its unit.
+    pub fn format(&self, value: f64) -> String {
         format_figure(&self.numerator.metric, self.denominator.is_some(), value)
     }
 
@@ -571,7 +572,8 @@ impl Claim {
         if self.denominator.is_some() { units::trimmed(value) } else { self.format(value) }
     }
 
-    fn format_interval(&self, value: Estimate) -> String {
+    /// The figure with its interval, where it has one.
+    pub fn format_interval(&self, value: Estimate) -> String {
         if value.low == value.high {
             return self.format(value.median);
         }

@@ -12,6 +12,7 @@ use crate::grid;
 use crate::measure::{READER, WRITER};
 use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
 use crate::study::{self, Study};
+use crate::summary::{Figure, Line};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
@@ -462,6 +463,64 @@ pub fn study(study: &Study, verdicts: &[Verdict], rows: &[Row]) -> String {
     text
 }
 
+/// The columns of the summary, and how many characters of a line are theirs.
+const SUMMARY: [(&str, usize); 6] = [
+    ("system", 14),
+    ("claim", 34),
+    ("source", 16),
+    ("here", 12),
+    ("simulated", 12),
+    ("verdict", 22),
+];
+
+/// What the studies say about each system, in one table; nothing without lines.
+pub fn summary(lines: &[Line<'_>]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(SUMMARY.map(|(title, _)| title));
+    let mut last = None;
+    for line in lines {
+        let is_first = last.replace(line.study) != Some(line.study);
+        let verdicts = line.verdicts.iter().map(|verdict| {
+            let words = format!("{} {}", sign(verdict.status), verdict.words);
+            wrapped(&words, "  ", SUMMARY[5].1)
+        });
+        let system = if is_first { line.system } else { "" };
+        let source = line.source.unwrap_or("–");
+        let texts = [system, line.text, source].map(str::to_owned);
+        let figures = [&line.here, &line.simulated].map(|figure| shown(figure.as_ref()));
+        let cells = texts.into_iter().chain(figures).zip(SUMMARY);
+        let cells = cells.map(|(text, (_, width))| {
+            text.lines().map(|line| wrapped(line, "", width)).collect::<Vec<_>>().join("\n")
+        });
+        if is_first && table.row_count() > 0 {
+            table.add_row([""]);
+        }
+        table.add_row(cells.chain([verdicts.collect::<Vec<_>>().join("\n")]));
+    }
+    let last = SUMMARY.len() - 1;
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index == last { 0 } else { 2 }));
+    }
+    let table = table.to_string();
+    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    format!("\nSummary\n{table}")
+}
+
+/// A figure, and below it where it was measured.
+fn shown(figure: Option<&Figure>) -> String {
+    match figure {
+        None => "–".to_owned(),
+        Some(Figure { median, case, .. }) if case.is_empty() => median.clone(),
+        Some(Figure { median, case, .. }) => format!("{median}\n{case}"),
+    }
+}
+
 /// What is missing from a recording, if anything.
 pub fn missing(recording: &Recording) -> String {
     let mut text = String::new();
@@ -484,6 +543,7 @@ pub fn missing(recording: &Recording) -> String {
 mod tests {
     use super::*;
     use crate::example;
+    use crate::machine::Machine;
     use crate::row::{Convoy, SimulatedCounts};
 
     #[test]
@@ -506,6 +566,28 @@ mod tests {
             // The example's rows move no bytes, which S0's tables are about.
             assert!(name == "s0" || lines.iter().all(|line| !line.contains('–')), "{text}");
         }
+    }
+
+    #[test]
+    fn the_summary_names_each_system_once_within_120_columns() {
+        let mut recording = Recording::new(Header::now(Vec::new(), false, Machine::here(None)));
+        let studies = study::choose(&[]).unwrap();
+        for batch in studies.iter().flat_map(|study| study.batches(study::Effort::default())) {
+            recording.rows.extend(batch.cells.iter().map(example::row_of));
+        }
+        let judged = crate::report::judge(studies, &recording);
+        let text = summary(&crate::report::summary(&judged));
+        assert!(text.starts_with("\nSummary\nsystem "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        for (study, _) in &judged {
+            let system = &study.summary.as_ref().unwrap().system;
+            let first: String = system.chars().take(SUMMARY[0].1).collect();
+            let first = first.rsplit_once(' ').map_or(first.as_str(), |(words, _)| words);
+            let lines = text.lines().filter(|line| line.starts_with(first));
+            assert_eq!(lines.count(), 1, "{first}: {text}");
+        }
+        assert!(text.contains("in simulation") && text.contains("here"), "{text}");
+        assert_eq!(summary(&[]), "");
     }
 
     #[test]
