@@ -99,8 +99,8 @@ pub enum Bench {
     /// Chains of processes really forked, as a mail server has them, against this machine's kernel
     #[command(after_help = "Example:\n  \
         fairlock bench forkstorm-kernel\n  \
-        fairlock bench forkstorm-kernel --clients 8 --vmas 1,16,64       what mappings cost\n  \
-        fairlock bench forkstorm-kernel --clients 4 --touch 0,4 --compute 100us\n\n\
+        fairlock bench forkstorm-kernel --threads 8 --vmas 1,16,64       what mappings cost\n  \
+        fairlock bench forkstorm-kernel --threads 4 --touch 0,4 --compute 100us\n\n\
         A message is two forks, and a connection's first one has one more; up to three processes of\n\
         each client are there at once. Under `wait` stand the calls of fork(), under `hold` the\n\
         innermost processes, under `latency` the messages. Of the CPU shares only idle is right where\n\
@@ -555,9 +555,9 @@ pub struct EpollWait {
 
 #[derive(Debug, Args)]
 pub struct ForkstormKernel {
-    /// Chains of processes, each with one connection of 10 messages after the other
+    /// Numbers of clients, a chain of processes each, with one connection of 10 messages after the other
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8", value_parser = at_least_one)]
-    clients: Vec<u32>,
+    threads: Vec<u32>,
     /// Anonymous mappings that every process inherits
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16", value_parser = at_least_one)]
     vmas: Vec<u32>,
@@ -1073,11 +1073,11 @@ impl EpollWait {
 impl ForkstormKernel {
     fn points(&self, pause_ns: f64) -> Vec<Params> {
         let mut points = Vec::new();
-        for &clients in &self.clients {
+        for &threads in &self.threads {
             for &vmas in &self.vmas {
                 for &touch in &self.touch {
                     points.push(params([
-                        ("writers", f64::from(clients)),
+                        ("threads", f64::from(threads)),
                         ("vmas", f64::from(vmas)),
                         ("pages", f64::from(self.pages)),
                         ("touch", f64::from(touch)),

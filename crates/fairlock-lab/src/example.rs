@@ -9,7 +9,7 @@ use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, Simul
 use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
 use crate::workloads::inversion::{HIGH, InversionForm, LOW};
-use crate::workloads::stress_epoll;
+use crate::workloads::{forkstorm, forkstorm_kernel, stress_epoll};
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -99,6 +99,7 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         _ if mixed => (of("threads"), of("threads")),
         // One, whatever its point says.
         stress_epoll::NAME => (1.0, of("writers")),
+        forkstorm::NAME | forkstorm_kernel::NAME => (0.0, of("threads")),
         _ => (of("readers"), of("writers")),
     };
     let threads = if mixed { of("threads") } else { readers + writers };

@@ -117,7 +117,7 @@ const EPOLL_WAIT_PARAMETERS: [&str; 8] =
     ["readers", "writers", "sources", "shared", "trigger", "polling", "nested", "random"];
 
 const FORKSTORM_KERNEL_PARAMETERS: [&str; 5] =
-    ["writers", "vmas", "pages", "touch", "compute_pauses"];
+    ["threads", "vmas", "pages", "touch", "compute_pauses"];
 
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
@@ -235,6 +235,21 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             wait_ns: whole("wait_ns", default.wait_ns)?,
         }));
     }
+    if name == forkstorm_kernel::NAME {
+        let default = ForkstormKernelParams::default();
+        let compute = match params.contains_key("compute_pauses") {
+            true => Length::Pauses(count("compute_pauses", 0)?),
+            false => default.compute,
+        };
+        return Ok(Workload::ForkstormKernel(ForkstormKernelParams {
+            clients: count("threads", default.clients)?,
+            vmas: count("vmas", default.vmas)?,
+            pages: count("pages", default.pages)?,
+            touch: count("touch", default.touch)?,
+            compute,
+            ..default
+        }));
+    }
     let readers = count("readers", 0)?;
     let writers = count("writers", 0)?;
     let no_threads = || format!("{name} with zero threads; give at least one reader or writer");
@@ -343,21 +358,6 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             random: count("random", 0)? != 0,
         }));
     }
-    if name == forkstorm_kernel::NAME {
-        let default = ForkstormKernelParams::default();
-        let compute = match params.contains_key("compute_pauses") {
-            true => Length::Pauses(count("compute_pauses", 0)?),
-            false => default.compute,
-        };
-        return Ok(Workload::ForkstormKernel(ForkstormKernelParams {
-            clients: writers,
-            vmas: count("vmas", default.vmas)?,
-            pages: count("pages", default.pages)?,
-            touch: count("touch", default.touch)?,
-            compute,
-            ..default
-        }));
-    }
     if name == log::NAME {
         let default = LogParams::default();
         let number = count("sync", default.sync.number())?;
@@ -410,7 +410,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
-        Workload::ForkstormKernel(it) => counts(&[("writers", it.clients)]),
+        Workload::ForkstormKernel(it) => counts(&[("threads", it.clients)]),
     }
 }
 

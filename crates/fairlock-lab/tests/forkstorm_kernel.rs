@@ -118,8 +118,8 @@ fn parameters_out_of_range_are_refused_with_the_valid_ones() {
     let long = Length::Nanoseconds(20_000_000);
     let big = ForkstormKernelParams { vmas: 1024, pages: 1024, ..default() };
     for (params, words) in [
-        (ForkstormKernelParams { clients: 0, ..default() }, ["`writers` is 0", "1 to 64"]),
-        (ForkstormKernelParams { clients: 65, ..default() }, ["`writers` is 65", "1 to 64"]),
+        (ForkstormKernelParams { clients: 0, ..default() }, ["`threads` is 0", "1 to 64"]),
+        (ForkstormKernelParams { clients: 65, ..default() }, ["`threads` is 65", "1 to 64"]),
         (ForkstormKernelParams { vmas: 0, ..default() }, ["`vmas` is 0", "1 to 1024"]),
         (ForkstormKernelParams { pages: 1025, ..default() }, ["`pages` is 1025", "1 to 1024"]),
         (ForkstormKernelParams { touch: 5, ..default() }, ["`touch` is 5", "0 to 4"]),
@@ -213,7 +213,7 @@ fn a_program_that_is_no_daemon_ends_the_run() {
 /// `bench forkstorm-kernel` for a minute.
 fn command(vmas: u32) -> process::Child {
     process::Command::new(env!("CARGO_BIN_EXE_fairlock"))
-        .args(["bench", "forkstorm-kernel", "--clients", "2", "--vmas", &vmas.to_string()])
+        .args(["bench", "forkstorm-kernel", "--threads", "2", "--vmas", &vmas.to_string()])
         .args(["--seconds", "60", "--repetitions", "1"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -255,7 +255,7 @@ fn an_interrupt_ends_the_storm_of_a_command() {
 fn bench_shows_a_storm_and_refuses_a_simulated_one() {
     let run = |more: &[&str]| {
         let mut command = process::Command::new(env!("CARGO_BIN_EXE_fairlock"));
-        let output = command.args(["bench", "forkstorm-kernel", "--clients", "1"]).args(more);
+        let output = command.args(["bench", "forkstorm-kernel", "--threads", "1"]).args(more);
         let output = output.output().unwrap();
         let [out, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
         (output.status.code(), out, error)
@@ -263,7 +263,7 @@ fn bench_shows_a_storm_and_refuses_a_simulated_one() {
     let short = ["--vmas", "3", "--pages", "2", "--seconds", "0.05", "--repetitions", "1"];
     let (code, said, error) = run(&short);
     assert_eq!(code, Some(0), "{error}");
-    for words in ["1 writer", "3 mappings", "mappings of 2 pages", "kernel"] {
+    for words in ["1 thread ·", "3 mappings", "mappings of 2 pages", "kernel"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let (code, _, error) = run(&["--on", "x86-12"]);
@@ -277,13 +277,12 @@ fn study_files_can_have_it_under_the_kernels_lock_only() {
         list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
     };
     let of = |list| grid::workload("forkstorm-kernel", &params(list), Path::new("."));
-    let Workload::ForkstormKernel(found) = of(&[("writers", 3.0), ("vmas", 64.0)]).unwrap() else {
+    let Workload::ForkstormKernel(found) = of(&[("threads", 3.0), ("vmas", 64.0)]).unwrap() else {
         panic!("another workload");
     };
     let default = ForkstormKernelParams::default();
     assert_eq!(found, ForkstormKernelParams { clients: 3, vmas: 64, ..default });
-    assert!(of(&[("vmas", 16.0)]).unwrap_err().contains("zero threads"));
-    assert!(of(&[("clients", 1.0)]).unwrap_err().contains("writers, vmas, pages, touch"));
+    assert!(of(&[("writers", 1.0)]).unwrap_err().contains("threads, vmas, pages, touch"));
     assert_eq!(grid::all_locks("forkstorm-kernel", false), [KERNEL]);
     assert!(grid::check_lock("forkstorm-kernel", KERNEL, false).is_ok());
     assert!(grid::check_lock("forkstorm-kernel", "std", false).is_err());

@@ -13,7 +13,7 @@
 //! (stack, heap, data of the program and its libraries) is copied by each fork besides, and so are some
 //! that belong to files; what `vmas` changes is not all that a fork costs.
 //!
-//! An operation is a message; clients are the writers. `wait` has every call of fork() as its caller saw
+//! An operation is a message; clients are the writers, and `threads` says how many, as in `forkstorm`. `wait` has every call of fork() as its caller saw
 //! it: where the kernel lets the child run first on the same CPU, that is in it. `hold` has the innermost
 //! processes, from the call of fork() until they were reaped, `latency` the messages. Switches and CPU time
 //! are those of all processes of the storm, what each took to start and end included. The idle share is
@@ -125,7 +125,7 @@ impl ForkstormKernelParams {
     fn validate_below(&self, most_processes: u64, pause_ns: f64) -> Result<(), LabError> {
         let wrong = |name, value: String, valid| Err(LabError::Parameter { name, value, valid });
         for (name, value, least, most) in [
-            ("writers", self.clients, 1, MOST_CLIENTS),
+            ("threads", self.clients, 1, MOST_CLIENTS),
             ("vmas", self.vmas, 1, MOST_VMAS),
             ("pages", self.pages, 1, MOST_PAGES),
             ("touch", self.touch, 0, self.pages),
@@ -140,7 +140,7 @@ impl ForkstormKernelParams {
                  {most_processes} (`ulimit -u`)",
                 most_processes.saturating_sub(1) / 3
             );
-            return wrong("writers", self.clients.to_string(), valid);
+            return wrong("threads", self.clients.to_string(), valid);
         }
         let written = u64::from(self.pages) + (self.processes() - 1) * u64::from(self.touch);
         if written * u64::from(self.vmas) * page_bytes() as u64 > MOST_BYTES {
@@ -170,7 +170,7 @@ impl ForkstormKernelParams {
     /// The row's `params`.
     pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
         [
-            ("writers", self.clients.into()),
+            ("threads", self.clients.into()),
             ("vmas", self.vmas.into()),
             ("pages", self.pages.into()),
             ("touch", self.touch.into()),
@@ -312,7 +312,7 @@ mod tests {
         let params = ForkstormKernelParams { clients: 10, ..ForkstormKernelParams::default() };
         assert!(params.validate_below(31, 10.0).is_ok());
         let said = params.validate_below(30, 10.0).unwrap_err().to_string();
-        for words in ["`writers` is 10", "at most 9 here", "ulimit -u"] {
+        for words in ["`threads` is 10", "at most 9 here", "ulimit -u"] {
             assert!(said.contains(words), "{said}");
         }
     }
