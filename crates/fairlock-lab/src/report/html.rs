@@ -500,6 +500,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             terminal::deliveries(&rows),
             terminal::inversions(&rows),
             terminal::convoys(&rows),
+            terminal::short_processes(&rows),
             terminal::usage(&rows),
             terminal::simulated_counts(&rows),
             terminal::events(&rows),

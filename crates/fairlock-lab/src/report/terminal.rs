@@ -16,6 +16,7 @@ use crate::summary::{Figure, Line};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
+use crate::workloads::forkstorm_kernel;
 
 /// The columns of a results table, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 11] = [
@@ -163,7 +164,13 @@ pub fn tables(rows: &[Row], with_events: bool) -> String {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
         let counted = [usage(&rows), simulated_counts(&rows), events(&rows)]
             .map(|it| it.filter(|_| with_events));
-        let special = [torn_reads(&rows), deliveries(&rows), inversions(&rows), convoys(&rows)];
+        let special = [
+            torn_reads(&rows),
+            deliveries(&rows),
+            inversions(&rows),
+            convoys(&rows),
+            short_processes(&rows),
+        ];
         for more in special.into_iter().chain(counted).flatten() {
             text.push_str(&format!("\n{more}\n"));
         }
@@ -277,6 +284,17 @@ pub fn convoys(rows: &[&Row]) -> Option<String> {
     });
     let heads = counted.iter().map(|(row, _)| row.lock.as_str());
     Some(side_by_side("threads at the lock", heads, lines))
+}
+
+/// What a group's CPU shares are worth where processes end before the kernel has looked at them; `None`
+/// where none do.
+pub fn short_processes(rows: &[&Row]) -> Option<String> {
+    let is_theirs = |row: &&Row| row.workload == forkstorm_kernel::NAME && row.cpu.is_some();
+    rows.iter().any(is_theirs).then(|| {
+        "CPU: a kernel that tells user from system at its clock's ticks takes processes that end before\n\
+         their first one for user, forks and exits too: believe idle, and the sum of the two."
+            .to_owned()
+    })
 }
 
 /// How often operations of a group's rows made a CPU switch, and how much of the CPUs' time a simulated
@@ -667,6 +685,16 @@ mod tests {
 
         row.cpu = None;
         assert!(!tables(&[row], false).contains("70/10/20"));
+    }
+
+    #[test]
+    fn shares_of_processes_shorter_than_a_tick_are_not_to_be_believed() {
+        let said = |workload| {
+            let row = example::row(workload, "kernel", &[("threads", 2.0)]);
+            tables(&[row], false).contains("believe idle")
+        };
+        assert!(said("forkstorm-kernel"));
+        assert!(!said("forkstorm"));
     }
 
     #[test]
