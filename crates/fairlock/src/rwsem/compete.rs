@@ -173,6 +173,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             if let Some(entered) = spinner_admit(word, kind) {
                 if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                    // While the next one still stands behind this one: it would take the owner
+                    // before for this one, and that may well have run where it runs itself.
+                    self.note_owner(kind);
                     return true;
                 }
                 continue;
