@@ -15,8 +15,8 @@ use fairlock_lab::workloads::epoll;
 use fairlock_lab::workloads::inversion::InversionForm;
 use fairlock_lab::workloads::log::{self, BLOCK_RECORD_BYTES, Syncing};
 use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
-use fairlock_lab::workloads::{epoll_wait, stress_epoll};
-use fairlock_lab::workloads::{forkstorm, revocation, turns, uncontended};
+use fairlock_lab::workloads::{epoll_wait, forkstorm, forkstorm_kernel, stress_epoll};
+use fairlock_lab::workloads::{revocation, turns, uncontended};
 use fairlock_lab::world::pause_ns;
 
 /// What to bench.
@@ -96,6 +96,16 @@ pub enum Bench {
         fairlock bench epoll-wait --poller kernel --nonblocking --nested 3 --random\n  \
         fairlock bench epoll-wait --on riscv-4 --poller ready,rwlock-list-queued,spin-list-mcs")]
     EpollWait(EpollWait),
+    /// Chains of processes really forked, as a mail server has them, against this machine's kernel
+    #[command(after_help = "Example:\n  \
+        fairlock bench forkstorm-kernel\n  \
+        fairlock bench forkstorm-kernel --threads 8 --vmas 1,16,64       what mappings cost\n  \
+        fairlock bench forkstorm-kernel --threads 4 --touch 0,4 --compute 100us\n\n\
+        A message is two forks, and a connection's first one has one more; up to three processes of\n\
+        each client are there at once. Under `wait` stand the calls of fork(), under `hold` the\n\
+        innermost processes, under `latency` the messages. Of the CPU shares only idle is right where\n\
+        the kernel tells user from system at its clock's ticks: it takes shorter processes for user.")]
+    ForkstormKernel(ForkstormKernel),
 }
 
 /// Options of all workloads.
@@ -539,6 +549,27 @@ pub struct EpollWait {
     /// Add to the sources in a random order
     #[arg(long)]
     random: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct ForkstormKernel {
+    /// Numbers of clients, a chain of processes each, with one connection of 10 messages after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Anonymous mappings that every process inherits
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16", value_parser = at_least_one)]
+    vmas: Vec<u32>,
+    /// Pages of each mapping
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
+    pages: u32,
+    /// Pages of each mapping that every process writes to
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    touch: Vec<u32>,
+    /// What every process computes: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "10us")]
+    compute: Length,
     #[command(flatten)]
     pub common: Common,
 }
@@ -1039,6 +1070,26 @@ impl EpollWait {
     }
 }
 
+impl ForkstormKernel {
+    fn points(&self, pause_ns: f64) -> Vec<Params> {
+        let mut points = Vec::new();
+        for &threads in &self.threads {
+            for &vmas in &self.vmas {
+                for &touch in &self.touch {
+                    points.push(params([
+                        ("threads", f64::from(threads)),
+                        ("vmas", f64::from(vmas)),
+                        ("pages", f64::from(self.pages)),
+                        ("touch", f64::from(touch)),
+                        ("compute_pauses", f64::from(self.compute.pauses(pause_ns))),
+                    ]));
+                }
+            }
+        }
+        points
+    }
+}
+
 /// The logs that can do what a point asks for.
 fn able(logs: &[String], workload: &Workload) -> Result<Vec<String>, String> {
     let Workload::Log(params) = workload else { return Ok(logs.to_vec()) };
@@ -1071,6 +1122,7 @@ impl Bench {
             Bench::Log(log) => &log.common,
             Bench::StressEpoll(it) => &it.common,
             Bench::EpollWait(it) => &it.common,
+            Bench::ForkstormKernel(it) => &it.common,
         }
     }
 
@@ -1128,6 +1180,10 @@ impl Bench {
                 let cpus = on.as_ref().map_or_else(here, |on| on.profile.topology.cpus());
                 let pollers = chosen_pollers(&it.poller, simulated)?;
                 (epoll_wait::NAME, pollers, it.points(cpus))
+            }
+            Bench::ForkstormKernel(it) => {
+                grid::check_lock(forkstorm_kernel::NAME, KERNEL, simulated)?;
+                (forkstorm_kernel::NAME, vec![KERNEL.to_owned()], it.points(pause_ns))
             }
         };
         points.iter().map(|params| self.batch(&on, workload, &locks, params)).collect()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grid::{self, Params};
 use crate::measure::{READER, WRITER};
-use crate::row::{Estimate, Row, SimulatedCounts};
+use crate::row::{Convoy, CpuShares, Estimate, Row, SimulatedCounts};
 use crate::units;
 use crate::workloads::inversion::{HIGH, LOW};
 use crate::world::HERE;
@@ -307,6 +307,19 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
         }
         "voluntary_switches_per_s" => Ok(vec![exactly(row.voluntary_switches_per_s)]),
         "involuntary_switches_per_s" => Ok(vec![exactly(row.involuntary_switches_per_s)]),
+        // An operation of a workload may be a message of several.
+        "voluntary_switches_per_operation" => {
+            Ok(vec![ratio(exactly(row.voluntary_switches_per_s), row.total_ops_per_s)?])
+        }
+        "involuntary_switches_per_operation" => {
+            Ok(vec![ratio(exactly(row.involuntary_switches_per_s), row.total_ops_per_s)?])
+        }
+        "cpu" => {
+            let name = metric.strip_prefix("cpu.").unwrap_or_default();
+            let cpu = row.cpu.as_ref().ok_or_else(|| absent("CPU time"))?;
+            let share = cpu.named().into_iter().find(|(known, _)| *known == name);
+            Ok(vec![exactly(share.and_then(|(_, share)| share).ok_or_else(|| absent(metric))?)])
+        }
         "params" => {
             let name = metric.strip_prefix("params.").unwrap_or_default();
             Ok(vec![exactly(grid::param(row, name).ok_or_else(|| absent(metric))?)])
@@ -368,6 +381,13 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["wait_calls_per_s"] => stats.wait_calls_per_s,
         ["inverted"] => stats.inverted.map(|count| exactly(count as f64)),
         ["torn"] => stats.torn.map(|count| exactly(count as f64)),
+        ["convoy", part] => stats.convoy.and_then(|convoy| match *part {
+            "count" => Some(exactly(convoy.count as f64)),
+            "mean" => Some(exactly(convoy.mean)),
+            "p99" => Some(exactly(convoy.p99 as f64)),
+            "max" => Some(exactly(convoy.max as f64)),
+            _ => None,
+        }),
         ["wait", part] => latency(&stats.wait, part),
         ["hold", part] => latency(&stats.hold, part),
         ["latency", part] => latency(&stats.latency, part),
@@ -375,24 +395,50 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
     }
 }
 
+/// The counts at this path in a row, `roles.writer.hold_histogram`, if it has some: see
+/// [`RoleStats::wait_histogram`](crate::row::RoleStats::wait_histogram).
+pub fn histogram<'a>(row: &'a Row, metric: &str) -> Option<&'a [u64]> {
+    let (role, which) = metric.strip_prefix("roles.")?.split_once('.')?;
+    let stats = row.roles.get(role)?;
+    let counts = match which {
+        "wait_histogram" => &stats.wait_histogram,
+        "hold_histogram" => &stats.hold_histogram,
+        _ => return None,
+    };
+    (!counts.is_empty()).then_some(counts)
+}
+
+/// Whether a path could lead to the counts of a histogram in some row.
+pub fn is_histogram(metric: &str) -> bool {
+    histogram(&complete_row(), metric).is_some()
+}
+
 /// Whether a path could lead to a figure in some row.
 pub fn is_metric(metric: &str) -> bool {
+    let row = complete_row();
+    let is_event =
+        |name: &str| fairlock::events::Event::ALL.iter().any(|event| event.name() == name);
+    metric.starts_with("params.")
+        || metric.strip_prefix("events.").is_some_and(is_event)
+        || figures(&row, metric).is_ok()
+}
+
+/// A row with all that a row can have, but for lock events.
+fn complete_row() -> Row {
     let mut row = crate::example::row("mix", "std", &[("readers", 1.0), ("writers", 1.0)]);
     for stats in row.roles.values_mut() {
         stats.bytes_per_s = Some(exactly(1.0));
         stats.torn = Some(0);
         stats.wait_calls_per_s = Some(exactly(1.0));
         stats.inverted = Some(0);
+        stats.convoy = Some(Convoy { count: 1, mean: 1.0, p99: 1, max: 1 });
     }
+    row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.0), ..cpu });
     for role in [LOW, HIGH] {
         row.roles.insert(role.to_owned(), row.roles["reader"].clone());
     }
     row.simulated = Some(SimulatedCounts::default());
-    let is_event =
-        |name: &str| fairlock::events::Event::ALL.iter().any(|event| event.name() == name);
-    metric.starts_with("params.")
-        || metric.strip_prefix("events.").is_some_and(is_event)
-        || figures(&row, metric).is_ok()
+    row
 }
 
 fn combine(figures: &[Estimate], take: Option<Take>, what: &str) -> Result<Estimate, String> {
@@ -490,6 +536,8 @@ pub fn format_figure(metric: &str, ratio: bool, value: f64) -> String {
         units::format_ns(value)
     } else if matches!(last, "longest_bypass" | "count" | "torn" | "inverted") {
         units::format_count(value)
+    } else if metric.starts_with("cpu.") {
+        format!("{} %", units::format_number(value * 100.0))
     } else if last == "bytes_per_s" {
         units::format_bytes_per_s(value)
     } else if metric.starts_with("events.")
@@ -514,7 +562,8 @@ fn judge(value: Estimate, least: f64, most: f64) -> Status {
 }
 
 impl Claim {
-    fn format(&self, value: f64) -> String {
+    /// A value of the figure in its unit.
+    pub fn format(&self, value: f64) -> String {
         format_figure(&self.numerator.metric, self.denominator.is_some(), value)
     }
 
@@ -523,7 +572,8 @@ impl Claim {
         if self.denominator.is_some() { units::trimmed(value) } else { self.format(value) }
     }
 
-    fn format_interval(&self, value: Estimate) -> String {
+    /// The figure with its interval, where it has one.
+    pub fn format_interval(&self, value: Estimate) -> String {
         if value.low == value.high {
             return self.format(value.median);
         }
@@ -720,6 +770,31 @@ mod tests {
 
     fn verdict(expect: &str, rows: &[Row]) -> Verdict {
         claim(expect).verdict(&Evidence { rows, ..Evidence::default() })
+    }
+
+    #[test]
+    fn switches_of_an_operation_shares_of_the_cpus_and_convoys_are_figures() {
+        let mut row = row("timefair", 100.0, 1.0);
+        row.total_ops_per_s = exactly(200.0);
+        (row.voluntary_switches_per_s, row.involuntary_switches_per_s) = (290.0, 20.0);
+        row.cpu = Some(CpuShares { user: 0.5, system: 0.125, idle: 0.375, spinning: None });
+        let convoy = Convoy { count: 7, mean: 2.5, p99: 4, max: 5 };
+        row.roles.get_mut(WRITER).unwrap().convoy = Some(convoy);
+        for (metric, value, words) in [
+            ("voluntary_switches_per_operation", 1.45, "1.45"),
+            ("involuntary_switches_per_operation", 0.1, "0.10"),
+            ("cpu.system", 0.125, "12.5 %"),
+            ("cpu.idle", 0.375, "37.5 %"),
+            ("roles.writer.convoy.mean", 2.5, "2.50"),
+            ("roles.writer.convoy.max", 5.0, "5.00"),
+        ] {
+            assert!(is_metric(metric), "{metric}");
+            assert_eq!(figures(&row, metric).unwrap(), [exactly(value)], "{metric}");
+            assert_eq!(format_figure(metric, false, value), words);
+        }
+        assert!(is_metric("cpu.spinning") && !is_metric("cpu.stolen") && !is_metric("cpu"));
+        assert!(figures(&row, "cpu.spinning").is_err());
+        assert!(figures(&row, "roles.reader.convoy.mean").is_err());
     }
 
     #[test]

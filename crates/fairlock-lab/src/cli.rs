@@ -21,7 +21,7 @@ use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::{dio, epoll, inversion, log, readseek};
+use fairlock_lab::workloads::{dio, epoll, forkstorm_kernel, inversion, log, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
@@ -46,9 +46,10 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study                      every study, about 8 minutes\n  \
-        fairlock study s0 --dir /mnt/nvme   the files on a drive of your choice\n  \
-        fairlock study --quick              every study, about a minute")]
+        fairlock study                      those of published systems, under 10 minutes\n  \
+        fairlock study --quick              the same in under a minute and a half\n  \
+        fairlock study s0 --dir /mnt/nvme   one, its files on a drive of your choice\n  \
+        fairlock study all                  every study")]
     Study(StudyArgs),
     /// Compare locks on one workload with parameters of your choice
     #[command(
@@ -59,6 +60,12 @@ enum Command {
     /// Does the work of one process of `bench readseek --processes`, which starts it
     #[command(name = readseek::SUBCOMMAND, hide = true)]
     ReadseekWorker {
+        /// What that has written down for it
+        job: String,
+    },
+    /// Forks the processes of `bench forkstorm-kernel`, which starts it
+    #[command(name = forkstorm_kernel::SUBCOMMAND, hide = true)]
+    ForkstormDaemon {
         /// What that has written down for it
         job: String,
     },
@@ -94,10 +101,11 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct StudyArgs {
-    /// Studies to run; all of them if none is named (see `fairlock list`)
+    /// Studies to run, or `all`; those of published systems if none is named (see `fairlock list`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Fewer locks and points, shorter repetitions: about a minute for all studies
+    /// Fewer locks and points, shorter repetitions: for those of published systems under a minute
+    /// and a half
     #[arg(long)]
     quick: bool,
     /// Directory for scratch files of direct I/O; the report's directory if not given
@@ -191,6 +199,9 @@ pub fn main() -> ExitCode {
         Command::ReadseekWorker { job } => {
             readseek::work_in_process(&job).map_err(|error| Failure::Run(error.to_string()))
         }
+        Command::ForkstormDaemon { job } => {
+            forkstorm_kernel::work_as_daemon(&job).map_err(|error| Failure::Run(error.to_string()))
+        }
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
@@ -253,16 +264,8 @@ fn check_writable(option: &str, dir: &Path) -> Result<(), Failure> {
 }
 
 fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
-    let all = study::names();
-    let names: Vec<&str> =
-        if args.names.is_empty() { all } else { args.names.iter().map(String::as_str).collect() };
-    let mut studies: Vec<Study> = Vec::new();
-    for name in names {
-        let found = study::find(name).map_err(|error| Failure::Usage(error.to_string()))?;
-        if !studies.iter().any(|study| study.name == found.name) {
-            studies.push(found);
-        }
-    }
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
+    let studies = study::choose(&names).map_err(|error| Failure::Usage(error.to_string()))?;
     let effort = Effort { quick: args.quick, repetitions: args.repetitions, seconds: args.seconds };
     let batches: Vec<Batch> = studies.iter().flat_map(|study| study.batches(effort)).collect();
 
@@ -313,13 +316,20 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     );
 
     print!("{}", terminal::tables(&recording.rows, false));
-    for study in &studies {
-        print!("{}", terminal::study(study, &report::verdicts(study, &recording), &recording.rows));
-    }
+    print_studies(studies, &recording);
     print!("\n{}", terminal::missing(&recording));
     write_page(&page_path, &recording)?;
     println!("page: {}\nrows: {}", page_path.display(), rows_path.display());
     conclude(&recording, &outcome.failures)
+}
+
+/// What each of the studies says, then all of them in one table.
+fn print_studies(studies: Vec<Study>, recording: &Recording) {
+    let judged = report::judge(studies, recording);
+    for (study, verdicts) in &judged {
+        print!("{}", terminal::study(study, verdicts, &recording.rows));
+    }
+    print!("{}", terminal::summary(&report::summary(&judged)));
 }
 
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
@@ -394,13 +404,9 @@ fn write_page(path: &Path, recording: &Recording) -> Result<(), Failure> {
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let recording = Recording::read(&args.file).map_err(Failure::Run)?;
-    for name in &recording.header.studies {
-        let study = study::find(name).map_err(|error| Failure::Run(error.to_string()))?;
-        print!(
-            "{}",
-            terminal::study(&study, &report::verdicts(&study, &recording), &recording.rows)
-        );
-    }
+    let names = recording.header.studies.iter();
+    let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
+    print_studies(studies.map_err(|error| Failure::Run(error.to_string()))?, &recording);
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
     write_page(&out, &recording)?;
     println!("\n{} rows, page: {}", recording.rows.len(), out.display());
@@ -471,6 +477,20 @@ fn show_machine(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+fn list_studies() {
+    let found = |name| study::find(name).map_err(|error| println!("\n{error}")).ok();
+    let studies: Vec<Study> = study::names().into_iter().filter_map(found).collect();
+    let print = |is_listed: fn(&Study) -> bool| {
+        for study in studies.iter().filter(|study| is_listed(study)) {
+            println!("  {:<16} {}", study.name, study.title);
+        }
+    };
+    println!("\nStudies of published systems (`fairlock study` runs them)");
+    print(|study| study.summary.is_some());
+    println!("\nStudies by name alone (`fairlock study all` runs them, too)");
+    print(|study| study.summary.is_none());
+}
+
 fn list() {
     let print = |kinds: &[Kind]| {
         for lock in locks::registry().iter().filter(|lock| kinds.contains(&lock.kind)) {
@@ -509,13 +529,7 @@ fn list() {
     for (name, about) in fairlock_lab::grid::WORKLOADS {
         println!("  {name:<22} {about}");
     }
-    println!("\nStudies");
-    for name in study::names() {
-        match study::find(name) {
-            Ok(study) => println!("  {name:<16} {}", study.title),
-            Err(error) => println!("  {name:<16} {error}"),
-        }
-    }
+    list_studies();
     println!("\nSimulated machines (--on)");
     for name in profile::names() {
         match Profile::find(name) {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use crate::grid;
 use crate::machine::filesystem_of;
@@ -171,6 +173,25 @@ pub enum Violation {
         /// What.
         what: &'static str,
     },
+    /// A forked process ended in another way than it was to.
+    ForkedProcess {
+        /// Its status, as `wait` has it.
+        status: i32,
+    },
+    /// A process found in its memory what another one wrote, or not what it inherited.
+    CopyOnWrite {
+        /// What had to be there.
+        expected: u64,
+        /// What was there.
+        found: u64,
+    },
+    /// A connection did not take as many forks as its messages need.
+    ForkCount {
+        /// The forks that were counted.
+        forks: u64,
+        /// The forks that its messages need.
+        expected: u64,
+    },
     /// A block read from the file is not the one last written there.
     StaleBlock {
         /// The stamp the block had to carry.
@@ -207,6 +228,16 @@ impl fmt::Display for Violation {
             Violation::Leak { what } => write!(f, "wrong at the end: {what}"),
             Violation::LostEvents { written, read } => {
                 write!(f, "lost events: {written} were written, {read} were reported and read")
+            }
+            Violation::ForkedProcess { status } => {
+                write!(f, "a forked process did not end well ({})", ExitStatus::from_raw(*status))
+            }
+            Violation::CopyOnWrite { expected, found } => write!(
+                f,
+                "copy on write: a process found {found:#x} where its memory had to have {expected:#x}"
+            ),
+            Violation::ForkCount { forks, expected } => {
+                write!(f, "a connection took {forks} forks, its messages need {expected}")
             }
             Violation::StaleBlock { expected, found } => {
                 write!(f, "stale block: read stamp {found} where {expected} was written")

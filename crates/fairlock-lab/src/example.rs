@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts};
+use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts};
 use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
 use crate::workloads::inversion::{HIGH, InversionForm, LOW};
-use crate::workloads::stress_epoll;
+use crate::workloads::{forkstorm, forkstorm_kernel, stress_epoll};
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -19,6 +19,14 @@ pub fn estimate(median: f64) -> Estimate {
 /// A distribution around `p50` ns.
 pub fn latency(p50: u64) -> Latency {
     Latency { count: 10_000, mean: p50 as f64 * 1.2, p50, p99: p50 * 8, max: p50 * 60 }
+}
+
+/// How many of 10 000 took how long, most of them around `p50` ns.
+pub fn histogram(p50: u64) -> Vec<u64> {
+    let middle = p50.max(2).ilog2() as usize;
+    let mut counts = vec![0; middle - 1];
+    counts.extend([1_000, 6_000, 2_000, 900, 90, 10]);
+    counts
 }
 
 /// What `threads` threads of one role did at `ops_per_s` altogether.
@@ -41,6 +49,9 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         torn: None,
         wait_calls_per_s: None,
         inverted: None,
+        wait_histogram: histogram(wait),
+        hold_histogram: histogram(400),
+        convoy: None,
     }
 }
 
@@ -72,6 +83,7 @@ pub fn row_of(cell: &CellSpec) -> Row {
     let mut row = row(&cell.workload, &cell.lock, &params);
     if let Some(on) = &cell.on {
         row.machine = on.machine().to_owned();
+        row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.3), ..cpu });
         row.simulated = Some(SimulatedCounts { seed: on.seed, ..SimulatedCounts::default() });
     }
     row
@@ -87,6 +99,7 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         _ if mixed => (of("threads"), of("threads")),
         // One, whatever its point says.
         stress_epoll::NAME => (1.0, of("writers")),
+        forkstorm::NAME | forkstorm_kernel::NAME => (0.0, of("threads")),
         _ => (of("readers"), of("writers")),
     };
     let threads = if mixed { of("threads") } else { readers + writers };
@@ -127,6 +140,7 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         roles,
         voluntary_switches_per_s: total / 20.0,
         involuntary_switches_per_s: total / 900.0,
+        cpu: Some(CpuShares { user: 0.7, system: 0.1, idle: 0.2, spinning: None }),
         events: lock.contains('-').then(|| LockEvents {
             seconds: 0.1,
             operations: (total / 10.0) as u64,

@@ -14,6 +14,7 @@ use crate::workloads::dio::{DioForm, DioParams};
 use crate::workloads::epoll::{self, Trigger};
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
 use crate::workloads::forkstorm::{self, ForkstormParams};
+use crate::workloads::forkstorm_kernel::{self, ForkstormKernelParams};
 use crate::workloads::inversion::{InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
@@ -27,7 +28,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 20] = [
+pub const WORKLOADS: [(&str, &str); 21] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -70,11 +71,15 @@ pub const WORKLOADS: [(&str, &str); 20] = [
         "stress-epoll",
         "threads that add to a counter each, one that waits for all: epoll and its lists",
     ),
+    ("epoll-wait", "threads that wait for one event at a time, one that keeps them busy"),
     (
         "forkstorm",
         "clients whose processes fork and exit: a mail server under 16 locks, all exclusive",
     ),
-    ("epoll-wait", "threads that wait for one event at a time, one that keeps them busy"),
+    (
+        "forkstorm-kernel",
+        "chains of processes really forked, each mapping under its lock in the kernel",
+    ),
 ];
 
 /// Parameters a workload takes, by name.
@@ -111,6 +116,9 @@ const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "th
 const EPOLL_WAIT_PARAMETERS: [&str; 8] =
     ["readers", "writers", "sources", "shared", "trigger", "polling", "nested", "random"];
 
+const FORKSTORM_KERNEL_PARAMETERS: [&str; 5] =
+    ["threads", "vmas", "pages", "touch", "compute_pauses"];
+
 /// Pauses inside and outside the lock where nothing else is said.
 const DEFAULT_PAUSES: u32 = 10;
 
@@ -130,6 +138,7 @@ pub fn is_kernels(workload: &str) -> bool {
     let reads = ReadseekForm::named(workload);
     DioForm::named(workload).is_some_and(DioForm::is_kernels)
         || matches!(reads, Some(ReadseekForm::Kernel | ReadseekForm::KernelTmpfs))
+        || workload == forkstorm_kernel::NAME
 }
 
 /// Whether pollers stand where other workloads have locks.
@@ -176,6 +185,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         log::NAME => &LOG_PARAMETERS,
         stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
         epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
+        forkstorm_kernel::NAME => &FORKSTORM_KERNEL_PARAMETERS,
         name if InversionForm::named(name).is_some() => &INVERSION_PARAMETERS,
         name if ReadseekForm::named(name).is_some() => &READSEEK_PARAMETERS,
         _ => &DIO_PARAMETERS,
@@ -223,6 +233,21 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             copy_percent: percent("copy_percent", default.copy_percent),
             wait_every_ns: whole("wait_every_ns", default.wait_every_ns)?,
             wait_ns: whole("wait_ns", default.wait_ns)?,
+        }));
+    }
+    if name == forkstorm_kernel::NAME {
+        let default = ForkstormKernelParams::default();
+        let compute = match params.contains_key("compute_pauses") {
+            true => Length::Pauses(count("compute_pauses", 0)?),
+            false => default.compute,
+        };
+        return Ok(Workload::ForkstormKernel(ForkstormKernelParams {
+            clients: count("threads", default.clients)?,
+            vmas: count("vmas", default.vmas)?,
+            pages: count("pages", default.pages)?,
+            touch: count("touch", default.touch)?,
+            compute,
+            ..default
         }));
     }
     let readers = count("readers", 0)?;
@@ -385,6 +410,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
+        Workload::ForkstormKernel(it) => counts(&[("threads", it.clients)]),
     }
 }
 
@@ -438,6 +464,12 @@ pub fn describe_threads(params: &Params) -> String {
     }
 }
 
+/// So many of a kind: `1 page`, `4 pages`.
+fn several(count: f64, kind: &str) -> String {
+    let plural = if count == 1.0 { "" } else { "s" };
+    format!("{} {kind}{plural}", units::trimmed(count))
+}
+
 /// One parameter in words: `reads of 64 KiB`.
 pub fn describe_param(name: &str, value: f64) -> Option<String> {
     Some(match name {
@@ -478,6 +510,10 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         }
         "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
         "overlap" => "random offsets".to_owned(),
+        "vmas" => several(value, "mapping"),
+        "pages" => format!("mappings of {}", several(value, "page")),
+        "touch" => format!("{} of each written", several(value, "page")),
+        "compute_pauses" => format!("computes {} pauses", units::trimmed(value)),
         "work_ns" => format!("work of {}", units::format_ns(value)),
         "hog_ns" => format!("hog of {}", units::format_ns(value)),
         "low_reads" => format!("low {}", if value == 0.0 { "writes" } else { "reads" }),
@@ -496,6 +532,7 @@ pub fn all_locks(workload: &str, simulated: bool) -> Vec<&'static str> {
     match ReadseekForm::named(workload) {
         None if workload == log::NAME => log::names(),
         None if is_pollers(workload) => epoll::names(simulated),
+        None if workload == forkstorm_kernel::NAME => vec![KERNEL],
         Some(form) => form.all_locks(simulated),
         None if simulated => locks::all_simulated(),
         None => locks::all(),

@@ -7,6 +7,7 @@
 //! * [`measure`]: recorders, statistics, and how repetitions become a [`row::Row`].
 //! * [`plan`]: runs many cells interleaved and hands out rows.
 //! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
+//! * [`summary`]: what they say about each published system, in a few lines.
 //! * [`strip`]: what a run on a simulated machine looked like, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
@@ -27,6 +28,7 @@ pub mod report;
 pub mod row;
 pub mod strip;
 pub mod study;
+pub mod summary;
 pub mod units;
 pub mod validate;
 pub mod workloads;

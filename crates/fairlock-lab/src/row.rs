@@ -34,6 +34,20 @@ pub struct Latency {
     pub max: u64,
 }
 
+/// How many threads stood at one lock whenever one asked for it, that one included; merged over threads and
+/// repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Convoy {
+    /// How often that was counted.
+    pub count: u64,
+    /// Arithmetic mean, threads: 1 is one that was always alone.
+    pub mean: f64,
+    /// 99th percentile, threads.
+    pub p99: u64,
+    /// Most, threads.
+    pub max: u64,
+}
+
 /// What one role (`"reader"`, `"writer"`, …) did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoleStats {
@@ -74,6 +88,16 @@ pub struct RoleStats {
     /// all repetitions; absent where that is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inverted: Option<u64>,
+    /// The operations of `wait` by powers of two: at place i how many waited at least 2^i ns and less than 2^(i+1),
+    /// those of 0 ns at place 0. Empty without any, and in recordings of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wait_histogram: Vec<u64>,
+    /// Those of `hold` alike.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hold_histogram: Vec<u64>,
+    /// How long the queue at a lock was; absent where that is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convoy: Option<Convoy>,
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.
@@ -124,6 +148,37 @@ impl SimulatedCounts {
     }
 }
 
+/// How the CPUs' time was used, as shares (0 to 1) of all of it: of the CPUs that the workers could use, from
+/// the start until the last worker had returned, over all repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CpuShares {
+    /// The workers' own code. On real threads the kernel splits their time into this and `system`, most
+    /// kernels by what they see at the clock's ticks.
+    pub user: f64,
+    /// The kernel, for the workers. On a simulated machine: switches and migrations, the calls that
+    /// sleep, wake, yield or interrupt, and interrupts.
+    pub system: f64,
+    /// The rest, not below 0. On real threads what other processes used counts here, too, and so
+    /// does a CPU that was not there, as hosts of virtual machines have it.
+    pub idle: f64,
+    /// The part of `user` in which threads looked away from a word until that changed; absent on real
+    /// threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spinning: Option<f64>,
+}
+
+impl CpuShares {
+    /// Each share by name: the metrics `cpu.user` and so on.
+    pub fn named(&self) -> [(&'static str, Option<f64>); 4] {
+        [
+            ("user", Some(self.user)),
+            ("system", Some(self.system)),
+            ("idle", Some(self.idle)),
+            ("spinning", self.spinning),
+        ]
+    }
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -151,6 +206,9 @@ pub struct Row {
     pub voluntary_switches_per_s: f64,
     /// Involuntary context switches per second, all workers (median).
     pub involuntary_switches_per_s: f64,
+    /// How the CPUs' time was used; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuShares>,
     /// Lock events; absent for locks that count none, and where the run was stopped before.
     pub events: Option<LockEvents>,
     /// Present if and only if the machine was a simulated one.

@@ -10,6 +10,7 @@ use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::row::Row;
+use fairlock_lab::study;
 use fairlock_lab::units;
 use fairlock_lab::workloads::{dio, epoll};
 
@@ -35,7 +36,7 @@ fn refuses(args: &[&str], code: i32, words: &[&str]) {
 fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
     refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
-    refuses(&["study", "s9"], 2, &["\"s9\"", "s0, s1, s2, s4, rwlock, inversion"]);
+    refuses(&["study", "s9"], 2, &["\"s9\"", &study::names().join(", "), "or all"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
     refuses(
         &["bench", "dio", "--form", "cloud"],
@@ -225,6 +226,7 @@ fn every_command_has_help_with_an_example() {
         &["bench", "log", "--help"],
         &["bench", "stress-epoll", "--help"],
         &["bench", "epoll-wait", "--help"],
+        &["bench", "forkstorm-kernel", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],
@@ -467,6 +469,73 @@ fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
     // 8 threads are recorded, the peer std-mutex is not.
     assert!(page.contains("Published: 1.02, 1.45"));
     assert!(page.contains("not measured here"));
+    // What it comes to stands last in the terminal, and first in the page.
+    let (verdicts, summary) = said.split_once("\nSummary\n").unwrap();
+    assert!(verdicts.contains("Waking all readers gains more") && summary.contains("rwsem's"));
+    assert!(page.find("<h2>Summary</h2>").unwrap() < page.find("<h2>Verdicts</h2>").unwrap());
+}
+
+#[test]
+fn report_sums_up_the_studies_that_ran_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let names = ["s0", "rwlock", "s4"].map(str::to_owned).to_vec();
+    let mut writer = Writer::create(&rows, &Header::now(names, true, Machine::here(None))).unwrap();
+    let threads = [("readers", 32.0), ("writers", 32.0)];
+    for (lock, rate) in [("linux-5.1", 100.0), ("linux-5.2", 490.0), ("timefair", 980.0)] {
+        let mut row = example::row("mix", lock, &threads);
+        row.total_ops_per_s = example::estimate(rate);
+        writer.row(&row).unwrap();
+    }
+    // The run was stopped there.
+    writer.cancelled().unwrap();
+    let said = prints(&["report", rows.to_str().unwrap()]);
+    let (_, summary) = said.split_once("\nSummary\n").unwrap();
+    let line = |words: &str| summary.lines().position(|line| line.starts_with(words)).unwrap();
+    assert!(line("rwsem under") < line("rwsem's"), "{summary}");
+    for words in ["4.90", "✓ reproduced here", "✓ holds here", "– not measured"] {
+        assert!(summary.contains(words), "{words}: {summary}");
+    }
+    assert!(!summary.contains("eventpoll"), "{summary}");
+}
+
+#[test]
+fn an_interrupted_study_is_summed_up_as_far_as_it_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(["study", "s4", "--quick", "--seconds", "0.01", "--repetitions", "1", "--out"])
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = || fs::read_to_string(&rows).unwrap_or_default().lines().count();
+    while lines() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let (_, summary) = said.split_once("\nSummary\n").unwrap();
+    for words in ["rwsem's", "not measured", "stopped early"] {
+        assert!(summary.contains(words), "{words}: {summary}");
+    }
+    let page = fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(page.contains("<h2>Summary</h2>") && page.contains("stopped early"));
+}
+
+#[test]
+fn report_of_a_study_that_is_about_no_published_system_has_no_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let names = vec!["rwlock".to_owned()];
+    drop(Writer::create(&rows, &Header::now(names, false, Machine::here(None))).unwrap());
+    let said = prints(&["report", rows.to_str().unwrap()]);
+    assert!(said.contains("RWLOCK") && !said.contains("Summary"), "{said}");
 }
 
 #[test]

@@ -62,10 +62,37 @@ fn every_lock_whose_source_runs_there_runs_mix() {
         assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
         let counts = row.simulated.unwrap();
         assert!(counts.transfers > 0 && counts.operations > 0, "{row:?}");
+        let cpu = row.cpu.unwrap();
+        // Four threads on eight CPUs.
+        assert!(cpu.user > 0.0 && cpu.idle >= 0.5, "{cpu:?}");
+        assert!((cpu.user + cpu.system + cpu.idle - 1.0).abs() < 1e-9, "{cpu:?}");
+        assert!(cpu.spinning.is_some_and(|spinning| spinning <= cpu.user), "{cpu:?}");
         // Those that only spin have no slow paths to count.
-        let counts_events = locks::find(&row.lock).unwrap().kind != Kind::Reference;
+        let only_spins = locks::find(&row.lock).unwrap().kind == Kind::Reference
+            && !row.lock.starts_with("linux-");
+        let counts_events = !only_spins;
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
         assert_eq!(row.params["pause_ns"], Profile::example().cost.pause_ns);
+    }
+}
+
+/// Sections are shorter than a wake-up, which is when spinning pays.
+#[test]
+fn writers_that_spin_in_the_queue_switch_less_often_there() {
+    let roles = Roles::Mixed { threads: 4, read_percent: 0.0 };
+    let writes = Workload::Mix(MixParams { roles, ..MixParams::default() });
+    let locks = ["linux-3.10", "linux-3.10-spin", "linux-3.10-fast-fail", "linux-3.10-both"];
+    let rows = run(locks.map(|lock| cell(&writes, lock)).into()).unwrap();
+    let switches: Vec<f64> = rows
+        .iter()
+        .map(|row| row.simulated.unwrap())
+        .map(|counts| counts.switches as f64 / counts.operations as f64)
+        .collect();
+    let [none, spin, fast_fail, both] = switches[..] else { unreachable!("four locks") };
+    assert!(spin < none && both < fast_fail, "{switches:?}");
+    for row in rows {
+        let spun = row.events.unwrap().counts["rwsem_opt_lock"];
+        assert_eq!(spun > 0, ["linux-3.10-spin", "linux-3.10-both"].contains(&row.lock.as_str()));
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fairlock::policy::{
-    Competition, Discipline, Handoff, Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
-    NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
+    Competition, Discipline, Handoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
+    Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
 use fairlock_sim::explore::{
-    self, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
+    self, Blind, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
 use fairlock_sim::{Explored, On};
 
@@ -264,6 +264,79 @@ impl Policy for TimeFairAsleep {
     };
 }
 
+// ---- spinning in the queue, and before it without a handoff ----
+
+/// [`Linux3_10`] whose writers spin in the queue.
+struct SpinningInQueue;
+
+impl Policy for SpinningInQueue {
+    const NAME: &'static str = "spinning-in-queue";
+    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
+        writer_spins: WriterSpin::InQueue,
+        ..Competition::LINUX_3_10
+    });
+}
+
+/// The same without a bias in vain, and where the head alone may take the lock: those behind it
+/// spin in vain.
+struct SpinningInOrder;
+
+impl Policy for SpinningInOrder {
+    const NAME: &'static str = "spinning-in-order";
+    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
+        writer_spins: WriterSpin::InQueue,
+        writer_steals: false,
+        writer_fast_fail: true,
+        handoff: Handoff::After(4_000_000),
+        ..Competition::LINUX_3_10
+    });
+}
+
+/// Pairs with a jump of the clock in each thread, and threes.
+fn explore_briefly<Pol: Policy>() {
+    for (name, steps, added) in two_threads::<Pol, Own>() {
+        let program = program(name, &steps, added).clock_jumps(1);
+        assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
+    }
+    explore_more::<Pol, Own>(three_threads(), 1);
+}
+
+#[test]
+fn linux_3_16_with_few_preemptions() {
+    explore_briefly::<Linux3_16>();
+}
+
+#[test]
+fn spinning_in_the_queue_with_few_preemptions() {
+    explore_briefly::<SpinningInQueue>();
+    explore_briefly::<SpinningInOrder>();
+}
+
+/// A writer that spins behind another one: the lock may be released to it, stolen by it, handed
+/// over or given up, and be the readers' meanwhile.
+fn several_spin<Pol: Policy>() -> Vec<Job<Pol, Own>> {
+    vec![
+        ("three writers", vec![write, write, write], 3..=3),
+        ("a time-out between two writers", vec![write, write_in_time, write], 2..=3),
+        ("two time-outs", vec![write_in_time, write_in_time, write], 1..=3),
+        ("a fair unlock to those that spin", vec![write_fair, write, write_in_time], 2..=3),
+        ("a downgrade under those that spin", vec![downgrade, write, write], 3..=3),
+        ("an upgrade beside those that spin", vec![upgrade, write, write], 3..=3),
+    ]
+}
+
+#[test]
+fn writers_spinning_in_the_queue_leave_it_as_they_enter_and_sleep_unless_called() {
+    for (name, steps, added) in several_spin::<SpinningInQueue>() {
+        let program = program(name, &steps, added).clock_jumps(1);
+        let report = program.assert(&Search::exhaustive().preemptions(1));
+        assert!(report.complete);
+        program.assert(&Search::random(1, 1_000));
+    }
+    explore_more::<SpinningInOrder, _>(several_spin(), 1);
+    explore_eight::<SpinningInQueue, Own>();
+}
+
 // ---- who is passed ----
 
 /// A writer, another one that comes and goes, and readers that each come again and again. No
@@ -297,7 +370,7 @@ struct Stealing;
 impl Policy for Stealing {
     const NAME: &'static str = "stealing";
     const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins_on_writer: false,
+        writer_spins: WriterSpin::Never,
         ..Competition::LINUX_5_11
     });
 }
@@ -390,6 +463,16 @@ fn with_a_flaw<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
     failure.kind
 }
 
+/// `park` that does not look is a writer that goes to sleep although it was called while it spun.
+#[test]
+fn the_explorer_notices_a_call_that_a_spinning_writer_misses() {
+    let kind = with_a_flaw::<SpinningInQueue, Blind, Own<Blind>>(&[write, write]);
+    assert!(
+        matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
+        "{kind}"
+    );
+}
+
 fn flaws_are_noticed<Pol: Policy, L: Lodging<On<Explore<Deaf>>>>() {
     let kind = with_a_flaw::<Pol, Deaf, L>(&[write, write, write]);
     assert!(
@@ -407,6 +490,7 @@ fn the_explorer_notices_lost_wake_ups_and_torn_updates() {
     flaws_are_noticed::<PhaseFair, Own<Deaf>>();
     flaws_are_noticed::<PhaseFair, Pool<Deaf>>();
     flaws_are_noticed::<Linux3_10, Own<Deaf>>();
+    flaws_are_noticed::<SpinningInQueue, Own<Deaf>>();
     flaws_are_noticed::<Linux5_3, Own<Deaf>>();
     flaws_are_noticed::<Linux5_11, Own<Deaf>>();
 }

@@ -420,3 +420,104 @@ fn nobody_is_preempted_under_a_lock_that_forbids_it() {
     assert!(longest_section::<RawMcs<Sim>>() > slowest_work + 1_000_000);
     assert!(longest_section::<Unpreempted<RawMcs<Sim>>>() <= slowest_work + 1_000);
 }
+
+/// The CPU time of a run's threads, own and the kernel's, ns.
+fn cpu_times(report: &Report) -> Vec<(u64, u64)> {
+    report.threads.iter().map(|thread| (thread.user_ns, thread.system_ns)).collect()
+}
+
+#[test]
+fn what_threads_compute_is_their_own_time_and_the_rest_is_idle() {
+    let two_cpus = {
+        let mut profile = Profile::example().with_one_cpu();
+        (profile.topology.sockets, profile.topology.hops) = (2, vec![vec![0, 1], vec![1, 0]]);
+        profile
+    };
+    let work = |ns| Box::new(move || timed::work(ns)) as Body<'static>;
+    let report = run_on(&two_cpus, 1, threads(vec![work(1_000_000), work(2_000_000)])).unwrap();
+    assert_eq!(cpu_times(&report), [(1_000_000, 0), (2_000_000, 0)]);
+    assert_eq!((report.elapsed_ns, report.cpus), (2_000_000, 2));
+}
+
+#[test]
+fn sleeping_and_waking_are_the_kernels_time_and_an_idle_cpu_wakes_up_idle() {
+    let slept = run(vec![Box::new(|| {
+        timed::work(100_000);
+        timed::sleep(50_000);
+        timed::work(100_000);
+    })]);
+    // The call and the switch.
+    assert_eq!(cpu_times(&slept), [(200_000, 500 + 1_000)]);
+    assert!(slept.elapsed_ns > 250_000 + 1_500);
+
+    let word = Futex::new(0);
+    let woken = run(vec![
+        Box::new(|| Sim::park(&word, 0, None)),
+        Box::new(|| {
+            timed::work(10_000);
+            Sim::unpark(&raw const word);
+        }),
+    ]);
+    let system: Vec<u64> = cpu_times(&woken).iter().map(|(_, system)| *system).collect();
+    assert_eq!(system, [500 + 1_000, 1_500]);
+    assert_eq!(woken.threads[1].user_ns, 10_000);
+}
+
+#[test]
+fn a_cpu_that_threads_share_loses_a_switch_each_time_and_is_never_idle() {
+    let work = || Box::new(|| timed::work(10_000_000)) as Body<'_>;
+    let profile = Profile::example().with_one_cpu();
+    let report = run_on(&profile, 1, threads(vec![work(), work(), work()])).unwrap();
+    assert!(report.threads.iter().all(|thread| thread.user_ns == 10_000_000));
+    let system: u64 = report.threads.iter().map(|thread| thread.system_ns).sum();
+    // The first thread begins on a CPU that ran nobody.
+    assert_eq!(system, (report.counts.switches - 1) * 1_000);
+    assert_eq!(report.elapsed_ns, 30_000_000 + system);
+    assert!(report.threads.iter().any(|thread| thread.involuntary_switches > 0));
+}
+
+#[test]
+fn an_interrupt_is_the_kernels_time_of_the_thread_that_suffers_it() {
+    let report = run(vec![
+        Box::new(|| {
+            timed::work(1_000);
+            Sim::barrier_on_all_cpus();
+        }),
+        Box::new(|| timed::work(10_000)),
+    ]);
+    assert_eq!(cpu_times(&report), [(1_000, 400 + 1_500 + 100), (10_000, 1_000)]);
+}
+
+#[test]
+fn a_spin_is_own_time_and_counted_apart_also_across_preemptions() {
+    let word = Word::new(0);
+    let spin = || {
+        Box::new(|| {
+            while word.load(Acquire) == 0 {
+                Sim::relax(None);
+            }
+        }) as Body<'_>
+    };
+    let set = || {
+        timed::work(20_000_000);
+        word.store(1, Release);
+    };
+    let report = run(vec![spin(), Box::new(set)]);
+    let spinner = report.threads[0];
+    assert_eq!((spinner.system_ns, report.threads[1].spinning_ns), (0, 0));
+    // All but the looks at the word: from memory at first, then from the other CPU.
+    let looks = spinner.user_ns - spinner.spinning_ns;
+    assert!((90..300).contains(&looks) && spinner.spinning_ns >= 20_000_000 - 90, "{spinner:?}");
+
+    word.store(0, Relaxed);
+    let profile = Profile::example().with_one_cpu();
+    let report = run_on(&profile, 1, threads(vec![spin(), Box::new(set)])).unwrap();
+    let spinner = report.threads[0];
+    let (user, system) = cpu_times(&report)
+        .iter()
+        .fold((0, 0), |(user, system), thread| (user + thread.0, system + thread.1));
+    // Each thread's picoseconds are cut off.
+    assert!((0..=4).contains(&(report.elapsed_ns - user - system)), "{report:?}");
+    assert!(spinner.involuntary_switches > 0 && spinner.spinning_ns <= spinner.user_ns);
+    assert!(spinner.spinning_ns * 10 > spinner.user_ns * 9, "{spinner:?}");
+}

@@ -8,6 +8,7 @@
 //! | [`TimeFair`] | Fairlock's own, the default | nobody: each side is passed for at most one budget |
 //! | [`PhaseFair`] | phase-fair locks (Brandenburg and Anderson, 2010) | nobody; slow under contention |
 //! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, by stealing writers |
+//! | [`Linux3_16`] | rwsem of Linux 3.16: writers spin before they queue | the same |
 //! | [`Linux5_1`] | before "wake almost all readers in the queue" (Long, 2019-05-20) | nobody for long (4 ms handoff), but slow |
 //! | [`Linux5_2`] | after that patch | nobody for long |
 //! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10 | nobody for long |
@@ -23,12 +24,12 @@
 //! A policy of your own is a type with the constants you want; nothing else changes:
 //!
 //! ```
-//! use fairlock::{PolicyRwSem, policy::{Competition, Discipline, Policy}};
+//! use fairlock::{PolicyRwSem, policy::{Competition, Discipline, Policy, WriterSpin}};
 //! struct Patient;
 //! impl Policy for Patient {
 //!     const NAME: &'static str = "patient";
 //!     const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-//!         writer_spins_on_writer: false,
+//!         writer_spins: WriterSpin::Never,
 //!         ..Competition::LINUX_5_11
 //!     });
 //! }
@@ -64,11 +65,10 @@ pub struct Competition {
     pub wake: ReaderWake,
     /// A writer takes a free lock past queued waiters (since 3.10's 4ecdf4e).
     pub writer_steals: bool,
-    /// A writer spins on a running writer, one at a time under an MCS queue, before it queues
-    /// (4fc828e24cd9, in 3.16).
-    pub writer_spins_on_writer: bool,
-    /// Such a writer also spins while readers hold the lock, (10 + readers / 2) µs and at most
-    /// 25 µs (7d43f1ce9dd0, in 5.3).
+    /// Where a writer spins while the lock is another writer's that may be running.
+    pub writer_spins: WriterSpin,
+    /// A writer that spins before it queues also spins while readers hold the lock,
+    /// (10 + readers / 2) µs and at most 25 µs (7d43f1ce9dd0, in 5.3).
     pub writer_spins_on_readers: bool,
     /// Readers spin like writers (cf69482d62d9, in 5.3; removed by 617f3ef95177, in 5.11).
     pub reader_spins: bool,
@@ -77,6 +77,20 @@ pub struct Competition {
     /// A writer that sees a holder goes straight to the slow path, without first adding and
     /// removing its bias on the lock word.
     pub writer_fast_fail: bool,
+}
+
+/// Where a writer spins on a running writer, for at most 25 µs, before it sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriterSpin {
+    /// Nowhere: it sleeps as soon as it has queued.
+    Never,
+    /// In the queue of waiters, whenever it would sleep otherwise: the first cure tried for the
+    /// regression of 2013 (Tim Chen, 2013-06). All that are queued spin at the same time, on the lock
+    /// word, as there is no queue of spinners. Who finds the lock free takes it as a woken writer
+    /// does: with [`Competition::writer_steals`] also past those that queued before.
+    InQueue,
+    /// Before it queues, one at a time under an MCS queue (4fc828e24cd9, in 3.16).
+    BeforeQueueing,
 }
 
 /// Which queued readers are let in together.
@@ -116,12 +130,24 @@ pub struct Phases {
 }
 
 impl Competition {
+    /// The knobs of [`Linux3_10`], to start a policy of your own from.
+    pub const LINUX_3_10: Competition = Competition {
+        reader_steals: false,
+        wake: ReaderWake::FrontRun,
+        writer_steals: true,
+        writer_spins: WriterSpin::Never,
+        writer_spins_on_readers: false,
+        reader_spins: false,
+        handoff: Handoff::Never,
+        writer_fast_fail: false,
+    };
+
     /// The knobs of [`Linux5_11`], to start a policy of your own from.
     pub const LINUX_5_11: Competition = Competition {
         reader_steals: true,
         wake: ReaderWake::Batch(256),
         writer_steals: true,
-        writer_spins_on_writer: true,
+        writer_spins: WriterSpin::BeforeQueueing,
         writer_spins_on_readers: true,
         reader_spins: false,
         handoff: Handoff::After(4_000_000),
@@ -196,15 +222,17 @@ policies! {
     /// # Guarantees
     /// None for readers or queued writers while newcoming writers keep stealing. Readers never
     /// pass a waiter.
-    Linux3_10 "linux-3.10" = Discipline::Compete(Competition {
-        reader_steals: false,
-        wake: ReaderWake::FrontRun,
-        writer_steals: true,
-        writer_spins_on_writer: false,
-        writer_spins_on_readers: false,
-        reader_spins: false,
-        handoff: Handoff::Never,
-        writer_fast_fail: false,
+    Linux3_10 "linux-3.10" = Discipline::Compete(Competition::LINUX_3_10);
+
+    /// The rwsem of Linux 3.16: [`Linux3_10`] whose writers spin on a running writer before they
+    /// queue (4fc828e24cd9).
+    ///
+    /// # Guarantees
+    /// None for readers or queued writers while newcoming writers keep stealing, which those that
+    /// spin do more often than those that would have to wake up. Readers never pass a waiter.
+    Linux3_16 "linux-3.16" = Discipline::Compete(Competition {
+        writer_spins: WriterSpin::BeforeQueueing,
+        ..Competition::LINUX_3_10
     });
 
     /// The lock under "rwsem: wake almost all readers in the queue" before that patch (Waiman

@@ -1,6 +1,7 @@
 //! What each policy guarantees, step by step: threads are led by the lock's own events, never by
-//! time. [`Staged`] is the real platform with two additions: a thread that was woken can be kept
-//! from running, and the clock can be moved forward.
+//! time. [`Staged`] is the real platform with some additions: a thread that was woken can be kept
+//! from running, one that spins can be stopped, each can be told which CPU it is on, and the clock can
+//! be moved forward, or stands still.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -10,7 +11,8 @@ use std::thread::{self, JoinHandle};
 use fairlock::events::{self, Counters, Event};
 use fairlock::platform::{Counting, Os, Platform, Zeroed};
 use fairlock::policy::{
-    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair,
+    Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
+    Policy, TimeFair,
 };
 use fairlock::process::Process;
 use fairlock::rwsem::RawRwSem;
@@ -28,10 +30,50 @@ struct Sleep {
     reached: AtomicBool,
     /// While this holds, the thread does not come back from a sleep.
     kept: AtomicBool,
+    /// The CPU that the thread is told it is on; 0: the real one.
+    cpu: AtomicU32,
+    /// Turns of spins so far.
+    turns: AtomicU32,
+    /// The thread stops here, and goes on once this says something else.
+    stops_at: AtomicU32,
+    /// It has stopped here.
+    stopped_at: AtomicU32,
+}
+
+/// Places where a thread can be stopped: in a turn of a spin, and when it asks which CPU it is on.
+const TURN: u32 = 1;
+const CPU: u32 = 2;
+
+impl Sleep {
+    fn pass(&self, place: u32) {
+        while self.stops_at.load(SeqCst) == place {
+            self.stopped_at.store(place, SeqCst);
+            thread::yield_now();
+        }
+    }
+
+    /// Has the thread stop here next, and waits until it has.
+    fn stop_at(&self, place: u32) {
+        self.stops_at.store(place, SeqCst);
+        while self.stopped_at.load(SeqCst) != place {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until the thread has spun for so many turns more.
+    fn spin_on(&self, turns: u32, or: impl Fn() -> bool) {
+        let enough = self.turns.load(SeqCst) + turns;
+        while self.turns.load(SeqCst) < enough && !or() {
+            thread::yield_now();
+        }
+    }
 }
 
 /// What a waiter in the lock's queue parks on, unlike one that waits for the queue's own lock.
 const WAITING: u32 = 0;
+
+/// The clock that stands still.
+const STILL: usize = 3;
 
 /// How far each test's clock is ahead, ns.
 static AHEAD: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -61,6 +103,10 @@ impl<const CLOCK: usize> Platform for Staged<CLOCK> {
         Counting::unpark(word);
     }
     fn relax(until: Option<u64>) -> bool {
+        if let Some(sleep) = SLEEP.with_borrow(Clone::clone) {
+            sleep.turns.fetch_add(1, SeqCst);
+            sleep.pass(TURN);
+        }
         Counting::relax(until)
     }
     fn give_way(attempt: u32) {
@@ -70,6 +116,9 @@ impl<const CLOCK: usize> Platform for Staged<CLOCK> {
         Counting::turn()
     }
     fn now() -> u64 {
+        if CLOCK == STILL {
+            return 1;
+        }
         Counting::now() + AHEAD[CLOCK].load(SeqCst)
     }
     fn wake_latency() -> u32 {
@@ -79,7 +128,12 @@ impl<const CLOCK: usize> Platform for Staged<CLOCK> {
         Counting::note_wake_latency(ns);
     }
     fn cpu() -> u32 {
-        Counting::cpu()
+        let Some(sleep) = SLEEP.with_borrow(Clone::clone) else { return Counting::cpu() };
+        sleep.pass(CPU);
+        match sleep.cpu.load(SeqCst) {
+            0 => Counting::cpu(),
+            cpu => cpu,
+        }
     }
     fn process() -> &'static Process<Self> {
         unreachable!("an RwSem shares nothing with others")
@@ -119,8 +173,18 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
 
     /// Starts a thread that asks for the lock, notes when it has it, and holds it until told.
     fn ask(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) -> Arc<Sleep> {
+        self.ask_on(0, name, hold)
+    }
+
+    /// As [`ask`](Self::ask), on this CPU.
+    fn ask_on(
+        &self,
+        cpu: u32,
+        name: &'static str,
+        hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut()),
+    ) -> Arc<Sleep> {
         let (leave, told) = mpsc::channel::<()>();
-        let sleep = Arc::new(Sleep::default());
+        let sleep = Arc::new(Sleep { cpu: AtomicU32::new(cpu), ..Sleep::default() });
         let (lock, entered, mine) = (self.lock.clone(), self.entered.clone(), sleep.clone());
         let thread = thread::spawn(move || {
             SLEEP.set(Some(mine));
@@ -198,6 +262,7 @@ fn readers_steal_in_linux_5_11_only_and_writers_in_all_of_linux() {
     assert_eq!(passes_a_woken_writer::<Linux5_3>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux5_2>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux5_1>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux3_16>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux3_10>(), (false, true));
     assert_eq!(passes_a_woken_writer::<PhaseFair>(), (false, false));
     assert_eq!(passes_a_woken_writer::<TimeFair>(), (false, false));
@@ -219,6 +284,7 @@ fn a_reader_queues_behind_a_waiting_writer() {
     a_reader_queues_behind_a_writer::<NoReaderSteal>();
     a_reader_queues_behind_a_writer::<Linux5_2>();
     a_reader_queues_behind_a_writer::<Linux5_1>();
+    a_reader_queues_behind_a_writer::<Linux3_16>();
     a_reader_queues_behind_a_writer::<Linux3_10>();
     a_reader_queues_behind_a_writer::<PhaseFair>();
     // Stealing needs a lock that no reader holds.
@@ -240,6 +306,44 @@ fn linux_5_3_lets_a_spinning_reader_pass_a_waiting_writer() {
     assert_eq!(stage.finish(), ["reader", "writer"]);
 }
 
+/// Two writers spin, the second behind the first, and on the CPU where the owner before the first was.
+/// The first has just got the lock.
+fn a_spinner_behind_a_spinner_that_got_the_lock<Pol: Policy>() {
+    let stage = Stage::<Pol, STILL>::new();
+    let write: fn(&Lock<Pol, STILL>, &mut dyn FnMut()) = |lock, inside| {
+        let _guard = lock.write();
+        inside();
+    };
+    stage.ask_on(1, "holder", write);
+    while stage.entered.lock().unwrap().is_empty() {
+        thread::yield_now();
+    }
+    let first = stage.ask_on(2, "first", write);
+    first.stop_at(TURN);
+    let second = stage.ask_on(3, "second", write);
+    second.spin_on(1, || false);
+    second.cpu.store(1, SeqCst);
+    let Actor { leave, thread, .. } = stage.actors.borrow_mut().remove(0);
+    drop(leave);
+    thread.join().unwrap();
+    first.stop_at(CPU);
+    // Long enough to be at the front, had the first left it.
+    second.spin_on(2, || stage.count(Event::OptFail) > 0);
+    first.stops_at.store(0, SeqCst);
+    let lock = stage.lock.clone();
+    assert_eq!(stage.finish(), ["holder", "first", "second"], "{}", Pol::NAME);
+    let events = events::of_rwsem(&*lock);
+    let [got, failed] = [Event::OptLock, Event::OptFail].map(|event| events.get(event));
+    assert_eq!((got, failed), (2, 0), "{}", Pol::NAME);
+}
+
+#[test]
+fn a_spinner_never_takes_an_owner_that_has_left_for_the_spinner_that_followed_it() {
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux3_16>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux5_3>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux5_11>();
+}
+
 /// Behind a writer wait a reader, a writer and a reader. How many readers does its release wake?
 fn readers_woken_past_a_writer<Pol: Policy>() -> u64 {
     let stage = Stage::<Pol>::new();
@@ -257,6 +361,7 @@ fn readers_woken_past_a_writer<Pol: Policy>() -> u64 {
 #[test]
 fn linux_5_1_wakes_readers_up_to_the_first_writer() {
     assert_eq!(readers_woken_past_a_writer::<Linux5_1>(), 1);
+    assert_eq!(readers_woken_past_a_writer::<Linux3_16>(), 1);
     assert_eq!(readers_woken_past_a_writer::<Linux3_10>(), 1);
 }
 

@@ -10,7 +10,8 @@ use std::thread;
 use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock};
 use fairlock::platform::Os;
 use fairlock::policy::{
-    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
+    Competition, Discipline, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
+    NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, RawRwSem, Rented};
 use stress::{Protected, THREADS, crowd, is_intact, operate, withstands_a_mix_of_everything};
@@ -32,11 +33,24 @@ policies_withstand! {
     time_fair_in_rented_rooms_withstands_a_mix_of_everything TimeFair, Rented<Os>;
     phase_fair_in_rented_rooms_withstands_a_mix_of_everything PhaseFair, Rented<Os>;
     linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
+    linux_3_10_spinning_in_the_queue_withstands_a_mix_of_everything SpinningInQueue, Inline<Os>;
+    linux_3_16_withstands_a_mix_of_everything Linux3_16, Inline<Os>;
     linux_5_1_withstands_a_mix_of_everything Linux5_1, Inline<Os>;
     linux_5_2_withstands_a_mix_of_everything Linux5_2, Inline<Os>;
     linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
     linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
     no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
+}
+
+/// [`Linux3_10`] whose writers spin in the queue.
+struct SpinningInQueue;
+
+impl Policy for SpinningInQueue {
+    const NAME: &'static str = "spinning-in-queue";
+    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
+        writer_spins: WriterSpin::InQueue,
+        ..Competition::LINUX_3_10
+    });
 }
 
 /// Threads go from lock to lock, and rooms with them.

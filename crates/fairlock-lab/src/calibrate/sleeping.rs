@@ -6,7 +6,7 @@ use std::thread;
 use crossbeam_utils::CachePadded;
 
 use crate::error::LabError;
-use crate::world::{RealWorld, World, pin_to, set_timer_slack_to_minimum, thread_switches};
+use crate::world::{RealWorld, World, pin_to, set_timer_slack_to_minimum, thread_usage};
 
 /// Sleeps while `word` is `expected`; may return early.
 fn futex_wait(word: &AtomicU32, expected: u32) {
@@ -271,8 +271,8 @@ pub fn switches(world: &RealWorld, cpu: usize) -> Result<Vec<f64>, LabError> {
     let leader = || {
         let mut samples = Vec::with_capacity(SAMPLES);
         let count = || {
-            let switches = thread_switches();
-            switches.voluntary + switches.involuntary
+            let usage = thread_usage();
+            usage.voluntary_switches + usage.involuntary_switches
         };
         for _ in 0..SAMPLES {
             let (before, started) = (count(), world.now());

@@ -1,7 +1,7 @@
 //! Adapters for locks that come with guards of their own.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError, TryLockResult};
 
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
@@ -25,6 +25,11 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
     #[inline]
     fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&PolicyRwSem::read(self))
+    }
+
+    #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
+        Some(section(&*PolicyRwSem::try_read(self)?))
     }
 
     #[inline]
@@ -57,6 +62,11 @@ impl<P: Platform> LabLock for DefaultRwLock<P> {
     }
 
     #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
+        Some(section(&*self.0.try_read()?))
+    }
+
+    #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.write())
     }
@@ -79,6 +89,11 @@ impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected<P>>
     #[inline]
     fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.lock())
+    }
+
+    #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
+        Some(section(&*self.try_lock()?))
     }
 
     #[inline]
@@ -122,6 +137,11 @@ where
     }
 
     #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
+        Some(section(&*self.0.try_read()?))
+    }
+
+    #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.write())
     }
@@ -149,6 +169,11 @@ where
     }
 
     #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
+        Some(section(&*self.0.try_lock()?))
+    }
+
+    #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
         section(&self.0.lock())
     }
@@ -172,12 +197,25 @@ impl LabLock for UsyncRwLock {
     }
 
     #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
+        Some(section(&*self.0.try_read()?))
+    }
+
+    #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
         section(&self.0.write())
     }
 }
 
 // A poisoned lock still locks; the panic that poisoned it is reported by the run.
+
+fn taken<G>(result: TryLockResult<G>) -> Option<G> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
 
 impl LabLock for std::sync::RwLock<Protected> {
     type Platform = Os;
@@ -191,6 +229,11 @@ impl LabLock for std::sync::RwLock<Protected> {
     #[inline]
     fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
         section(&std::sync::RwLock::read(self).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
+        Some(section(&*taken(std::sync::RwLock::try_read(self))?))
     }
 
     #[inline]
@@ -214,6 +257,11 @@ impl LabLock for std::sync::Mutex<Protected> {
     }
 
     #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
+        Some(section(&*taken(self.try_lock())?))
+    }
+
+    #[inline]
     fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
         section(&self.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -234,6 +282,11 @@ impl LabLock for ShardedLock<Protected> {
     #[inline]
     fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
         section(&ShardedLock::read(self).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[inline]
+    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
+        Some(section(&*taken(ShardedLock::try_read(self))?))
     }
 
     #[inline]

@@ -79,6 +79,20 @@ impl SimulatedInherit {
         }
     }
 
+    fn try_lock(&self) -> bool {
+        let taken = Self::caller() as u64 + 1;
+        let mut word = self.word.load(Relaxed);
+        // Who waits is handed the lock, so a free one is nobody's.
+        while word & HOLDER == 0 {
+            // Acquire pairs with the Release in `unlock`.
+            match self.word.compare_exchange(word, word | taken, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
     /// `own` is the priority that the caller had before it took the lock.
     fn unlock(&self, own: u8) {
         let me = Self::caller();
@@ -108,6 +122,13 @@ impl SimulatedInherit {
         }
     }
 
+    fn try_with<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> Option<R> {
+        let own = timed::priority(Self::caller());
+        let result = self.try_lock().then(|| section(&self.data))?;
+        self.unlock(own);
+        Some(result)
+    }
+
     fn with<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
         let own = timed::priority(Self::caller());
         self.lock();
@@ -128,6 +149,10 @@ impl LabLock for SimulatedInherit {
 
     fn read<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
         self.with(section)
+    }
+
+    fn try_read<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> Option<R> {
+        self.try_with(section)
     }
 
     fn write<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {

@@ -7,6 +7,7 @@
 //! built to count. Speed is measured on the lock itself, which carries no counters; the twin
 //! runs once more for its events alone.
 
+mod ablation;
 mod adapters;
 mod broken;
 mod inheriting;
@@ -17,6 +18,7 @@ pub mod ranges;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+pub use ablation::{Both, FastFail, Spin};
 pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use inheriting::SimulatedInherit;
@@ -26,7 +28,8 @@ pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLo
 use fairlock::PolicyRwSem;
 use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
-    Linux3_10, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
+    Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
+    TimeFair,
 };
 use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
@@ -52,6 +55,9 @@ pub trait LabLock: Send + Sync + 'static {
     fn new(data: Protected<Self::Platform>) -> Self;
     /// Runs `section` with the lock held shared.
     fn read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
+    /// Runs `section` with the lock held shared (a mutex: exclusively) if it can be had at once;
+    /// never waits for another holder.
+    fn try_read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> Option<R>;
     /// Runs `section` with the lock held exclusively.
     fn write<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
     /// Slow-path events counted by this lock since it was made; empty if it counts none.
@@ -68,8 +74,8 @@ pub enum Kind {
     /// One that people use today, for comparison.
     Peer,
     /// To measure against, run by name only, never as one of [`all`]: a textbook's spin lock, whose
-    /// waiters can burn a whole time slice for each handover with more threads than CPUs, or one of
-    /// [`INHERITING`].
+    /// waiters can burn a whole time slice for each handover with more threads than CPUs, one of
+    /// [`INHERITING`], or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
     Reference,
     /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
     Broken,
@@ -89,6 +95,8 @@ pub(crate) struct Runners<W> {
     forkstorm: Runner<W, forkstorm::ForkstormParams>,
     #[cfg(test)]
     lock_type: &'static str,
+    #[cfg(test)]
+    tries: fn(bool),
 }
 
 impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
@@ -104,6 +112,8 @@ impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
             forkstorm: forkstorm::run::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
+            #[cfg(test)]
+            tries: tests::tries::<L>,
         }
     }
 }
@@ -129,6 +139,7 @@ impl<W> Runners<W> {
             Workload::StressEpoll(_) | Workload::EpollWait(_) => {
                 unreachable!("pollers have runners of their own")
             }
+            Workload::ForkstormKernel(_) => unreachable!("the kernel's storm is not for locks"),
         }
     }
 }
@@ -159,6 +170,15 @@ pub struct Descriptor {
     pub(crate) counted: Option<Runners<RealWorld>>,
     /// The lock on a simulated machine, if its source runs there.
     pub(crate) simulated: Option<Runners<SimWorld>>,
+}
+
+impl Descriptor {
+    /// Waiters spin until they have the lock, whoever else could run: a textbook's spin lock, which
+    /// has no slow path to count and lends nothing.
+    pub(crate) fn only_spins(&self) -> bool {
+        let is_sleeper = self.counted.is_some() || INHERITING.contains(&self.name);
+        self.kind == Kind::Reference && !is_sleeper
+    }
 }
 
 macro_rules! registry {
@@ -197,6 +217,7 @@ pub fn registry() -> &'static [Descriptor] {
             Ours "timefair" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
             Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases nobody joins past a waiter";
             Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
+            Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
             Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
             Ours "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
             Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
@@ -210,6 +231,9 @@ pub fn registry() -> &'static [Descriptor] {
             Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
             Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
             Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
+            Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer, S3's first tweak";
+            Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held, S3's second tweak";
+            Reference "linux-3.10-both" Sem<Both>, counted: Sem<Both, Counting>, simulated: Sem<Both, Sim>, "linux-3.10 with both of S3's tweaks";
             Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
             Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
             Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
@@ -279,6 +303,7 @@ mod tests {
     use fairlock::policy::Policy;
     use std::any::type_name;
     use std::collections::BTreeSet;
+    use std::thread;
 
     #[test]
     fn names_are_unique() {
@@ -298,11 +323,68 @@ mod tests {
         check::<TimeFair>();
         check::<PhaseFair>();
         check::<Linux3_10>();
+        check::<Linux3_16>();
         check::<Linux5_1>();
         check::<Linux5_2>();
         check::<Linux5_3>();
         check::<Linux5_11>();
         check::<NoReaderSteal>();
+    }
+
+    #[test]
+    fn steps_of_the_ablation_carry_their_names_count_and_are_run_by_name() {
+        fn check<Pol: Policy>() {
+            let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
+            assert!(lock.kind == Kind::Reference && !lock.only_spins());
+            assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
+            assert_eq!(lock.counted.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Counting>>());
+            assert_eq!(lock.simulated.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Sim>>());
+        }
+        check::<Spin>();
+        check::<FastFail>();
+        check::<Both>();
+    }
+
+    /// A read is tried from another thread: before, under and after a write, and during a read.
+    pub(super) fn tries<L: LabLock>(is_mutex: bool) {
+        let lock = L::new(Protected::new());
+        let lock = &lock;
+        let try_elsewhere = || {
+            let tried = thread::scope(|scope| {
+                scope.spawn(|| lock.try_read(|data| data.read_around(|| data.value()))).join()
+            });
+            tried.unwrap().map(|read| read.unwrap().unwrap())
+        };
+        assert_eq!(try_elsewhere(), Some(0), "{} is free", type_name::<L>());
+        lock.write(|data| {
+            let tried = data.write_around(try_elsewhere).unwrap();
+            assert_eq!(tried, None, "{} is held", type_name::<L>());
+        });
+        assert_eq!(try_elsewhere(), Some(1), "{} is free again", type_name::<L>());
+        let beside = lock.try_read(|_| try_elsewhere()).expect("nobody has it");
+        assert_eq!(beside.is_none(), is_mutex, "{} is read", type_name::<L>());
+    }
+
+    #[test]
+    fn a_read_that_is_tried_succeeds_on_a_free_lock_and_fails_under_a_writer() {
+        for lock in registry().iter().filter(|lock| lock.kind != Kind::Broken) {
+            let is_mutex = lock.about.contains("exclusively") || INHERITING.contains(&lock.name);
+            (lock.plain.tries)(is_mutex);
+            if let Some(counted) = &lock.counted {
+                (counted.tries)(is_mutex);
+            }
+            if let Some(simulated) = &lock.simulated {
+                (simulated.tries)(is_mutex);
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_lock_lets_a_try_in_under_a_writer() {
+        let lock = Broken::<Os>::new(Protected::new());
+        let tried = lock.write(|data| data.write_around(|| lock.try_read(|data| data.value())));
+        assert!(matches!(tried, Ok(Some(Err(_)))), "{tried:?}");
+        assert_eq!(Stuck::new(Protected::new()).try_read(|_| ()), None);
     }
 
     #[test]

@@ -64,6 +64,14 @@ impl Pthread {
     }
 
     #[inline]
+    fn try_read(&self) -> Option<Held<'_>> {
+        // SAFETY: initialised and at a fixed address.
+        let result = unsafe { libc::pthread_rwlock_tryrdlock(self.raw.get()) };
+        assert!(result == 0 || result == libc::EBUSY, "pthread_rwlock_tryrdlock: {result}");
+        (result == 0).then(|| Held(self))
+    }
+
+    #[inline]
     fn write(&self) -> Held<'_> {
         // SAFETY: initialised and at a fixed address.
         let result = unsafe { libc::pthread_rwlock_wrlock(self.raw.get()) };
@@ -88,7 +96,7 @@ struct Mutex {
 }
 
 // SAFETY: a pthread mutex may be used and destroyed from any thread, and is unlocked by the thread that
-// locked it, in `Mutex::with`. `Protected` is Sync by itself.
+// locked it, in `Mutex::with` and `Mutex::try_with`. `Protected` is Sync by itself.
 unsafe impl Send for Mutex {}
 // SAFETY: as above; all shared use of `raw` goes through the pthread calls.
 unsafe impl Sync for Mutex {}
@@ -129,6 +137,15 @@ impl Mutex {
         let held = HeldMutex(self);
         section(&held.0.data)
     }
+
+    #[inline]
+    fn try_with<R>(&self, section: impl FnOnce(&Protected) -> R) -> Option<R> {
+        // SAFETY: initialised and at a fixed address.
+        let result = unsafe { libc::pthread_mutex_trylock(self.raw.get()) };
+        assert!(result == 0 || result == libc::EBUSY, "pthread_mutex_trylock: {result}");
+        let held = (result == 0).then(|| HeldMutex(self))?;
+        Some(section(&held.0.data))
+    }
 }
 
 impl Drop for Mutex {
@@ -156,6 +173,11 @@ macro_rules! mutex {
             #[inline]
             fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
                 self.0.with(section)
+            }
+
+            #[inline]
+            fn try_read<R>(&self, section: impl FnOnce(&Protected) -> R) -> Option<R> {
+                self.0.try_with(section)
             }
 
             #[inline]
@@ -196,6 +218,12 @@ macro_rules! flavour {
             fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
                 let held = self.0.read();
                 section(&held.0.data)
+            }
+
+            #[inline]
+            fn try_read<R>(&self, section: impl FnOnce(&Protected) -> R) -> Option<R> {
+                let held = self.0.try_read()?;
+                Some(section(&held.0.data))
             }
 
             #[inline]

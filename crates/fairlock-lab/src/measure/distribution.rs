@@ -1,15 +1,16 @@
-//! A distribution of durations.
+//! A distribution of durations, or of lengths of queues.
 
 use hdrhistogram::Histogram;
 
-use crate::row::Latency;
+use crate::row::{Convoy, Latency};
 
 /// About 73 minutes; longer waits keep their exact maximum and sum.
 const LONGEST_BUCKET_NS: u64 = 1 << 42;
 /// Percentiles are exact to 1 %. One digit more would take 8 times the cache.
 const DIGITS: u8 = 2;
 
-/// Durations in nanoseconds: percentiles to 1 %, count, mean and maximum exact.
+/// Durations in nanoseconds: percentiles to 1 %, count, mean and maximum exact. Whatever else is counted in
+/// whole numbers fits, too; those below 256 are exact.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     histogram: Histogram<u64>,
@@ -29,6 +30,20 @@ impl Distribution {
         let histogram = Histogram::new_with_bounds(1, LONGEST_BUCKET_NS, DIGITS)
             .expect("the bounds are constants that hdrhistogram accepts");
         Distribution { histogram, sum: 0, max: 0 }
+    }
+
+    /// Durations that were counted elsewhere: so many of about each length, with their exact sum and
+    /// maximum.
+    pub fn counted(
+        lengths: impl IntoIterator<Item = (u64, u64)>,
+        sum: u128,
+        max: u64,
+    ) -> Distribution {
+        let mut counted = Distribution { sum, max, ..Distribution::new() };
+        for (ns, count) in lengths {
+            counted.histogram.saturating_record_n(ns, count);
+        }
+        counted
     }
 
     /// Adds one duration.
@@ -76,6 +91,25 @@ impl Distribution {
             max: self.max,
         }
     }
+
+    /// The summary that rows carry where the numbers are lengths of queues; `None` without any.
+    pub fn convoy(&self) -> Option<Convoy> {
+        let Latency { count, mean, p99, max, .. } = self.latency();
+        (count > 0).then_some(Convoy { count, mean, p99, max })
+    }
+
+    /// How many were at least 2^i and less than 2^(i+1), at place i up to the last that has any; those of
+    /// 0 stand with those of 1.
+    pub fn by_powers_of_two(&self) -> Vec<u64> {
+        let mut counts = Vec::new();
+        for some in self.histogram.iter_recorded() {
+            // The histogram's own buckets are finer and do not cross a power of two.
+            let place = some.value_iterated_to().max(1).ilog2() as usize;
+            counts.resize(counts.len().max(place + 1), 0);
+            counts[place] += some.count_since_last_iteration();
+        }
+        counts
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +135,35 @@ mod tests {
         assert_eq!(latency.max, 100_000);
         assert!((49_500..=50_500).contains(&latency.p50), "{latency:?}");
         assert!((98_000..=100_000).contains(&latency.p99), "{latency:?}");
+    }
+
+    #[test]
+    fn powers_of_two_part_what_is_counted() {
+        assert_eq!(Distribution::new().by_powers_of_two(), [0; 0]);
+        let mut distribution = Distribution::new();
+        for ns in [0, 1, 2, 3, 4, 7, 8, 1023, 1024, 1_000_000] {
+            distribution.record(ns);
+        }
+        let mut expected = [0; 20];
+        (expected[0], expected[1], expected[2], expected[3]) = (2, 2, 2, 1);
+        (expected[9], expected[10], expected[19]) = (1, 1, 1);
+        assert_eq!(distribution.by_powers_of_two(), expected);
+    }
+
+    #[test]
+    fn lengths_of_queues_are_exact() {
+        assert_eq!(Distribution::new().convoy(), None);
+        let mut distribution = Distribution::new();
+        (1..=200).for_each(|length| distribution.record(length));
+        let convoy = Convoy { count: 200, mean: 100.5, p99: 198, max: 200 };
+        assert_eq!(distribution.convoy(), Some(convoy));
+    }
+
+    #[test]
+    fn durations_counted_elsewhere_are_as_good() {
+        let latency = Distribution::counted([(1_000, 3), (5_000, 1)], 8_100, 5_050).latency();
+        assert_eq!((latency.count, latency.mean, latency.max), (4, 2025.0, 5_050));
+        assert!((990..=1_010).contains(&latency.p50), "{latency:?}");
     }
 
     #[test]

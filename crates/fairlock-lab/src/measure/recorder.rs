@@ -30,6 +30,9 @@ pub struct RoleRecorder {
     /// Operations that waited for a thread of lower priority that had nothing to do with them, where
     /// that is looked at.
     pub inverted: Option<u64>,
+    /// How many threads stood at a lock whenever this one asked for it, itself included, where that is
+    /// looked at.
+    pub convoy: Distribution,
 }
 
 impl RoleRecorder {

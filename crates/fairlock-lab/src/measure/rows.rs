@@ -5,8 +5,8 @@ use std::ops::Add;
 
 use super::statistics::{estimate, jain, median};
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
-use crate::row::{LockEvents, RoleStats, Row, SimulatedCounts};
-use crate::world::{Run, Switches};
+use crate::row::{CpuShares, LockEvents, RoleStats, Row, SimulatedCounts};
+use crate::world::{Run, Usage};
 use fairlock_sim::timed::Report;
 
 /// One repetition of one cell.
@@ -16,8 +16,10 @@ pub struct Repetition {
     pub elapsed_ns: u64,
     /// By role name.
     pub roles: BTreeMap<&'static str, RoleRepetition>,
-    /// Of all workers together.
-    pub switches: Switches,
+    /// Of all workers together, be they threads or processes.
+    pub usage: Usage,
+    /// See [`Run::cpus_ns`]; 0 where the workers' CPU time is not known.
+    pub cpus_ns: u64,
     /// Lock events; empty for locks that count none.
     pub events: BTreeMap<String, u64>,
     /// What a simulated machine counted and saw; `None` on real threads.
@@ -47,6 +49,8 @@ pub struct RoleRepetition {
     pub wait_calls_per_s: Option<f64>,
     /// See [`RoleStats::inverted`].
     pub inverted: Option<u64>,
+    /// See [`RoleStats::convoy`].
+    pub convoy: Distribution,
 }
 
 impl RoleRepetition {
@@ -62,6 +66,7 @@ impl RoleRepetition {
         let wait_calls_per_s = recorder.wait_calls.map(|calls| calls as f64 / seconds);
         self.wait_calls_per_s = sum([self.wait_calls_per_s, wait_calls_per_s]);
         self.inverted = sum([self.inverted, recorder.inverted]);
+        self.convoy.merge(&recorder.convoy);
     }
 
     fn ops_per_s(&self) -> f64 {
@@ -76,18 +81,18 @@ fn sum<T: Add<Output = T>>(counts: impl IntoIterator<Item = Option<T>>) -> Optio
 
 /// Merges the threads of one run.
 pub fn merge_threads(run: Run<ThreadRecord>) -> Repetition {
-    let mut repetition = Repetition { elapsed_ns: run.elapsed_ns, ..Repetition::default() };
+    let Run { elapsed_ns, cpus_ns, .. } = run;
+    let mut repetition = Repetition { elapsed_ns, cpus_ns, ..Repetition::default() };
     for worker in run.workers {
         let record = worker.output;
-        let active_ns = run.elapsed_ns.saturating_sub(record.excluded_ns).max(1);
+        let active_ns = elapsed_ns.saturating_sub(record.excluded_ns).max(1);
         let seconds = active_ns as f64 / 1e9;
         for (name, recorder) in [(READER, record.reader), (WRITER, record.writer)] {
             if let Some(recorder) = recorder {
                 repetition.roles.entry(name).or_default().add(&recorder, seconds);
             }
         }
-        repetition.switches.voluntary += worker.switches.voluntary;
-        repetition.switches.involuntary += worker.switches.involuntary;
+        repetition.usage += worker.usage;
     }
     repetition.simulated = run.simulated;
     repetition
@@ -158,10 +163,10 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         count as f64 * 1e9 / repetition.elapsed_ns.max(1) as f64
     };
     let voluntary = per_repetition(repetitions, |repetition| {
-        per_second(repetition.switches.voluntary, repetition)
+        per_second(repetition.usage.voluntary_switches, repetition)
     });
     let involuntary = per_repetition(repetitions, |repetition| {
-        per_second(repetition.switches.involuntary, repetition)
+        per_second(repetition.usage.involuntary_switches, repetition)
     });
     Some(Row {
         workload: label.workload,
@@ -175,8 +180,26 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         roles,
         voluntary_switches_per_s: median(&voluntary),
         involuntary_switches_per_s: median(&involuntary),
+        cpu: cpu_shares(repetitions),
         events,
         simulated: None,
+    })
+}
+
+/// How the CPUs' time of all repetitions was used; `None` where that is not known.
+fn cpu_shares(repetitions: &[Repetition]) -> Option<CpuShares> {
+    let sum = |of: &dyn Fn(&Repetition) -> u64| repetitions.iter().map(of).sum::<u64>();
+    let all = sum(&|it| it.cpus_ns);
+    let (user, system) = (sum(&|it| it.usage.user_ns), sum(&|it| it.usage.system_ns));
+    let spinning = |report: &Report| report.threads.iter().map(|it| it.spinning_ns).sum();
+    let is_simulated = repetitions.iter().any(|repetition| repetition.simulated.is_some());
+    let spinning = is_simulated.then(|| sum(&|it| it.simulated.as_ref().map_or(0, spinning)));
+    let share = |ns: u64| ns as f64 / all as f64;
+    (all > 0).then(|| CpuShares {
+        user: share(user),
+        system: share(system),
+        idle: share(all.saturating_sub(user + system)),
+        spinning: spinning.map(share),
     })
 }
 
@@ -185,13 +208,12 @@ fn per_repetition<T>(repetitions: &[T], value: impl Fn(&T) -> f64) -> Vec<f64> {
 }
 
 fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
-    let (mut wait, mut hold, mut latency) =
-        (Distribution::new(), Distribution::new(), Distribution::new());
-    for part in parts {
-        wait.merge(&part.wait);
-        hold.merge(&part.hold);
-        latency.merge(&part.latency);
-    }
+    let merged = |of: &dyn Fn(&RoleRepetition) -> &Distribution| {
+        let mut all = Distribution::new();
+        parts.iter().for_each(|part| all.merge(of(part)));
+        all
+    };
+    let (wait, hold) = (merged(&|part| &part.wait), merged(&|part| &part.hold));
     let over = |value: &dyn Fn(&RoleRepetition) -> f64| per_repetition(parts, |part| value(part));
     let thread_count = |part: &RoleRepetition| part.thread_rates.len().max(1) as f64;
     let slowest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::min);
@@ -208,29 +230,40 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         jain: estimate(&over(&|part| jain(&part.thread_rates))),
         wait: wait.latency(),
         hold: hold.latency(),
-        latency: latency.latency(),
+        latency: merged(&|part| &part.latency).latency(),
+        wait_histogram: wait.by_powers_of_two(),
+        hold_histogram: hold.by_powers_of_two(),
         longest_bypass: parts.iter().filter_map(|part| part.longest_bypass).max(),
         longest_wait: estimate(&over(&|part| part.wait.max() as f64)),
         torn: sum(parts.iter().map(|part| part.torn)),
         wait_calls_per_s: (!wait_calls.is_empty()).then(|| estimate(&wait_calls)),
         inverted: sum(parts.iter().map(|part| part.inverted)),
+        convoy: merged(&|part| &part.convoy).convoy(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::Convoy;
     use crate::world::Finished;
 
     fn thread(role: &str, ops: u64, wait: u64) -> Finished<ThreadRecord> {
         let mut recorder = RoleRecorder { ops, ..RoleRecorder::default() };
         recorder.wait.record(wait);
+        (1..=ops.min(2)).for_each(|length| recorder.convoy.record(length));
         let mut output = ThreadRecord::default();
         match role {
             READER => output.reader = Some(recorder),
             _ => output.writer = Some(recorder),
         }
-        Finished { output, switches: Switches { voluntary: 3, involuntary: 1 } }
+        let usage = Usage {
+            voluntary_switches: 3,
+            involuntary_switches: 1,
+            user_ns: 900_000_000,
+            system_ns: 100_000_000,
+        };
+        Finished { output, usage }
     }
 
     fn label() -> RowLabel {
@@ -251,19 +284,26 @@ mod tests {
                 thread(READER, 300, 20),
                 thread(WRITER, 0, 2_000_000_000),
             ];
-            merge_threads(Run { elapsed_ns: 2_000_000_000, workers, simulated: None })
+            let (elapsed_ns, cpus_ns) = (2_000_000_000, 4_000_000_000);
+            merge_threads(Run { elapsed_ns, cpus_ns, workers, simulated: None })
         };
         let row = row(label(), &[repetition(), repetition()], None).unwrap();
         assert_eq!(row.events, None);
         assert_eq!(row.repetitions, 2);
         assert_eq!(row.total_ops_per_s.median, 200.0);
         assert_eq!(row.voluntary_switches_per_s, 4.5);
+        // Three threads of a second each, on two CPUs for two seconds.
+        let cpu = CpuShares { user: 0.675, system: 0.075, idle: 0.25, spinning: None };
+        assert_eq!(row.cpu, Some(cpu));
         let reader = &row.roles[READER];
         assert_eq!((reader.threads, reader.thread_min, reader.thread_max), (2, 50.0, 150.0));
         assert_eq!(reader.jain.median, 0.8);
         let writer = &row.roles[WRITER];
         assert_eq!(writer.ops_per_s.median, 0.0);
         assert_eq!(writer.wait.max, 2_000_000_000);
+        assert_eq!((writer.wait_histogram.len(), writer.wait_histogram[30]), (31, 2));
+        assert_eq!((reader.wait_histogram.as_slice(), writer.convoy), (&[0, 0, 0, 2, 2][..], None));
+        assert_eq!(reader.convoy, Some(Convoy { count: 8, mean: 1.5, p99: 2, max: 2 }));
         assert_eq!(writer.longest_wait.median, 2e9);
         assert_eq!(writer.bytes_per_s, None);
     }
@@ -274,6 +314,7 @@ mod tests {
         worker.output.excluded_ns = 1_000_000_000;
         let merged = merge_threads(Run {
             elapsed_ns: 2_000_000_000,
+            cpus_ns: 0,
             workers: vec![worker],
             simulated: None,
         });
@@ -283,9 +324,9 @@ mod tests {
     #[test]
     fn a_counted_run_gives_its_events_and_nothing_else() {
         let workers = vec![thread(WRITER, 100, 1)];
-        let measured = merge_threads(Run { elapsed_ns: 1_000_000_000, workers, simulated: None });
-        let mut counted =
-            merge_threads(Run { elapsed_ns: 500_000_000, workers: Vec::new(), simulated: None });
+        let run = |elapsed_ns, workers| Run { elapsed_ns, cpus_ns: 0, workers, simulated: None };
+        let measured = merge_threads(run(1_000_000_000, workers));
+        let mut counted = merge_threads(run(500_000_000, Vec::new()));
         counted.events.insert("slept".to_string(), 7);
         let row = row(label(), &[measured], lock_events(&[counted])).unwrap();
         assert_eq!((row.repetitions, row.total_ops_per_s.median), (1, 100.0));

@@ -27,6 +27,7 @@ use crate::workloads::dio::{self, DioForm, DioParams};
 use crate::workloads::epoll;
 use crate::workloads::epoll_wait::{self, EpollWaitParams};
 use crate::workloads::forkstorm::{self, ForkstormParams};
+use crate::workloads::forkstorm_kernel::{self, ForkstormKernelParams};
 use crate::workloads::inversion::{self, InversionForm, InversionParams};
 use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
@@ -123,6 +124,8 @@ pub enum Workload {
     StressEpoll(StressEpollParams),
     /// Many wait for one event at a time, see [`epoll_wait`]. In place of a lock's name stands a poller's.
     EpollWait(EpollWaitParams),
+    /// Processes that fork, see [`forkstorm_kernel`].
+    ForkstormKernel(ForkstormKernelParams),
 }
 
 impl Workload {
@@ -140,10 +143,11 @@ impl Workload {
             Workload::Log(_) => log::NAME,
             Workload::StressEpoll(_) => stress_epoll::NAME,
             Workload::EpollWait(_) => epoll_wait::NAME,
+            Workload::ForkstormKernel(_) => forkstorm_kernel::NAME,
         }
     }
 
-    /// Threads that take part.
+    /// Threads that take part, or processes.
     pub fn threads(&self) -> u64 {
         match self {
             Workload::Mix(params) => params.roles.threads(),
@@ -158,6 +162,7 @@ impl Workload {
             Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::StressEpoll(params) => u64::from(params.producers) + 1,
             Workload::EpollWait(params) => u64::from(params.workers) + 1,
+            Workload::ForkstormKernel(params) => params.processes(),
         }
     }
 
@@ -195,6 +200,7 @@ impl Workload {
             Workload::Log(params) => (params.readers, params.writers),
             Workload::StressEpoll(params) => (1, params.producers),
             Workload::EpollWait(params) => (params.workers, 1),
+            Workload::ForkstormKernel(params) => (0, params.clients),
             Workload::Inversion(_) => {
                 return [inversion::LOW, "hog", inversion::HIGH].map(str::to_owned).into();
             }
@@ -211,6 +217,7 @@ impl Workload {
     pub fn lock_names(&self) -> Vec<&'static str> {
         match self {
             Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
+            Workload::ForkstormKernel(_) => vec![KERNEL],
             Workload::Readseek(params) => params.form.all_locks(false),
             Workload::Inversion(params) => params.form.all_locks(false),
             Workload::Log(_) => log::names(),
@@ -359,6 +366,7 @@ impl Cell {
             Workload::Log(params) => params.validate()?,
             Workload::StressEpoll(params) => params.validate(self.pause_ns())?,
             Workload::EpollWait(params) => params.validate()?,
+            Workload::ForkstormKernel(params) => params.validate(self.pause_ns())?,
         }
         self.check_lock()
     }
@@ -374,6 +382,9 @@ impl Cell {
                 Err(LabError::KernelNotSimulated { workload: log::NAME, instead })
             }
             Workload::Log(params) => log::check(&self.lock)?.check(params),
+            Workload::ForkstormKernel(_) => {
+                ForkstormKernelParams::check_lock(&self.lock, self.on.is_some())
+            }
             Workload::StressEpoll(_) | Workload::EpollWait(_) => {
                 epoll::check(&self.lock, self.on.is_some()).map(drop)
             }
@@ -418,6 +429,7 @@ impl Cell {
             Workload::Readseek(it) if it.form != ReadseekForm::Cached => return None,
             Workload::Inversion(it) if it.form == InversionForm::List => return None,
             Workload::Log(_) | Workload::StressEpoll(_) | Workload::EpollWait(_) => return None,
+            Workload::ForkstormKernel(_) => return None,
             _ => {}
         }
         let lock = locks::find(&self.lock).ok()?;
@@ -450,6 +462,7 @@ impl Cell {
             Workload::EpollWait(params) => {
                 return (epoll::check(&self.lock, false)?.real.wait)(&request, params);
             }
+            Workload::ForkstormKernel(params) => return forkstorm_kernel::run(&request, params),
             _ => {}
         }
         if let Workload::Inversion(params) = &self.workload
@@ -521,6 +534,7 @@ impl Cell {
             Workload::Log(params) => params.row_params(),
             Workload::StressEpoll(params) => params.row_params(self.pause_ns()),
             Workload::EpollWait(params) => params.row_params(),
+            Workload::ForkstormKernel(params) => params.row_params(self.pause_ns()),
         }
     }
 

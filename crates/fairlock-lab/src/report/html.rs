@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use super::recording::Recording;
-use super::terminal::{groups, percentiles, sign};
-use super::{grids, lanes, plot, published, terminal, verdicts};
-use crate::claim::{Names, Status, Verdict};
+use super::terminal::{groups, percentiles, shares, sign};
+use super::{Judged, grids, judge, lanes, plot, published, terminal};
+use crate::claim::{self, Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
 use crate::strip::Strip;
 use crate::study::{self, Plot, PlotKind, Study};
+use crate::summary::{Figure, Line};
 use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
 
 const STYLE: &str = include_str!("page.css");
@@ -32,8 +33,8 @@ fn status_class(status: Status) -> &'static str {
 pub fn page(recording: &Recording) -> String {
     let studies: Vec<Study> =
         recording.header.studies.iter().filter_map(|name| study::find(name).ok()).collect();
-    let judged: Vec<(&Study, Vec<Verdict>)> =
-        studies.iter().map(|study| (study, verdicts(study, recording))).collect();
+    let judged = judge(studies, recording);
+    let studies: Vec<&Study> = judged.iter().map(|(study, _)| study).collect();
     let mut html = String::new();
     let title = if studies.is_empty() { "Fairlock bench" } else { "Fairlock studies" };
     let _ = write!(
@@ -53,8 +54,12 @@ pub fn page(recording: &Recording) -> String {
         html.push_str("<p class=\"note\">A quick run: fewer locks and points, shorter repetitions, wider intervals.</p>\n");
     }
     html.push_str("</header>\n<main>\n");
+    let lines = super::summary(&judged);
+    if !lines.is_empty() {
+        summary(&mut html, &lines);
+    }
     if !judged.is_empty() {
-        summary(&mut html, &judged);
+        verdict_list(&mut html, &judged);
     }
     for (study, verdicts) in &judged {
         study_section(&mut html, study, verdicts, recording);
@@ -86,7 +91,52 @@ pub fn page(recording: &Recording) -> String {
     html
 }
 
-fn summary(html: &mut String, judged: &[(&Study, Vec<Verdict>)]) {
+/// What came out for each system, with links to where it is said at length.
+fn summary(html: &mut String, lines: &[Line<'_>]) {
+    html.push_str(
+        "<section class=\"summary\">\n<h2>Summary</h2>\n<div class=\"wide\"><table>\n<tr>\
+         <th>system</th><th>claim</th><th>source</th><th>here</th><th>simulated</th>\
+         <th>verdict</th></tr>\n",
+    );
+    for of_study in lines.chunk_by(|a, b| a.study == b.study) {
+        for (index, line) in of_study.iter().enumerate() {
+            html.push_str(if index == 0 { "<tr class=\"study\">" } else { "<tr>" });
+            if index == 0 {
+                let _ = write!(
+                    html,
+                    "<th rowspan=\"{}\"><a href=\"#{}\">{}</a></th>",
+                    of_study.len(),
+                    escape(line.study),
+                    escape(line.system)
+                );
+            }
+            let source = line.source.unwrap_or("–");
+            let _ = write!(html, "<td>{}</td><td>{}</td>", escape(line.text), escape(source));
+            for (figure, class) in [(&line.here, "here"), (&line.simulated, "simulated")] {
+                let _ = write!(html, "<td class=\"{class}\">{}</td>", shown(figure.as_ref()));
+            }
+            let badges = line.verdicts.iter().map(|verdict| {
+                let (study, id) = (escape(line.study), escape(&verdict.id));
+                format!("<a href=\"#{study}-{id}\">{}</a>", badge(verdict))
+            });
+            let _ = writeln!(html, "<td>{}</td></tr>", badges.collect::<Vec<_>>().join("<br>"));
+        }
+    }
+    html.push_str("</table></div>\n</section>\n");
+}
+
+/// A figure, with its interval where somebody points at it.
+fn shown(figure: Option<&Figure>) -> String {
+    let Some(figure) = figure else { return "–".to_owned() };
+    let (interval, median) = (escape(&figure.interval), escape(&figure.median));
+    let case = match figure.case.as_str() {
+        "" => String::new(),
+        case => format!("<br><small>{}</small>", escape(case)),
+    };
+    format!("<span title=\"{interval}\">{median}</span>{case}")
+}
+
+fn verdict_list(html: &mut String, judged: &[Judged]) {
     html.push_str("<section class=\"summary\">\n<h2>Verdicts</h2>\n<table>\n");
     for (study, verdicts) in judged {
         let _ = writeln!(
@@ -360,6 +410,18 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
             }
         }
         for (title, group) in groups(rows.iter().copied()) {
+            // Writers' sections are what everybody waits for.
+            let has_holds = |role: &&str| {
+                let metric = format!("roles.{role}.hold_histogram");
+                group.iter().any(|row| claim::histogram(row, &metric).is_some())
+            };
+            if let Some(role) = ["writer", "reader"].into_iter().find(has_holds) {
+                let mut holds = plot("", &format!("roles.{role}.hold_histogram"));
+                holds.title = format!("{title}: how long a {role} holds the lock");
+                holds.kind = PlotKind::Histogram;
+                holds.params.clone_from(&group[0].params);
+                plots.push(holds);
+            }
             if group.iter().any(|row| row.roles.len() > 1) {
                 let mut shares = plot("", "");
                 shares.title = format!("{title}: who gets the operations");
@@ -379,7 +441,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             "<details{}><summary>{}</summary>\n<div class=\"wide\"><table class=\"results\">\n\
              <tr><th>lock</th><th>total kops/s [95 %]</th><th>role</th><th>kops/s</th>\
              <th>per thread min / mean / max</th><th>Jain</th><th>wait p50/p99/max</th>\
-             <th>longest wait</th><th>hold p50</th><th>bypass</th><th>switches/s</th><th>MB/s</th></tr>\n",
+             <th>longest wait</th><th>hold p50</th><th>bypass</th><th>switches/s<br>CPU user/system/idle %</th><th>MB/s</th></tr>\n",
             if open { " open" } else { "" },
             escape(&title)
         );
@@ -420,9 +482,10 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
                 if index == 0 {
                     let _ = write!(
                         html,
-                        "<td rowspan=\"{span}\">{} + {}</td>",
+                        "<td rowspan=\"{span}\">{} + {}<br>{}</td>",
                         format_count(row.voluntary_switches_per_s),
-                        format_count(row.involuntary_switches_per_s)
+                        format_count(row.involuntary_switches_per_s),
+                        row.cpu.as_ref().map_or("–".to_owned(), shares)
                     );
                 }
                 let bytes = role.bytes_per_s.map_or("–".to_owned(), |bytes| {
@@ -436,6 +499,9 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
             terminal::torn_reads(&rows),
             terminal::deliveries(&rows),
             terminal::inversions(&rows),
+            terminal::convoys(&rows),
+            terminal::short_processes(&rows),
+            terminal::usage(&rows),
             terminal::simulated_counts(&rows),
             terminal::events(&rows),
         ];
@@ -452,6 +518,7 @@ mod tests {
     use crate::example;
     use crate::machine::Machine;
     use crate::report::recording::{Header, Skipped};
+    use crate::report::verdicts;
     use crate::study::Effort;
 
     fn recorded(studies: &[&str]) -> Recording {
@@ -484,6 +551,15 @@ mod tests {
                 assert!(html.contains(&format!("<figcaption>{}", escape(&plot.title))));
             }
         }
+        let (head, rest) = html.split_once("<h2>Verdicts</h2>").unwrap();
+        let names: Vec<String> =
+            study::choose(&[]).unwrap().into_iter().map(|study| study.name).collect();
+        let links: Vec<usize> = names
+            .iter()
+            .map(|name| head.find(&format!("<a href=\"#{name}\">")).expect("a link to its section"))
+            .collect();
+        assert!(links.is_sorted() && rest.contains(&format!("<section id=\"{}\">", names[0])));
+        assert!(head.contains("<h2>Summary</h2>") && !head.contains("#rwlock"), "{head}");
         for published in ["397 MB/s", "880 µs", "1641", "5.1"] {
             assert!(html.contains(published), "{published}");
         }
@@ -522,6 +598,7 @@ mod tests {
             reason: "no O_DIRECT here".to_owned(),
         });
         let html = page(&recording);
+        assert!(html.contains("<h2>Summary</h2>"));
         assert!(html.contains("not measured here"));
         assert!(html.contains("dio-kernel could not run: no O_DIRECT here"));
         assert!(html.contains("stopped early"));
@@ -540,5 +617,11 @@ mod tests {
         let html = page(&recording);
         assert!(html.matches("<svg").count() >= 3);
         assert!(html.contains("1 reader + 1 writer"));
+        assert_eq!(
+            html.matches("<figcaption>mix · 2 readers + 1 writer: how long a writer").count(),
+            1
+        );
+        assert!(html.contains("<br>70/10/20</td>"), "{html}");
+        assert!(!html.contains("<h2>Summary</h2>"));
     }
 }

@@ -15,6 +15,7 @@ pub use html::page;
 
 use crate::claim::{Evidence, Verdict};
 use crate::study::Study;
+use crate::summary::{self, Line};
 use recording::Recording;
 
 /// The verdict on every claim of a study.
@@ -26,4 +27,21 @@ pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {
         quick: recording.header.quick,
     };
     study.claims.iter().map(|claim| claim.verdict(&evidence)).collect()
+}
+
+/// A study and the verdict on each of its claims.
+pub type Judged = (Study, Vec<Verdict>);
+
+/// Judges every claim of these studies.
+pub fn judge(studies: Vec<Study>, recording: &Recording) -> Vec<Judged> {
+    let judge = |study| {
+        let verdicts = verdicts(&study, recording);
+        (study, verdicts)
+    };
+    studies.into_iter().map(judge).collect()
+}
+
+/// What the summary says about these studies.
+pub fn summary(judged: &[Judged]) -> Vec<Line<'_>> {
+    judged.iter().flat_map(|(study, verdicts)| summary::lines(study, verdicts)).collect()
 }

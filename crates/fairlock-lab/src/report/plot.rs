@@ -99,6 +99,14 @@ pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
                 bars(&root, plot, &xs, &series)
             }
         }
+        PlotKind::Histogram => {
+            let steps = steps(plot, &rows, &locks);
+            if steps.is_empty() {
+                return None;
+            }
+            let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+            histogram(&root, &steps)
+        }
         PlotKind::Shares | PlotKind::Alone => {
             let bars = if plot.kind == PlotKind::Shares {
                 shares(&rows)
@@ -334,6 +342,91 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
         }
         root.draw(&Text::new(series.name.clone(), (right, height), style))?;
     }
+    root.present()?;
+    Ok(())
+}
+
+/// A lock's share of operations in each power of two of a nanosecond.
+struct Steps {
+    name: String,
+    color: RGBColor,
+    is_flagship: bool,
+    /// By the exponent.
+    shares: Vec<f64>,
+}
+
+/// The counts of each lock's first row that has some.
+fn steps(plot: &Plot, rows: &[&Row], locks: &[String]) -> Vec<Steps> {
+    let counted = locks.iter().filter_map(|lock| {
+        let mut of_lock = rows.iter().filter(|row| row.lock == *lock);
+        Some((lock, of_lock.find_map(|row| claim::histogram(row, &plot.metric))?))
+    });
+    let counted: Vec<(&String, &[u64])> = counted.collect();
+    let flagship = flagship(counted.iter().map(|(lock, _)| lock.as_str()));
+    let mut colors = PALETTE.iter().cycle();
+    let of = |(lock, counts): (&String, &[u64])| {
+        let all = counts.iter().sum::<u64>().max(1) as f64;
+        let is_flagship = flagship == Some(lock.as_str());
+        let color = if is_flagship {
+            FLAGSHIP_COLOR
+        } else {
+            *colors.next().expect("a cycle does not end")
+        };
+        let shares = counts.iter().map(|count| *count as f64 / all).collect();
+        Steps { name: lock.clone(), color, is_flagship, shares }
+    };
+    counted.into_iter().map(of).collect()
+}
+
+/// Steps over a logarithmic axis of time; each ends at 0 on both sides.
+fn histogram(root: &Area<'_>, steps: &[Steps]) -> Drawn {
+    // About so many labels of a time fit below the axis.
+    const MOST_LABELS: usize = 14;
+    // A name of a lock takes so much of the legend at most, on average.
+    const NAMES_PER_LINE: u32 = 6;
+    let shares = || steps.iter().flat_map(|it| it.shares.iter().copied());
+    let highest = shares().fold(0.0, f64::max);
+    let first = |it: &Steps| it.shares.iter().position(|share| *share > 0.0).unwrap_or(0);
+    let from = steps.iter().map(first).min().unwrap_or(0);
+    let to = steps.iter().map(|it| it.shares.len()).max().unwrap_or(1);
+    let names: Vec<(&str, RGBColor)> =
+        steps.iter().map(|it| (it.name.as_str(), it.color)).collect();
+    let legend_height = 17 * (names.len() as u32).div_ceil(NAMES_PER_LINE);
+    let mut chart = ChartBuilder::on(root)
+        .margin_top(12 + legend_height)
+        .margin_right(24)
+        .x_label_area_size(42)
+        .y_label_area_size(60)
+        .build_cartesian_2d(from as f64..to as f64, 0.0..highest * 1.05)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .axis_style(FAINT)
+        .x_labels(0)
+        .y_label_formatter(&|share| format!("{:.0} %", share * 100.0))
+        .y_labels(6)
+        .label_style(text_style(&TEXT, HPos::Center, VPos::Center))
+        .draw()?;
+    for exponent in (from..=to).step_by((to - from).div_ceil(MOST_LABELS).max(1)) {
+        let (x, y) = chart.backend_coord(&(exponent as f64, 0.0));
+        let words = units::format_ns(2f64.powi(exponent as i32));
+        root.draw(&Text::new(words, (x, y + 8), text_style(&TEXT, HPos::Center, VPos::Top)))?;
+    }
+    // The flagship last, on top of the others.
+    let mut ordered: Vec<&Steps> = steps.iter().collect();
+    ordered.sort_by_key(|it| it.is_flagship);
+    for it in ordered {
+        let corners = it.shares.iter().enumerate().skip(from).flat_map(|(exponent, share)| {
+            [(exponent as f64, *share), ((exponent + 1) as f64, *share)]
+        });
+        let ends = [(from as f64, 0.0), (it.shares.len() as f64, 0.0)];
+        let corners = ends[..1].iter().copied().chain(corners).chain(ends[1..].iter().copied());
+        let width = if it.is_flagship { 4 } else { 2 };
+        chart.draw_series(LineSeries::new(corners, it.color.stroke_width(width)))?;
+    }
+    legend(root, 16, 6, &names)?;
     root.present()?;
     Ok(())
 }
@@ -602,6 +695,23 @@ mod tests {
             assert!(svg.contains("currentColor") && !svg.contains("#000000"));
         }
         assert!(svg(&plot("bars"), &rows()).unwrap().contains("64 threads"));
+    }
+
+    #[test]
+    fn a_histogram_has_steps_for_each_lock_over_powers_of_two() {
+        let of = |metric: &str| Plot { metric: metric.to_owned(), ..plot("histogram") };
+        let svg = svg(&of("roles.writer.hold_histogram"), &rows()).unwrap();
+        for words in ["timefair", "std", "usync", "512ns", "%"] {
+            assert!(svg.contains(words), "{words}: {svg}");
+        }
+        let row = &rows()[0];
+        let steps =
+            steps(&of("roles.writer.hold_histogram"), &[row], std::slice::from_ref(&row.lock));
+        // 400 ns are between 2^8 and 2^9.
+        assert_eq!(steps[0].shares[7..9], [0.1, 0.6]);
+        for nothing in ["roles.writer.hold", "roles.low.wait_histogram", "total_ops_per_s"] {
+            assert!(super::svg(&of(nothing), &rows()).is_none(), "{nothing}");
+        }
     }
 
     #[test]

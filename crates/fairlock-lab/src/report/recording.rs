@@ -234,6 +234,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_older_versions_lack_what_was_added_since() {
+        let row = &recording().rows[0];
+        let mut old = serde_json::to_value(row).unwrap();
+        assert!(old.as_object_mut().unwrap().remove("cpu").is_some());
+        for role in old["roles"].as_object_mut().unwrap().values_mut() {
+            for added in ["wait_histogram", "hold_histogram"] {
+                assert!(role.as_object_mut().unwrap().remove(added).is_some(), "{added}");
+            }
+            assert!(role.get("convoy").is_none());
+        }
+        let read: Row = serde_json::from_value(old.clone()).unwrap();
+        assert_eq!(read.cpu, None);
+        assert!(read.roles.values().all(|role| role.hold_histogram.is_empty()));
+        // What is not there is not written either.
+        assert_eq!(serde_json::to_value(&read).unwrap(), old);
+    }
+
+    #[test]
     fn a_last_line_cut_short_loses_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows.jsonl");

@@ -7,14 +7,16 @@ use comfy_table::{
 
 use super::recording::{Header, Recording};
 use super::{grids, published};
-use crate::claim::{Status, Verdict};
+use crate::claim::{self, Status, Verdict};
 use crate::grid;
 use crate::measure::{READER, WRITER};
-use crate::row::{Estimate, Latency, LockEvents, RoleStats, Row};
+use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
 use crate::study::{self, Study};
+use crate::summary::{Figure, Line};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
+use crate::workloads::forkstorm_kernel;
 
 /// The columns of a results table, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 11] = [
@@ -27,7 +29,7 @@ const COLUMNS: [(&str, bool); 11] = [
     ("wait\np50/p99/max", true),
     ("hold\np50", true),
     ("longest\nbypass", true),
-    ("switches\nper s", true),
+    ("switches/s\nCPU u/s/i", true),
     ("MB/s", true),
 ];
 
@@ -71,6 +73,11 @@ pub(super) fn percentiles(latency: &Latency) -> String {
     [latency.p50, latency.p99, latency.max].map(|ns| format_ns(ns as f64)).join("/")
 }
 
+/// User, system and idle in percent: `61/12/27`.
+pub(super) fn shares(cpu: &CpuShares) -> String {
+    [cpu.user, cpu.system, cpu.idle].map(|share| format!("{:.0}", share * 100.0)).join("/")
+}
+
 fn role_cells(name: &str, role: &RoleStats) -> [String; 7] {
     let spread = if role.threads == 1 {
         format_kilo(role.thread_mean)
@@ -104,24 +111,29 @@ fn group_table(rows: &[&Row]) -> Table {
         for (index, (name, role)) in row.roles.iter().enumerate() {
             let first = index == 0;
             let of_row = |text: String| if first { text } else { String::new() };
-            // The interval stands below the total: beside the second role, or on a line of its own.
-            let total = match (index, row.roles.len()) {
-                (0, 1) => format!(
-                    "{}\n{}",
-                    format_kilo(row.total_ops_per_s.median),
-                    kilo_interval(row.total_ops_per_s)
-                ),
-                (0, _) => format_kilo(row.total_ops_per_s.median),
-                (1, _) => kilo_interval(row.total_ops_per_s),
+            // The interval stands below the total, and the CPUs below the switches: beside the second
+            // role, or on a line of their own.
+            let two_lines = |upper: String, lower: String| match (index, row.roles.len()) {
+                (0, 1) if lower.is_empty() => upper,
+                (0, 1) => format!("{upper}\n{lower}"),
+                (0, _) => upper,
+                (1, _) => lower,
                 _ => String::new(),
             };
+            let total = two_lines(
+                format_kilo(row.total_ops_per_s.median),
+                kilo_interval(row.total_ops_per_s),
+            );
             let mut cells = vec![of_row(row.lock.clone()), total];
             cells.extend(role_cells(name, role));
-            cells.push(of_row(format!(
-                "{}+{}",
-                format_count(row.voluntary_switches_per_s),
-                format_count(row.involuntary_switches_per_s)
-            )));
+            cells.push(two_lines(
+                format!(
+                    "{}+{}",
+                    format_count(row.voluntary_switches_per_s),
+                    format_count(row.involuntary_switches_per_s)
+                ),
+                row.cpu.as_ref().map(shares).unwrap_or_default(),
+            ));
             if moves_bytes {
                 cells.push(role.bytes_per_s.map_or("–".to_owned(), |bytes| {
                     format_bytes_per_s(bytes.median).trim_end_matches(" MB/s").to_owned()
@@ -150,16 +162,23 @@ pub fn tables(rows: &[Row], with_events: bool) -> String {
     let mut text = String::new();
     for (title, rows) in groups(rows) {
         text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
-        let counted = [simulated_counts(&rows), events(&rows)].map(|it| it.filter(|_| with_events));
-        let special = [torn_reads(&rows), deliveries(&rows), inversions(&rows)];
+        let counted = [usage(&rows), simulated_counts(&rows), events(&rows)]
+            .map(|it| it.filter(|_| with_events));
+        let special = [
+            torn_reads(&rows),
+            deliveries(&rows),
+            inversions(&rows),
+            convoys(&rows),
+            short_processes(&rows),
+        ];
         for more in special.into_iter().chain(counted).flatten() {
             text.push_str(&format!("\n{more}\n"));
         }
     }
     if !text.is_empty() {
         text.push_str(
-            "\nhold: median. bypass: most reader acquisitions granted while one operation waited. \
-             switches: voluntary + involuntary.\n",
+            "\nhold: median. bypass: most reader acquisitions granted while one operation waited.\n\
+             switches: voluntary + involuntary. CPU: user/system/idle, %.\n",
         );
     }
     text
@@ -245,6 +264,63 @@ pub fn inversions(rows: &[&Row]) -> Option<String> {
     });
     let heads = counted.iter().map(|(row, _)| row.lock.as_str());
     Some(side_by_side("waits of the high one", heads, lines))
+}
+
+/// How many threads stood at the locks of a group's rows when one asked; `None` where that is not
+/// looked at.
+pub fn convoys(rows: &[&Row]) -> Option<String> {
+    let counted: Vec<(&Row, [String; 3])> = rows
+        .iter()
+        .filter_map(|row| {
+            let convoy = row.roles.values().find_map(|role| role.convoy)?;
+            let most = [convoy.p99, convoy.max].map(|length| format_count(length as f64));
+            let [p99, max] = most;
+            Some((*row, [format_number(convoy.mean), p99, max]))
+        })
+        .collect();
+    counted.first()?;
+    let lines = ["mean", "p99", "max"].into_iter().enumerate().map(|(index, name)| {
+        (name.to_owned(), counted.iter().map(|(_, words)| words[index].clone()).collect())
+    });
+    let heads = counted.iter().map(|(row, _)| row.lock.as_str());
+    Some(side_by_side("threads at the lock", heads, lines))
+}
+
+/// What a group's CPU shares are worth where processes end before the kernel has looked at them; `None`
+/// where none do.
+pub fn short_processes(rows: &[&Row]) -> Option<String> {
+    let is_theirs = |row: &&Row| row.workload == forkstorm_kernel::NAME && row.cpu.is_some();
+    rows.iter().any(is_theirs).then(|| {
+        "CPU: a kernel that tells user from system at its clock's ticks takes processes that end before\n\
+         their first one for user, forks and exits too: believe idle, and the sum of the two."
+            .to_owned()
+    })
+}
+
+/// How often operations of a group's rows made a CPU switch, and how much of the CPUs' time a simulated
+/// machine span; `None` where nothing ran.
+pub fn usage(rows: &[&Row]) -> Option<String> {
+    let metrics = [
+        ("voluntary switches an operation", "voluntary_switches_per_operation"),
+        ("involuntary switches an operation", "involuntary_switches_per_operation"),
+        ("CPUs spinning", "cpu.spinning"),
+    ];
+    let words = |row: &Row, metric: &str| {
+        let figure = grids::figure(row, metric)?;
+        Some(claim::format_figure(metric, false, figure.median))
+    };
+    let lines: Vec<(String, Vec<Option<String>>)> = metrics
+        .into_iter()
+        .map(|(name, metric)| {
+            (name.to_owned(), rows.iter().map(|row| words(row, metric)).collect())
+        })
+        .filter(|(_, words): &(_, Vec<Option<String>>)| words.iter().any(Option::is_some))
+        .collect();
+    lines.first()?;
+    let lines = lines.into_iter().map(|(name, words)| {
+        (name, words.into_iter().map(|it| it.unwrap_or_else(|| "–".to_owned())).collect())
+    });
+    Some(side_by_side("switches", rows.iter().map(|row| row.lock.as_str()), lines))
 }
 
 /// A table with a column of numbers for each lock.
@@ -405,6 +481,64 @@ pub fn study(study: &Study, verdicts: &[Verdict], rows: &[Row]) -> String {
     text
 }
 
+/// The columns of the summary, and how many characters of a line are theirs.
+const SUMMARY: [(&str, usize); 6] = [
+    ("system", 14),
+    ("claim", 34),
+    ("source", 16),
+    ("here", 12),
+    ("simulated", 12),
+    ("verdict", 22),
+];
+
+/// What the studies say about each system, in one table; nothing without lines.
+pub fn summary(lines: &[Line<'_>]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(SUMMARY.map(|(title, _)| title));
+    let mut last = None;
+    for line in lines {
+        let is_first = last.replace(line.study) != Some(line.study);
+        let verdicts = line.verdicts.iter().map(|verdict| {
+            let words = format!("{} {}", sign(verdict.status), verdict.words);
+            wrapped(&words, "  ", SUMMARY[5].1)
+        });
+        let system = if is_first { line.system } else { "" };
+        let source = line.source.unwrap_or("–");
+        let texts = [system, line.text, source].map(str::to_owned);
+        let figures = [&line.here, &line.simulated].map(|figure| shown(figure.as_ref()));
+        let cells = texts.into_iter().chain(figures).zip(SUMMARY);
+        let cells = cells.map(|(text, (_, width))| {
+            text.lines().map(|line| wrapped(line, "", width)).collect::<Vec<_>>().join("\n")
+        });
+        if is_first && table.row_count() > 0 {
+            table.add_row([""]);
+        }
+        table.add_row(cells.chain([verdicts.collect::<Vec<_>>().join("\n")]));
+    }
+    let last = SUMMARY.len() - 1;
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index == last { 0 } else { 2 }));
+    }
+    let table = table.to_string();
+    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    format!("\nSummary\n{table}")
+}
+
+/// A figure, and below it where it was measured.
+fn shown(figure: Option<&Figure>) -> String {
+    match figure {
+        None => "–".to_owned(),
+        Some(Figure { median, case, .. }) if case.is_empty() => median.clone(),
+        Some(Figure { median, case, .. }) => format!("{median}\n{case}"),
+    }
+}
+
 /// What is missing from a recording, if anything.
 pub fn missing(recording: &Recording) -> String {
     let mut text = String::new();
@@ -427,7 +561,8 @@ pub fn missing(recording: &Recording) -> String {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::row::SimulatedCounts;
+    use crate::machine::Machine;
+    use crate::row::{Convoy, SimulatedCounts};
 
     #[test]
     fn a_study_shows_published_figures_beside_ours_within_120_columns() {
@@ -449,6 +584,28 @@ mod tests {
             // The example's rows move no bytes, which S0's tables are about.
             assert!(name == "s0" || lines.iter().all(|line| !line.contains('–')), "{text}");
         }
+    }
+
+    #[test]
+    fn the_summary_names_each_system_once_within_120_columns() {
+        let mut recording = Recording::new(Header::now(Vec::new(), false, Machine::here(None)));
+        let studies = study::choose(&[]).unwrap();
+        for batch in studies.iter().flat_map(|study| study.batches(study::Effort::default())) {
+            recording.rows.extend(batch.cells.iter().map(example::row_of));
+        }
+        let judged = crate::report::judge(studies, &recording);
+        let text = summary(&crate::report::summary(&judged));
+        assert!(text.starts_with("\nSummary\nsystem "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        for (study, _) in &judged {
+            let system = &study.summary.as_ref().unwrap().system;
+            let first: String = system.chars().take(SUMMARY[0].1).collect();
+            let first = first.rsplit_once(' ').map_or(first.as_str(), |(words, _)| words);
+            let lines = text.lines().filter(|line| line.starts_with(first));
+            assert_eq!(lines.count(), 1, "{first}: {text}");
+        }
+        assert!(text.contains("in simulation") && text.contains("here"), "{text}");
+        assert_eq!(summary(&[]), "");
     }
 
     #[test]
@@ -505,6 +662,39 @@ mod tests {
         assert!(text.contains("1 reader + 1 writer · simulated on eight-sockets\n"), "{text}");
         let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
         assert!(transfers.trim_end().ends_with("2.50"), "{transfers}");
+    }
+
+    #[test]
+    fn switches_stand_with_the_cpus_shares_and_convoys_where_they_were_counted() {
+        let mut row = example::row("mix", "timefair", &[("readers", 0.0), ("writers", 2.0)]);
+        let text = tables(std::slice::from_ref(&row), true);
+        assert!(text.contains("70/10/20\n"), "{text}");
+        let line = |text: &str, start: &str| {
+            let line = text.lines().find(|line| line.starts_with(start)).map(str::to_owned);
+            line.unwrap_or_default().trim_end().to_owned()
+        };
+        assert!(line(&text, "voluntary switches an operation").ends_with(" 0.05"), "{text}");
+        assert!(!text.contains("spinning") && !text.contains("threads at the lock"), "{text}");
+
+        row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.25), ..cpu });
+        let convoy = Convoy { count: 9, mean: 12.5, p99: 38, max: 40 };
+        row.roles.get_mut(WRITER).unwrap().convoy = Some(convoy);
+        let text = tables(std::slice::from_ref(&row), true);
+        assert!(line(&text, "CPUs spinning").ends_with(" 25.0 %"), "{text}");
+        assert!(line(&text, "mean").ends_with(" 12.5") && line(&text, "p99").ends_with(" 38"));
+
+        row.cpu = None;
+        assert!(!tables(&[row], false).contains("70/10/20"));
+    }
+
+    #[test]
+    fn shares_of_processes_shorter_than_a_tick_are_not_to_be_believed() {
+        let said = |workload| {
+            let row = example::row(workload, "kernel", &[("threads", 2.0)]);
+            tables(&[row], false).contains("believe idle")
+        };
+        assert!(said("forkstorm-kernel"));
+        assert!(!said("forkstorm"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod dio;
 pub mod epoll;
 pub mod epoll_wait;
 pub mod forkstorm;
+pub mod forkstorm_kernel;
 pub mod inversion;
 pub mod log;
 pub mod mix;

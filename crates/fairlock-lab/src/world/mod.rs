@@ -9,10 +9,14 @@ mod real;
 mod real_time;
 mod simulated;
 
+use std::ops::{AddAssign, Sub};
+
 use fairlock_sim::timed::Report;
 
 pub use real::{HERE, RealWorld, pause_ns};
-pub(crate) use real::{allowed_cpus, pin_to, set_timer_slack_to_minimum, thread_switches};
+pub(crate) use real::{
+    allowed_cpus, of_all_cpus, pin_to, set_timer_slack_to_minimum, thread_usage,
+};
 pub use real_time::probe_real_time;
 pub use simulated::SimWorld;
 
@@ -31,6 +35,9 @@ pub const FAIR: Priority = 0;
 pub struct Run<T> {
     /// From releasing the workers to telling them to stop, ns.
     pub elapsed_ns: u64,
+    /// Time of all CPUs together until the last worker had returned, ns: of those that this process
+    /// may use, or of the one that real-time workers share, or of a simulated machine's.
+    pub cpus_ns: u64,
     /// In the order the workers were given.
     pub workers: Vec<Finished<T>>,
     /// What a simulated machine counted and saw; `None` on real threads.
@@ -40,11 +47,13 @@ pub struct Run<T> {
 impl<T, E> Run<Result<T, E>> {
     /// The run if every worker succeeded, else the first failure.
     pub(crate) fn transpose(self) -> Result<Run<T>, E> {
-        let workers = self.workers.into_iter().map(|worker| {
-            worker.output.map(|output| Finished { output, switches: worker.switches })
-        });
+        let workers = self
+            .workers
+            .into_iter()
+            .map(|worker| worker.output.map(|output| Finished { output, usage: worker.usage }));
         Ok(Run {
             elapsed_ns: self.elapsed_ns,
+            cpus_ns: self.cpus_ns,
             workers: workers.collect::<Result<_, E>>()?,
             simulated: self.simulated,
         })
@@ -56,17 +65,45 @@ impl<T, E> Run<Result<T, E>> {
 pub struct Finished<T> {
     /// What the worker returned.
     pub output: T,
-    /// Context switches while it worked.
-    pub switches: Switches,
+    /// What it used while it worked.
+    pub usage: Usage,
 }
 
-/// Context switches of one thread.
+/// What a thread or a process used of its CPUs, or several of them together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Switches {
-    /// It went to sleep or yielded.
-    pub voluntary: u64,
-    /// It was preempted.
-    pub involuntary: u64,
+pub struct Usage {
+    /// Context switches because it went to sleep or yielded.
+    pub voluntary_switches: u64,
+    /// Context switches because it was preempted.
+    pub involuntary_switches: u64,
+    /// CPU time of its own, ns, spinning included.
+    pub user_ns: u64,
+    /// CPU time of the kernel for it, ns.
+    pub system_ns: u64,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+    }
+}
+
+/// What was used since `before`. Times are not below 0: the kernel now and then moves a little from the
+/// one kind to the other.
+impl Sub for Usage {
+    type Output = Usage;
+
+    fn sub(self, before: Usage) -> Usage {
+        Usage {
+            voluntary_switches: self.voluntary_switches - before.voluntary_switches,
+            involuntary_switches: self.involuntary_switches - before.involuntary_switches,
+            user_ns: self.user_ns.saturating_sub(before.user_ns),
+            system_ns: self.system_ns.saturating_sub(before.system_ns),
+        }
+    }
 }
 
 /// A machine with threads, a clock and a scheduler. Durations are nanoseconds.

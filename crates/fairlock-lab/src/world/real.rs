@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::real_time::{self, Workers};
-use super::{FAIR, Finished, Priority, Run, Switches, Worker, World};
+use super::{FAIR, Finished, Priority, Run, Usage, Worker, World};
 use crate::error::LabError;
 
 /// The name of the machine that real threads run on, in rows.
@@ -107,6 +107,7 @@ impl World for RealWorld {
         let gate = StartGate::default();
         let count = workers.len();
         let highest = workers.iter().map(|(priority, _)| *priority).max().unwrap_or(FAIR);
+        let shares_a_cpu = workers.iter().all(|(priority, _)| *priority != FAIR);
         let real_time = Workers::default();
         self.running.store(true, Ordering::Relaxed);
         thread::scope(|scope| {
@@ -124,17 +125,13 @@ impl World for RealWorld {
                         if !gate.wait() {
                             return None;
                         }
-                        let before = thread_switches();
+                        let before = thread_usage();
                         let output = worker();
-                        let after = thread_switches();
+                        let usage = thread_usage() - before;
                         if priority != FAIR {
                             real_time.leave();
                         }
-                        let switches = Switches {
-                            voluntary: after.voluntary - before.voluntary,
-                            involuntary: after.involuntary - before.involuntary,
-                        };
-                        Some(Finished { output, switches })
+                        Some(Finished { output, usage })
                     });
                 match spawned {
                     Ok(handle) => handles.push(handle),
@@ -187,10 +184,12 @@ impl World for RealWorld {
                     Err(payload) => panicked = Some(panic_message(payload.as_ref())),
                 }
             }
+            let ended_ns = (self.now() - started).max(1);
+            let cpus_ns = if shares_a_cpu { ended_ns } else { of_all_cpus(ended_ns) };
             match panicked {
                 Some(message) => Err(LabError::Panicked(message)),
                 None if held_up.is_err() => Err(held_up.expect_err("just looked")),
-                None => Ok(Run { elapsed_ns, workers, simulated: None }),
+                None => Ok(Run { elapsed_ns, cpus_ns, workers, simulated: None }),
             }
         })
     }
@@ -275,14 +274,34 @@ pub(crate) fn set_timer_slack_to_minimum() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-pub(crate) fn thread_switches() -> Switches {
+/// What the calling thread used since it began.
+pub(crate) fn thread_usage() -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a valid place for the one rusage that the call fills in.
     let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
     assert_eq!(result, 0, "getrusage(RUSAGE_THREAD) only fails on a bad pointer");
     // SAFETY: zeroed above (all-zero is a valid rusage) and filled by the call.
     let usage = unsafe { usage.assume_init() };
-    Switches { voluntary: usage.ru_nvcsw as u64, involuntary: usage.ru_nivcsw as u64 }
+    Usage::of(&usage)
+}
+
+impl Usage {
+    /// As the kernel counts for a thread or a process.
+    pub(crate) fn of(usage: &libc::rusage) -> Usage {
+        let ns =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        Usage {
+            voluntary_switches: usage.ru_nvcsw as u64,
+            involuntary_switches: usage.ru_nivcsw as u64,
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+        }
+    }
+}
+
+/// Time of all CPUs together that this process may run on, ns, over a time of `ns`.
+pub(crate) fn of_all_cpus(ns: u64) -> u64 {
+    ns * allowed_cpus().len().max(1) as u64
 }
 
 /// The CPUs this process may run on, ascending.
@@ -336,6 +355,24 @@ mod tests {
         let outputs: Vec<usize> = run.workers.iter().map(|worker| worker.output).collect();
         assert_eq!(outputs, [0, 1, 2]);
         assert!(!world.running());
+    }
+
+    #[test]
+    fn a_workers_cpu_time_is_part_of_that_of_the_cpus() {
+        let world = RealWorld::new(false);
+        let of = |usage: Usage| usage.user_ns + usage.system_ns;
+        let worker: Worker<'_, u64> = Box::new(|| {
+            let before = thread_usage();
+            // The kernel may count in its clock's ticks.
+            while of(thread_usage() - before) == 0 {
+                world.compute(1000);
+            }
+            world.stop();
+            of(thread_usage() - before)
+        });
+        let run = world.run(u64::MAX / 4, &|| false, vec![worker]).unwrap();
+        let worker = &run.workers[0];
+        assert!(of(worker.usage) >= worker.output && run.cpus_ns >= run.elapsed_ns);
     }
 
     #[test]

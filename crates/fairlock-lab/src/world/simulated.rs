@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Failure, Setup, Thread};
 
-use super::{FAIR, Finished, Priority, Run, Switches, Worker, World};
+use super::{FAIR, Finished, Priority, Run, Usage, Worker, World};
 use crate::error::LabError;
 
 /// A machine with a profile. The same seed gives the same run.
@@ -77,14 +77,17 @@ impl World for SimWorld {
         })?;
         let workers = outputs.into_iter().zip(&report.threads).map(|(output, thread)| Finished {
             output: output.into_inner().expect("a run ends when all threads have"),
-            switches: Switches {
-                voluntary: thread.voluntary_switches,
-                involuntary: thread.involuntary_switches,
+            usage: Usage {
+                voluntary_switches: thread.voluntary_switches,
+                involuntary_switches: thread.involuntary_switches,
+                user_ns: thread.user_ns,
+                system_ns: thread.system_ns,
             },
         });
         Ok(Run {
             // Operations that end later do not count; a run that was stopped is shorter.
             elapsed_ns: duration_ns.min(report.elapsed_ns).max(1),
+            cpus_ns: report.elapsed_ns * u64::from(report.cpus),
             workers: workers.collect(),
             simulated: Some(report),
         })

@@ -20,6 +20,8 @@ pub(super) struct Entity {
     pub(super) vruntime: Ps,
     /// Since when it runs.
     pub(super) runs_since: Ps,
+    /// How long it ran in all, as far as that is booked.
+    pub(super) ran: Ps,
     /// When it became ready, if it is.
     pub(super) ready_order: u64,
 }
@@ -176,6 +178,7 @@ impl Cpus {
     pub(super) fn book(&mut self, entity: &mut Entity, now: Ps) {
         let ran = now.saturating_sub(entity.runs_since);
         entity.runs_since = now;
+        entity.ran += ran;
         let cpu = &mut self.cpus[entity.cpu as usize];
         if entity.priority == 0 {
             entity.vruntime += ran;

@@ -10,6 +10,10 @@
 //! 2. A thread is on a run queue exactly while it is `Ready`, and is some CPU's `current` exactly
 //!    while it is neither `Ready`, `Asleep` nor `Ended`.
 //! 3. An event that names a thread's number is void once the number has changed.
+//! 4. A CPU's time belongs to the thread that is its `current`: while that is `Starting`, to the
+//!    kernel that switches to it (or to nobody, while an idle CPU wakes up); from then on, to the
+//!    kernel for as long as an operation was spent in it (`spend_in_kernel`) or an interrupt
+//!    took, and else to the thread itself. Nobody's time is idle.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -61,7 +65,33 @@ struct Task {
     turn: u32,
     /// How often it asked not to be preempted and has not taken that back.
     unpreempted: u32,
+    /// Since when it watches, if it does.
+    watches_since: Ps,
+    spun: Ps,
+    /// In the kernel, while it was `current` and no longer `Starting`.
+    in_kernel: Ps,
+    /// Of the CPUs that switched to it.
+    switched: Ps,
     report: ThreadReport,
+}
+
+impl Task {
+    /// A turn of watching is over.
+    fn note_spin(&mut self, now: Ps) {
+        if self.doing == Doing::Watching {
+            self.spun += now - self.watches_since;
+        }
+    }
+
+    /// All that is known of it, after it ran for so long.
+    fn report(&self, ran: Ps) -> ThreadReport {
+        ThreadReport {
+            user_ns: (ran - self.in_kernel) / 1000,
+            system_ns: (self.in_kernel + self.switched) / 1000,
+            spinning_ns: self.spun / 1000,
+            ..self.report
+        }
+    }
 }
 
 /// Times that operations look up, in ps.
@@ -154,6 +184,7 @@ impl Engine {
             cpu: profile.topology.place_thread(profile.schedule.placement, index as u32),
             vruntime: 0,
             runs_since: ORIGIN,
+            ran: 0,
             ready_order: 0,
         };
         let task = |_: &u8| Task {
@@ -166,6 +197,10 @@ impl Engine {
             parked_on: None,
             turn: 0,
             unpreempted: 0,
+            watches_since: 0,
+            spun: 0,
+            in_kernel: 0,
+            switched: 0,
             report: ThreadReport::default(),
         };
         let mut engine = Engine {
@@ -200,9 +235,11 @@ impl Engine {
     }
 
     pub(super) fn report(self) -> Report {
+        let threads = self.tasks.iter().zip(&self.entities);
         Report {
             elapsed_ns: (self.now - ORIGIN) / 1000,
-            threads: self.tasks.iter().map(|task| task.report).collect(),
+            cpus: self.cpus.cpus.len() as u32,
+            threads: threads.map(|(task, entity)| task.report(entity.ran)).collect(),
             counts: self.counts,
             timeline: self.recorder.finish(self.now),
         }
@@ -308,7 +345,9 @@ impl Engine {
         if self.tasks[thread as usize].doing == Doing::Watching {
             self.record(thread, Activity::Runs);
         }
-        self.tasks[thread as usize].doing = Doing::Nothing;
+        let task = &mut self.tasks[thread as usize];
+        task.note_spin(self.now);
+        task.doing = Doing::Nothing;
         self.current = thread;
         Some(thread)
     }
@@ -361,13 +400,17 @@ impl Engine {
         }
     }
 
-    /// Gives a CPU that runs nobody to a thread, which starts after `delay`.
+    /// Gives a CPU that runs nobody to a thread, which starts after `delay`. What that is longer than a
+    /// switch, an idle CPU has woken up.
     fn assign(&mut self, thread: u32, cpu: u32, delay: Ps) {
-        let entity = &mut self.entities[thread as usize];
+        let (entity, task) =
+            (&mut self.entities[thread as usize], &mut self.tasks[thread as usize]);
+        task.switched += delay.min(self.costs.switch);
         let mut delay = delay;
         if entity.cpu != cpu {
             entity.cpu = cpu;
-            self.tasks[thread as usize].report.migrations += 1;
+            task.report.migrations += 1;
+            task.switched += self.costs.migration;
             delay += self.costs.migration;
         }
         let state = &mut self.cpus.cpus[cpu as usize];
@@ -431,7 +474,9 @@ impl Engine {
 
     /// A running thread is preempted.
     fn switch_out(&mut self, thread: u32) {
-        self.tasks[thread as usize].report.involuntary_switches += 1;
+        let task = &mut self.tasks[thread as usize];
+        task.note_spin(self.now);
+        task.report.involuntary_switches += 1;
         self.leave_cpu(thread);
         self.enqueue(thread);
         let cpu = self.entities[thread as usize].cpu;
@@ -522,6 +567,18 @@ impl Engine {
     #[inline]
     pub(super) fn spend(&mut self, time: Ps) -> bool {
         self.reach(self.now + time)
+    }
+
+    /// As [`Self::spend`], as part of a call.
+    fn spend_in_kernel(&mut self, time: Ps) -> bool {
+        self.tasks[self.current as usize].in_kernel += time;
+        self.spend(time)
+    }
+
+    /// As [`Self::spend`], to wait.
+    fn spend_spinning(&mut self, time: Ps) -> bool {
+        self.tasks[self.current as usize].spun += time;
+        self.spend(time)
     }
 
     pub(super) fn spend_clock(&mut self) -> bool {
@@ -652,7 +709,7 @@ impl Engine {
         let reads = &task.reads[..task.reads_len];
         let changed = reads.iter().any(|&(line, version)| self.lines.version(line) != version);
         if changed || reads.is_empty() {
-            return self.spend(self.costs.pause);
+            return self.spend_spinning(self.costs.pause);
         }
         if until.is_some_and(|until| until <= self.now) {
             return false;
@@ -664,6 +721,7 @@ impl Engine {
         self.record(thread, Activity::Spins);
         let task = &mut self.tasks[thread as usize];
         task.doing = Doing::Watching;
+        task.watches_since = self.now;
         task.number += 1;
         let number = task.number;
         if let Some(until) = until {
@@ -707,22 +765,22 @@ impl Engine {
     // ---- sleeping ----
 
     pub(super) fn spend_sleep(&mut self) -> bool {
-        self.spend(self.costs.sleep)
+        self.spend_in_kernel(self.costs.sleep)
     }
 
     /// The way into the kernel and to the queue of sleepers: three quarters of a call that finds
     /// nobody there. The rest is the way back.
     pub(super) fn spend_way_in(&mut self) -> bool {
-        self.spend(self.way_in())
+        self.spend_in_kernel(self.way_in())
     }
 
     pub(super) fn spend_way_back(&mut self) -> bool {
-        self.spend(self.costs.wake_nobody - self.way_in())
+        self.spend_in_kernel(self.costs.wake_nobody - self.way_in())
     }
 
     /// What is left of going to sleep after the way in.
     pub(super) fn spend_rest_of_sleep(&mut self) -> bool {
-        self.spend(self.costs.sleep.saturating_sub(self.way_in()))
+        self.spend_in_kernel(self.costs.sleep.saturating_sub(self.way_in()))
     }
 
     fn way_in(&self) -> Ps {
@@ -730,7 +788,7 @@ impl Engine {
     }
 
     pub(super) fn spend_wake_nobody(&mut self) -> bool {
-        self.spend(self.costs.wake_nobody)
+        self.spend_in_kernel(self.costs.wake_nobody)
     }
 
     /// The rest of a call that has woken a thread which ran on the CPU `before` and will on `next`.
@@ -739,7 +797,7 @@ impl Engine {
         let rest = self.costs.wake_call.saturating_sub(self.costs.wake_nobody);
         let remote = if next == here { 0 } else { self.costs.wake_remote };
         let fetched = if before == here { 0 } else { self.lines.between(here, before) };
-        self.spend(rest + remote + self.costs.wake_lines * fetched)
+        self.spend_in_kernel(rest + remote + self.costs.wake_lines * fetched)
     }
 
     pub(super) fn sleep_until(&mut self, moment: Ps) {
@@ -781,7 +839,7 @@ impl Engine {
         let thread = self.current;
         if self.tasks[thread as usize].unpreempted > 0 {
             // Whoever got the CPU might wait for this thread, and keep the CPU meanwhile.
-            return self.spend(self.costs.pause);
+            return self.spend_spinning(self.costs.pause);
         }
         if attempt >= YIELDS {
             self.fall_asleep(thread, Some(self.now + NAP));
@@ -791,7 +849,7 @@ impl Engine {
         let ready = &self.cpus.cpus[cpu as usize].ready;
         let last = ready.iter().map(|&it| self.entities[it as usize].vruntime).max();
         let Some(last) = last else {
-            return self.spend(self.costs.wake_nobody);
+            return self.spend_in_kernel(self.costs.wake_nobody);
         };
         self.leave_cpu(thread);
         let entity = &mut self.entities[thread as usize];
@@ -869,9 +927,10 @@ impl Engine {
             let task = &mut self.tasks[thread as usize];
             if matches!(task.doing, Doing::Operation | Doing::Computing(_)) {
                 task.lost += self.costs.interrupt;
+                task.in_kernel += self.costs.interrupt;
             }
         }
-        self.spend(time)
+        self.spend_in_kernel(time)
     }
 
     pub(super) fn mark(&mut self, what: &'static str) {

@@ -103,6 +103,14 @@ pub struct ThreadReport {
     pub involuntary_switches: u64,
     /// It continued on another CPU.
     pub migrations: u64,
+    /// CPU time of its own, ns: its operations, computations and spins. What it touches in memory while
+    /// it goes to sleep counts here, too.
+    pub user_ns: u64,
+    /// CPU time of the kernel for it, ns: switches to it and migrations, its calls to sleep, wake, yield
+    /// or interrupt all CPUs, and the interrupts that it suffered.
+    pub system_ns: u64,
+    /// The part of `user_ns` in which it looked away from a word until that changed.
+    pub spinning_ns: u64,
 }
 
 /// Exact counts over all threads.
@@ -127,6 +135,9 @@ pub struct Counts {
 pub struct Report {
     /// When the last thread ended, ns.
     pub elapsed_ns: u64,
+    /// How many CPUs the machine has. What of their time is neither `user_ns` nor `system_ns` of a thread
+    /// was idle; so is a CPU that wakes up from that.
+    pub cpus: u32,
     /// In the order of the threads.
     pub threads: Vec<ThreadReport>,
     /// Over all threads.

@@ -8,6 +8,8 @@
 //! * Readers are granted the lock by whoever wakes them. Writers are called, and try.
 //! * Only the head of the queue is called, and only it may have the lock reserved (`CLOSED`).
 //!   The reservation ends when the head takes the lock or gives up.
+//! * A writer that spins in the queue (`WriterSpin::InQueue`) is a waiter like any other: it may be
+//!   called and granted, and takes the lock under the queue's lock only, as it takes itself off.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -17,7 +19,7 @@ use super::queue::{CALLED, Granted, Kind, LockedQueue, Node, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, AtomicInt, Platform};
-use crate::policy::{Competition, Handoff, Policy, ReaderWake};
+use crate::policy::{Competition, Handoff, Policy, ReaderWake, WriterSpin};
 use crate::spin_budget::SpinBudget;
 
 /// Longest spin on a writer, ns. Linux spins for as long as the owner runs; a section that runs
@@ -117,7 +119,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
         }
         let spins = match kind {
-            Kind::Write => knobs.writer_spins_on_writer,
+            Kind::Write => knobs.writer_spins == WriterSpin::BeforeQueueing,
             Kind::Read => knobs.reader_spins,
             _ => false,
         };
@@ -171,6 +173,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             if let Some(entered) = spinner_admit(word, kind) {
                 if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                    // While the next one still stands behind this one: it would take the owner
+                    // before for this one, and that may well have run where it runs itself.
+                    self.note_owner(kind);
                     return true;
                 }
                 continue;
@@ -214,6 +219,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let place = queue.place();
         let mut queue = queue;
         let mut just_queued = true;
+        // Of the spin since it queued or woke up.
+        let mut budget = None;
         loop {
             if !node.is_linked(&queue) {
                 // Handed over, and about to be told. A call from before is void, and with its state
@@ -225,6 +232,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             if self.take_as_writer(knobs, &queue, node) {
                 self.events.count(Event::Wlock);
+                if budget.is_some() {
+                    self.events.count(Event::OptLock);
+                }
                 return true;
             }
             // A holder may have left between this writer's last look and its queueing: then
@@ -242,19 +252,68 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             drop(queue);
             granted.grant();
-            while node.state.load(Relaxed) == WAITING {
-                if deadline.is_some_and(|deadline| P::now() >= deadline) {
-                    if self.withdraw(place, node) {
-                        return false;
-                    }
-                    deadline = None;
-                    continue;
+            if knobs.writer_spins != WriterSpin::InQueue
+                || !self.spin_in_queue(knobs, node, &mut budget, deadline)
+            {
+                budget = None;
+                if !self.sleep_until_called(place, node, &mut deadline) {
+                    return false;
                 }
-                self.events.count(Event::SleepWriter);
-                P::park(&node.state, WAITING, deadline);
             }
             queue = self.lock_own_queue();
         }
+    }
+
+    /// Watches the lock word while the lock is another writer's that may run. True if the queued
+    /// writer should look at its place in the queue, as the lock is free or it was told something;
+    /// false if it should sleep.
+    fn spin_in_queue(
+        &self,
+        knobs: Competition,
+        node: &Node<P>,
+        budget: &mut Option<SpinBudget>,
+        deadline: Option<u64>,
+    ) -> bool {
+        let fresh = || SpinBudget::new::<P>(SPIN_ON_WRITER, deadline);
+        let mut spun = Event::OptNospin;
+        loop {
+            if node.state.load(Relaxed) != WAITING {
+                return true;
+            }
+            let word = self.word.load(Relaxed);
+            if is_free(word) {
+                // Reserved, or without stealing, it is for the head alone, which is called. So an
+                // attempt fails only when somebody else has come first, never without an end.
+                return knobs.writer_steals && word & CLOSED == 0;
+            }
+            let is_worth_it = has_writer(word) && self.owner_may_run();
+            if !(is_worth_it && budget.get_or_insert_with(fresh).relax::<P>()) {
+                self.events.count(spun);
+                return false;
+            }
+            spun = Event::OptFail;
+        }
+    }
+
+    /// False if the deadline has passed, and the writer is off the queue.
+    fn sleep_until_called(
+        &self,
+        place: &L::Place,
+        node: &Node<P>,
+        deadline: &mut Option<u64>,
+    ) -> bool {
+        while node.state.load(Relaxed) == WAITING {
+            if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                if self.withdraw(place, node) {
+                    return false;
+                }
+                *deadline = None;
+                continue;
+            }
+            self.events.count(Event::SleepWriter);
+            P::park(&node.state, WAITING, *deadline);
+        }
+        true
     }
 
     /// A queued writer's attempt (`rwsem_try_write_lock` in Linux).

@@ -2,7 +2,7 @@
 
 use super::{HIGH, InversionForm, InversionParams, LOW, contest, executed};
 use crate::error::{LabError, Violation};
-use crate::locks::{self, INHERITING, Kind, LabLock, Protected};
+use crate::locks::{self, INHERITING, LabLock, Protected};
 use crate::measure::Repetition;
 use crate::units::Length;
 use crate::workloads::{Request, broken};
@@ -17,7 +17,7 @@ pub(super) fn all(simulated: bool) -> Vec<&'static str> {
 
 pub(super) fn check(name: &str, simulated: bool) -> Result<(), LabError> {
     let lock = if simulated { locks::find_simulated(name)? } else { locks::find(name)? };
-    if lock.kind == Kind::Reference && !INHERITING.contains(&name) {
+    if lock.only_spins() {
         let workload = InversionForm::Lock.name();
         return Err(LabError::Spins { name: name.to_string(), workload });
     }

@@ -4,6 +4,7 @@
 //! workers with one description would move each other. The file has no name while it is used, so
 //! that nothing of it can be left behind.
 
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -19,6 +20,9 @@ use super::{
 };
 use crate::measure::Repetition;
 
+/// What files in memory are called where the system lists them.
+pub(super) const MEMORY: &CStr = c"fairlock-readseek";
+
 /// Runs either form once on a fresh file.
 ///
 /// # Errors
@@ -29,7 +33,7 @@ pub fn run<W: World>(
 ) -> Result<Repetition, LabError> {
     let world = request.world;
     let file = match params.form {
-        ReadseekForm::KernelTmpfs => in_memory()?,
+        ReadseekForm::KernelTmpfs => in_memory(MEMORY)?,
         _ => in_directory(&params.directory)?,
     };
     let zeros = vec![0; params.block_bytes as usize];
@@ -47,11 +51,10 @@ pub fn run<W: World>(
     run_threads(request, params.form.name(), bodies)
 }
 
-/// A file in the kernel's own tmpfs, which needs no mount.
-pub(super) fn in_memory() -> Result<File, LabError> {
+/// A file in the kernel's own tmpfs, which needs no mount. The name is only for listings.
+pub(in crate::workloads) fn in_memory(name: &CStr) -> Result<File, LabError> {
     // SAFETY: the name is a C string; the call touches no other memory.
-    let descriptor =
-        unsafe { libc::memfd_create(c"fairlock-readseek".as_ptr(), libc::MFD_CLOEXEC) };
+    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(LabError::io("create a file in memory", io::Error::last_os_error()));
     }

@@ -23,9 +23,9 @@
 //! are those of seek, lock and copy alone. One iteration in 64 is timed.
 
 mod cache;
-mod kernel;
+pub(super) mod kernel;
 mod pages;
-mod processes;
+pub(super) mod processes;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -35,12 +35,12 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use serde::{Deserialize, Serialize};
 
-use super::kernel::{SystemCalls, in_memory};
+use super::kernel::{MEMORY, SystemCalls, in_memory};
 use super::pages::{Aligned, PAGE_BYTES, WORD_BYTES, copy_out, fill, torn, words};
 use super::{Access, Failure, LabError, ReadseekParams, Request, Violation, Worker, World};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
 use crate::workloads::broken;
-use crate::world::{Finished, RealWorld, Run, Switches, thread_switches};
+use crate::world::{Finished, RealWorld, Run, Usage, of_all_cpus, thread_usage};
 
 /// What processes can lock a shared file with.
 pub const LOCKS: [(&str, &str); 4] = [
@@ -87,6 +87,8 @@ struct Slot {
     torn: AtomicU64,
     voluntary: AtomicU64,
     involuntary: AtomicU64,
+    user_ns: AtomicU64,
+    system_ns: AtomicU64,
     /// Two stamps of one read, where the lock let them be.
     stamps: [AtomicU64; 2],
 }
@@ -290,7 +292,7 @@ fn is_done(slot: &Slot) -> bool {
 }
 
 /// What became of a child, with its last words.
-fn how(status: ExitStatus, child: &mut Child) -> String {
+pub(in crate::workloads) fn how(status: ExitStatus, child: &mut Child) -> String {
     let mut words = String::new();
     if let Some(stderr) = &mut child.stderr {
         // Whatever it said is better than nothing.
@@ -308,7 +310,7 @@ pub fn run(
     request: &Request<'_, RealWorld>,
     params: &ReadseekParams,
 ) -> Result<Repetition, LabError> {
-    let file = in_memory()?;
+    let file = in_memory(MEMORY)?;
     let length = Mapping::length(params) as u64;
     file.set_len(length).map_err(|source| LabError::io("size a file in memory", source))?;
     let mapping = Mapping::of(file.as_raw_fd(), params)?;
@@ -335,6 +337,7 @@ pub fn run(
     crew.wait_for(&mapping, &|| false, |child, slot| {
         is_done(slot) && matches!(child.try_wait(), Ok(Some(_)))
     })?;
+    let cpus_ns = of_all_cpus((started.elapsed().as_nanos() as u64).max(1));
 
     for slot in mapping.slots() {
         if slot.state.load(Acquire) == BROKEN {
@@ -354,13 +357,16 @@ pub fn run(
         let (reader, writer) = if reads { (Some(recorder), None) } else { (None, Some(recorder)) };
         Finished {
             output: ThreadRecord { reader, writer, excluded_ns: 0 },
-            switches: Switches {
-                voluntary: slot.voluntary.load(Relaxed),
-                involuntary: slot.involuntary.load(Relaxed),
+            usage: Usage {
+                voluntary_switches: slot.voluntary.load(Relaxed),
+                involuntary_switches: slot.involuntary.load(Relaxed),
+                user_ns: slot.user_ns.load(Relaxed),
+                system_ns: slot.system_ns.load(Relaxed),
             },
         }
     });
-    Ok(merge_threads(Run { elapsed_ns, workers: workers.collect(), simulated: None }))
+    let workers = workers.collect();
+    Ok(merge_threads(Run { elapsed_ns, cpus_ns, workers, simulated: None }))
 }
 
 // ---- a child ----
@@ -410,7 +416,7 @@ pub fn work(job: &str) -> Result<(), LabError> {
 
 /// Ends this process with its parent, and not before it (invariant 2): an interrupt from a terminal
 /// goes to all of them, and what becomes of the run is the parent's affair.
-fn stay_with(parent: u32) -> Result<(), LabError> {
+pub(in crate::workloads) fn stay_with(parent: u32) -> Result<(), LabError> {
     // SAFETY: the calls take integers and touch no memory of this program.
     let grandparent = unsafe {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -440,7 +446,7 @@ fn iterate<A: Access>(
     while order.load(Relaxed) == WAIT {
         thread::sleep(START_POLL);
     }
-    let before = thread_switches();
+    let before = thread_usage();
     let (mut ops, mut executed) = (0, 0);
     let mut state = DONE;
     while order.load(Relaxed) == GO {
@@ -464,13 +470,15 @@ fn iterate<A: Access>(
             }
         }
     }
-    let after = thread_switches();
+    let usage = thread_usage() - before;
     for (figure, value) in [
         (&slot.ops, ops),
         (&slot.executed, executed),
         (&slot.torn, worker.torn().unwrap_or(0)),
-        (&slot.voluntary, after.voluntary - before.voluntary),
-        (&slot.involuntary, after.involuntary - before.involuntary),
+        (&slot.voluntary, usage.voluntary_switches),
+        (&slot.involuntary, usage.involuntary_switches),
+        (&slot.user_ns, usage.user_ns),
+        (&slot.system_ns, usage.system_ns),
     ] {
         figure.store(value, Relaxed);
     }

@@ -1,0 +1,324 @@
+//! `forkstorm-kernel`: processes really forked, against this machine's kernel (the shape of exim in Tim
+//! Chen's report on the anon_vma lock, 2013).
+//!
+//! Each client is a chain of processes. For a connection the daemon forks a handler; for each of its 10
+//! messages the handler forks a delivery, which forks a transport: 21 forks at the depths 1, 2 and 3,
+//! so that a mapping of theirs has as many anon_vmas above it. Each process finds what its parent left
+//! in the mappings, writes there, waits for its own child if it has one, computes and ends. All clients
+//! have one daemon, so its mappings are the roots whose locks they meet at.
+//!
+//! The mappings are private and anonymous, and the kernel keeps them apart. A forked process writes to
+//! `touch` pages of each: one where nothing else is said, as processes like exim's write to their stack,
+//! heap and data, and leave most of it as it was. The program's own dozen of writable mappings
+//! (stack, heap, data of the program and its libraries) is copied by each fork besides, and so are some
+//! that belong to files; what `vmas` changes is not all that a fork costs.
+//!
+//! An operation is a message; clients are the writers, and `threads` says how many, as in `forkstorm`. `wait` has every call of fork() as its caller saw
+//! it: where the kernel lets the child run first on the same CPU, that is in it. `hold` has the innermost
+//! processes, from the call of fork() until they were reaped, `latency` the messages. Switches and CPU time
+//! are those of all processes of the storm, what each took to start and end included. The idle share is
+//! right, but where the kernel looks only at each tick whether a process is in its own code or the
+//! kernel's, it counts all time of a process shorter than a tick as its own: then `user` has nearly all
+//! and `system` nearly nothing, though forks and exits are the kernel's work. What the kernel's locks
+//! cost is between the lines: in how the figures change with clients and mappings.
+//!
+//! Every run checks that each fork was reaped and ended well, that a connection took its 21 forks, and
+//! that each process found its parent's and its own writes in memory and nobody else's.
+
+mod daemon;
+mod mappings;
+mod shared;
+mod storm;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use self::daemon::{Daemon, POLL};
+use self::mappings::page_bytes;
+use self::shared::{GO, STARTS, STOP, Shared, Slot};
+use self::storm::Job;
+use super::readseek::kernel::in_memory;
+use super::{Request, broken};
+use crate::error::{LabError, Violation};
+use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
+use crate::plan::KERNEL;
+use crate::units::Length;
+use crate::world::{Finished, RealWorld, Run, World, of_all_cpus};
+
+pub use storm::{FORKS, MESSAGES, SUBCOMMAND, work as work_as_daemon};
+
+/// The name that rows carry.
+pub const NAME: &str = "forkstorm-kernel";
+
+/// Parameters of [`forkstorm-kernel`](self).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ForkstormKernelParams {
+    /// Chains of processes, each with one connection after the other.
+    pub clients: u32,
+    /// Private anonymous mappings of the daemon, which all others inherit.
+    pub vmas: u32,
+    /// Pages of each mapping, which the daemon has written to.
+    pub pages: u32,
+    /// Pages of each mapping that a forked process writes to.
+    pub touch: u32,
+    /// What each process computes before it ends.
+    pub compute: Length,
+    /// How long the daemon may take to start, and all processes to end once they are told to.
+    pub patience: Duration,
+    /// What is started as the daemon: the `fairlock` command.
+    pub program: PathBuf,
+}
+
+impl Default for ForkstormKernelParams {
+    /// Two clients, the source's 16 mappings.
+    fn default() -> ForkstormKernelParams {
+        ForkstormKernelParams {
+            clients: 2,
+            vmas: 16,
+            pages: 4,
+            touch: 1,
+            compute: Length::Nanoseconds(10_000),
+            patience: Duration::from_secs(10),
+            program: PathBuf::from("/proc/self/exe"),
+        }
+    }
+}
+
+const MOST_CLIENTS: u32 = 64;
+const MOST_VMAS: u32 = 1024;
+const MOST_PAGES: u32 = 1024;
+/// Of all processes of a storm together.
+const MOST_BYTES: u64 = 1 << 30;
+/// At a storm's end each client has three processes that have yet to compute, and 64 clients may
+/// share one CPU.
+const LONGEST_COMPUTE_NS: f64 = 1e7;
+
+/// The most processes that this user may have.
+fn most_processes() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `limit` is a place for the call to write to. Should it fail, there is no limit to heed.
+    unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &mut limit) };
+    limit.rlim_cur
+}
+
+impl ForkstormKernelParams {
+    /// The most processes that a storm has at once: the daemon, and a client's three.
+    pub fn processes(&self) -> u64 {
+        3 * u64::from(self.clients) + 1
+    }
+
+    /// Whether the parameters make sense, and this user may have as many processes.
+    ///
+    /// # Errors
+    /// [`LabError::Parameter`] names the first one that does not.
+    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        self.validate_below(most_processes(), pause_ns)
+    }
+
+    fn validate_below(&self, most_processes: u64, pause_ns: f64) -> Result<(), LabError> {
+        let wrong = |name, value: String, valid| Err(LabError::Parameter { name, value, valid });
+        for (name, value, least, most) in [
+            ("threads", self.clients, 1, MOST_CLIENTS),
+            ("vmas", self.vmas, 1, MOST_VMAS),
+            ("pages", self.pages, 1, MOST_PAGES),
+            ("touch", self.touch, 0, self.pages),
+        ] {
+            if !(least..=most).contains(&value) {
+                return wrong(name, value.to_string(), format!("{least} to {most}"));
+            }
+        }
+        if self.processes() > most_processes {
+            let valid = format!(
+                "at most {} here: a client has three processes at once, and this user may have \
+                 {most_processes} (`ulimit -u`)",
+                most_processes.saturating_sub(1) / 3
+            );
+            return wrong("threads", self.clients.to_string(), valid);
+        }
+        let written = u64::from(self.pages) + (self.processes() - 1) * u64::from(self.touch);
+        if written * u64::from(self.vmas) * page_bytes() as u64 > MOST_BYTES {
+            let valid = format!("at most {MOST_BYTES} bytes for all mappings of all processes");
+            return wrong("pages", self.pages.to_string(), valid);
+        }
+        if f64::from(self.compute.pauses(pause_ns)) * pause_ns > LONGEST_COMPUTE_NS {
+            return wrong("compute", self.compute.to_string(), "at most 10ms".to_string());
+        }
+        Ok(())
+    }
+
+    /// Whether the workload runs under a lock of this name.
+    ///
+    /// # Errors
+    /// Any lock but the kernel's; a simulated machine, which has no kernel.
+    pub fn check_lock(name: &str, on_simulated_machine: bool) -> Result<(), LabError> {
+        if on_simulated_machine {
+            return Err(LabError::KernelNotSimulated { workload: NAME, instead: "forkstorm" });
+        }
+        if name == KERNEL {
+            return Ok(());
+        }
+        Err(LabError::UnknownLock { name: name.to_string(), known: vec![KERNEL] })
+    }
+
+    /// The row's `params`.
+    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
+        [
+            ("threads", self.clients.into()),
+            ("vmas", self.vmas.into()),
+            ("pages", self.pages.into()),
+            ("touch", self.touch.into()),
+            ("compute_pauses", self.compute.pauses(pause_ns).into()),
+            ("pause_ns", pause_ns),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into()
+    }
+}
+
+/// A run, with what rows have no place for.
+#[derive(Debug)]
+pub struct Measured {
+    /// The figures of a row.
+    pub repetition: Repetition,
+    /// Processes that were forked.
+    pub forks: u64,
+}
+
+/// Runs the workload once.
+///
+/// # Errors
+/// When an invariant does not hold, the system refuses to fork, or processes cannot be started, or do
+/// not end when they are told to; then they are killed.
+pub fn run(
+    request: &Request<'_, RealWorld>,
+    params: &ForkstormKernelParams,
+) -> Result<Repetition, LabError> {
+    measure(request, params).map(|measured| measured.repetition)
+}
+
+/// As [`run`], with all that is known about it.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(
+    request: &Request<'_, RealWorld>,
+    params: &ForkstormKernelParams,
+) -> Result<Measured, LabError> {
+    let file = in_memory(c"fairlock-forkstorm")?;
+    let sized = file.set_len(Shared::length(params.clients) as u64);
+    sized.map_err(|source| LabError::io("size a file in memory", source))?;
+    let shared = Shared::of(file.as_raw_fd(), params.clients)?;
+    let duration = Duration::from_nanos(request.duration_ns);
+    let job = Job {
+        params: params.clone(),
+        compute_pauses: params.compute.pauses(request.world.pause_ns()),
+        longest: duration + params.patience,
+        parent: std::process::id(),
+    };
+    let daemon = Daemon::start(&params.program, &job, file)?;
+    let times = let_it_storm(daemon, &shared, duration, params.patience, request.cancelled)?;
+    if let Some(fault) = shared.control().trouble.first() {
+        return Err(broken(request.lock, NAME, fault.violation()?));
+    }
+    measured(&shared, times).map_err(|violation| broken(request.lock, NAME, violation))
+}
+
+/// How long a storm was, ns.
+struct Times {
+    /// From the order to begin to the order to stop.
+    elapsed_ns: u64,
+    /// From the order to begin until the last process had ended.
+    ended_ns: u64,
+}
+
+/// From the daemon's start to its end.
+fn let_it_storm(
+    mut daemon: Daemon,
+    shared: &Shared,
+    duration: Duration,
+    patience: Duration,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Times, LabError> {
+    let control = shared.control();
+    let order = &control.order;
+    daemon.wait_until(control, patience, |_| {
+        // Acquire: pairs with the daemon's store.
+        control.state.load(Acquire) != STARTS || cancelled()
+    })?;
+    let started = Instant::now();
+    // Relaxed, as all orders: they publish nothing.
+    order.store(GO, Relaxed);
+    while control.goes() && !cancelled() {
+        let left = duration.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(POLL.min(left));
+        daemon.check(control)?;
+    }
+    order.store(STOP, Relaxed);
+    let since_started = || (started.elapsed().as_nanos() as u64).max(1);
+    let elapsed_ns = since_started();
+    daemon.wait_until(control, patience, |daemon| daemon.is_done(control))?;
+    Ok(Times { elapsed_ns, ended_ns: since_started() })
+}
+
+/// What a storm that has ended left behind.
+fn measured(shared: &Shared, times: Times) -> Result<Measured, Violation> {
+    let total = |of: fn(&Slot) -> &std::sync::atomic::AtomicU64| -> u64 {
+        shared.slots().iter().map(|slot| of(slot).load(Relaxed)).sum()
+    };
+    let (forks, reaped) = (total(|slot| &slot.forks), total(|slot| &slot.reaped));
+    if forks != reaped {
+        return Err(Violation::ForkCount { forks, expected: reaped });
+    }
+    let clients = shared.slots().iter().map(|slot| {
+        let recorder = RoleRecorder {
+            ops: slot.ops.load(Relaxed),
+            executed: slot.executed.load(Relaxed),
+            wait: slot.fork.distribution(),
+            hold: slot.life.distribution(),
+            latency: slot.message.distribution(),
+            ..RoleRecorder::default()
+        };
+        let output = ThreadRecord { writer: Some(recorder), ..ThreadRecord::default() };
+        Finished { output, usage: slot.used.usage() }
+    });
+    // The daemon has no role, but switches of its own.
+    let output = ThreadRecord::default();
+    let daemon = Finished { output, usage: shared.control().daemon.usage() };
+    let repetition = merge_threads(Run {
+        elapsed_ns: times.elapsed_ns,
+        cpus_ns: of_all_cpus(times.ended_ns),
+        workers: clients.chain([daemon]).collect(),
+        simulated: None,
+    });
+    Ok(Measured { repetition, forks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_that_this_user_may_not_have_is_refused_before_it_starts() {
+        let params = ForkstormKernelParams { clients: 10, ..ForkstormKernelParams::default() };
+        assert!(params.validate_below(31, 10.0).is_ok());
+        let said = params.validate_below(30, 10.0).unwrap_err().to_string();
+        for words in ["`threads` is 10", "at most 9 here", "ulimit -u"] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_connection_takes_the_forks_of_the_source() {
+        assert_eq!((MESSAGES, FORKS), (10, 21));
+    }
+}
