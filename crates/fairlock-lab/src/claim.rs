@@ -367,6 +367,7 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["longest_wait"] => Some(stats.longest_wait),
         ["wait_calls_per_s"] => stats.wait_calls_per_s,
         ["inverted"] => stats.inverted.map(|count| exactly(count as f64)),
+        ["inserting"] => stats.inserting.map(exactly),
         ["torn"] => stats.torn.map(|count| exactly(count as f64)),
         ["wait", part] => latency(&stats.wait, part),
         ["hold", part] => latency(&stats.hold, part),
@@ -383,6 +384,7 @@ pub fn is_metric(metric: &str) -> bool {
         stats.torn = Some(0);
         stats.wait_calls_per_s = Some(exactly(1.0));
         stats.inverted = Some(0);
+        stats.inserting = Some(0.0);
     }
     for role in [LOW, HIGH] {
         row.roles.insert(role.to_owned(), row.roles["reader"].clone());

@@ -41,6 +41,7 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         torn: None,
         wait_calls_per_s: None,
         inverted: None,
+        inserting: None,
     }
 }
 

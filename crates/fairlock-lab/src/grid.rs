@@ -19,6 +19,7 @@ use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
 use crate::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::RevocationParams;
+use crate::workloads::rmapstorm::{self, RmapstormParams};
 use crate::workloads::stress_epoll::{self, StressEpollParams};
 use crate::workloads::turns::TurnsParams;
 use crate::workloads::uncontended::Uncontended;
@@ -27,7 +28,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 20] = [
+pub const WORKLOADS: [(&str, &str); 21] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -74,6 +75,10 @@ pub const WORKLOADS: [(&str, &str); 20] = [
         "forkstorm",
         "clients whose processes fork and exit: a mail server under 16 locks, all exclusive",
     ),
+    (
+        "rmapstorm",
+        "threads that walk from a page to all who map it, and that change it: the same locks and trees",
+    ),
     ("epoll-wait", "threads that wait for one event at a time, one that keeps them busy"),
 ];
 
@@ -105,6 +110,8 @@ const INVERSION_PARAMETERS: [&str; 7] =
 
 const FORKSTORM_PARAMETERS: [&str; 7] =
     ["threads", "vmas", "reuse", "insert_percent", "copy_percent", "wait_every_ns", "wait_ns"];
+
+const RMAPSTORM_PARAMETERS: [&str; 4] = ["threads", "read_percent", "vmas", "think_pauses"];
 
 const LOG_PARAMETERS: [&str; 5] = ["readers", "writers", "record_bytes", "read_bytes", "sync"];
 const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "think_pauses"];
@@ -173,6 +180,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         "uncontended" => &UNCONTENDED_PARAMETERS,
         "revocation" => &REVOCATION_PARAMETERS,
         forkstorm::NAME => &FORKSTORM_PARAMETERS,
+        rmapstorm::NAME => &RMAPSTORM_PARAMETERS,
         log::NAME => &LOG_PARAMETERS,
         stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
         epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
@@ -223,6 +231,15 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             copy_percent: percent("copy_percent", default.copy_percent),
             wait_every_ns: whole("wait_every_ns", default.wait_every_ns)?,
             wait_ns: whole("wait_ns", default.wait_ns)?,
+        }));
+    }
+    if name == rmapstorm::NAME {
+        let default = RmapstormParams::default();
+        return Ok(Workload::Rmapstorm(RmapstormParams {
+            threads: count("threads", default.threads)?,
+            read_percent: params.get("read_percent").copied().unwrap_or(default.read_percent),
+            vmas: count("vmas", default.vmas)?,
+            think: Length::Pauses(count("think_pauses", rmapstorm::DEFAULT_THINK_PAUSES)?),
         }));
     }
     let readers = count("readers", 0)?;
@@ -382,6 +399,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::Inversion(it) => describe(it.form.name(), &it.row_params()),
         Workload::Forkstorm(it) => counts(&[("threads", it.clients)]),
+        Workload::Rmapstorm(it) => counts(&[("threads", it.threads)]),
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
@@ -478,6 +496,10 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         }
         "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
         "overlap" => "random offsets".to_owned(),
+        "vmas" => format!("{} vmas", units::trimmed(value)),
+        "reuse" if value != 0.0 => "anon_vmas reused".to_owned(),
+        "insert_percent" => format!("{value} % inserts"),
+        "wait_every_ns" if value != 0.0 => format!("a wait every {}", units::format_ns(value)),
         "work_ns" => format!("work of {}", units::format_ns(value)),
         "hog_ns" => format!("hog of {}", units::format_ns(value)),
         "low_reads" => format!("low {}", if value == 0.0 { "writes" } else { "reads" }),

@@ -47,6 +47,8 @@ pub struct RoleRepetition {
     pub wait_calls_per_s: Option<f64>,
     /// See [`RoleStats::inverted`].
     pub inverted: Option<u64>,
+    /// See [`RoleStats::inserting`]; workloads that look at it put it here.
+    pub inserting: Option<f64>,
 }
 
 impl RoleRepetition {
@@ -198,6 +200,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
     let fastest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::max);
     let moves_bytes = parts.iter().any(|part| part.bytes_per_s > 0.0);
     let wait_calls: Vec<f64> = parts.iter().filter_map(|part| part.wait_calls_per_s).collect();
+    let inserting: Vec<f64> = parts.iter().filter_map(|part| part.inserting).collect();
     RoleStats {
         threads: parts.first().map_or(0, |part| part.thread_rates.len() as u32),
         ops_per_s: estimate(&over(&RoleRepetition::ops_per_s)),
@@ -214,6 +217,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         torn: sum(parts.iter().map(|part| part.torn)),
         wait_calls_per_s: (!wait_calls.is_empty()).then(|| estimate(&wait_calls)),
         inverted: sum(parts.iter().map(|part| part.inverted)),
+        inserting: (!inserting.is_empty()).then(|| median(&inserting)),
     }
 }
 
