@@ -298,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn the_share_of_inserts_is_that_of_the_repetition_in_the_middle() {
+        let repetition = |inserting| {
+            let workers = vec![thread(WRITER, 1, 1)];
+            let run = Run { elapsed_ns: 1_000_000_000, workers, simulated: None };
+            let mut merged = merge_threads(run);
+            merged.roles.get_mut(WRITER).unwrap().inserting = inserting;
+            merged
+        };
+        let inserting = |repetitions: &[Repetition]| {
+            row(label(), repetitions, None).unwrap().roles[WRITER].inserting
+        };
+        let shares = [0.03, 0.05, 0.04].map(|share| repetition(Some(share)));
+        assert_eq!(inserting(&shares), Some(0.04));
+        assert_eq!(inserting(&[repetition(None)]), None);
+    }
+
+    #[test]
     fn no_repetition_gives_no_row() {
         assert_eq!(row(label(), &[], None), None);
     }

@@ -102,7 +102,7 @@ impl ForkstormParams {
             Err(LabError::Parameter { name, value: value.to_string(), valid })
         };
         check_thread_count("threads", self.clients.into())?;
-        check_vmas(self.vmas)?;
+        check_vmas(self.vmas, self.clients)?;
         check("insert_percent", self.insert_percent, 0.01, 50.0)?;
         check("copy_percent", self.copy_percent, 0.0, 100.0)?;
         check("wait_every_ns", self.wait_every_ns as f64, 0.0, LONGEST_LENGTH_NS)?;
@@ -514,6 +514,7 @@ mod tests {
             ("threads", ForkstormParams { clients: 5000, ..default() }),
             ("vmas", ForkstormParams { vmas: 0, ..default() }),
             ("vmas", ForkstormParams { vmas: 257, ..default() }),
+            ("vmas", ForkstormParams { vmas: 17, clients: 4096, ..default() }),
             ("insert_percent", ForkstormParams { insert_percent: 0.0, ..default() }),
             ("insert_percent", ForkstormParams { insert_percent: f64::NAN, ..default() }),
             ("copy_percent", ForkstormParams { copy_percent: 100.5, ..default() }),

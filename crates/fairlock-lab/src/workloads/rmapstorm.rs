@@ -76,7 +76,7 @@ impl RmapstormParams {
     pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
         check_thread_count("threads", self.threads.into())?;
         check_share(self.read_percent)?;
-        check_vmas(self.vmas)?;
+        check_vmas(self.vmas, self.threads)?;
         check_length("think", self.think, pause_ns)
     }
 
@@ -256,6 +256,40 @@ impl<W: World, L: LabLock> Sections for Writing<'_, '_, W, L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::Protected;
+    use crate::world::RealWorld;
+
+    #[test]
+    fn a_walk_that_misses_somebody_or_finds_too_many_is_a_violation() {
+        let world = RealWorld::new(false);
+        let roots = Roots::<std::sync::RwLock<Protected>>::new(3, 2);
+        let (family, pools) = Family::new(3, 2, Processes::OF_A_CONNECTION, false);
+        let owns: Vec<_> = pools.into_iter().map(|pool| begin(&family, pool).unwrap()).collect();
+        let walk_with = |visits| {
+            let mut thread = Thread {
+                world: &world,
+                family: &family,
+                visitor: Visitor::new(&world, &roots, 0),
+                visits,
+                vmas: 3,
+                think: 0,
+                random: XorShift::new(1),
+                reader: RoleRecorder::default(),
+                writer: RoleRecorder::default(),
+            };
+            let walked = thread.read();
+            assert_eq!(thread.reader.wait.count(), 1);
+            walked
+        };
+        // The daemon, and two processes of each thread.
+        walk_with(5..=7).unwrap();
+        for visits in [4..=4, 6..=7] {
+            let failure = walk_with(visits).unwrap_err();
+            assert!(matches!(failure, Failure::Violation(Violation::Walk { .. })), "{failure:?}");
+        }
+        let pools: Vec<_> = owns.into_iter().map(|own| end(&family, own).unwrap()).collect();
+        family.check_quiet(&pools).unwrap();
+    }
 
     #[test]
     fn a_parameter_out_of_its_range_is_named() {
@@ -266,6 +300,7 @@ mod tests {
             ("read_percent", RmapstormParams { read_percent: 101.0, ..default() }),
             ("vmas", RmapstormParams { vmas: 0, ..default() }),
             ("vmas", RmapstormParams { vmas: 257, ..default() }),
+            ("vmas", RmapstormParams { vmas: 17, threads: 4096, ..default() }),
             ("think", RmapstormParams { think: Length::Nanoseconds(2_000_000_000), ..default() }),
         ] {
             let error = params.validate(10.0).unwrap_err().to_string();

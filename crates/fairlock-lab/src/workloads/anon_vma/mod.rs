@@ -94,18 +94,21 @@ impl Processes {
     }
 }
 
-/// Vmas of a process at most: a slip of the finger is to be an error, and not a run without collisions.
+/// Vmas of a process at most: with so many locks nobody meets anybody.
 const MOST_VMAS: u32 = 256;
+/// Vmas of one process of each thread, all together: with what they need, some 100 MB.
+const MOST_VMAS_OF_ALL: u64 = 1 << 16;
 
-/// Whether a process can have so many vmas.
+/// Whether each of so many threads can have processes with so many vmas.
 ///
 /// # Errors
-/// [`LabError::Parameter`].
-pub fn check_vmas(vmas: u32) -> Result<(), LabError> {
-    if (1..=MOST_VMAS).contains(&vmas) {
+/// [`LabError::Parameter`] names `vmas`.
+pub fn check_vmas(vmas: u32, threads: u32) -> Result<(), LabError> {
+    let of_all = u64::from(vmas) * u64::from(threads);
+    if (1..=MOST_VMAS).contains(&vmas) && of_all <= MOST_VMAS_OF_ALL {
         return Ok(());
     }
-    let valid = format!("1 to {MOST_VMAS}");
+    let valid = format!("1 to {MOST_VMAS}, and all threads together at most {MOST_VMAS_OF_ALL}");
     Err(LabError::Parameter { name: "vmas", value: vmas.to_string(), valid })
 }
 

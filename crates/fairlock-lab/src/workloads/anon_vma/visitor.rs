@@ -149,7 +149,8 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
     ) -> Result<R, Failure> {
         let (world, roots) = (self.world, self.roots);
         self.writes += 1;
-        let looks = self.comes_to(root);
+        let convoy = self.comes_to(root);
+        let looks = convoy.is_some();
         let counts = what == What::Inserts && world.running();
         world.mark(WAIT_WRITE);
         let asked = world.now();
@@ -164,7 +165,7 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
             world.mark(NOTHING);
             (got, result)
         });
-        self.leaves(recorder, looks, asked, got);
+        self.leaves(recorder, convoy, asked, got);
         let (result, inside_ns) = result?;
         if counts {
             self.inserting.sections += 1;
@@ -185,7 +186,7 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
         inside: impl FnOnce() -> R,
     ) -> Result<R, Failure> {
         let (world, roots) = (self.world, self.roots);
-        let looks = self.comes_to(root);
+        let convoy = self.comes_to(root);
         world.mark(WAIT_READ);
         let asked = world.now();
         let (got, result) = roots.locks[root].read(|data| {
@@ -195,26 +196,26 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
             world.mark(NOTHING);
             (got, result)
         });
-        self.leaves(recorder, looks, asked, got);
+        self.leaves(recorder, convoy, asked, got);
         Ok(result?)
     }
 
-    /// Whether to look closely.
-    fn comes_to(&mut self, root: usize) -> bool {
+    /// The length of the convoy there, if this is a section to look at.
+    fn comes_to(&mut self, root: usize) -> Option<u64> {
         self.roots.stands_at[self.index].store(root as u32 + 1, Relaxed);
         self.until_look -= 1;
         if self.until_look > 0 {
-            return false;
+            return None;
         }
         // From 1 to twice as many, less 1: so many on average.
         self.until_look = 1 + self.random.below(2 * LOOK_EVERY - 1);
-        self.convoy.record(self.roots.standing_at(root));
-        true
+        Some(self.roots.standing_at(root))
     }
 
-    fn leaves(&mut self, recorder: &mut RoleRecorder, looks: bool, asked: u64, got: u64) {
-        if looks {
+    fn leaves(&mut self, recorder: &mut RoleRecorder, convoy: Option<u64>, asked: u64, got: u64) {
+        if let Some(convoy) = convoy {
             recorder.hold.record(self.world.now().saturating_sub(got));
+            self.convoy.record(convoy);
         }
         recorder.wait.record(got.saturating_sub(asked));
         self.roots.stands_at[self.index].store(0, Relaxed);
@@ -223,9 +224,14 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use fairlock_sim::Sim;
+    use fairlock_sim::profile::Profile;
+
     use super::*;
     use crate::locks::find;
-    use crate::world::RealWorld;
+    use crate::world::{RealWorld, SimWorld, Worker};
 
     type Lock = std::sync::RwLock<Protected>;
 
@@ -253,6 +259,31 @@ mod tests {
         visitor.read(&mut recorder, 1, || assert_eq!(roots.standing_at(1), 3)).unwrap();
         let convoys = visitor.convoy.latency();
         assert_eq!((convoys.count, convoys.max, convoys.mean), (3, 3, 8.0 / 3.0));
+    }
+
+    #[test]
+    fn a_convoy_at_one_lock_is_as_long_as_there_are_threads() {
+        type Mutex = lock_api::Mutex<fairlock::mutex::RawMutex<Sim>, Protected<Sim>>;
+        let world = SimWorld::new(Arc::new(Profile::example()), 1, 0, false);
+        let roots = Roots::<Mutex>::new(1, 4);
+        let workers = (0..4).map(|index| {
+            let mut visitor = Visitor::new(&world, &roots, index);
+            let (world, mut recorder) = (&world, RoleRecorder::default());
+            Box::new(move || {
+                // Nobody ends before the others: whoever releases the lock may have it again at once.
+                while world.running() {
+                    let hold = || world.compute(50);
+                    visitor.write(&mut recorder, 0, What::Removes, hold).unwrap();
+                }
+                visitor.convoy
+            }) as Worker<'_, Distribution>
+        });
+        let run = world.run(300_000, &|| false, workers.collect()).unwrap();
+        let mut convoys = Distribution::new();
+        run.workers.iter().for_each(|worker| convoys.merge(&worker.output));
+        let convoys = convoys.latency();
+        assert_eq!((convoys.p50, convoys.max), (4, 4), "{convoys:?}");
+        assert!(convoys.count > 20 && convoys.mean > 3.5, "{convoys:?}");
     }
 
     #[test]
