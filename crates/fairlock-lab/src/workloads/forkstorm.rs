@@ -21,7 +21,9 @@
 //! sections that insert, from the first access to the tree to the last, over the time that as many CPUs have
 //! as there are clients, or all of them if there are fewer. It is time by the clock, so a holder that is
 //! preempted, or waits for a cache line that another CPU wrote, counts. The share that was asked for is the
-//! same of one client alone, without locks.
+//! same of one client alone, without locks. On real threads it needs a quiet machine and more than one
+//! repetition: CPUs that other processes take make it smaller, and a section that is looked at and
+//! preempted there counts for all that were not looked at.
 //!
 //! Not for: what fork takes in a kernel, where page tables are most of it, and the reverse map's readers,
 //! for which there is [`rmapstorm`](super::rmapstorm).
