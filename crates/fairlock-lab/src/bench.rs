@@ -16,7 +16,7 @@ use fairlock_lab::workloads::inversion::InversionForm;
 use fairlock_lab::workloads::log::{self, BLOCK_RECORD_BYTES, Syncing};
 use fairlock_lab::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm};
 use fairlock_lab::workloads::{epoll_wait, forkstorm, forkstorm_kernel, stress_epoll};
-use fairlock_lab::workloads::{revocation, turns, uncontended};
+use fairlock_lab::workloads::{revocation, rmapstorm, turns, uncontended};
 use fairlock_lab::world::pause_ns;
 
 /// What to bench.
@@ -75,6 +75,12 @@ pub enum Bench {
         fairlock bench forkstorm --insert-percent 10 --wait-every 300us --wait 50us\n  \
         fairlock bench forkstorm --on westmere-ex-4s --threads 40,80 --seeds 3")]
     Forkstorm(Forkstorm),
+    /// Walks from a page to all who map it, beside those who change that: the fork storm's locks, also shared
+    #[command(after_help = "Example:\n  \
+        fairlock bench rmapstorm --threads 1,2,8\n  \
+        fairlock bench rmapstorm --lock all --threads 8 --read-percent 90 --think 2us\n  \
+        fairlock bench rmapstorm --on westmere-ex-4s --threads 40 --seeds 3")]
+    Rmapstorm(Rmapstorm),
     /// Threads that append to a log: LogFile, plain files, another crate's log, equally durable
     #[command(after_help = "Example:\n  \
         fairlock bench log --dir /mnt/nvme\n  \
@@ -310,6 +316,29 @@ pub struct Forkstorm {
     /// Use unused anon_vmas of ancestors again, as Linux does since 3.19
     #[arg(long)]
     reuse: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct Rmapstorm {
+    /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
+    ///
+    /// [default: mutex,linux-3.10,linux-5.11,timefair, here also std and parking_lot]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// Thread counts
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
+    threads: Vec<u32>,
+    /// Every thread walks this often, and copies and unmaps a vma otherwise
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,50,90,99", value_parser = percent)]
+    read_percent: Vec<f64>,
+    /// Vmas of each process, and as many locks
+    #[arg(long, value_name = "N", default_value = "16", value_parser = at_least_one)]
+    vmas: u32,
+    /// Time between two operations: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value_t = Length::Pauses(rmapstorm::DEFAULT_THINK_PAUSES))]
+    think: Length,
     #[command(flatten)]
     pub common: Common,
 }
@@ -643,12 +672,12 @@ const DEFAULT_SUBJECTS: [&str; 14] = [
     "pthread-inherit",
 ];
 
-/// What to compare where nothing is said and the default lock is the subject.
-/// What the fork storm compares: its source's two, and ours.
+/// What the storms compare where nothing is said: their source's two, and ours.
 const DEFAULT_STORM_LOCKS: [&str; 6] =
     ["mutex", "linux-3.10", "linux-5.11", "timefair", "std", "parking_lot"];
 /// Those of them that run on a simulated machine.
 const DEFAULT_SIMULATED_STORM_LOCKS: [&str; 4] = ["mutex", "linux-3.10", "linux-5.11", "timefair"];
+/// What to compare where nothing is said and the default lock is the subject.
 const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "std", "parking_lot"];
 /// The same on a simulated machine.
 const DEFAULT_SIMULATED_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "linux-5.11", "mutex"];
@@ -657,6 +686,14 @@ const DEFAULT_SIMULATED_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "linux-5.11"
 fn chosen_beside_rwlock(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
     let default = if simulated { DEFAULT_SIMULATED_RWLOCKS } else { DEFAULT_RWLOCKS };
     let default = default.map(str::to_owned);
+    chosen(if names.is_empty() { &default } else { names }, simulated)
+}
+
+/// As [`chosen`], with those that the storms are about where nothing is said.
+fn chosen_for_storms(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
+    let default: &[&str] =
+        if simulated { &DEFAULT_SIMULATED_STORM_LOCKS } else { &DEFAULT_STORM_LOCKS };
+    let default: Vec<String> = default.iter().map(|&name| name.to_owned()).collect();
     chosen(if names.is_empty() { &default } else { names }, simulated)
 }
 
@@ -752,16 +789,22 @@ impl Turns {
     }
 }
 
-impl Forkstorm {
-    fn locks(&self, simulated: bool) -> Result<Vec<String>, String> {
-        let default: &[&str] =
-            if simulated { &DEFAULT_SIMULATED_STORM_LOCKS } else { &DEFAULT_STORM_LOCKS };
-        if self.lock.is_empty() {
-            return Ok(default.iter().map(|&name| name.to_owned()).collect());
-        }
-        chosen(&self.lock, simulated)
+impl Rmapstorm {
+    fn points(&self, pause_ns: f64) -> Vec<Params> {
+        let point = |threads: u32, percent: f64| {
+            params([
+                ("threads", f64::from(threads)),
+                ("read_percent", percent),
+                ("vmas", f64::from(self.vmas)),
+                ("think_pauses", f64::from(self.think.pauses(pause_ns))),
+            ])
+        };
+        let of = |&percent| self.threads.iter().map(move |&threads| point(threads, percent));
+        self.read_percent.iter().flat_map(of).collect()
     }
+}
 
+impl Forkstorm {
     fn points(&self) -> Vec<Params> {
         let point = |&threads: &u32| {
             params([
@@ -1115,6 +1158,7 @@ impl Bench {
             Bench::Dio(dio) => &dio.common,
             Bench::Turns(turns) => &turns.common,
             Bench::Forkstorm(it) => &it.common,
+            Bench::Rmapstorm(it) => &it.common,
             Bench::Uncontended(uncontended) => &uncontended.common,
             Bench::Revocation(revocation) => &revocation.common,
             Bench::Readseek(readseek) => &readseek.common,
@@ -1156,7 +1200,13 @@ impl Bench {
                 let locks = chosen_beside_rwlock(&turns.lock, simulated)?;
                 (turns::NAME, locks, turns.points(pause_ns))
             }
-            Bench::Forkstorm(it) => (forkstorm::NAME, it.locks(simulated)?, it.points()),
+            Bench::Forkstorm(it) => {
+                (forkstorm::NAME, chosen_for_storms(&it.lock, simulated)?, it.points())
+            }
+            Bench::Rmapstorm(it) => {
+                let locks = chosen_for_storms(&it.lock, simulated)?;
+                (rmapstorm::NAME, locks, it.points(pause_ns))
+            }
             Bench::Uncontended(it) => {
                 let locks = chosen_beside_rwlock(&it.lock, simulated)?;
                 (uncontended::NAME, locks, it.points())

@@ -380,6 +380,7 @@ fn role_figure(stats: &crate::row::RoleStats, path: &[&str]) -> Option<Estimate>
         ["longest_wait"] => Some(stats.longest_wait),
         ["wait_calls_per_s"] => stats.wait_calls_per_s,
         ["inverted"] => stats.inverted.map(|count| exactly(count as f64)),
+        ["inserting"] => stats.inserting.map(exactly),
         ["torn"] => stats.torn.map(|count| exactly(count as f64)),
         ["convoy", part] => stats.convoy.and_then(|convoy| match *part {
             "count" => Some(exactly(convoy.count as f64)),
@@ -432,6 +433,7 @@ fn complete_row() -> Row {
         stats.wait_calls_per_s = Some(exactly(1.0));
         stats.inverted = Some(0);
         stats.convoy = Some(Convoy { count: 1, mean: 1.0, p99: 1, max: 1 });
+        stats.inserting = Some(0.0);
     }
     row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.0), ..cpu });
     for role in [LOW, HIGH] {

@@ -166,6 +166,11 @@ pub enum Violation {
         /// What was read.
         read: u64,
     },
+    /// A walk from a page to who maps it went wrong.
+    Walk {
+        /// How.
+        what: &'static str,
+    },
     /// A tree of intervals has a path that no such tree has.
     Tangled,
     /// When all was over, something was left that had to be gone, or the other way round.
@@ -225,6 +230,7 @@ impl fmt::Display for Violation {
             Violation::Tangled => {
                 write!(f, "tangled tree: somebody changed it beside the holder of its lock")
             }
+            Violation::Walk { what } => write!(f, "wrong walk from a page: {what}"),
             Violation::Leak { what } => write!(f, "wrong at the end: {what}"),
             Violation::LostEvents { written, read } => {
                 write!(f, "lost events: {written} were written, {read} were reported and read")

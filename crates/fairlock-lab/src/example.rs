@@ -52,6 +52,7 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
         wait_histogram: histogram(wait),
         hold_histogram: histogram(400),
         convoy: None,
+        inserting: None,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::workloads::log::{self, LogParams, Syncing};
 use crate::workloads::mix::{MixParams, Roles};
 use crate::workloads::readseek::{Overlap, PAGE_BYTES, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::RevocationParams;
+use crate::workloads::rmapstorm::{self, RmapstormParams};
 use crate::workloads::stress_epoll::{self, StressEpollParams};
 use crate::workloads::turns::TurnsParams;
 use crate::workloads::uncontended::Uncontended;
@@ -28,7 +29,7 @@ use crate::workloads::uncontended::Uncontended;
 pub type Params = BTreeMap<String, f64>;
 
 /// Every workload with one line about it.
-pub const WORKLOADS: [(&str, &str); 21] = [
+pub const WORKLOADS: [(&str, &str); 22] = [
     (
         "mix",
         "readers and writers (or threads that do both) on one lock, short sections, short thinking",
@@ -80,6 +81,10 @@ pub const WORKLOADS: [(&str, &str); 21] = [
         "forkstorm-kernel",
         "chains of processes really forked, each mapping under its lock in the kernel",
     ),
+    (
+        "rmapstorm",
+        "threads that walk from a page to all who map it, and that change it: the same locks and trees",
+    ),
 ];
 
 /// Parameters a workload takes, by name.
@@ -110,6 +115,8 @@ const INVERSION_PARAMETERS: [&str; 7] =
 
 const FORKSTORM_PARAMETERS: [&str; 7] =
     ["threads", "vmas", "reuse", "insert_percent", "copy_percent", "wait_every_ns", "wait_ns"];
+
+const RMAPSTORM_PARAMETERS: [&str; 4] = ["threads", "read_percent", "vmas", "think_pauses"];
 
 const LOG_PARAMETERS: [&str; 5] = ["readers", "writers", "record_bytes", "read_bytes", "sync"];
 const STRESS_EPOLL_PARAMETERS: [&str; 4] = ["readers", "writers", "trigger", "think_pauses"];
@@ -182,6 +189,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
         "uncontended" => &UNCONTENDED_PARAMETERS,
         "revocation" => &REVOCATION_PARAMETERS,
         forkstorm::NAME => &FORKSTORM_PARAMETERS,
+        rmapstorm::NAME => &RMAPSTORM_PARAMETERS,
         log::NAME => &LOG_PARAMETERS,
         stress_epoll::NAME => &STRESS_EPOLL_PARAMETERS,
         epoll_wait::NAME => &EPOLL_WAIT_PARAMETERS,
@@ -248,6 +256,15 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             touch: count("touch", default.touch)?,
             compute,
             ..default
+        }));
+    }
+    if name == rmapstorm::NAME {
+        let default = RmapstormParams::default();
+        return Ok(Workload::Rmapstorm(RmapstormParams {
+            threads: count("threads", default.threads)?,
+            read_percent: params.get("read_percent").copied().unwrap_or(default.read_percent),
+            vmas: count("vmas", default.vmas)?,
+            think: Length::Pauses(count("think_pauses", rmapstorm::DEFAULT_THINK_PAUSES)?),
         }));
     }
     let readers = count("readers", 0)?;
@@ -407,6 +424,7 @@ pub fn describe_workload(workload: &Workload) -> String {
         Workload::Readseek(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::Inversion(it) => describe(it.form.name(), &it.row_params()),
         Workload::Forkstorm(it) => counts(&[("threads", it.clients)]),
+        Workload::Rmapstorm(it) => counts(&[("threads", it.threads)]),
         Workload::Log(it) => counts(&[("readers", it.readers), ("writers", it.writers)]),
         Workload::StressEpoll(it) => counts(&[("readers", 1), ("writers", it.producers)]),
         Workload::EpollWait(it) => counts(&[("readers", it.workers), ("writers", 1)]),
@@ -510,10 +528,13 @@ pub fn describe_param(name: &str, value: f64) -> Option<String> {
         }
         "overlap" if value == f64::from(Overlap::Same.number()) => "one offset".to_owned(),
         "overlap" => "random offsets".to_owned(),
-        "vmas" => several(value, "mapping"),
         "pages" => format!("mappings of {}", several(value, "page")),
         "touch" => format!("{} of each written", several(value, "page")),
         "compute_pauses" => format!("computes {} pauses", units::trimmed(value)),
+        "vmas" => format!("{} vmas", units::trimmed(value)),
+        "reuse" if value != 0.0 => "anon_vmas reused".to_owned(),
+        "insert_percent" => format!("{value} % inserts"),
+        "wait_every_ns" if value != 0.0 => format!("a wait every {}", units::format_ns(value)),
         "work_ns" => format!("work of {}", units::format_ns(value)),
         "hog_ns" => format!("hog of {}", units::format_ns(value)),
         "low_reads" => format!("low {}", if value == 0.0 { "writes" } else { "reads" }),

@@ -98,6 +98,10 @@ pub struct RoleStats {
     /// How long the queue at a lock was; absent where that is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convoy: Option<Convoy>,
+    /// Share (0 to 1) of the time of the CPUs that the threads could use in which they inserted into trees under
+    /// their locks (median over repetitions); absent where that is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inserting: Option<f64>,
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.

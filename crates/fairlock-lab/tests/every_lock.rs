@@ -8,10 +8,12 @@ use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Workload};
 use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
+use fairlock_lab::workloads::forkstorm::{self, ForkstormParams};
 use fairlock_lab::workloads::log::{self, LogParams, Syncing};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
 use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
 use fairlock_lab::workloads::revocation::RevocationParams;
+use fairlock_lab::workloads::rmapstorm::RmapstormParams;
 use fairlock_lab::workloads::turns::TurnsParams;
 use fairlock_lab::workloads::uncontended::Uncontended;
 
@@ -33,7 +35,11 @@ fn run_all(workload: Workload) -> Result<Vec<Row>, LabError> {
 }
 
 fn run_each(workload: Workload, names: &[&str]) -> Result<Vec<Row>, LabError> {
-    let cells = names.iter().map(|lock| cell(&workload, lock)).collect();
+    run_each_for(workload, names, SECONDS)
+}
+
+fn run_each_for(workload: Workload, names: &[&str], seconds: f64) -> Result<Vec<Row>, LabError> {
+    let cells = names.iter().map(|lock| Cell { seconds, ..cell(&workload, lock) }).collect();
     let rows = plan::run(&Plan { cells, pinned: false }, &mut ())?;
     assert_eq!(rows.iter().map(|row| row.lock.as_str()).collect::<Vec<_>>(), names);
     Ok(rows)
@@ -50,6 +56,8 @@ fn every_reference_lock_runs_every_workload() {
         mix(Roles::Dedicated { readers: 1, writers: 1 }),
         mix(Roles::Mixed { threads: 2, read_percent: 50.0 }),
         turns(2, 50.0, 256),
+        forkstorm(2),
+        rmapstorm(2, 50.0),
         dio(DioForm::Sleep, directory.path()),
         dio(DioForm::Lock, directory.path()),
     ] {
@@ -391,6 +399,57 @@ fn a_broken_lock_is_caught_by_mix() {
 fn a_broken_lock_is_caught_by_turns() {
     assert_broken_is_caught(turns(4, 50.0, 256));
     assert_broken_is_caught(turns(2, 0.0, 1));
+}
+
+/// Three vmas, so that clients meet; little computing, so that they meet often.
+fn forkstorm(clients: u32) -> Workload {
+    let params = ForkstormParams { clients, vmas: 3, insert_percent: 20.0, ..Default::default() };
+    Workload::Forkstorm(params)
+}
+
+fn rmapstorm(threads: u32, read_percent: f64) -> Workload {
+    let think = Length::Pauses(10);
+    Workload::Rmapstorm(RmapstormParams { threads, read_percent, vmas: 3, think })
+}
+
+#[test]
+fn every_lock_runs_forkstorm_and_looks_at_some_sections() {
+    // One message at least, each with its sections.
+    let sections = 3 * (2 * 2 + 2);
+    for row in run_each_for(forkstorm(3), &locks::all(), 0.01).unwrap() {
+        let writer = &row.roles["writer"];
+        assert_eq!((row.roles.len(), writer.threads), (1, 3));
+        assert!(writer.latency.count >= 3, "{}: {writer:?}", row.lock);
+        assert!(writer.wait.count >= writer.latency.count * sections, "{}: {writer:?}", row.lock);
+        let looked = (writer.hold.count * u64::from(forkstorm::LOOK_EVERY)) as f64;
+        // Chance, and the first look of each thread.
+        let expected = writer.wait.count as f64;
+        assert!((looked / expected - 1.0).abs() < 20.0 / expected.sqrt() + 0.2, "{writer:?}");
+    }
+}
+
+#[test]
+fn every_lock_runs_rmapstorm_in_all_its_mixtures() {
+    for percent in [0.0, 90.0, 100.0] {
+        for row in run_each_for(rmapstorm(3, percent), &locks::all(), 0.005).unwrap() {
+            assert_eq!(row.roles.contains_key("reader"), percent > 0.0);
+            assert_eq!(row.roles.contains_key("writer"), percent < 100.0);
+            for (name, role) in &row.roles {
+                let sections = if name == "writer" { 3 } else { 1 };
+                assert_eq!(role.wait.count, sections * role.latency.count, "{}", row.lock);
+                assert_eq!(role.threads, 3);
+            }
+            assert!(row.roles.values().any(|role| role.latency.count > 0), "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_broken_lock_is_caught_by_the_storms() {
+    assert_broken_is_caught(forkstorm(3));
+    for percent in [0.0, 50.0, 99.0] {
+        assert_broken_is_caught(rmapstorm(3, percent));
+    }
 }
 
 #[test]

@@ -10,9 +10,11 @@ use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated, Workload};
 use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
 use fairlock_lab::workloads::dio::{DioForm, DioParams};
+use fairlock_lab::workloads::forkstorm::{self, ForkstormParams};
 use fairlock_lab::workloads::mix::{MixParams, Roles};
 use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
 use fairlock_lab::workloads::revocation::RevocationParams;
+use fairlock_lab::workloads::rmapstorm::RmapstormParams;
 use fairlock_lab::workloads::turns::TurnsParams;
 use fairlock_lab::workloads::uncontended::Uncontended;
 use fairlock_lab::workloads::{HOLD_READ, HOLD_WRITE};
@@ -186,12 +188,78 @@ fn the_same_seeds_give_the_same_rows() {
 
 #[test]
 fn a_broken_lock_is_caught_there() {
-    for workload in [mix(1, 1), mix(0, 2), dio(DioForm::Sleep), dio(DioForm::Lock)] {
+    for workload in [
+        mix(1, 1),
+        mix(0, 2),
+        dio(DioForm::Sleep),
+        dio(DioForm::Lock),
+        forkstorm(4, 3.5),
+        rmapstorm(4, 0.0),
+        rmapstorm(4, 90.0),
+    ] {
         match run(vec![Cell { seconds: 0.1, ..cell(&workload, "broken") }]) {
             Err(LabError::Broken { lock, .. }) => assert_eq!(lock, "broken"),
             other => panic!("`{}` did not notice: {other:?}", workload.name()),
         }
     }
+}
+
+fn forkstorm(clients: u32, insert_percent: f64) -> Workload {
+    let params = ForkstormParams { clients, insert_percent, ..ForkstormParams::default() };
+    Workload::Forkstorm(params)
+}
+
+fn rmapstorm(threads: u32, read_percent: f64) -> Workload {
+    let params = RmapstormParams { threads, read_percent, vmas: 2, ..RmapstormParams::default() };
+    Workload::Rmapstorm(params)
+}
+
+#[test]
+fn every_lock_whose_source_runs_there_runs_the_storms() {
+    for row in run_all(&forkstorm(3, 20.0), 0.0001) {
+        let writer = &row.roles["writer"];
+        assert!(writer.latency.count > 0 && writer.hold.count > 0, "{row:?}");
+        let counts_events = locks::find(&row.lock).unwrap().kind != Kind::Reference;
+        assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
+    }
+    for row in run_all(&rmapstorm(3, 50.0), 0.0002) {
+        assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
+    }
+}
+
+#[test]
+fn the_storms_repeat_themselves_for_the_same_seed() {
+    let locks = ["timefair", "linux-3.10", "linux-5.11", "mutex"];
+    for workload in [forkstorm(3, 20.0), rmapstorm(4, 50.0)] {
+        let brief = |lock| Cell { repetitions: 1, seconds: 0.0003, ..cell(&workload, lock) };
+        let rows = || run(locks.map(brief).into()).unwrap();
+        for (first, again) in rows().into_iter().zip(rows()) {
+            assert_eq!(first, again);
+        }
+    }
+}
+
+#[test]
+fn inserts_take_there_the_share_that_was_asked_for() {
+    for percent in [1.75, 3.5, 7.0] {
+        let once = Cell { repetitions: 1, seconds: 0.015, ..cell(&forkstorm(1, percent), "mutex") };
+        let writer = &run(vec![once]).unwrap()[0].roles["writer"];
+        let share = 100.0 * writer.inserting.unwrap();
+        // Taking the locks is on top of what was calibrated; and chance, which sections are timed.
+        assert!((0.92..1.08).contains(&(share / percent)), "{share} % for {percent} %");
+        let looked = writer.hold.count as f64 * f64::from(forkstorm::LOOK_EVERY);
+        assert!((looked / writer.wait.count as f64 - 1.0).abs() < 0.1, "{writer:?}");
+    }
+}
+
+#[test]
+fn inserts_take_longer_where_others_write_to_the_same_trees() {
+    let share = |clients| {
+        let cell = Cell { repetitions: 1, ..cell(&forkstorm(clients, 3.5), "mutex") };
+        run(vec![cell]).unwrap()[0].roles["writer"].inserting.unwrap()
+    };
+    let shares = [1, 8].map(share);
+    assert!(shares[1] > 2.0 * shares[0], "{shares:?}");
 }
 
 fn kernel_reads() -> Workload {

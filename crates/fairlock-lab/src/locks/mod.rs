@@ -38,7 +38,7 @@ use crate::error::LabError;
 use crate::measure::Repetition;
 use crate::plan::Workload;
 use crate::workloads::{
-    Request, dio, forkstorm, inversion, mix, readseek, revocation, turns, uncontended,
+    Request, dio, forkstorm, inversion, mix, readseek, revocation, rmapstorm, turns, uncontended,
 };
 use crate::world::{RealWorld, SimWorld, World};
 
@@ -93,6 +93,7 @@ pub(crate) struct Runners<W> {
     readseek: Runner<W, readseek::ReadseekParams>,
     inversion: Runner<W, inversion::InversionParams>,
     forkstorm: Runner<W, forkstorm::ForkstormParams>,
+    rmapstorm: Runner<W, rmapstorm::RmapstormParams>,
     #[cfg(test)]
     lock_type: &'static str,
     #[cfg(test)]
@@ -110,6 +111,7 @@ impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
             readseek: readseek::run::<W, ranges::Whole<L>>,
             inversion: inversion::run_lock::<W, L>,
             forkstorm: forkstorm::run::<W, L>,
+            rmapstorm: rmapstorm::run::<W, L>,
             #[cfg(test)]
             lock_type: std::any::type_name::<L>(),
             #[cfg(test)]
@@ -135,6 +137,7 @@ impl<W> Runners<W> {
             Workload::Readseek(params) => (self.readseek)(request, params),
             Workload::Inversion(params) => (self.inversion)(request, params),
             Workload::Forkstorm(params) => (self.forkstorm)(request, params),
+            Workload::Rmapstorm(params) => (self.rmapstorm)(request, params),
             Workload::Log(_) => unreachable!("logs have runners of their own"),
             Workload::StressEpoll(_) | Workload::EpollWait(_) => {
                 unreachable!("pollers have runners of their own")

@@ -51,6 +51,8 @@ pub struct RoleRepetition {
     pub inverted: Option<u64>,
     /// See [`RoleStats::convoy`].
     pub convoy: Distribution,
+    /// See [`RoleStats::inserting`]; workloads that look at it put it here.
+    pub inserting: Option<f64>,
 }
 
 impl RoleRepetition {
@@ -220,6 +222,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
     let fastest = |part: &RoleRepetition| part.thread_rates.iter().copied().reduce(f64::max);
     let moves_bytes = parts.iter().any(|part| part.bytes_per_s > 0.0);
     let wait_calls: Vec<f64> = parts.iter().filter_map(|part| part.wait_calls_per_s).collect();
+    let inserting: Vec<f64> = parts.iter().filter_map(|part| part.inserting).collect();
     RoleStats {
         threads: parts.first().map_or(0, |part| part.thread_rates.len() as u32),
         ops_per_s: estimate(&over(&RoleRepetition::ops_per_s)),
@@ -239,6 +242,7 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
         wait_calls_per_s: (!wait_calls.is_empty()).then(|| estimate(&wait_calls)),
         inverted: sum(parts.iter().map(|part| part.inverted)),
         convoy: merged(&|part| &part.convoy).convoy(),
+        inserting: (!inserting.is_empty()).then(|| median(&inserting)),
     }
 }
 
@@ -332,6 +336,24 @@ mod tests {
         assert_eq!((row.repetitions, row.total_ops_per_s.median), (1, 100.0));
         let events = row.events.unwrap();
         assert_eq!((events.seconds, events.counts["slept"]), (0.5, 7));
+    }
+
+    #[test]
+    fn the_share_of_inserts_is_that_of_the_repetition_in_the_middle() {
+        let repetition = |inserting| {
+            let workers = vec![thread(WRITER, 1, 1)];
+            let run =
+                Run { elapsed_ns: 1_000_000_000, workers, cpus_ns: 2_000_000_000, simulated: None };
+            let mut merged = merge_threads(run);
+            merged.roles.get_mut(WRITER).unwrap().inserting = inserting;
+            merged
+        };
+        let inserting = |repetitions: &[Repetition]| {
+            row(label(), repetitions, None).unwrap().roles[WRITER].inserting
+        };
+        let shares = [0.03, 0.05, 0.04].map(|share| repetition(Some(share)));
+        assert_eq!(inserting(&shares), Some(0.04));
+        assert_eq!(inserting(&[repetition(None)]), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::workloads::log::{self, LogParams};
 use crate::workloads::mix::{self, MixParams, Roles};
 use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
 use crate::workloads::revocation::{self, RevocationParams};
+use crate::workloads::rmapstorm::{self, RmapstormParams};
 use crate::workloads::stress_epoll::{self, StressEpollParams};
 use crate::workloads::turns::{self, TurnsParams};
 use crate::workloads::uncontended::{self, Uncontended};
@@ -117,6 +118,8 @@ pub enum Workload {
     Inversion(InversionParams),
     /// Processes that fork and exit, see [`forkstorm`].
     Forkstorm(ForkstormParams),
+    /// Walks from pages to who maps them, and changes of that, see [`rmapstorm`].
+    Rmapstorm(RmapstormParams),
     /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
     Log(LogParams),
     /// Many add to counters, one waits for all, see [`stress_epoll`]. In place of a lock's name stands a
@@ -140,6 +143,7 @@ impl Workload {
             Workload::Readseek(params) => params.form.name(),
             Workload::Inversion(params) => params.form.name(),
             Workload::Forkstorm(_) => forkstorm::NAME,
+            Workload::Rmapstorm(_) => rmapstorm::NAME,
             Workload::Log(_) => log::NAME,
             Workload::StressEpoll(_) => stress_epoll::NAME,
             Workload::EpollWait(_) => epoll_wait::NAME,
@@ -159,6 +163,7 @@ impl Workload {
             Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::Inversion(_) => 3,
             Workload::Forkstorm(params) => params.clients.into(),
+            Workload::Rmapstorm(params) => params.threads.into(),
             Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
             Workload::StressEpoll(params) => u64::from(params.producers) + 1,
             Workload::EpollWait(params) => u64::from(params.workers) + 1,
@@ -206,7 +211,8 @@ impl Workload {
             }
             Workload::Forkstorm(params) => return count("client", params.clients).collect(),
             Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
-            | Workload::Turns(TurnsParams { threads, .. }) => {
+            | Workload::Turns(TurnsParams { threads, .. })
+            | Workload::Rmapstorm(RmapstormParams { threads, .. }) => {
                 return count("thread", *threads).collect();
             }
         };
@@ -363,6 +369,7 @@ impl Cell {
             Workload::Readseek(params) => params.validate(self.pause_ns())?,
             Workload::Inversion(params) => params.validate()?,
             Workload::Forkstorm(params) => params.validate()?,
+            Workload::Rmapstorm(params) => params.validate(self.pause_ns())?,
             Workload::Log(params) => params.validate()?,
             Workload::StressEpoll(params) => params.validate(self.pause_ns())?,
             Workload::EpollWait(params) => params.validate()?,
@@ -531,6 +538,7 @@ impl Cell {
             Workload::Readseek(params) => params.row_params(self.pause_ns()),
             Workload::Inversion(params) => params.row_params(),
             Workload::Forkstorm(params) => params.row_params(self.pause_ns()),
+            Workload::Rmapstorm(params) => params.row_params(self.pause_ns()),
             Workload::Log(params) => params.row_params(),
             Workload::StressEpoll(params) => params.row_params(self.pause_ns()),
             Workload::EpollWait(params) => params.row_params(),

@@ -14,26 +14,38 @@
 //! With [`ForkstormParams::wait_every_ns`] clients also wait now and then for something that is not a lock:
 //! a parent for its child, a server for its network.
 //!
-//! What is measured: every section's wait; every message's latency; the hold of one section in
-//! [`LOOK_EVERY`].
+//! What is measured: every section's wait; every message's latency, computing included; of one section in
+//! [`LOOK_EVERY`] its hold, the convoy that it joins and, if it inserts, for how long.
+//!
+//! [`RoleStats::inserting`](crate::row::RoleStats::inserting) is what inserts really take: the time inside the
+//! sections that insert, from the first access to the tree to the last, over the time that as many CPUs have
+//! as there are clients, or all of them if there are fewer. It is time by the clock, so a holder that is
+//! preempted, or waits for a cache line that another CPU wrote, counts. The share that was asked for is the
+//! same of one client alone, without locks. On real threads it needs a quiet machine and more than one
+//! repetition: CPUs that other processes take make it smaller, and a section that is looked at and
+//! preempted there counts for all that were not looked at.
+//!
+//! Not for: what fork takes in a kernel, where page tables are most of it, and the reverse map's readers,
+//! for which there is [`rmapstorm`](super::rmapstorm).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_utils::CachePadded;
 use fairlock::platform::Platform;
 use serde::{Deserialize, Serialize};
 
-use super::anon_vma::{Family, Pool, Process, Sections, What};
+pub use super::anon_vma::LOOK_EVERY;
+use super::anon_vma::{
+    Alone, Family, Pool, Process, Processes, Roots, Sections, Visitor, What, check_vmas,
+};
 use super::mix::jittered;
-use super::{Body, Failure, HOLD_WRITE, NOTHING, Request, WAIT_WRITE, broken};
-use super::{LONGEST_LENGTH_NS, check_thread_count, run_threads};
-use crate::error::{LabError, Violation};
-use crate::locks::{LabLock, Protected};
+use super::{
+    Body, Failure, LONGEST_LENGTH_NS, Request, broken, check_thread_count, failed, run_threads,
+};
+use crate::error::LabError;
+use crate::locks::LabLock;
 use crate::measure::statistics::{XorShift, median};
-use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
+use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
 use crate::world::{Worker, World};
 
 /// The name that rows carry.
@@ -43,9 +55,6 @@ pub const NAME: &str = "forkstorm";
 pub const MESSAGES: u32 = 10;
 /// Forks of one connection: its handler, and two for each message.
 const FORKS: u32 = 1 + 2 * MESSAGES;
-/// The holds of one section in so many are timed.
-pub const LOOK_EVERY: u32 = 16;
-
 /// Parameters of [`forkstorm`](self).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -95,7 +104,7 @@ impl ForkstormParams {
             Err(LabError::Parameter { name, value: value.to_string(), valid })
         };
         check_thread_count("threads", self.clients.into())?;
-        check("vmas", self.vmas.into(), 1.0, 256.0)?;
+        check_vmas(self.vmas, self.clients)?;
         check("insert_percent", self.insert_percent, 0.01, 50.0)?;
         check("copy_percent", self.copy_percent, 0.0, 100.0)?;
         check("wait_every_ns", self.wait_every_ns as f64, 0.0, LONGEST_LENGTH_NS)?;
@@ -133,6 +142,11 @@ struct Computing {
 }
 
 impl Computing {
+    /// About all of one message.
+    fn of_a_message(&self) -> u32 {
+        self.after_step.saturating_mul(4).saturating_add(self.between_vmas.saturating_mul(32))
+    }
+
     fn of(params: &ForkstormParams, message_ns: f64, pause_ns: f64) -> Computing {
         let forks = f64::from(FORKS) / f64::from(MESSAGES);
         let pauses = |ns: f64| (ns / pause_ns).round() as u32;
@@ -146,9 +160,6 @@ impl Computing {
     }
 }
 
-/// A root's lock, alone on its cache lines.
-type Roots<L> = Box<[CachePadded<L>]>;
-
 /// Runs the workload once on fresh locks.
 ///
 /// # Errors
@@ -158,69 +169,73 @@ pub fn run<W: World, L: LabLock>(
     params: &ForkstormParams,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
-    let message_ns = computing_ns::<W, L>(request, params)?;
+    let calibrated = calibrated::<W, L>(request, params)?;
+    let message_ns = calibrated.computing_ns(params.insert_percent);
     let computing = Computing::of(params, message_ns, world.pause_ns());
-    let roots: Roots<L> =
-        (0..params.vmas).map(|_| CachePadded::new(L::new(Protected::new()))).collect();
-    let (family, pools) = Family::<L::Platform>::new(params.vmas, params.clients, params.reuse);
-    let left = Mutex::new(Vec::new());
-    let sections_run = AtomicU64::new(0);
+    let roots = Roots::<L>::new(params.vmas, params.clients);
+    let (family, pools) = family_of::<L::Platform>(params);
+    let left = Mutex::new(Left::default());
 
     let bodies = pools.into_iter().zip(0_u32..).map(|(mut pool, index)| {
         let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(u64::from(index));
-        let (roots, family) = (&roots, &family);
-        let (left, sections_run) = (&left, &sections_run);
+        let (roots, family, left) = (&roots, &family, &left);
         let mut client = Client {
             world,
-            roots,
+            visitor: Visitor::new(world, roots, index),
             computing,
             since_wait: 0,
-            sections: 0,
             random: XorShift::new(seed),
             recorder: RoleRecorder::default(),
         };
         Box::new(move || {
             client.work(family, &mut pool)?;
-            left.lock().expect("nobody panics with it").push(pool);
-            sections_run.fetch_add(client.sections, Relaxed);
+            left.lock().expect("nobody panics with it").add(&client.visitor, pool, &calibrated);
             Ok(ThreadRecord { reader: None, writer: Some(client.recorder), excluded_ns: 0 })
         }) as Body<'_>
     });
     let mut repetition = run_threads(request, NAME, bodies.collect())?;
-    let pools = left.into_inner().expect("all threads have ended");
-    family.check_quiet(&pools).map_err(|violation| broken(request.lock, NAME, violation))?;
-    check_sections(request, &roots, sections_run.into_inner())?;
-    for root in &roots {
-        for (event, count) in root.events() {
-            *repetition.events.entry(event).or_default() += count;
-        }
+    let left = left.into_inner().expect("all threads have ended");
+    family.check_quiet(&left.pools).map_err(|violation| broken(request.lock, NAME, violation))?;
+    roots.check(request, NAME, left.writes)?;
+    repetition.events = roots.events();
+    let threads = (params.clients as usize).min(world.cpus());
+    let share = |ns: f64| ns / (repetition.elapsed_ns as f64 * threads as f64);
+    let inserting = left.inserting_ns.map(share);
+    if let Some(writer) = repetition.roles.get_mut(WRITER) {
+        writer.inserting = inserting;
     }
     Ok(repetition)
 }
 
-/// The locks count their sections as the threads do.
-fn check_sections<W, L: LabLock>(
-    request: &Request<'_, W>,
-    roots: &Roots<L>,
+/// What the clients leave behind.
+#[derive(Default)]
+struct Left {
+    pools: Vec<Pool>,
     writes: u64,
-) -> Result<(), LabError> {
-    let count =
-        || -> Result<u64, Violation> { roots.iter().map(|root| root.read(Protected::value)).sum() };
-    match count() {
-        Ok(counted) if counted == writes => Ok(()),
-        Ok(counted) => Err(broken(request.lock, NAME, Violation::LostUpdate { writes, counted })),
-        Err(violation) => Err(broken(request.lock, NAME, violation)),
+    inserting_ns: Option<f64>,
+}
+
+impl Left {
+    fn add<W, L>(&mut self, visitor: &Visitor<'_, W, L>, pool: Pool, calibrated: &Calibrated) {
+        self.pools.push(pool);
+        self.writes += visitor.writes;
+        if let Some(ns) = visitor.inserting.ns(calibrated.look_ns) {
+            *self.inserting_ns.get_or_insert(0.0) += ns;
+        }
     }
+}
+
+fn family_of<P: Platform>(params: &ForkstormParams) -> (Family<P>, Vec<Pool>) {
+    Family::new(params.vmas, params.clients, Processes::OF_A_CONNECTION, params.reuse)
 }
 
 /// One client.
 struct Client<'a, W, L> {
     world: &'a W,
-    roots: &'a Roots<L>,
+    visitor: Visitor<'a, W, L>,
     computing: Computing,
-    /// Computed since the last wait, PAUSEs.
+    /// Computed since the last wait, PAUSEs; counted where there are waits.
     since_wait: u32,
-    sections: u64,
     random: XorShift,
     recorder: RoleRecorder,
 }
@@ -230,9 +245,9 @@ impl<W: World, L: LabLock> Client<'_, W, L> {
         let world = self.world;
         let [mut handler, mut delivery, mut transport] = <[Process; 3]>::default();
         // Not all at once: nobody's clients arrive in step.
-        let message = 4 * self.computing.after_step + 32 * self.computing.between_vmas;
-        world.compute(self.random.below(message + 1));
-        while world.running() {
+        world.compute(self.random.below(self.computing.of_a_message().saturating_add(1)));
+        // At least one message: a client that could not run until the end waited, too.
+        loop {
             family.fork(self, pool, family.daemon(), &mut handler)?;
             self.compute(self.computing.after_step);
             for _ in 0..MESSAGES {
@@ -253,19 +268,24 @@ impl<W: World, L: LabLock> Client<'_, W, L> {
                 self.recorder.ops += 1;
             }
             family.exit(self, pool, &mut handler)?;
+            if !world.running() {
+                return Ok(());
+            }
             self.compute(self.computing.after_step);
         }
-        Ok(())
     }
 
     fn compute(&mut self, pauses: u32) {
-        let pauses = jittered(pauses, &mut self.random);
-        self.world.compute(pauses);
-        self.since_wait += pauses;
-        if self.computing.wait_every > 0 && self.since_wait >= self.computing.wait_every {
-            self.since_wait = 0;
+        let mut left = jittered(pauses, &mut self.random);
+        let every = self.computing.wait_every;
+        while every > 0 && self.since_wait + left >= every {
+            let until_wait = every - self.since_wait;
+            self.world.compute(until_wait);
+            (left, self.since_wait) = (left - until_wait, 0);
             self.world.sleep(jittered(self.computing.wait_ns, &mut self.random).into());
         }
+        self.world.compute(left);
+        self.since_wait = self.since_wait.saturating_add(left);
     }
 }
 
@@ -273,26 +293,10 @@ impl<W: World, L: LabLock> Sections for Client<'_, W, L> {
     fn write<R>(
         &mut self,
         root: usize,
-        _what: What,
+        what: What,
         inside: impl FnOnce() -> R,
     ) -> Result<R, Failure> {
-        let world = self.world;
-        self.sections += 1;
-        let looks = self.sections.is_multiple_of(LOOK_EVERY.into());
-        world.mark(WAIT_WRITE);
-        let asked = world.now();
-        let (got, result) = self.roots[root].write(|data| {
-            world.mark(HOLD_WRITE);
-            let got = world.now();
-            let result = data.write_around(inside);
-            world.mark(NOTHING);
-            (got, result)
-        });
-        if looks {
-            self.recorder.hold.record(world.now().saturating_sub(got));
-        }
-        self.recorder.wait.record(got.saturating_sub(asked));
-        Ok(result?)
+        self.visitor.write(&mut self.recorder, root, what, inside)
     }
 
     fn between_vmas(&mut self) {
@@ -302,71 +306,66 @@ impl<W: World, L: LabLock> Sections for Client<'_, W, L> {
 
 /// Connections that are timed to find out what an insert takes.
 const CALIBRATION_CONNECTIONS: usize = 9;
-/// Pairs of looks at the clock that show what one costs.
+/// By far longer than they take.
+const LONGEST_CALIBRATION_NS: u64 = 10_000_000_000;
+/// Looks at the clock that show what one takes.
 const CALIBRATION_LOOKS: u32 = 256;
 
-/// What computing depends on: the machine, clients, vmas, reuse.
-type Calibrated = BTreeMap<(String, u32, u32, bool), MessageTimes>;
-
-/// What one message takes on one thread that does not compute, ns.
+/// What one message takes on one thread that does not compute.
 #[derive(Debug, Clone, Copy)]
-struct MessageTimes {
-    all: f64,
-    inserts: f64,
+struct Calibrated {
+    /// All of it, without locks, ns.
+    message_ns: f64,
+    /// Its inserts, ns.
+    inserts_ns: f64,
+    /// A look at the clock, ns.
+    look_ns: f64,
 }
 
-/// How long the processes of one message compute, ns. Measured once for each machine and size of trees.
-fn computing_ns<W: World, L: LabLock>(
+impl Calibrated {
+    /// How long the processes of one message compute for inserts to be so much of its time, ns.
+    fn computing_ns(&self, insert_percent: f64) -> f64 {
+        (self.inserts_ns * 100.0 / insert_percent - self.message_ns).max(0.0)
+    }
+}
+
+/// What it depends on: the machine, clients, vmas, reuse.
+type Machines = BTreeMap<(String, u32, u32, bool), Calibrated>;
+
+/// Measured once for each machine and size of trees, so that all locks' processes compute for equally long.
+fn calibrated<W: World, L: LabLock>(
     request: &Request<'_, W>,
     params: &ForkstormParams,
-) -> Result<f64, LabError> {
-    static CALIBRATED: Mutex<Calibrated> = Mutex::new(BTreeMap::new());
-    let world = request.world;
-    let key = (world.name().to_owned(), params.clients, params.vmas, params.reuse);
-    let mut calibrated = CALIBRATED.lock().expect("nobody panics with it");
-    let times = match calibrated.get(&key) {
-        Some(&times) => times,
-        None => {
-            let times = calibrate::<W, L>(request, params)?;
-            calibrated.insert(key, times);
-            times
-        }
-    };
-    Ok((times.inserts * 100.0 / params.insert_percent - times.all).max(0.0))
+) -> Result<Calibrated, LabError> {
+    static MACHINES: Mutex<Machines> = Mutex::new(BTreeMap::new());
+    let name = request.world.name().to_owned();
+    let key = (name, params.clients, params.vmas, params.reuse);
+    let mut machines = MACHINES.lock().expect("nobody panics with it");
+    if let Some(&known) = machines.get(&key) {
+        return Ok(known);
+    }
+    let measured = calibrate::<W, L>(request, params)?;
+    machines.insert(key, measured);
+    Ok(measured)
 }
 
-/// One client's messages, on a thread alone, while the processes of the others stand still.
+/// One client's messages, on a thread alone, while a handler and a delivery of each other client stand still:
+/// that is how large the trees are on average.
 fn calibrate<W: World, L: LabLock>(
     request: &Request<'_, W>,
     params: &ForkstormParams,
-) -> Result<MessageTimes, LabError> {
+) -> Result<Calibrated, LabError> {
     let world = request.world;
-    let worker: Worker<'_, Result<MessageTimes, Failure>> = Box::new(move || {
-        let (family, mut pools) =
-            Family::<L::Platform>::new(params.vmas, params.clients, params.reuse);
-        let mut unlocked = Unlocked { world, inserts_ns: 0, looks: 0 };
-        for pool in &mut pools[1..] {
-            let [mut handler, mut delivery] = <[Process; 2]>::default();
-            family.fork(&mut unlocked, pool, family.daemon(), &mut handler)?;
-            family.fork(&mut unlocked, pool, &handler, &mut delivery)?;
-        }
-        let look_ns = unlocked.look_ns();
-        let mut times = Vec::new();
-        for _ in 0..CALIBRATION_CONNECTIONS {
-            times.push(unlocked.connection(&family, &mut pools[0], look_ns)?);
-        }
-        let of =
-            |time: fn(&MessageTimes) -> f64| median(&times.iter().map(time).collect::<Vec<_>>());
-        Ok(MessageTimes { all: of(|times| times.all), inserts: of(|times| times.inserts) })
+    let worker: Worker<'_, Result<Calibrated, Failure>> = Box::new(move || {
+        let measured = Unlocked::new(world).calibrate::<L::Platform>(params);
+        // On real threads a run lasts until then.
+        world.stop();
+        measured
     });
-    // Long enough, and it ends by itself.
-    let run = world.run(u64::from(u32::MAX), request.cancelled, vec![worker])?;
+    let run = world.run(LONGEST_CALIBRATION_NS, request.cancelled, vec![worker])?;
     let mut outputs = run.workers.into_iter().map(|worker| worker.output);
     let times = outputs.next().expect("one worker");
-    times.map_err(|failure| match failure {
-        Failure::Violation(violation) => broken(request.lock, NAME, violation),
-        Failure::Error(error) => error,
-    })
+    times.map_err(|failure| failed(request.lock, NAME, failure))
 }
 
 /// Sections without a lock, for a thread alone.
@@ -376,22 +375,44 @@ struct Unlocked<'a, W> {
     looks: u32,
 }
 
-impl<W: World> Unlocked<'_, W> {
+impl<'a, W: World> Unlocked<'a, W> {
+    fn new(world: &'a W) -> Self {
+        Unlocked { world, inserts_ns: 0, looks: 0 }
+    }
+
+    fn calibrate<P: Platform>(mut self, params: &ForkstormParams) -> Result<Calibrated, Failure> {
+        let (family, mut pools) = family_of::<P>(params);
+        for pool in &mut pools[1..] {
+            let [mut handler, mut delivery] = <[Process; 2]>::default();
+            family.fork(&mut Alone, pool, family.daemon(), &mut handler)?;
+            family.fork(&mut Alone, pool, &handler, &mut delivery)?;
+        }
+        let look_ns = self.look_ns();
+        let (mut messages, mut inserts) = (Vec::new(), Vec::new());
+        for _ in 0..CALIBRATION_CONNECTIONS {
+            let (message_ns, inserts_ns) = self.connection(&family, &mut pools[0], look_ns)?;
+            messages.push(message_ns);
+            inserts.push(inserts_ns);
+        }
+        Ok(Calibrated { message_ns: median(&messages), inserts_ns: median(&inserts), look_ns })
+    }
+
     /// What a look at the clock takes.
     fn look_ns(&self) -> f64 {
         let began = self.world.now();
         for _ in 0..CALIBRATION_LOOKS {
             self.world.now();
         }
-        (self.world.now() - began) as f64 / f64::from(CALIBRATION_LOOKS)
+        self.world.now().saturating_sub(began) as f64 / f64::from(CALIBRATION_LOOKS)
     }
 
+    /// What one message of a connection takes, and its inserts, ns.
     fn connection<P: Platform>(
         &mut self,
         family: &Family<P>,
         pool: &mut Pool,
         look_ns: f64,
-    ) -> Result<MessageTimes, Failure> {
+    ) -> Result<(f64, f64), Failure> {
         let [mut handler, mut delivery, mut transport] = <[Process; 3]>::default();
         (self.inserts_ns, self.looks) = (0, 0);
         let began = self.world.now();
@@ -403,13 +424,11 @@ impl<W: World> Unlocked<'_, W> {
             family.exit(self, pool, &mut delivery)?;
         }
         family.exit(self, pool, &mut handler)?;
-        let all = (self.world.now() - began) as f64;
+        let all = self.world.now().saturating_sub(began) as f64;
         let per_message = |ns: f64| ns.max(0.0) / f64::from(MESSAGES);
-        Ok(MessageTimes {
-            all: per_message(all - 2.0 * f64::from(self.looks) * look_ns),
-            // Of the two looks around an insert, one lies between what they say.
-            inserts: per_message(self.inserts_ns as f64 - f64::from(self.looks) * look_ns),
-        })
+        let looks = f64::from(self.looks) * look_ns;
+        // Of the two looks around the inserts of a section, one lies between what they say.
+        Ok((per_message(all - 2.0 * looks), per_message(self.inserts_ns as f64 - looks)))
     }
 }
 
@@ -425,10 +444,87 @@ impl<W: World> Sections for Unlocked<'_, W> {
         }
         let began = self.world.now();
         let result = inside();
-        self.inserts_ns += self.world.now() - began;
+        self.inserts_ns += self.world.now().saturating_sub(began);
         self.looks += 1;
         Ok(result)
     }
 
     fn between_vmas(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fairlock::PolicyRwSem;
+    use fairlock::policy::TimeFair;
+    use fairlock_sim::Sim;
+    use fairlock_sim::profile::Profile;
+
+    use super::*;
+    use crate::locks::Protected;
+    use crate::world::SimWorld;
+
+    type Lock = PolicyRwSem<Protected<Sim>, TimeFair, Sim>;
+
+    fn calibrated_with(seed: u64, params: &ForkstormParams) -> Calibrated {
+        let world = SimWorld::new(Arc::new(Profile::example()), seed, 0, false);
+        let request =
+            Request { world: &world, lock: "timefair", duration_ns: 1, cancelled: &|| false };
+        calibrate::<_, Lock>(&request, params).unwrap()
+    }
+
+    #[test]
+    fn a_simulated_machine_is_calibrated_alike_whatever_the_seed() {
+        let params = ForkstormParams { clients: 3, vmas: 4, ..ForkstormParams::default() };
+        let [one, other] = [1, 2].map(|seed| calibrated_with(seed, &params));
+        assert_eq!((one.message_ns, one.inserts_ns), (other.message_ns, other.inserts_ns));
+        // A look takes nothing on this one.
+        assert_eq!(one.look_ns, 0.0);
+        assert!(one.inserts_ns < one.message_ns, "{one:?}");
+    }
+
+    #[test]
+    fn inserts_take_longer_in_the_trees_of_more_clients() {
+        let inserts_ns = |clients| {
+            let params = ForkstormParams { clients, vmas: 4, ..ForkstormParams::default() };
+            calibrated_with(1, &params).inserts_ns
+        };
+        let few_and_many = [1, 64].map(inserts_ns);
+        assert!(few_and_many[1] > 1.1 * few_and_many[0], "{few_and_many:?}");
+    }
+
+    #[test]
+    fn computing_makes_inserts_the_share_that_was_asked_for() {
+        let calibrated = Calibrated { message_ns: 3000.0, inserts_ns: 350.0, look_ns: 0.0 };
+        assert_eq!(calibrated.computing_ns(3.5), 7000.0);
+        // More than there is without any computing.
+        assert_eq!(calibrated.computing_ns(50.0), 0.0);
+        let params = ForkstormParams { vmas: 10, ..ForkstormParams::default() };
+        let computing = Computing::of(&params, 84_000.0, 10.0);
+        // A quarter between the vmas of 2.1 forks, the rest after forks and exits.
+        assert_eq!((computing.between_vmas, computing.after_step), (100, 1500));
+        assert_eq!(computing.wait_every, 0);
+    }
+
+    #[test]
+    fn a_parameter_out_of_its_range_is_named() {
+        let default = ForkstormParams::default;
+        default().validate().unwrap();
+        for (name, params) in [
+            ("threads", ForkstormParams { clients: 0, ..default() }),
+            ("threads", ForkstormParams { clients: 5000, ..default() }),
+            ("vmas", ForkstormParams { vmas: 0, ..default() }),
+            ("vmas", ForkstormParams { vmas: 257, ..default() }),
+            ("vmas", ForkstormParams { vmas: 17, clients: 4096, ..default() }),
+            ("insert_percent", ForkstormParams { insert_percent: 0.0, ..default() }),
+            ("insert_percent", ForkstormParams { insert_percent: f64::NAN, ..default() }),
+            ("copy_percent", ForkstormParams { copy_percent: 100.5, ..default() }),
+            ("wait_every_ns", ForkstormParams { wait_every_ns: 2_000_000_000, ..default() }),
+            ("wait_ns", ForkstormParams { wait_ns: 2_000_000_000, ..default() }),
+        ] {
+            let error = params.validate().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{name}` is ")), "{error}");
+        }
+    }
 }

@@ -151,26 +151,26 @@ impl MixParams {
 
 /// How a thread picks its next operation: a read if 32 random bits are below this.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct ReadShare(u64);
+pub(super) struct ReadShare(u64);
 
 impl ReadShare {
     const ALWAYS: ReadShare = ReadShare(1 << 32);
     const NEVER: ReadShare = ReadShare(0);
 
-    fn percent(percent: f64) -> ReadShare {
+    pub(super) fn percent(percent: f64) -> ReadShare {
         ReadShare((percent / 100.0 * Self::ALWAYS.0 as f64).round() as u64)
     }
 
-    fn has_reads(self) -> bool {
+    pub(super) fn has_reads(self) -> bool {
         self.0 > Self::NEVER.0
     }
 
-    fn has_writes(self) -> bool {
+    pub(super) fn has_writes(self) -> bool {
         self.0 < Self::ALWAYS.0
     }
 
     #[inline]
-    fn pick(self, random: &mut XorShift) -> bool {
+    pub(super) fn pick(self, random: &mut XorShift) -> bool {
         self == ReadShare::ALWAYS || u64::from(random.next_u32()) < self.0
     }
 }

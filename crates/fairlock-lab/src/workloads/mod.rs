@@ -15,6 +15,7 @@ pub mod log;
 pub mod mix;
 pub mod readseek;
 pub mod revocation;
+pub mod rmapstorm;
 mod scratch;
 pub mod stress_epoll;
 pub mod turns;
@@ -87,11 +88,15 @@ fn run_threads_by_priority<W: World>(
     });
     let (duration_ns, cancelled) = (request.duration_ns, request.cancelled);
     let run = world.run_by_priority(duration_ns, cancelled, workers.collect())?;
-    let run = run.transpose().map_err(|failure| match failure {
-        Failure::Violation(violation) => broken(request.lock, workload, violation),
-        Failure::Error(error) => error,
-    })?;
+    let run = run.transpose().map_err(|failure| failed(request.lock, workload, failure))?;
     Ok(merge_threads(run))
+}
+
+fn failed(lock: &str, workload: &'static str, failure: Failure) -> LabError {
+    match failure {
+        Failure::Violation(violation) => broken(lock, workload, violation),
+        Failure::Error(error) => error,
+    }
 }
 
 fn broken(lock: &str, workload: &'static str, violation: Violation) -> LabError {

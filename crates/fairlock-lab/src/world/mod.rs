@@ -159,6 +159,9 @@ pub trait World: Sync {
     /// may use, round robin, on a simulated machine the one where it began.
     fn stay(&self, index: usize);
 
+    /// How many CPUs fair workers can run on.
+    fn cpus(&self) -> usize;
+
     /// How long one PAUSE of [`World::compute`] takes, ns.
     fn pause_ns(&self) -> f64;
 

@@ -227,6 +227,10 @@ impl World for RealWorld {
         }
     }
 
+    fn cpus(&self) -> usize {
+        allowed_cpus().len().max(1)
+    }
+
     fn pause_ns(&self) -> f64 {
         pause_ns()
     }

@@ -121,6 +121,10 @@ impl World for SimWorld {
         timed::stay();
     }
 
+    fn cpus(&self) -> usize {
+        self.profile.topology.cpus() as usize
+    }
+
     fn pause_ns(&self) -> f64 {
         self.profile.cost.pause_ns
     }

@@ -49,7 +49,8 @@ impl Sheet {
         self.figures.retain(|figure| figure.key.name != "line.smt");
         for figure in &mut self.figures {
             if figure.key.name == "topology.threads_per_core" {
-                figure.amount = [("count".to_owned(), toml::Value::Integer(1))].into_iter().collect();
+                figure.amount =
+                    [("count".to_owned(), toml::Value::Integer(1))].into_iter().collect();
                 figure.origin = Origin::Assumed("hyper-threading is off".to_owned());
                 figure.note.clear();
             }

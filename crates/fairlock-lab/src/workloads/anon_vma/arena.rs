@@ -13,8 +13,8 @@ pub(super) type VmaNumber = u32;
 pub(super) type AnonVmaNumber = u32;
 /// Names a chain.
 pub(super) type ChainNumber = u32;
-/// The number of no object. The arena has one there nevertheless, which nobody uses: a torn tree may name
-/// it.
+/// The number of no object. The arena has one there nevertheless, which nobody uses unless a lock does not
+/// work: who follows a torn tree may come there.
 pub(super) const NONE: u32 = 0;
 
 /// A piece of one process's memory.
@@ -50,11 +50,11 @@ pub(super) struct AnonVma<P: Platform> {
     pub(super) root: P::AtomicU32,
     /// That of the vma that its own was copied from.
     pub(super) parent: P::AtomicU32,
-    /// Reasons not to free it: on a root, one for each of its descendants.
+    /// Reasons not to free it: its tree, and on a root each of its descendants.
     pub(super) references: P::AtomicU32,
-    /// How many have it as their parent, where anon_vmas are reused.
+    /// Anon_vmas that have it as their parent and chains on their trees; 0 where anon_vmas are not reused.
     pub(super) children: P::AtomicU32,
-    /// Vmas whose own it is, where anon_vmas are reused.
+    /// Vmas whose own it is; 1 where anon_vmas are not reused.
     pub(super) active_vmas: P::AtomicU32,
     /// The tree of chains.
     pub(super) tree: P::AtomicU32,
@@ -186,7 +186,16 @@ impl Pool {
         self.chains.push(number);
     }
 
-    /// What it has now.
+    /// False after something was freed twice.
+    pub(super) fn has_nothing_twice(&self) -> bool {
+        [&self.vmas, &self.anon_vmas, &self.chains].into_iter().all(|numbers| {
+            let mut sorted = numbers.clone();
+            sorted.sort_unstable();
+            sorted.is_sorted_by(|one, next| one < next)
+        })
+    }
+
+    /// How many objects of each kind it has now.
     pub(super) fn counts(&self) -> Counts {
         Counts {
             vmas: self.vmas.len() as u32,

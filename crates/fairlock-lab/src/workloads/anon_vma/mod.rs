@@ -11,30 +11,42 @@
 //!  A0, the root: its lock protects the trees of A0 to A3, and A0's tree has a chain of every process
 //! ```
 //!
-//! The daemon has some vmas, side by side, each with a root of its own. Fork and exit take their locks one
-//! after another in the order of addresses, so whoever waits at one lock meets the same threads again at the
-//! next: a convoy.
+//! The daemon has some vmas, side by side, each with a root of its own. Fork and exit take the roots' locks
+//! one after another in the order of addresses, so whoever waits at one lock meets the same threads again at
+//! the next: a convoy.
 //!
-//! * **Fork**, for each vma whose own chain of ancestors has the length `L`: one section with `L` inserts (the
-//!   first chain is taken from the pool before, the others inside), one with one insert, into the
-//!   tree of the anon_vma that the new vma gets for itself.
-//! * **Exit**, for each vma: one section with `L + 1` removes. Objects that nobody names any more are freed
-//!   after it.
+//! * **Fork**, for each vma, which has `L` chains: one section with `L` inserts puts the copy on the trees
+//!   that the vma is on; one with one insert puts it on the tree of an anon_vma of its own. Of the first
+//!   section's chains one is allocated before it and the others inside, as the kernel does.
+//! * **Exit**, for each vma, which has `L` chains: one section with `L` removes. What nobody names any more
+//!   is freed after it.
 //! * **The walk** from a page visits every vma that may map it, under the lock held shared.
 //!
-//! Later kernels (since 2014, 7a3ef208e662) let a new vma have an ancestor's anon_vma for its own if no
-//! vma has that any more ([`Family::new`]'s `reuses`): chains no longer grow with every fork of a
-//! process whose parent has exited.
+//! Kernels since 3.19 (7a3ef208e662; the counts are those of 2555283eb40d) let a copy have an ancestor's
+//! anon_vma for its own if no vma has that any more and one anon_vma at most was begun below it
+//! ([`Family::new`]'s `reuses`). Chains no longer grow with every fork of a process whose parent has exited,
+//! and such a fork has one section for each vma.
+//!
+//! What is left out: the lists' order at exit (the kernel removes from the newest anon_vma to the oldest,
+//! here it is the other way round, all of it in one section), page tables, and vmas that are split, merged or
+//! unmapped.
 //!
 //! Invariants
-//! 1. Trees, `children` and `active_vmas` are read and written only inside a section of their root's lock.
-//! 2. A vma's chains and a process are its thread's alone, but for what a tree says of them.
-//! 3. An anon_vma is freed when its tree is empty; a root has a reference for each of its descendants.
-//! 4. After all processes but the daemon have exited, each tree of the daemon has one chain and each pool
+//! 1. Trees, `children` and `active_vmas` are read and written only inside a section of their root's lock;
+//!    those of an anon_vma that no tree or vma names yet, before it.
+//! 2. A vma's list of chains and a process are its thread's alone. Others find a vma only in a tree.
+//! 3. An anon_vma has a reference as long as its tree is not empty, a root one more for each of its
+//!    descendants; it is freed with the last one. The daemon's are not.
+//! 4. The ancestors of a process, up to the daemon, were forked by its own thread; so each object goes back
+//!    to the pool that it came from.
+//! 5. After all processes but the daemon have exited, each tree of the daemon has one chain and each pool
 //!    what it began with ([`Family::check_quiet`]).
 
 mod arena;
+#[cfg(test)]
+mod model;
 mod tree;
+mod visitor;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -44,9 +56,10 @@ pub use arena::Pool;
 use arena::{AnonVmaNumber, Arena, ChainNumber, Counts, NONE, VmaNumber};
 pub use tree::Tangled;
 use tree::Tree;
+pub use visitor::{LOOK_EVERY, Roots, Visitor};
 
 use super::Failure;
-use crate::error::Violation;
+use crate::error::{LabError, Violation};
 
 impl From<Tangled> for Failure {
     fn from(_: Tangled) -> Failure {
@@ -54,10 +67,50 @@ impl From<Tangled> for Failure {
     }
 }
 
-/// How deep processes fork below the daemon.
-pub const DEPTH: u32 = 3;
-/// Pages in each vma.
-const PAGES: u64 = 16;
+/// Pages of each vma.
+pub const PAGES: u64 = 16;
+
+/// What a thread's pool must be enough for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processes {
+    /// So many at a time, not counting the daemon.
+    pub at_once: u32,
+    /// Forks between the daemon and the last of them.
+    pub deepest: u32,
+}
+
+impl Processes {
+    /// A handler, a delivery and a transport.
+    pub const OF_A_CONNECTION: Processes = Processes { at_once: 3, deepest: 3 };
+
+    /// In a family whose processes have so many vmas.
+    const fn need(self, vmas: u32) -> Counts {
+        Counts {
+            vmas: vmas * self.at_once,
+            // Those of ancestors that exited are there as long as a descendant runs.
+            anon_vmas: vmas * self.at_once * self.deepest,
+            chains: vmas * self.at_once * (self.deepest + 1),
+        }
+    }
+}
+
+/// Vmas of a process at most: with so many locks nobody meets anybody.
+const MOST_VMAS: u32 = 256;
+/// Vmas of one process of each thread, all together: with what they need, some 100 MB.
+const MOST_VMAS_OF_ALL: u64 = 1 << 16;
+
+/// Whether each of so many threads can have processes with so many vmas.
+///
+/// # Errors
+/// [`LabError::Parameter`] names `vmas`.
+pub fn check_vmas(vmas: u32, threads: u32) -> Result<(), LabError> {
+    let of_all = u64::from(vmas) * u64::from(threads);
+    if (1..=MOST_VMAS).contains(&vmas) && of_all <= MOST_VMAS_OF_ALL {
+        return Ok(());
+    }
+    let valid = format!("1 to {MOST_VMAS}, and all threads together at most {MOST_VMAS_OF_ALL}");
+    Err(LabError::Parameter { name: "vmas", value: vmas.to_string(), valid })
+}
 
 /// What a section does to trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +123,10 @@ pub enum What {
 
 /// Where the sections run that fork and exit need, and what happens between them.
 pub trait Sections {
-    /// Runs `inside` while holding the lock of the `root`-th root exclusively.
+    /// Runs `inside`, once, while holding the lock of the `root`-th root exclusively.
     ///
     /// # Errors
-    /// When the lock is seen not to work.
+    /// When the lock is seen not to work. `inside` may have run; the family is not to be used any more.
     fn write<R>(
         &mut self,
         root: usize,
@@ -81,8 +134,25 @@ pub trait Sections {
         inside: impl FnOnce() -> R,
     ) -> Result<R, Failure>;
 
-    /// Fork has copied one vma, and copies its page tables now.
+    /// Fork has copied one vma and holds no lock; a kernel copies that vma's page tables now. Called once
+    /// for each vma of the parent, also after the last one; exit does not call it.
     fn between_vmas(&mut self);
+}
+
+/// The sections of a thread beside which no other one runs: without locks.
+pub struct Alone;
+
+impl Sections for Alone {
+    fn write<R>(
+        &mut self,
+        _root: usize,
+        _what: What,
+        inside: impl FnOnce() -> R,
+    ) -> Result<R, Failure> {
+        Ok(inside())
+    }
+
+    fn between_vmas(&mut self) {}
 }
 
 /// The vmas of one process, in the order of their addresses; none: it does not run.
@@ -90,6 +160,11 @@ pub trait Sections {
 pub struct Process {
     vmas: Vec<VmaNumber>,
 }
+
+/// One vma of a copy of a process that never gets more of them.
+#[derive(Debug)]
+#[must_use = "its chains stay on the trees until it is unmapped"]
+pub struct LoneVma(VmaNumber);
 
 /// Everything under the locks.
 pub struct Family<P: Platform> {
@@ -101,15 +176,14 @@ pub struct Family<P: Platform> {
 }
 
 impl<P: Platform> Family<P> {
-    /// A daemon with so many vmas, and the pools of those who will fork from it.
-    pub fn new(vmas: u32, threads: u32, reuses: bool) -> (Family<P>, Vec<Pool>) {
-        // One vma at each depth; at depth d it has d + 1 chains.
-        let chains_of_all_depths = (1..=DEPTH).map(|depth| depth + 1).sum::<u32>();
-        let each = Counts {
-            vmas: vmas * DEPTH,
-            anon_vmas: vmas * DEPTH,
-            chains: vmas * chains_of_all_depths,
-        };
+    /// A daemon with so many vmas, and a pool for each of the threads that will fork from it.
+    pub fn new(
+        vmas: u32,
+        threads: u32,
+        processes: Processes,
+        reuses: bool,
+    ) -> (Family<P>, Vec<Pool>) {
+        let each = processes.need(vmas);
         let (arena, mut pools) = Arena::new(threads + 1, each);
         let mut own = pools.pop().expect("one more than threads");
         let mut family = Family { arena, daemon: Process::default(), reuses, each };
@@ -145,6 +219,12 @@ impl<P: Platform> Family<P> {
     }
 
     /// Makes `child`, which does not run, a copy of `parent`.
+    ///
+    /// # Errors
+    /// When a lock is seen not to work.
+    ///
+    /// # Panics
+    /// When the thread has more processes, or deeper ones, than its pool was made for.
     pub fn fork<S: Sections>(
         &self,
         sections: &mut S,
@@ -158,6 +238,36 @@ impl<P: Platform> Family<P> {
             sections.between_vmas();
         }
         Ok(())
+    }
+
+    /// Copies the `place`-th vma of a process alone, as a fork would.
+    ///
+    /// # Errors
+    /// When a lock is seen not to work.
+    ///
+    /// # Panics
+    /// As [`Family::fork`].
+    pub fn copy_one<S: Sections>(
+        &self,
+        sections: &mut S,
+        pool: &mut Pool,
+        process: &Process,
+        place: usize,
+    ) -> Result<LoneVma, Failure> {
+        self.fork_vma(sections, pool, process.vmas[place]).map(LoneVma)
+    }
+
+    /// Does to a vma what the exit of its process would.
+    ///
+    /// # Errors
+    /// When a lock is seen not to work.
+    pub fn unmap_one<S: Sections>(
+        &self,
+        sections: &mut S,
+        pool: &mut Pool,
+        vma: LoneVma,
+    ) -> Result<(), Failure> {
+        self.exit_vma(sections, pool, vma.0)
     }
 
     fn fork_vma<S: Sections>(
@@ -253,7 +363,7 @@ impl<P: Platform> Family<P> {
         Tree { arena: &self.arena, root: &self.arena.anon_vma(anon_vma).tree }
     }
 
-    /// Ends a process, which does not run afterwards.
+    /// Ends a process, if it runs.
     ///
     /// # Errors
     /// When a lock is seen not to work.
@@ -331,50 +441,49 @@ impl<P: Platform> Family<P> {
         }
     }
 
-    /// Calls `visit` for each vma that may map the `page`-th page of the daemon's vma at `place`, with
-    /// its first and last page. The caller holds that root's lock.
+    /// Calls `visit` for each vma that may map the page, with its first and last one. The `place`-th vma
+    /// of each process begins at page `place` times [`PAGES`], and the caller holds the lock of that root,
+    /// shared at least.
     ///
     /// # Errors
     /// When the lock is seen not to work.
-    pub fn walk(
-        &self,
-        place: usize,
-        page: u64,
-        visit: &mut dyn FnMut((u64, u64)),
-    ) -> Result<(), Tangled> {
-        let page = place as u64 * PAGES + page;
-        self.tree(self.root(place as u32)).for_each((page, page), &mut |chain| {
+    pub fn walk(&self, page: u64, visit: &mut dyn FnMut((u64, u64))) -> Result<(), Tangled> {
+        let root = self.root((page / PAGES) as u32);
+        self.tree(root).for_each((page, page), &mut |chain| {
             let vma = self.arena.chain(chain).vma.load(Relaxed);
             visit(self.arena.vma(vma).interval());
         })
     }
 
-    /// Everything that must hold when only the daemon runs.
+    /// Everything that must hold when only the daemon runs. `pools` are all that the family came with.
     ///
     /// # Errors
     /// What does not.
     pub fn check_quiet(&self, pools: &[Pool]) -> Result<(), Violation> {
-        for pool in pools {
-            if pool.counts() != self.each {
-                return Err(Violation::Leak { what: "objects of a thread were not freed" });
-            }
+        let is_whole = |pool: &Pool| pool.counts() == self.each && pool.has_nothing_twice();
+        if !pools.iter().all(is_whole) {
+            return Err(Violation::Leak {
+                what: "a thread has not the objects that it began with",
+            });
         }
-        for (place, &vma) in self.daemon.vmas.iter().enumerate() {
-            let mut chains = 0;
-            self.walk(place, 0, &mut |_| chains += 1).map_err(|Tangled| Violation::Tangled)?;
-            let anon_vma = self.arena.anon_vma(self.root(place as u32));
-            let counts = [
-                (chains, "a tree still has chains of processes that exited"),
-                (anon_vma.references.load(Relaxed), "a root still has references"),
-                (anon_vma.active_vmas.load(Relaxed), "a root has not one active vma"),
-                (anon_vma.children.load(Relaxed) + 1, "a root still has children"),
-            ];
-            let own = self.arena.vma(vma).chains.load(Relaxed);
-            if let Some((_, what)) = counts.into_iter().find(|(count, _)| *count != 1) {
+        (0_u32..).zip(&self.daemon.vmas).try_for_each(|(place, &vma)| self.check_root(place, vma))
+    }
+
+    fn check_root(&self, place: u32, vma: VmaNumber) -> Result<(), Violation> {
+        let mut chains = 0;
+        let page = u64::from(place) * PAGES;
+        self.walk(page, &mut |_| chains += 1).map_err(|Tangled| Violation::Tangled)?;
+        let root = self.arena.anon_vma(self.root(place));
+        let only = self.arena.vma(vma).chains.load(Relaxed);
+        for (holds, what) in [
+            (chains == 1, "a tree has not the daemon's chain alone"),
+            (root.tree.load(Relaxed) == only, "a tree has another chain than the daemon's"),
+            (root.references.load(Relaxed) == 1, "a root has not one reference"),
+            (root.active_vmas.load(Relaxed) == 1, "a root has not one active vma"),
+            (root.children.load(Relaxed) == 0, "a root has children"),
+        ] {
+            if !holds {
                 return Err(Violation::Leak { what });
-            }
-            if self.arena.anon_vma(self.root(place as u32)).tree.load(Relaxed) != own {
-                return Err(Violation::Leak { what: "a tree lost the daemon's chain" });
             }
         }
         Ok(())
