@@ -2,6 +2,8 @@
 //! user knows that it is the last, though others may still be on their way out of an unlock; and
 //! rooms move from lock to lock.
 
+mod long;
+
 use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -136,6 +138,12 @@ fn freed_by_the_last<Pol: Policy, L: Lodging<Explored>>(
     threads.clock_jumps(1)
 }
 
+/// Of two threads: with two the explorer notices an unlock that touches what has gone in every
+/// program, see below.
+fn preemptions_of_two() -> u32 {
+    long::depth(2, 3)
+}
+
 type Job<Pol, L> = (&'static str, Vec<Use<Pol, L>>);
 
 /// In each of them somebody is still in an unlock when the lock goes.
@@ -167,14 +175,18 @@ fn other_jobs<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
 fn a_rented_room_lets_the_lock_go<Pol: Policy>() {
     for (name, uses) in jobs::<Pol, Rented<Explored>>() {
         let program = freed_by_the_last(name, &uses);
-        assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
+        let search = Search::exhaustive().preemptions(preemptions_of_two());
+        assert!(program.assert(&search).complete);
         let program = program.store_buffers();
         program.assert(&Search::exhaustive().at_most(2_000));
         program.assert(&Search::random(1, 1_000));
     }
+}
+
+fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy>() {
     for (name, uses) in other_jobs::<Pol, Rented<Explored>>() {
         let program = freed_by_the_last(name, &uses);
-        let preemptions = if uses.len() == 2 { 3 } else { 1 };
+        let preemptions = if uses.len() == 2 { preemptions_of_two() } else { 1 };
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
         program.assert(&Search::pct(1, 3, 1_000));
     }
@@ -186,15 +198,27 @@ fn under_time_fair_a_lock_with_a_rented_room_can_go_once_its_last_user_has_relea
 }
 
 #[test]
+fn under_time_fair_it_can_go_after_fair_unlocks_and_more_users() {
+    a_rented_room_lets_a_lock_with_other_users_go::<TimeFairAsleep>();
+}
+
+#[test]
 fn under_phase_fair_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
     a_rented_room_lets_the_lock_go::<PhaseFair>();
+}
+
+#[test]
+fn under_phase_fair_it_can_go_after_fair_unlocks_and_more_users() {
+    a_rented_room_lets_a_lock_with_other_users_go::<PhaseFair>();
 }
 
 #[test]
 fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
     fn is_noticed<Pol: Policy>() {
         for (name, uses) in jobs::<Pol, Inline<Explored>>() {
-            let found = freed_by_the_last(name, &uses).check(&Search::exhaustive().preemptions(3));
+            // No more than every run of the suite.
+            let search = Search::exhaustive().preemptions(2);
+            let found = freed_by_the_last(name, &uses).check(&search);
             let failure = found.expect_err("a lock with its own room looks into it after all");
             assert!(matches!(failure.kind, FailureKind::Gone { .. }), "{failure}");
         }

@@ -1,6 +1,8 @@
 //! `RwSem` with every policy in every schedule within stated bounds: nobody is let in beside a
 //! writer, nobody sleeps for ever, and policies keep their promises about who is passed.
 
+mod long;
+
 use std::time::Duration;
 
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
@@ -155,14 +157,16 @@ fn four_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
 }
 
 /// More executions than this of two threads, and preemptions are bounded.
-const MOST_OF_TWO: u64 = 20_000;
+fn most_of_two() -> u64 {
+    long::depth(5_000, 20_000)
+}
 
-/// Without a bound on preemptions where that takes fewer than 20,000 executions, else with one; and
-/// with one jump of the clock in each thread.
+/// Without a bound on preemptions where that takes few executions, else with one; and with one jump
+/// of the clock in each thread.
 fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
     for (name, steps, added) in two_threads::<Pol, L>() {
         let program = program(name, &steps, added).clock_jumps(1);
-        if !program.assert(&Search::exhaustive().at_most(MOST_OF_TWO)).complete {
+        if !program.assert(&Search::exhaustive().at_most(most_of_two())).complete {
             assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
         }
     }
@@ -212,7 +216,7 @@ fn explore_store_buffers<Pol: Policy, L: Lodging<Explored>>() {
 }
 
 macro_rules! policies {
-    ($($module:ident: $policy:ty, $lodging:ty, $of_two:literal, $of_three:literal, $of_four:literal;)*) => {$(
+    ($($module:ident: $policy:ty, $lodging:ty, $of_two:expr, $of_three:literal, $of_four:literal;)*) => {$(
         mod $module {
             use super::*;
             #[test]
@@ -240,8 +244,9 @@ macro_rules! policies {
 }
 
 policies! {
-    time_fair: TimeFair, Own, 3, 1, 1;
-    time_fair_asleep: TimeFairAsleep, Own, 3, 2, 1;
+    // A third preemption of two threads multiplies the executions by some fifteen.
+    time_fair: TimeFair, Own, long::depth(2, 3), 1, 1;
+    time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), 2, 1;
     time_fair_in_a_rented_room: TimeFairAsleep, Pool, 2, 1, 1;
     phase_fair: PhaseFair, Own, 3, 2, 1;
     phase_fair_in_a_rented_room: PhaseFair, Pool, 3, 2, 1;

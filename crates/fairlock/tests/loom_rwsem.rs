@@ -14,7 +14,9 @@ use fairlock::policy::{
     Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
 };
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
-use loom_platform::{Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, explore};
+use loom_platform::{
+    Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, explore, explore_most, most_executions,
+};
 
 /// Switches away from a thread that could go on, at most this many in one execution of two
 /// threads; switches at parks and yields are free. Models of three threads get one or two, each
@@ -134,12 +136,18 @@ impl Policy for TimeFairAsleep {
     });
 }
 
+/// Of the weakened orderings that these models were seen to find, each was found among the first 1,500
+/// executions of one of them.
+fn explore_many(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    explore_most(name, preemptions, most_executions(5_000), model);
+}
+
 /// One test for each line: the threads' steps, and how many additions they may make together.
 macro_rules! under_loom {
     ($policy:ty, $platform:ty, $lodging:ty, $preemptions:expr; $($name:ident: $steps:expr => $added:expr;)*) => {$(
         #[test]
         fn $name() {
-            explore(concat!(module_path!(), "::", stringify!($name)), $preemptions, || {
+            explore_many(concat!(module_path!(), "::", stringify!($name)), $preemptions, || {
                 let added = together::<$policy, $platform, $lodging>(&$steps);
                 assert!($added.contains(&added), "{added} additions");
             });

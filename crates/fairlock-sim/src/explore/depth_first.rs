@@ -26,8 +26,12 @@ use super::schedule::{ACTORS, Choice, MOST_THREADS};
 use super::schedule::{bits_of, each, first, normal, normal_bit, of_threads};
 use super::state::{Access, Object, State};
 
-/// For each actor, its last step that comes before; steps count from 1.
-type Clock = [u32; ACTORS];
+/// The number of a step in its run, from 1; 0 is none. Half a word, as clocks are most of what a
+/// search computes: one fits into two vector registers.
+type Step = u16;
+
+/// For each actor, its last step that comes before.
+type Clock = [Step; ACTORS];
 
 /// One decision on the way to where the search is.
 struct Node {
@@ -70,11 +74,13 @@ impl Touched {
     /// For each other actor its last step that an access by `actor` depends on. A thread and its
     /// buffer do not wait for each other: loads see what is in it.
     fn last_before(&self, actor: usize, writes: bool) -> Clock {
-        std::array::from_fn(|other| match (other % MOST_THREADS == actor % MOST_THREADS, writes) {
-            (true, _) => 0,
-            (false, true) => self.writes[other].max(self.reads[other]),
-            (false, false) => self.writes[other],
-        })
+        let mut last = self.writes;
+        if writes {
+            join(&mut last, &self.reads);
+        }
+        let thread = actor % MOST_THREADS;
+        (last[thread], last[thread + MOST_THREADS]) = (0, 0);
+        last
     }
 }
 
@@ -96,6 +102,12 @@ pub(super) struct DepthFirst {
     began: bool,
     complete: bool,
     expected: Vec<Access>,
+}
+
+/// # Panics
+/// If the step is too late in its run for a clock.
+fn number(step: usize) -> Step {
+    Step::try_from(step).expect("a search that leaves executions out counts 65,535 steps in each")
 }
 
 fn join(into: &mut Clock, other: &Clock) {
@@ -135,25 +147,41 @@ impl DepthFirst {
         &mut self.objects[at]
     }
 
-    /// For each actor its last step that an access of another depends on.
-    fn depends_on(&mut self, actor: usize, accesses: &[Access]) -> Clock {
-        let mut last = [0; ACTORS];
-        for access in accesses.iter().filter(|access| access.reversible) {
-            let before = self.object(access.object).last_before(actor, access.writes);
-            join(&mut last, &before);
+    /// For each actor its last step that the accesses of another come after, and the last one that
+    /// they could also have come before.
+    fn depends_on(&mut self, actor: usize, accesses: &[Access]) -> (Clock, Clock) {
+        let (mut all, mut reversible) = ([0; ACTORS], [0; ACTORS]);
+        for access in accesses {
+            let last = self.object(access.object).last_before(actor, access.writes);
+            join(&mut all, &last);
+            if access.reversible {
+                join(&mut reversible, &last);
+            }
         }
-        last
+        (all, reversible)
+    }
+
+    /// The step now taken comes before whatever depends on it. `clock` is what it comes after, and
+    /// itself.
+    fn touch(&mut self, actor: usize, accesses: &[Access], clock: Clock) {
+        self.clocks[actor] = clock;
+        for access in accesses {
+            let touched = self.object(access.object);
+            let last = if access.writes { &mut touched.writes } else { &mut touched.reads };
+            last[actor] = clock[actor];
+        }
     }
 
     /// With a bound: has `actor` tried before the steps that its step depends on.
     fn reverse_conservatively(&mut self, actor: usize, last: &Clock) {
         for &step in last.iter().filter(|&&step| step != 0) {
-            self.try_before(step as usize, actor);
-            let stretch = self.nodes[step as usize - 1].stretch;
+            let step = usize::from(step);
+            self.try_before(step, actor);
+            let stretch = self.nodes[step - 1].stretch;
             self.try_before(stretch + 1, actor);
             // Where a store left a buffer, the thread may have waited for it: no preemption either,
             // and after anybody's turn there, `actor`'s is none.
-            for within in &mut self.nodes[stretch..step as usize - 1] {
+            for within in &mut self.nodes[stretch..step - 1] {
                 if within.current.thread().is_none() {
                     within.to_try |= within.enabled;
                 }
@@ -171,12 +199,12 @@ impl DepthFirst {
                 && (0..ACTORS).all(|via| {
                     via == other
                         || last[via] <= before[via]
-                        || self.clocks_after[last[via] as usize - 1][other] < step
+                        || self.clocks_after[usize::from(last[via]) - 1][other] < step
                 })
         };
         let races: u32 = (0..ACTORS).filter(|&other| is_race(other)).map(|at| 1 << at).sum();
         for other in (0..ACTORS).filter(|at| races & 1 << at != 0) {
-            let step = last[other] as usize;
+            let step = usize::from(last[other]);
             let initials = self.initials(step, other, actor, after);
             let node = &mut self.nodes[step - 1];
             let mut candidates = 0;
@@ -193,19 +221,19 @@ impl DepthFirst {
     /// The actors that may begin a sequence of what was done since `step` without coming after it,
     /// and then the present step of `actor`.
     fn initials(&self, step: usize, of: usize, actor: usize, after: &Clock) -> u32 {
-        let mut firsts = [0u32; ACTORS];
+        let mut firsts: Clock = [0; ACTORS];
         let mut initials = 0;
         let mut add = |by: usize, at: usize, clock: &Clock| {
             if firsts[by] == 0 {
                 if (0..ACTORS).all(|via| firsts[via] == 0 || clock[via] < firsts[via]) {
                     initials |= 1 << by;
                 }
-                firsts[by] = at as u32;
+                firsts[by] = number(at);
             }
         };
         for later in step + 1..self.depth {
             let clock = &self.clocks_after[later - 1];
-            if clock[of] < step as u32 {
+            if usize::from(clock[of]) < step {
                 add(self.nodes[later - 1].current.actor(), later, clock);
             }
         }
@@ -288,43 +316,32 @@ impl Strategy for DepthFirst {
             return;
         }
         let (actor, step) = (choice.actor(), self.depth);
-        // What comes before was looked at in an earlier run.
-        let is_new = step > self.changed;
-        let last = if is_new { self.depends_on(actor, accesses) } else { [0; ACTORS] };
-        if is_new {
-            self.reverse_what_is_disturbed(choice, accesses, state);
+        let at_store = actor
+            .checked_sub(MOST_THREADS)
+            .map(|thread| self.buffered[thread].pop_front().expect("a store was buffered"));
+        if step <= self.changed {
+            // As in the last run, in which it was looked at.
+            return self.touch(actor, accesses, self.clocks_after[step - 1]);
         }
-        if let Some(thread) = actor.checked_sub(MOST_THREADS) {
-            let at_store = self.buffered[thread].pop_front().expect("a store was buffered");
-            join(&mut self.clocks[actor], &at_store);
+        let (all, reversible) = self.depends_on(actor, accesses);
+        self.reverse_what_is_disturbed(choice, accesses, state);
+        let mut before = self.clocks[actor];
+        if let Some(at_store) = at_store {
+            join(&mut before, &at_store);
         }
-        let before = self.clocks[actor];
         let mut after = before;
-        for access in accesses {
-            let last = self.object(access.object).last_before(actor, access.writes);
-            for step in last.into_iter().filter(|&step| step != 0) {
-                join(&mut after, &self.clocks_after[step as usize - 1]);
-            }
+        for &last in all.iter().filter(|&&last| last != 0) {
+            join(&mut after, &self.clocks_after[usize::from(last) - 1]);
         }
-        if is_new && self.bound.is_some() {
-            self.reverse_conservatively(actor, &last);
-        } else if is_new {
-            self.reverse(actor, &last, &before, &after);
+        if self.bound.is_some() {
+            self.reverse_conservatively(actor, &reversible);
+        } else {
+            self.reverse(actor, &reversible, &before, &after);
         }
-        self.clocks[actor] = after;
-        let clock = &mut self.clocks[actor];
-        clock[actor] = step as u32;
-        let clock = *clock;
+        after[actor] = number(step);
         self.clocks_after.truncate(step - 1);
-        self.clocks_after.push(clock);
-        for access in accesses {
-            let touched = self.object(access.object);
-            if access.writes {
-                touched.writes[actor] = step as u32;
-            } else {
-                touched.reads[actor] = step as u32;
-            }
-        }
+        self.clocks_after.push(after);
+        self.touch(actor, accesses, after);
         if self.sleeps() {
             let node = &self.nodes[step - 1];
             let candidates = (node.asleep | node.tried) & !bits_of(actor);

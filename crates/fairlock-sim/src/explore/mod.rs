@@ -227,7 +227,8 @@ impl<S> Program<S> {
         self
     }
 
-    /// An execution with more steps than this is a livelock; by default 5000.
+    /// An execution with more steps than this is a livelock; by default 5000. An exhaustive search
+    /// that leaves executions out panics in one with more than 65,535.
     #[must_use]
     pub fn most_steps(mut self, most: usize) -> Self {
         self.limits.most_steps = most;
