@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts};
+use crate::row::{
+    Convoy, CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts,
+};
 use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
 use crate::workloads::inversion::{HIGH, InversionForm, LOW};
-use crate::workloads::{forkstorm, forkstorm_kernel, stress_epoll};
+use crate::workloads::{forkstorm, forkstorm_kernel, rmapstorm, stress_epoll};
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -120,6 +122,9 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
             }
             if workload.starts_with("readseek") && role_name == "reader" && writers > 0.0 {
                 stats.torn = Some(0);
+            }
+            if [forkstorm::NAME, rmapstorm::NAME].contains(&workload) {
+                stats.convoy = Some(Convoy { count: 1_000, mean: 1.3, p99: 4, max: 7 });
             }
             roles.insert(role_name.to_owned(), stats);
         }

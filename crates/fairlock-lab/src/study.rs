@@ -16,10 +16,11 @@ use crate::workloads::readseek::ReadseekForm;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("s0", include_str!("../../../studies/s0.toml")),
     ("s1", include_str!("../../../studies/s1.toml")),
     ("s2", include_str!("../../../studies/s2.toml")),
+    ("s3", include_str!("../../../studies/s3.toml")),
     ("s4", include_str!("../../../studies/s4.toml")),
     ("rwlock", include_str!("../../../studies/rwlock.toml")),
     ("inversion", include_str!("../../../studies/inversion.toml")),

@@ -256,6 +256,8 @@ const ADDING_BACK_TO_BACK_SIMULATION_COST: f64 = 37.0;
 const LOCK_FREE_LIST: &str = "ready";
 /// The same where threads wait for one event at a time.
 const WAITING_SIMULATION_COST: f64 = 3.2;
+/// The same where processes fork, under any lock.
+const FORKING_SIMULATION_COST: f64 = 0.25;
 /// The same where holders sleep, or compute for long.
 const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
@@ -328,6 +330,7 @@ pub fn estimate_simulated_seconds(
         }
         stress_epoll::NAME => running * ADDING_SIMULATION_COST,
         epoll_wait::NAME => running * WAITING_SIMULATION_COST,
+        forkstorm::NAME | rmapstorm::NAME => running * FORKING_SIMULATION_COST,
         turns::NAME if lock == SCALING_LOCK => SIMULATION_COST + threads * SCALING_SIMULATION_COST,
         workload if workload.starts_with("dio") => SLEEPING_SIMULATION_COST,
         workload if workload == InversionForm::Lock.name() => SLEEPING_SIMULATION_COST,

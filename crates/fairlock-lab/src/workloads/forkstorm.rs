@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::anon_vma::LOOK_EVERY;
 use super::anon_vma::{
-    Alone, Family, Pool, Process, Processes, Roots, Sections, Visitor, What, check_vmas,
+    Alone, Family, Inside, Pool, Process, Processes, Roots, Sections, Visitor, What, check_vmas,
 };
 use super::mix::jittered;
 use super::{
@@ -290,13 +290,8 @@ impl<W: World, L: LabLock> Client<'_, W, L> {
 }
 
 impl<W: World, L: LabLock> Sections for Client<'_, W, L> {
-    fn write<R>(
-        &mut self,
-        root: usize,
-        what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
-        self.visitor.write(&mut self.recorder, root, what, inside)
+    fn write(&mut self, root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
+        Ok(self.visitor.write(&mut self.recorder, root, what, inside)??)
     }
 
     fn between_vmas(&mut self) {
@@ -433,20 +428,15 @@ impl<'a, W: World> Unlocked<'a, W> {
 }
 
 impl<W: World> Sections for Unlocked<'_, W> {
-    fn write<R>(
-        &mut self,
-        _root: usize,
-        what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
+    fn write(&mut self, _root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
         if what == What::Removes {
-            return Ok(inside());
+            return Ok(inside()?);
         }
         let began = self.world.now();
-        let result = inside();
+        inside()?;
         self.inserts_ns += self.world.now().saturating_sub(began);
         self.looks += 1;
-        Ok(result)
+        Ok(())
     }
 
     fn between_vmas(&mut self) {}

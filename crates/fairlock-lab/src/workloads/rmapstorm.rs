@@ -24,7 +24,8 @@ use fairlock::platform::Platform;
 use serde::{Deserialize, Serialize};
 
 use super::anon_vma::{
-    Alone, Family, PAGES, Pool, Process, Processes, Roots, Sections, Visitor, What, check_vmas,
+    Alone, Family, Inside, PAGES, Pool, Process, Processes, Roots, Sections, Visitor, What,
+    check_vmas,
 };
 use super::mix::{ReadShare, jittered};
 use super::{Body, Failure, Request, broken, check_length, check_share, check_thread_count};
@@ -241,13 +242,8 @@ struct Writing<'b, 'a, W, L> {
 }
 
 impl<W: World, L: LabLock> Sections for Writing<'_, '_, W, L> {
-    fn write<R>(
-        &mut self,
-        root: usize,
-        what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
-        self.visitor.write(self.recorder, root, what, inside)
+    fn write(&mut self, root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
+        Ok(self.visitor.write(self.recorder, root, what, inside)??)
     }
 
     fn between_vmas(&mut self) {}

@@ -121,18 +121,16 @@ pub enum What {
     Removes,
 }
 
+/// What a section does; called once.
+pub type Inside<'a> = dyn FnMut() -> Result<(), Tangled> + 'a;
+
 /// Where the sections run that fork and exit need, and what happens between them.
 pub trait Sections {
     /// Runs `inside`, once, while holding the lock of the `root`-th root exclusively.
     ///
     /// # Errors
     /// When the lock is seen not to work. `inside` may have run; the family is not to be used any more.
-    fn write<R>(
-        &mut self,
-        root: usize,
-        what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure>;
+    fn write(&mut self, root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure>;
 
     /// Fork has copied one vma and holds no lock; a kernel copies that vma's page tables now. Called once
     /// for each vma of the parent, also after the last one; exit does not call it.
@@ -143,13 +141,8 @@ pub trait Sections {
 pub struct Alone;
 
 impl Sections for Alone {
-    fn write<R>(
-        &mut self,
-        _root: usize,
-        _what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
-        Ok(inside())
+    fn write(&mut self, _root: usize, _what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
+        Ok(inside()?)
     }
 
     fn between_vmas(&mut self) {}
@@ -225,9 +218,9 @@ impl<P: Platform> Family<P> {
     ///
     /// # Panics
     /// When the thread has more processes, or deeper ones, than its pool was made for.
-    pub fn fork<S: Sections>(
+    pub fn fork(
         &self,
-        sections: &mut S,
+        sections: &mut dyn Sections,
         pool: &mut Pool,
         parent: &Process,
         child: &mut Process,
@@ -247,9 +240,9 @@ impl<P: Platform> Family<P> {
     ///
     /// # Panics
     /// As [`Family::fork`].
-    pub fn copy_one<S: Sections>(
+    pub fn copy_one(
         &self,
-        sections: &mut S,
+        sections: &mut dyn Sections,
         pool: &mut Pool,
         process: &Process,
         place: usize,
@@ -261,18 +254,18 @@ impl<P: Platform> Family<P> {
     ///
     /// # Errors
     /// When a lock is seen not to work.
-    pub fn unmap_one<S: Sections>(
+    pub fn unmap_one(
         &self,
-        sections: &mut S,
+        sections: &mut dyn Sections,
         pool: &mut Pool,
         vma: LoneVma,
     ) -> Result<(), Failure> {
         self.exit_vma(sections, pool, vma.0)
     }
 
-    fn fork_vma<S: Sections>(
+    fn fork_vma(
         &self,
-        sections: &mut S,
+        sections: &mut dyn Sections,
         pool: &mut Pool,
         vma: VmaNumber,
     ) -> Result<VmaNumber, Failure> {
@@ -283,8 +276,9 @@ impl<P: Platform> Family<P> {
 
         // The first chain is made before the lock is taken, the others under it.
         let first = pool.chain();
-        sections
-            .write(place as usize, What::Inserts, || self.copy_chains(pool, vma, copy, first))??;
+        sections.write(place as usize, What::Inserts, &mut || {
+            self.copy_chains(pool, vma, copy, first)
+        })?;
         if self.arena.vma(copy).anon_vma.load(Relaxed) != NONE {
             return Ok(copy);
         }
@@ -293,12 +287,12 @@ impl<P: Platform> Family<P> {
         self.begin_anon_vma(own, place, parent);
         self.arena.anon_vma(self.root(place)).references.fetch_add(1, Relaxed);
         self.arena.vma(copy).anon_vma.store(own, Relaxed);
-        sections.write(place as usize, What::Inserts, || {
+        sections.write(place as usize, What::Inserts, &mut || {
             if self.reuses {
                 add(&self.arena.anon_vma(parent).children, 1);
             }
             self.link(copy, chain, own)
-        })??;
+        })?;
         Ok(copy)
     }
 
@@ -367,9 +361,9 @@ impl<P: Platform> Family<P> {
     ///
     /// # Errors
     /// When a lock is seen not to work.
-    pub fn exit<S: Sections>(
+    pub fn exit(
         &self,
-        sections: &mut S,
+        sections: &mut dyn Sections,
         pool: &mut Pool,
         process: &mut Process,
     ) -> Result<(), Failure> {
@@ -379,16 +373,19 @@ impl<P: Platform> Family<P> {
         Ok(())
     }
 
-    fn exit_vma<S: Sections>(
+    fn exit_vma(
         &self,
-        sections: &mut S,
+        sections: &mut dyn Sections,
         pool: &mut Pool,
         vma: VmaNumber,
     ) -> Result<(), Failure> {
         let own = self.arena.vma(vma).anon_vma.load(Relaxed);
         let place = self.arena.anon_vma(own).root.load(Relaxed);
-        let mut left =
-            sections.write(place as usize, What::Removes, || self.unlink(pool, vma, own))??;
+        let mut left = NONE;
+        sections.write(place as usize, What::Removes, &mut || {
+            left = self.unlink(pool, vma, own)?;
+            Ok(())
+        })?;
         while left != NONE {
             let chain = self.arena.chain(left);
             self.put(pool, place, chain.anon_vma.load(Relaxed));

@@ -20,14 +20,9 @@ struct Seen {
 }
 
 impl Sections for Seen {
-    fn write<R>(
-        &mut self,
-        root: usize,
-        what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
+    fn write(&mut self, root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
         self.sections.push((root, what));
-        Ok(inside())
+        Ok(inside()?)
     }
 
     fn between_vmas(&mut self) {
@@ -357,21 +352,16 @@ impl Counting<'_> {
 }
 
 impl Sections for Counting<'_> {
-    fn write<R>(
-        &mut self,
-        _root: usize,
-        what: What,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
+    fn write(&mut self, _root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
         let before = self.on_trees();
-        let result = inside();
+        inside()?;
         let after = self.on_trees();
         self.sections += 1;
         match what {
             What::Inserts => self.inserts += after.checked_sub(before).unwrap(),
             What::Removes => self.removes += before.checked_sub(after).unwrap(),
         }
-        Ok(result)
+        Ok(())
     }
 
     fn between_vmas(&mut self) {}
