@@ -168,17 +168,25 @@ pub fn run<W: World, L: LabLock>(
     request: &Request<'_, W>,
     params: &ForkstormParams,
 ) -> Result<Repetition, LabError> {
+    run_at(request, params, &Roots::of::<L>(params.vmas, params.clients))
+}
+
+/// The same at given roots.
+fn run_at<W: World, P: Platform>(
+    request: &Request<'_, W>,
+    params: &ForkstormParams,
+    roots: &Roots<P>,
+) -> Result<Repetition, LabError> {
     let world = request.world;
-    let calibrated = calibrated::<W, L>(request, params)?;
+    let calibrated = calibrated::<W, P>(request, params)?;
     let message_ns = calibrated.computing_ns(params.insert_percent);
     let computing = Computing::of(params, message_ns, world.pause_ns());
-    let roots = Roots::<L>::new(params.vmas, params.clients);
-    let (family, pools) = family_of::<L::Platform>(params);
+    let (family, pools) = family_of::<P>(params);
     let left = Mutex::new(Left::default());
 
     let bodies = pools.into_iter().zip(0_u32..).map(|(mut pool, index)| {
         let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(u64::from(index));
-        let (roots, family, left) = (&roots, &family, &left);
+        let (family, left) = (&family, &left);
         let mut client = Client {
             world,
             visitor: Visitor::new(world, roots, index),
@@ -216,7 +224,12 @@ struct Left {
 }
 
 impl Left {
-    fn add<W, L>(&mut self, visitor: &Visitor<'_, W, L>, pool: Pool, calibrated: &Calibrated) {
+    fn add<W, P: Platform>(
+        &mut self,
+        visitor: &Visitor<'_, W, P>,
+        pool: Pool,
+        calibrated: &Calibrated,
+    ) {
         self.pools.push(pool);
         self.writes += visitor.writes;
         if let Some(ns) = visitor.inserting.ns(calibrated.look_ns) {
@@ -230,9 +243,9 @@ fn family_of<P: Platform>(params: &ForkstormParams) -> (Family<P>, Vec<Pool>) {
 }
 
 /// One client.
-struct Client<'a, W, L> {
+struct Client<'a, W, P: Platform> {
     world: &'a W,
-    visitor: Visitor<'a, W, L>,
+    visitor: Visitor<'a, W, P>,
     computing: Computing,
     /// Computed since the last wait, PAUSEs; counted where there are waits.
     since_wait: u32,
@@ -240,8 +253,8 @@ struct Client<'a, W, L> {
     recorder: RoleRecorder,
 }
 
-impl<W: World, L: LabLock> Client<'_, W, L> {
-    fn work(&mut self, family: &Family<L::Platform>, pool: &mut Pool) -> Result<(), Failure> {
+impl<W: World, P: Platform> Client<'_, W, P> {
+    fn work(&mut self, family: &Family<P>, pool: &mut Pool) -> Result<(), Failure> {
         let world = self.world;
         let [mut handler, mut delivery, mut transport] = <[Process; 3]>::default();
         // Not all at once: nobody's clients arrive in step.
@@ -289,7 +302,7 @@ impl<W: World, L: LabLock> Client<'_, W, L> {
     }
 }
 
-impl<W: World, L: LabLock> Sections for Client<'_, W, L> {
+impl<W: World, P: Platform> Sections for Client<'_, W, P> {
     fn write(&mut self, root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
         Ok(self.visitor.write(&mut self.recorder, root, what, inside)??)
     }
@@ -328,7 +341,7 @@ impl Calibrated {
 type Machines = BTreeMap<(String, u32, u32, bool), Calibrated>;
 
 /// Measured once for each machine and size of trees, so that all locks' processes compute for equally long.
-fn calibrated<W: World, L: LabLock>(
+fn calibrated<W: World, P: Platform>(
     request: &Request<'_, W>,
     params: &ForkstormParams,
 ) -> Result<Calibrated, LabError> {
@@ -339,20 +352,20 @@ fn calibrated<W: World, L: LabLock>(
     if let Some(&known) = machines.get(&key) {
         return Ok(known);
     }
-    let measured = calibrate::<W, L>(request, params)?;
+    let measured = calibrate::<W, P>(request, params)?;
     machines.insert(key, measured);
     Ok(measured)
 }
 
 /// One client's messages, on a thread alone, while a handler and a delivery of each other client stand still:
 /// that is how large the trees are on average.
-fn calibrate<W: World, L: LabLock>(
+fn calibrate<W: World, P: Platform>(
     request: &Request<'_, W>,
     params: &ForkstormParams,
 ) -> Result<Calibrated, LabError> {
     let world = request.world;
     let worker: Worker<'_, Result<Calibrated, Failure>> = Box::new(move || {
-        let measured = Unlocked::new(world).calibrate::<L::Platform>(params);
+        let measured = Unlocked::new(world).calibrate::<P>(params);
         // On real threads a run lasts until then.
         world.stop();
         measured
@@ -446,22 +459,17 @@ impl<W: World> Sections for Unlocked<'_, W> {
 mod tests {
     use std::sync::Arc;
 
-    use fairlock::PolicyRwSem;
-    use fairlock::policy::TimeFair;
     use fairlock_sim::Sim;
     use fairlock_sim::profile::Profile;
 
     use super::*;
-    use crate::locks::Protected;
     use crate::world::SimWorld;
-
-    type Lock = PolicyRwSem<Protected<Sim>, TimeFair, Sim>;
 
     fn calibrated_with(seed: u64, params: &ForkstormParams) -> Calibrated {
         let world = SimWorld::new(Arc::new(Profile::example()), seed, 0, false);
         let request =
             Request { world: &world, lock: "timefair", duration_ns: 1, cancelled: &|| false };
-        calibrate::<_, Lock>(&request, params).unwrap()
+        calibrate::<_, Sim>(&request, params).unwrap()
     }
 
     #[test]

@@ -111,10 +111,18 @@ pub fn run<W: World, L: LabLock>(
     request: &Request<'_, W>,
     params: &RmapstormParams,
 ) -> Result<Repetition, LabError> {
+    run_at(request, params, &Roots::of::<L>(params.vmas, params.threads))
+}
+
+/// The same at given roots.
+fn run_at<W: World, P: Platform>(
+    request: &Request<'_, W>,
+    params: &RmapstormParams,
+    roots: &Roots<P>,
+) -> Result<Repetition, LabError> {
     let world = request.world;
-    let roots = Roots::<L>::new(params.vmas, params.threads);
     let processes = Processes::OF_A_CONNECTION;
-    let (family, pools) = Family::<L::Platform>::new(params.vmas, params.threads, processes, false);
+    let (family, pools) = Family::<P>::new(params.vmas, params.threads, processes, false);
     let mut owns = pools
         .into_iter()
         .map(|pool| begin(&family, pool))
@@ -124,7 +132,7 @@ pub fn run<W: World, L: LabLock>(
 
     let bodies = owns.iter_mut().zip(0_u32..).map(|(own, index)| {
         let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(u64::from(index));
-        let (family, roots, writes) = (&family, &roots, &writes);
+        let (family, writes) = (&family, &writes);
         let thread = Thread {
             world,
             family,
@@ -166,10 +174,10 @@ fn end<P: Platform>(family: &Family<P>, mut own: Own) -> Result<Pool, Failure> {
 }
 
 /// One thread.
-struct Thread<'a, W, L: LabLock> {
+struct Thread<'a, W, P: Platform> {
     world: &'a W,
-    family: &'a Family<L::Platform>,
-    visitor: Visitor<'a, W, L>,
+    family: &'a Family<P>,
+    visitor: Visitor<'a, W, P>,
     /// How many vmas a walk can find.
     visits: std::ops::RangeInclusive<u64>,
     vmas: u32,
@@ -179,7 +187,7 @@ struct Thread<'a, W, L: LabLock> {
     writer: RoleRecorder,
 }
 
-impl<W: World, L: LabLock> Thread<'_, W, L> {
+impl<W: World, P: Platform> Thread<'_, W, P> {
     /// Answers also how many exclusive sections there were.
     fn work(mut self, share: ReadShare, own: &mut Own) -> Result<(ThreadRecord, u64), Failure> {
         let world = self.world;
@@ -236,12 +244,12 @@ impl<W: World, L: LabLock> Thread<'_, W, L> {
 }
 
 /// The sections of a write.
-struct Writing<'b, 'a, W, L> {
-    visitor: &'b mut Visitor<'a, W, L>,
+struct Writing<'b, 'a, W, P: Platform> {
+    visitor: &'b mut Visitor<'a, W, P>,
     recorder: &'b mut RoleRecorder,
 }
 
-impl<W: World, L: LabLock> Sections for Writing<'_, '_, W, L> {
+impl<W: World, P: Platform> Sections for Writing<'_, '_, W, P> {
     fn write(&mut self, root: usize, what: What, inside: &mut Inside<'_>) -> Result<(), Failure> {
         Ok(self.visitor.write(self.recorder, root, what, inside)??)
     }
@@ -258,7 +266,7 @@ mod tests {
     #[test]
     fn a_walk_that_misses_somebody_or_finds_too_many_is_a_violation() {
         let world = RealWorld::new(false);
-        let roots = Roots::<std::sync::RwLock<Protected>>::new(3, 2);
+        let roots = Roots::of::<std::sync::RwLock<Protected>>(3, 2);
         let (family, pools) = Family::new(3, 2, Processes::OF_A_CONNECTION, false);
         let owns: Vec<_> = pools.into_iter().map(|pool| begin(&family, pool).unwrap()).collect();
         let walk_with = |visits| {

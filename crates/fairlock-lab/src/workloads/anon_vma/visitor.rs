@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
+use fairlock::platform::Platform;
 
 use super::What;
 use crate::error::{LabError, Violation};
@@ -24,24 +25,59 @@ use crate::workloads::{
 };
 use crate::world::World;
 
+/// A lock runs a section, and it does so once.
+const ONCE: &str = "a lock runs a section once";
+
 /// One section in so many is looked at closely.
 pub const LOOK_EVERY: u32 = 16;
 
-/// A root's lock, alone on its cache lines; and where each thread stands.
-pub struct Roots<L> {
-    locks: Box<[CachePadded<L>]>,
+/// A lock of any type, around data of one platform: the storms are compiled once for each platform
+/// instead of once for each lock. A call through a table is nothing against their sections.
+trait AnyLock<P: Platform>: Send + Sync {
+    /// Runs `section` once with the lock held shared.
+    fn shared(&self, section: &mut dyn FnMut(&Protected<P>));
+    /// The same if it need not wait for it; else not at all, and false.
+    fn try_shared(&self, section: &mut dyn FnMut(&Protected<P>)) -> bool;
+    /// Runs `section` once with the lock held exclusively.
+    fn exclusive(&self, section: &mut dyn FnMut(&Protected<P>));
+    /// See [`LabLock::events`].
+    fn counted(&self) -> BTreeMap<String, u64>;
+}
+
+/// Alone on its cache lines.
+impl<L: LabLock> AnyLock<L::Platform> for CachePadded<L> {
+    fn shared(&self, section: &mut dyn FnMut(&Protected<L::Platform>)) {
+        self.read(section);
+    }
+
+    fn try_shared(&self, section: &mut dyn FnMut(&Protected<L::Platform>)) -> bool {
+        self.try_read(section).is_some()
+    }
+
+    fn exclusive(&self, section: &mut dyn FnMut(&Protected<L::Platform>)) {
+        self.write(section);
+    }
+
+    fn counted(&self) -> BTreeMap<String, u64> {
+        self.events()
+    }
+}
+
+/// The roots' locks, and where each thread stands.
+pub struct Roots<P: Platform> {
+    locks: Box<[Box<dyn AnyLock<P>>]>,
     /// The root at which a thread waits or is inside, plus 1; 0: at none.
     ///
     /// All accesses are relaxed: it is an estimate of a moment, and publishes nothing.
     stands_at: Box<[CachePadded<AtomicU32>]>,
 }
 
-impl<L: LabLock> Roots<L> {
-    /// Free locks, and threads that stand nowhere.
-    pub fn new(roots: u32, threads: u32) -> Roots<L> {
-        let lock = |_| CachePadded::new(L::new(Protected::new()));
+impl<P: Platform> Roots<P> {
+    /// Free locks of a type, and threads that stand nowhere.
+    pub fn of<L: LabLock<Platform = P>>(roots: u32, threads: u32) -> Roots<P> {
+        let lock = || CachePadded::new(L::new(Protected::new()));
         Roots {
-            locks: (0..roots).map(lock).collect(),
+            locks: (0..roots).map(|_| Box::new(lock()) as Box<dyn AnyLock<P>>).collect(),
             stands_at: (0..threads).map(|_| CachePadded::default()).collect(),
         }
     }
@@ -56,7 +92,11 @@ impl<L: LabLock> Roots<L> {
         workload: &'static str,
         writes: u64,
     ) -> Result<(), LabError> {
-        let counts = self.locks.iter().map(|root| root.read(Protected::value));
+        let counts = self.locks.iter().map(|root| {
+            let mut count = Ok(0);
+            root.shared(&mut |data| count = data.value());
+            count
+        });
         match counts.sum::<Result<u64, Violation>>() {
             Ok(counted) if counted == writes => Ok(()),
             Ok(counted) => {
@@ -69,7 +109,7 @@ impl<L: LabLock> Roots<L> {
     /// The lock events of all roots together.
     pub fn events(&self) -> BTreeMap<String, u64> {
         let mut sum = BTreeMap::new();
-        for (event, count) in self.locks.iter().flat_map(|root| root.events()) {
+        for (event, count) in self.locks.iter().flat_map(|root| root.counted()) {
             *sum.entry(event).or_default() += count;
         }
         sum
@@ -104,9 +144,9 @@ impl Inserting {
 }
 
 /// One thread at the roots.
-pub struct Visitor<'a, W, L> {
+pub struct Visitor<'a, W, P: Platform> {
     world: &'a W,
-    roots: &'a Roots<L>,
+    roots: &'a Roots<P>,
     index: usize,
     random: XorShift,
     /// Sections up to the next look, that one included.
@@ -117,9 +157,9 @@ pub struct Visitor<'a, W, L> {
     pub inserting: Inserting,
 }
 
-impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
+impl<'a, W: World, P: Platform> Visitor<'a, W, P> {
     /// The `index`-th thread of those that the roots were made for.
-    pub fn new(world: &'a W, roots: &'a Roots<L>, index: u32) -> Self {
+    pub fn new(world: &'a W, roots: &'a Roots<P>, index: u32) -> Self {
         let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
         let mut random = XorShift::new(!seed);
         Visitor {
@@ -151,19 +191,22 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
         let counts = what == What::Inserts && world.running();
         world.mark(WAIT_WRITE);
         let asked = world.now();
-        let (got, result) = roots.locks[root].write(|data| {
+        let (mut inside, mut done) = (Some(inside), None);
+        roots.locks[root].exclusive(&mut |data| {
             world.mark(HOLD_WRITE);
             let got = world.now();
             let result = data.write_around(|| {
                 let began = if looks { world.now() } else { 0 };
-                let result = inside();
+                let result = inside.take().map(|inside| inside());
                 (result, if looks { world.now().saturating_sub(began) } else { 0 })
             });
             world.mark(NOTHING);
-            (got, result)
+            done = Some((got, result));
         });
+        let (got, result) = done.expect(ONCE);
         self.leaves(recorder, convoy, asked, got);
         let (result, inside_ns) = result?;
+        let result = result.expect(ONCE);
         if counts {
             self.inserting.sections += 1;
             self.inserting.timed += u64::from(looks);
@@ -186,24 +229,22 @@ impl<'a, W: World, L: LabLock> Visitor<'a, W, L> {
         let convoy = self.comes_to(root);
         world.mark(WAIT_READ);
         let asked = world.now();
-        let section = |data: &Protected<L::Platform>, inside| {
+        let (mut inside, mut done) = (Some(inside), None);
+        let mut section = |data: &Protected<P>| {
             world.mark(HOLD_READ);
             let got = world.now();
-            let result = data.read_around(inside);
+            let result = data.read_around(|| inside.take().map(|inside| inside()));
             world.mark(NOTHING);
-            (got, result)
+            done = Some((got, result));
         };
-        // Tries first, and blocks only then, as the kernel's walks do. Whoever runs takes `inside`.
-        let mut inside = Some(inside);
+        // Tries first, and blocks only then, as the kernel's walks do.
         let lock = &roots.locks[root];
-        let tried = lock.try_read(|data| inside.take().map(|inside| section(data, inside)));
-        let (got, result) = match (tried.flatten(), inside) {
-            (Some(done), _) => done,
-            (None, Some(inside)) => lock.read(|data| section(data, inside)),
-            (None, None) => unreachable!("what was taken has run"),
-        };
+        if !lock.try_shared(&mut section) {
+            lock.shared(&mut section);
+        }
+        let (got, result) = done.expect(ONCE);
         self.leaves(recorder, convoy, asked, got);
-        Ok(result?)
+        Ok(result?.expect(ONCE))
     }
 
     /// The length of the convoy there, if this is a section to look at.
@@ -250,7 +291,7 @@ mod tests {
     #[test]
     fn a_convoy_is_all_who_stand_at_the_root_this_thread_included() {
         let world = RealWorld::new(false);
-        let roots = Roots::<Lock>::new(2, 4);
+        let roots = Roots::of::<Lock>(2, 4);
         let mut visitor = Visitor::new(&world, &roots, 0);
         for (thread, root) in [(1, 2), (2, 1), (3, 2)] {
             roots.stands_at[thread].store(root, Relaxed);
@@ -272,7 +313,7 @@ mod tests {
     fn a_convoy_at_one_lock_is_as_long_as_there_are_threads() {
         type Mutex = lock_api::Mutex<fairlock::mutex::RawMutex<Sim>, Protected<Sim>>;
         let world = SimWorld::new(Arc::new(Profile::example()), 1, 0, false);
-        let roots = Roots::<Mutex>::new(1, 4);
+        let roots = Roots::of::<Mutex>(1, 4);
         let workers = (0..4).map(|index| {
             let mut visitor = Visitor::new(&world, &roots, index);
             let (world, mut recorder) = (&world, RoleRecorder::default());
@@ -296,7 +337,7 @@ mod tests {
     #[test]
     fn one_section_in_so_many_is_looked_at_and_none_is_always_passed_over() {
         let world = RealWorld::new(false);
-        let roots = Roots::<Lock>::new(1, 1);
+        let roots = Roots::of::<Lock>(1, 1);
         let mut visitor = Visitor::new(&world, &roots, 0);
         let mut recorder = RoleRecorder::default();
         let mut looks_at = [0_u32; LOOK_EVERY as usize];
