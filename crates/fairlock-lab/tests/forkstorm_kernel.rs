@@ -263,7 +263,7 @@ fn bench_shows_a_storm_and_refuses_a_simulated_one() {
     let short = ["--vmas", "3", "--pages", "2", "--seconds", "0.05", "--repetitions", "1"];
     let (code, said, error) = run(&short);
     assert_eq!(code, Some(0), "{error}");
-    for words in ["1 thread ·", "3 mappings", "mappings of 2 pages", "kernel"] {
+    for words in ["1 thread ·", "3 vmas", "mappings of 2 pages", "kernel"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let (code, _, error) = run(&["--on", "x86-12"]);
