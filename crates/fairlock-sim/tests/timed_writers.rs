@@ -61,7 +61,7 @@ fn storm<L: Exclusive>(threads: u32, hold: u32, think: u32) -> Seen {
                 });
                 sections.set(sections.get() + 1);
                 chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                timed::compute((u64::from(think) * u64::from(chance >> 16) >> 15) as u32);
+                timed::compute(((u64::from(think) * u64::from(chance >> 16)) >> 15) as u32);
             }
         }) as Box<dyn FnOnce() + '_>;
         Thread { body, priority: 0 }

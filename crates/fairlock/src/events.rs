@@ -68,7 +68,7 @@ events! {
     PhaseTurn = "phase_turn": "The next writer of a running phase of writers got its turn.",
     PhaseSecond = "phase_second": "A second writer was woken to compete within a phase of writers.",
     PhaseIdle = "phase_idle": "A newcomer entered in a phase of the other side, between two of its sections.",
-    PhaseCalled = "phase_called": "A waiter was told to try again, as readers in slots leave the lock free most of the time.",
+    PhaseCalled = "phase_called": "A waiter was told to try again: the writer that has waited longest where only writers wait, or because readers in slots leave the lock free most of the time.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",
     PhaseOpened = "phase_opened": "A phase was opened to newcomers that need not look at the clock.",
     BypassRead = "bypass_read": "A reader entered past a waiter after looking at the clock.",

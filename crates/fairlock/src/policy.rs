@@ -75,7 +75,8 @@ pub struct Competition {
     /// When the head of the queue has the lock reserved for it.
     pub handoff: Handoff,
     /// A writer that sees a holder goes straight to the slow path, without first adding and
-    /// removing its bias on the lock word.
+    /// removing its bias on the lock word. (Without this, a million threads may be between these
+    /// two steps at once, and no more.)
     pub writer_fast_fail: bool,
 }
 
@@ -185,7 +186,9 @@ policies! {
     ///   its budget, and then enters together with every waiting reader.
     /// * The writer that has waited longest is passed by at most one phase of readers.
     /// * Writers come up for the lock in the order in which they queued. One that is woken to
-    ///   compete beside the running writer may see the next one overtake it once.
+    ///   compete beside the running writer may see the next one overtake it once. Where only
+    ///   writers wait, the one that has waited longest is woken whenever the lock is left free and
+    ///   competes with those that come, which pass it for at most one budget.
     /// * Newcomers of either side may use a lock that stands free in a phase of the other, within its
     ///   budget: at once where sections are short, else after that side has stayed away.
     /// * When nobody looks at the clock a budget ends at most one wake-up and one timer slack

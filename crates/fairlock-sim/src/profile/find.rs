@@ -59,7 +59,7 @@ impl Sheet {
     }
 
     /// A machine by its name, or by the path of its file: anything with a slash or ending in
-    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand [`NO_SMT`].
+    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand `:no-smt`, for one thread a core.
     ///
     /// # Errors
     /// An unknown name, with the valid ones; a file that cannot be read or is no machine.

@@ -28,8 +28,7 @@
 //!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
 //! * Where writers spend about as much time between sections as in them, a phase of writers begins
 //!   with a second one awake: it is told to *retry*, that is to compete within the phase, and
-//!   keeps its place if it gets nothing. Among writers alone a phase never closes for that long:
-//!   each budget one of them sleeps and the one that has waited longest joins those awake.
+//!   keeps its place if it gets nothing.
 //!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!
