@@ -586,6 +586,8 @@ impl Run {
             }
         }
         word.set(gone::<W>());
+        // The word's memory ends with it, so an optimizer may take this last store for useless.
+        std::hint::black_box(word);
     }
 
     pub(super) fn park<W: Word>(self, word: &W, expected: u64, deadline: Option<u64>, looks: bool) {
