@@ -34,6 +34,7 @@ pub mod slots;
 pub mod spin;
 mod spin_budget;
 mod spin_queue;
+pub mod unguarded;
 mod wait_queue;
 
 pub use lock_api;

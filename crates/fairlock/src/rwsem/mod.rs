@@ -52,6 +52,7 @@ pub(crate) use rooms::Rooms;
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
 use crate::policy::{Discipline, Policy};
+use crate::unguarded::Refused;
 use lodging::Attended;
 use queue::{Granted, Kind, Node};
 use word::*;
@@ -122,6 +123,40 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     #[inline]
     pub(crate) fn try_read(&self) -> bool {
         self.try_read_once() || self.try_enter(Kind::Read)
+    }
+
+    /// After [`try_read_once`](Self::try_read_once) has failed, for callers without guards.
+    #[cold]
+    pub(crate) fn read_unguarded(
+        &self,
+        deadline: Option<u64>,
+        past_waiters: bool,
+    ) -> Result<(), Refused> {
+        match self.try_read_unguarded(past_waiters) {
+            Err(Refused::Busy) if self.acquire_slow(Kind::Read, deadline) => Ok(()),
+            Err(Refused::Busy) => Err(Refused::TimedOut),
+            entered_or_full => entered_or_full,
+        }
+    }
+
+    #[cold]
+    pub(crate) fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if readers(word) >= UNGUARDED_READERS {
+                return Err(Refused::Full);
+            }
+            if !past_waiters || !admits_reader(word) {
+                break;
+            }
+            // Whatever is reserved or called: a reservation is for a free lock, and whoever it is for
+            // finds it taken and waits on. Acquire pairs with the Release of `unlock_write`.
+            match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(found) => word = found,
+            }
+        }
+        self.try_enter(Kind::Read).then_some(()).ok_or(Refused::Busy)
     }
 
     /// # Safety

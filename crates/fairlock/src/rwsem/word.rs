@@ -9,6 +9,9 @@ pub(super) const READER: u64 = 1;
 /// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes what is let
 /// in from the queue beside newcomers that were checked before.
 pub(super) const READER_LIMIT: u64 = 1 << 22;
+/// So many readers may come in without guards: so far below the limit that those that look at once
+/// do not pass it.
+pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
 /// Bits 23 to 42: the writer that holds the lock. Without `writer_fast_fail` also every writer
 /// that has added its bias in vain and not yet removed it: no more than a million may be between

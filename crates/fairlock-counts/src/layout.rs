@@ -1,0 +1,318 @@
+//! The file, structure by structure. A fresh file is all zero, and so is everything in it that was
+//! not written yet.
+//!
+//! ```text
+//!   page 0      Header: whose it is, how much of the tables below is used
+//!   …           modules, stacks, locks, threads: tables of fixed size, filled from the front
+//!   …           pages that are handed out one by one (Header::next_page):
+//!                 Thread ──pages──► Entry × 64: what this thread did to 64 locks
+//!                                     └─details──► Details: waits, holds and where, once there are any
+//! ```
+//!
+//! A lock has a number, by which it is found in the table and in every thread's pages. Number 0 is
+//! no lock.
+//!
+//! Invariants
+//! 1. A [`Thread`] and what hangs off it is written by one thread at a time. Everybody may read it.
+//! 2. What a number or page refers to is complete before the number is stored with Release.
+//! 3. Pages and places in tables are handed out once and never taken back.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Of everything that is handed out.
+pub const PAGE: usize = 4096;
+/// Of the file. It is sparse: only what is written takes memory.
+pub const SIZE: usize = 256 << 20;
+
+/// In [`Header::magic`]: complete, and of this version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"fairlck1");
+
+/// Places in the tables.
+pub const MODULES: usize = 512;
+/// As above.
+pub const STACKS: usize = 8192;
+/// As above. Locks beyond are counted together, as number [`OTHERS`].
+pub const LOCKS: usize = 16384;
+/// As above. Threads beyond are not counted, which [`Header::uncounted_threads`] says.
+pub const THREADS: usize = 4096;
+
+/// The lock number of all that have none of their own.
+pub const OTHERS: u32 = 1;
+
+/// Locks in one page of entries.
+pub const ENTRIES: usize = PAGE / size_of::<Entry>();
+/// Pages of entries that a thread can have.
+pub const ENTRY_PAGES: usize = LOCKS / ENTRIES;
+
+/// Frames of a [`Stack`].
+pub const FRAMES: usize = 14;
+/// Places of [`Details::sites`].
+pub const SITES: usize = 24;
+
+/// How a lock is asked for. Index of everything that stands here once for each role.
+pub const READ: usize = 0;
+/// As above.
+pub const WRITE: usize = 1;
+
+/// The first page: whose counts these are.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`MAGIC`], stored last.
+    pub magic: AtomicU64,
+    /// The process.
+    pub pid: AtomicU32,
+    /// Its parent when it began, or forked.
+    pub parent: AtomicU32,
+    /// CLOCK_MONOTONIC when counting began, ns.
+    pub began: AtomicU64,
+    /// The next page that is not handed out yet.
+    pub next_page: AtomicU32,
+    /// Used places of the tables.
+    pub modules: AtomicU32,
+    /// As above.
+    pub stacks: AtomicU32,
+    /// As above, with 0 and [`OTHERS`].
+    pub locks: AtomicU32,
+    /// As above.
+    pub threads: AtomicU32,
+    /// Threads that found no place.
+    pub uncounted_threads: AtomicU32,
+    /// Waits and holds that found no page.
+    pub uncounted_waits: AtomicU64,
+    /// Every so many-th acquisition of a thread has its hold measured.
+    pub holds_sampled: AtomicU32,
+    /// The lock policy by name, ends at the first 0.
+    pub policy: [u8; 32],
+    /// The program's path, likewise.
+    pub program: [u8; 512],
+}
+
+/// Something that code was loaded from.
+#[repr(C)]
+pub struct Module {
+    /// Where it lies: an address minus this is the address in the file.
+    pub base: AtomicU64,
+    /// Its path, ends at the first 0.
+    pub path: [u8; 504],
+}
+
+/// Return addresses, innermost first. 0 ends it.
+#[repr(C)]
+pub struct Stack {
+    /// Of the frames; not 0 once they are complete.
+    pub hash: AtomicU64,
+    /// See [`frame`].
+    pub frames: [AtomicU64; FRAMES],
+    /// Fills the line.
+    pub spare: AtomicU64,
+}
+
+/// The module of a frame whose module is not known: the rest is an address.
+pub const NO_MODULE: u64 = 0xffff;
+
+/// A frame as it stands in a [`Stack`]: the module's place, and the address minus its base.
+pub fn frame(module: u64, offset: u64) -> u64 {
+    module << 48 | offset & 0xffff_ffff_ffff
+}
+
+/// The two parts of a [`frame`].
+pub fn parts(frame: u64) -> (u64, u64) {
+    (frame >> 48, frame & 0xffff_ffff_ffff)
+}
+
+/// One lock. A lock that is destroyed keeps its place; one that is initialised anew gets another.
+#[repr(C)]
+pub struct Lock {
+    /// Where it is, or was. Not 0 once the rest is complete.
+    pub address: AtomicU64,
+    /// CLOCK_MONOTONIC, ns: when it was initialised or first used.
+    pub since: AtomicU64,
+    /// CLOCK_MONOTONIC when it was destroyed, ns; 0 before.
+    pub destroyed: AtomicU64,
+    /// Where it was initialised: place of a [`Stack`] plus one; 0: statically.
+    pub initialised_at: AtomicU32,
+    /// Where it was used first; likewise.
+    pub first_used_at: AtomicU32,
+    /// `PTHREAD_RWLOCK_PREFER_…`.
+    pub kind: AtomicU32,
+    /// Not 0: process-shared.
+    pub is_shared: AtomicU32,
+    /// Fills two lines.
+    pub spare: [AtomicU64; 11],
+}
+
+/// One thread, or several that did not live at the same time.
+#[repr(C, align(4096))]
+pub struct Thread {
+    /// The kernel's number of the thread; 0 once it has ended.
+    pub tid: AtomicU32,
+    /// How many threads have had this place.
+    pub lives: AtomicU32,
+    /// As set by prctl(2) when the thread came.
+    pub name: [AtomicU64; 2],
+    /// The page of each [`ENTRIES`] locks; 0: none yet.
+    pub pages: [AtomicU32; ENTRY_PAGES],
+}
+
+/// What a thread did to one lock.
+#[repr(C)]
+#[derive(Default)]
+pub struct Entry {
+    /// By role.
+    pub acquired: [AtomicU64; 2],
+    /// Refused attempts, by role: `try` found it taken, or a timed one ran out of time.
+    pub refused: [AtomicU32; 2],
+    /// The page of the [`Details`]; 0: none yet.
+    pub details: AtomicU32,
+    /// For the thread alone: how its hold is measured.
+    pub held: AtomicU32,
+    /// For the thread alone: CLOCK_MONOTONIC when a hold began that is measured, ns; 0: none.
+    pub since: AtomicU64,
+    /// For the thread alone: context switches at that moment, involuntary in the upper half.
+    pub switches: AtomicU64,
+    /// Fills the line.
+    pub spare: [AtomicU64; 2],
+}
+
+/// Waits and holds of one thread at one lock.
+#[repr(C, align(4096))]
+pub struct Details {
+    /// From the request to the acquisition, of those that could not enter at once; by role.
+    pub wait: [Histogram; 2],
+    /// Measured ones, by role; see [`Header::holds_sampled`].
+    pub hold: [Histogram; 2],
+    /// By the role that waited, and the role that held the lock when it came.
+    pub waited_for: [[Sum; 2]; 2],
+    /// By role.
+    pub bypass: [Bypass; 2],
+    /// What happened during measured holds; by role.
+    pub holders: [Holders; 2],
+    /// Where this thread waited. The place of a stack that is new is the first empty one, or
+    /// else that of the last.
+    pub sites: [Site; SITES],
+    /// Where its longest measured hold of each role ended: place of a [`Stack`] plus one.
+    pub longest_hold_at: [AtomicU32; 2],
+}
+
+/// A count and a sum of times, ns.
+#[repr(C)]
+#[derive(Default)]
+pub struct Sum {
+    /// How many.
+    pub count: AtomicU64,
+    /// Together, ns.
+    pub ns: AtomicU64,
+}
+
+/// The most that one wait had to let pass.
+#[repr(C)]
+#[derive(Default)]
+pub struct Bypass {
+    /// Acquisitions by the other role during one wait, at most.
+    pub others: AtomicU64,
+    /// How long that wait was, ns.
+    pub ns: AtomicU64,
+    /// Acquisitions by the same role during one wait, at most.
+    pub same: AtomicU64,
+    /// Of the other role, over all waits.
+    pub others_sum: AtomicU64,
+}
+
+/// What happened to those that held the lock.
+#[repr(C)]
+#[derive(Default)]
+pub struct Holders {
+    /// Holds that were looked at.
+    pub looked_at: AtomicU64,
+    /// Those in which the kernel took the CPU away.
+    pub preempted: AtomicU64,
+    /// Those in which the thread went to sleep.
+    pub slept: AtomicU64,
+}
+
+/// A place in the program that waits.
+#[repr(C)]
+#[derive(Default)]
+pub struct Site {
+    /// Place of a [`Stack`] plus one; 0: free.
+    pub stack: AtomicU32,
+    /// [`READ`] or [`WRITE`].
+    pub role: AtomicU32,
+    /// Its waits.
+    pub waits: Sum,
+}
+
+/// Times by length: four buckets to a doubling, from 64 ns to 68 s.
+#[repr(C)]
+pub struct Histogram {
+    /// How many.
+    pub count: AtomicU64,
+    /// Together, ns.
+    pub sum: AtomicU64,
+    /// The longest, ns.
+    pub max: AtomicU64,
+    /// See [`bucket`].
+    pub buckets: [AtomicU32; BUCKETS],
+}
+
+/// Of a [`Histogram`].
+pub const BUCKETS: usize = 120;
+const FIRST_OCTAVE: u32 = 6;
+
+/// The bucket of a time.
+///
+/// ```
+/// use fairlock_counts::layout::{bucket, bucket_end, BUCKETS};
+/// assert_eq!(bucket(0), 0);
+/// assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+/// for ns in [64, 100, 12_345, 1_000_000_007] {
+///     assert!(ns < bucket_end(bucket(ns)) && bucket_end(bucket(ns) - 1) <= ns);
+/// }
+/// ```
+pub fn bucket(ns: u64) -> usize {
+    let octave = (ns | 1).ilog2();
+    if octave < FIRST_OCTAVE {
+        return 0;
+    }
+    let quarter = (ns >> (octave - 2)) & 3;
+    // One less would be below: bucket 0 is all that is shorter.
+    let index = 1 + (octave - FIRST_OCTAVE) as usize * 4 + quarter as usize;
+    index.min(BUCKETS - 1)
+}
+
+/// The first time, ns, that is in a later bucket.
+pub fn bucket_end(bucket: usize) -> u64 {
+    if bucket >= BUCKETS - 1 {
+        return u64::MAX;
+    }
+    let octave = FIRST_OCTAVE + (bucket / 4) as u32;
+    (4 + bucket as u64 % 4) << (octave - 2)
+}
+
+/// A table's place in the file, in pages.
+const fn pages(length: usize, size: usize) -> usize {
+    (length * size).div_ceil(PAGE)
+}
+
+/// Offset of the table of [`Module`]s.
+pub const MODULES_AT: usize = PAGE;
+/// Offset of the table of [`Stack`]s.
+pub const STACKS_AT: usize = MODULES_AT + PAGE * pages(MODULES, size_of::<Module>());
+/// Offset of the table of [`Lock`]s.
+pub const LOCKS_AT: usize = STACKS_AT + PAGE * pages(STACKS, size_of::<Stack>());
+/// Offset of the table of the pages of [`Thread`]s.
+pub const THREADS_AT: usize = LOCKS_AT + PAGE * pages(LOCKS, size_of::<Lock>());
+/// The first page that is handed out.
+pub const FIRST_PAGE: u32 = (THREADS_AT / PAGE + pages(THREADS, 4)) as u32;
+/// Pages there are.
+pub const PAGES: u32 = (SIZE / PAGE) as u32;
+
+const _: () = {
+    assert!(size_of::<Header>() == PAGE);
+    assert!(size_of::<Module>() == 512);
+    assert!(size_of::<Stack>() == 128);
+    assert!(size_of::<Lock>() == 128);
+    assert!(size_of::<Thread>() == PAGE);
+    assert!(size_of::<Entry>() == 64);
+    assert!(size_of::<Details>() == PAGE);
+};

@@ -1,0 +1,230 @@
+//! The file in memory.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::layout::{
+    Details, ENTRIES, Entry, FIRST_PAGE, Header, LOCKS, LOCKS_AT, Lock, MAGIC, MODULES, MODULES_AT,
+    Module, PAGE, PAGES, SIZE, STACKS, STACKS_AT, Stack, THREADS, THREADS_AT, Thread,
+};
+
+/// How the names of such files end.
+pub const EXTENSION: &str = "counts";
+
+/// A counts file in memory. Stays mapped as long as this lives.
+pub struct Map {
+    start: NonNull<u8>,
+    path: PathBuf,
+}
+
+// SAFETY: what is mapped consists of atomics, and of bytes that are written before the file is
+// complete (`create`).
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// A new file in this directory for the calling process, named after it.
+    ///
+    /// # Errors
+    /// Those of open(2), ftruncate(2) and mmap(2).
+    pub fn create(directory: &Path, policy: &str) -> io::Result<Map> {
+        let pid = std::process::id();
+        let (file, path) = create_new(directory, pid)?;
+        file.set_len(SIZE as u64)?;
+        let map = Map::of(&file, path, libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: nobody reads or writes the file before `MAGIC` is there.
+        let header = unsafe { &mut *map.start.as_ptr().cast::<Header>() };
+        write_text(&mut header.policy, policy.as_bytes());
+        let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        write_text(&mut header.program, program.as_os_str().as_bytes());
+        *header.pid.get_mut() = pid;
+        *header.parent.get_mut() = std::os::unix::process::parent_id();
+        *header.began.get_mut() = monotonic_ns();
+        *header.next_page.get_mut() = FIRST_PAGE;
+        *header.locks.get_mut() = crate::layout::OTHERS + 1;
+        // Release pairs with the Acquire in `open`.
+        map.header().magic.store(MAGIC, Release);
+        Ok(map)
+    }
+
+    /// The file of any process, to read.
+    ///
+    /// # Errors
+    /// Those of open(2) and mmap(2), and one that says so if it is no such file, is not complete
+    /// yet, or is another version's.
+    pub fn open(path: &Path) -> io::Result<Map> {
+        let file = File::open(path)?;
+        let wrong =
+            || io::Error::new(io::ErrorKind::InvalidData, "not a counts file of this version");
+        if file.metadata()?.len() != SIZE as u64 {
+            return Err(wrong());
+        }
+        let map = Map::of(&file, path.to_owned(), libc::PROT_READ)?;
+        match map.header().magic.load(Acquire) {
+            MAGIC => Ok(map),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn of(file: &File, path: PathBuf, protection: i32) -> io::Result<Map> {
+        // SAFETY: a new mapping, of a file of this size.
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
+        Ok(Map { start, path })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    /// The thing at this offset.
+    ///
+    /// # Safety
+    /// There is a `T`, which consists of atomics but for bytes that do not change any more.
+    unsafe fn at<T>(&self, offset: usize) -> &T {
+        assert!(offset + size_of::<T>() <= SIZE && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: inside the mapping and aligned; the rest is the caller's.
+        unsafe { self.start.add(offset).cast().as_ref() }
+    }
+
+    /// # Safety
+    /// As [`at`](Self::at), for each of them.
+    unsafe fn table<T>(&self, offset: usize, length: usize) -> &[T] {
+        assert!(offset + length * size_of::<T>() <= SIZE);
+        // SAFETY: as in `at`.
+        unsafe { std::slice::from_raw_parts(self.start.add(offset).cast().as_ptr(), length) }
+    }
+
+    /// The first page.
+    pub fn header(&self) -> &Header {
+        // SAFETY: it is there from the beginning.
+        unsafe { self.at(0) }
+    }
+
+    /// The table of modules.
+    pub fn modules(&self) -> &[Module] {
+        // SAFETY: a table's place; paths are written before anybody reads them (invariant 2).
+        unsafe { self.table(MODULES_AT, MODULES) }
+    }
+
+    /// The table of stacks.
+    pub fn stacks(&self) -> &[Stack] {
+        // SAFETY: a table's place.
+        unsafe { self.table(STACKS_AT, STACKS) }
+    }
+
+    /// The table of locks.
+    pub fn locks(&self) -> &[Lock] {
+        // SAFETY: a table's place.
+        unsafe { self.table(LOCKS_AT, LOCKS) }
+    }
+
+    /// The pages of the threads; 0: not complete yet.
+    pub fn threads(&self) -> &[AtomicU32] {
+        // SAFETY: a table's place.
+        unsafe { self.table(THREADS_AT, THREADS) }
+    }
+
+    /// The thread on this page, which comes from [`threads`](Self::threads).
+    pub fn thread(&self, page: u32) -> &Thread {
+        // SAFETY: atomics throughout; any page of the file can be read as such.
+        unsafe { self.at(page as usize * PAGE) }
+    }
+
+    /// The entries on this page, which comes from [`Thread::pages`].
+    pub fn entries(&self, page: u32) -> &[Entry] {
+        // SAFETY: as in `thread`.
+        unsafe { self.table(page as usize * PAGE, ENTRIES) }
+    }
+
+    /// The details on this page, which comes from [`Entry::details`].
+    pub fn details(&self, page: u32) -> &Details {
+        // SAFETY: as in `thread`.
+        unsafe { self.at(page as usize * PAGE) }
+    }
+
+    /// Hands out a page, all zero; none if the file is full.
+    pub fn new_page(&self) -> Option<u32> {
+        take_place(&self.header().next_page, PAGES)
+    }
+
+    /// Writes a module's path, at a place that this thread was just handed out.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes that path yet.
+    pub unsafe fn write_module(&self, place: u32, base: u64, path: &OsStr) {
+        let module = ptr::from_ref(&self.modules()[place as usize]).cast_mut();
+        // SAFETY: the caller's.
+        write_text(unsafe { &mut (*module).path }, path.as_bytes());
+        self.modules()[place as usize].base.store(base, Relaxed);
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, and everything that was lent borrows `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), SIZE) };
+    }
+}
+
+/// A place of a table or a page that nobody else gets; none if all are taken.
+pub fn take_place(used: &AtomicU32, most: u32) -> Option<u32> {
+    let mut found = used.load(Relaxed);
+    while found < most {
+        match used.compare_exchange_weak(found, found + 1, Relaxed, Relaxed) {
+            Ok(_) => return Some(found),
+            Err(newer) => found = newer,
+        }
+    }
+    None
+}
+
+/// Adds to a word that one thread writes.
+#[inline(always)]
+pub fn add(word: &AtomicU64, more: u64) {
+    word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+fn create_new(directory: &Path, pid: u32) -> io::Result<(File, PathBuf)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    let mut number = 0;
+    loop {
+        let path = directory.join(format!("{pid}-{number}.{EXTENSION}"));
+        match options.open(&path) {
+            Ok(file) => return Ok((file, path)),
+            // The process was another program before.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// As much as fits, with a 0 behind it.
+fn write_text(place: &mut [u8], text: &[u8]) {
+    let length = text.len().min(place.len() - 1);
+    place[..length].copy_from_slice(&text[..length]);
+    place[length] = 0;
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
