@@ -1,9 +1,9 @@
-//! The file in memory.
+//! The file in memory. Making one allocates nothing: a program's own allocator may be what takes a
+//! lock, and in the child of a `fork` it may be unusable still.
 
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::ffi::{CStr, OsStr};
+use std::fmt::Write;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::layout::{
     Details, ENTRIES, Entry, FIRST_PAGE, Header, LOCKS, LOCKS_AT, Lock, MAGIC, MODULES, MODULES_AT,
-    Module, PAGE, PAGES, SIZE, STACKS, STACKS_AT, Stack, THREADS, THREADS_AT, Thread,
+    Module, OTHERS, PAGE, PAGES, SIZE, STACKS, STACKS_AT, Stack, THREADS, THREADS_AT, Thread,
 };
 
 /// How the names of such files end.
@@ -21,7 +21,7 @@ pub const EXTENSION: &str = "counts";
 /// A counts file in memory. Stays mapped as long as this lives.
 pub struct Map {
     start: NonNull<u8>,
-    path: PathBuf,
+    path: Text,
 }
 
 // SAFETY: what is mapped consists of atomics, and of bytes that are written before the file is
@@ -31,25 +31,32 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// A new file in this directory for the calling process, named after it.
+    /// A new file in this directory for the calling process, named after it. Everybody may read it.
     ///
     /// # Errors
     /// Those of open(2), ftruncate(2) and mmap(2).
     pub fn create(directory: &Path, policy: &str) -> io::Result<Map> {
-        let pid = std::process::id();
+        // SAFETY: plain calls.
+        let (pid, parent) = unsafe { (libc::getpid() as u32, libc::getppid() as u32) };
         let (file, path) = create_new(directory, pid)?;
-        file.set_len(SIZE as u64)?;
+        // SAFETY: the file is this process's own and new.
+        if unsafe { libc::ftruncate(file.0, SIZE as libc::off_t) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         let map = Map::of(&file, path, libc::PROT_READ | libc::PROT_WRITE)?;
         // SAFETY: nobody reads or writes the file before `MAGIC` is there.
         let header = unsafe { &mut *map.start.as_ptr().cast::<Header>() };
         write_text(&mut header.policy, policy.as_bytes());
-        let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-        write_text(&mut header.program, program.as_os_str().as_bytes());
+        let room = header.program.len() - 1;
+        // SAFETY: as much room as it is told; the byte behind stays 0.
+        unsafe {
+            libc::readlink(c"/proc/self/exe".as_ptr(), header.program.as_mut_ptr().cast(), room);
+        }
         *header.pid.get_mut() = pid;
-        *header.parent.get_mut() = std::os::unix::process::parent_id();
+        *header.parent.get_mut() = parent;
         *header.began.get_mut() = monotonic_ns();
         *header.next_page.get_mut() = FIRST_PAGE;
-        *header.locks.get_mut() = crate::layout::OTHERS + 1;
+        *header.locks.get_mut() = OTHERS + 1;
         // Release pairs with the Acquire in `open`.
         map.header().magic.store(MAGIC, Release);
         Ok(map)
@@ -61,24 +68,25 @@ impl Map {
     /// Those of open(2) and mmap(2), and one that says so if it is no such file, is not complete
     /// yet, or is another version's.
     pub fn open(path: &Path) -> io::Result<Map> {
-        let file = File::open(path)?;
+        let path = Text::of(format_args!("{}", path.display()))?;
+        let file = open(path.c_str()?, libc::O_RDONLY)?;
         let wrong =
             || io::Error::new(io::ErrorKind::InvalidData, "not a counts file of this version");
-        if file.metadata()?.len() != SIZE as u64 {
+        // SAFETY: asks for the length of a file that is open.
+        if unsafe { libc::lseek(file.0, 0, libc::SEEK_END) } != SIZE as libc::off_t {
             return Err(wrong());
         }
-        let map = Map::of(&file, path.to_owned(), libc::PROT_READ)?;
+        let map = Map::of(&file, path, libc::PROT_READ)?;
         match map.header().magic.load(Acquire) {
             MAGIC => Ok(map),
             _ => Err(wrong()),
         }
     }
 
-    fn of(file: &File, path: PathBuf, protection: i32) -> io::Result<Map> {
+    fn of(file: &Descriptor, path: Text, protection: i32) -> io::Result<Map> {
         // SAFETY: a new mapping, of a file of this size.
-        let start = unsafe {
-            libc::mmap(ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, file.0, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -88,7 +96,7 @@ impl Map {
 
     /// Its path.
     pub fn path(&self) -> PathBuf {
-        self.path.clone()
+        PathBuf::from(OsStr::from_bytes(self.path.bytes()))
     }
 
     /// The thing at this offset.
@@ -199,18 +207,72 @@ pub fn add(word: &AtomicU64, more: u64) {
     word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-fn create_new(directory: &Path, pid: u32) -> io::Result<(File, PathBuf)> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
+fn create_new(directory: &Path, pid: u32) -> io::Result<(Descriptor, Text)> {
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
     let mut number = 0;
     loop {
-        let path = directory.join(format!("{pid}-{number}.{EXTENSION}"));
-        match options.open(&path) {
+        let path = Text::of(format_args!("{}/{pid}-{number}.{EXTENSION}", directory.display()))?;
+        match open(path.c_str()?, flags) {
             Ok(file) => return Ok((file, path)),
             // The process was another program before.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// An open file, closed at the end.
+struct Descriptor(libc::c_int);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: open, and nobody else's.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+fn open(path: &CStr, flags: libc::c_int) -> io::Result<Descriptor> {
+    const READABLE: libc::c_uint = 0o644;
+    // SAFETY: the path ends with a 0.
+    match unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, READABLE) } {
+        -1 => Err(io::Error::last_os_error()),
+        file => Ok(Descriptor(file)),
+    }
+}
+
+/// A path without an allocation; a 0 stands behind it.
+struct Text {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Text {
+    fn of(text: std::fmt::Arguments<'_>) -> io::Result<Text> {
+        let mut written = Text { bytes: [0; 512], length: 0 };
+        match written.write_fmt(text) {
+            Ok(()) => Ok(written),
+            Err(_) => Err(io::ErrorKind::InvalidFilename.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn c_str(&self) -> io::Result<&CStr> {
+        CStr::from_bytes_until_nul(&self.bytes).map_err(|_| io::ErrorKind::InvalidFilename.into())
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let end = self.length + text.len();
+        if end >= self.bytes.len() {
+            return Err(std::fmt::Error);
+        }
+        self.bytes[self.length..end].copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
     }
 }
 
