@@ -30,7 +30,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"fairlck1");
 /// Places in the tables.
 pub const MODULES: usize = 512;
 /// As above.
-pub const STACKS: usize = 8192;
+pub const STACKS: usize = 4096;
 /// As above. Locks beyond are counted together, as number [`OTHERS`].
 pub const LOCKS: usize = 16384;
 /// As above. Threads beyond are not counted, which [`Header::uncounted_threads`] says.
@@ -54,7 +54,8 @@ pub const READ: usize = 0;
 /// As above.
 pub const WRITE: usize = 1;
 
-/// The first page: whose counts these are.
+/// The first page: whose counts these are. Children of a `fork` go on in their parent's file, and
+/// begin one of their own when they become another program.
 #[repr(C, align(4096))]
 pub struct Header {
     /// [`MAGIC`], stored last.
@@ -67,14 +68,15 @@ pub struct Header {
     pub began: AtomicU64,
     /// The next page that is not handed out yet.
     pub next_page: AtomicU32,
-    /// Used places of the tables.
+    /// Used places of the table.
     pub modules: AtomicU32,
-    /// As above.
-    pub stacks: AtomicU32,
     /// As above, with 0 and [`OTHERS`].
     pub locks: AtomicU32,
     /// As above.
     pub threads: AtomicU32,
+    /// The first of the threads' places whose threads have ended, a page; and how often one was
+    /// taken, in the upper half.
+    pub ended_threads: AtomicU64,
     /// Threads that found no place.
     pub uncounted_threads: AtomicU32,
     /// Waits and holds that found no page.
@@ -92,19 +94,20 @@ pub struct Header {
 pub struct Module {
     /// Where it lies: an address minus this is the address in the file.
     pub base: AtomicU64,
-    /// Its path, ends at the first 0.
+    /// Its path, ends at the first 0. Empty: not complete.
     pub path: [u8; 504],
 }
 
-/// Return addresses, innermost first. 0 ends it.
+/// Return addresses, innermost first. 0 ends it. The table is filled by hash: a stack is at the
+/// place that its hash names, or a few behind.
 #[repr(C)]
 pub struct Stack {
-    /// Of the frames; not 0 once they are complete.
-    pub hash: AtomicU64,
+    /// The hash of the stack that this place is for; 0: free.
+    pub claimed: AtomicU64,
     /// See [`frame`].
     pub frames: [AtomicU64; FRAMES],
-    /// Fills the line.
-    pub spare: AtomicU64,
+    /// Not 0 once the frames are complete.
+    pub is_complete: AtomicU64,
 }
 
 /// The module of a frame whose module is not known: the rest is an address.
@@ -146,10 +149,14 @@ pub struct Lock {
 pub struct Thread {
     /// The kernel's number of the thread; 0 once it has ended.
     pub tid: AtomicU32,
+    /// Its process: the file's, or one that was forked off, whose locks keep their numbers.
+    pub pid: AtomicU32,
     /// How many threads have had this place.
     pub lives: AtomicU32,
     /// As set by prctl(2) when the thread came.
     pub name: [AtomicU64; 2],
+    /// The next on the list of [`Header::ended_threads`], a page.
+    pub next_ended: AtomicU32,
     /// The page of each [`ENTRIES`] locks; 0: none yet.
     pub pages: [AtomicU32; ENTRY_PAGES],
 }
@@ -164,14 +171,15 @@ pub struct Entry {
     pub refused: [AtomicU32; 2],
     /// The page of the [`Details`]; 0: none yet.
     pub details: AtomicU32,
-    /// For the thread alone: how its hold is measured.
+    /// For the thread alone: how often it holds the lock.
     pub held: AtomicU32,
     /// For the thread alone: CLOCK_MONOTONIC when a hold began that is measured, ns; 0: none.
     pub since: AtomicU64,
-    /// For the thread alone: context switches at that moment, involuntary in the upper half.
+    /// For the thread alone: context switches at that moment plus one, involuntary in the upper half;
+    /// 0: not looked at.
     pub switches: AtomicU64,
-    /// Fills the line.
-    pub spare: [AtomicU64; 2],
+    /// For the thread alone: the acquisition whose hold is measured next, by role.
+    pub next_measured: [AtomicU64; 2],
 }
 
 /// Waits and holds of one thread at one lock.

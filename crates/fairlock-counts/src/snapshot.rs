@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::layout::{self, BUCKETS, ENTRIES, OTHERS, READ, WRITE, bucket_end};
 use crate::map::Map;
 
-/// One process at one moment. A running process goes on meanwhile: figures may differ by what
-/// happens during the copy.
+/// One process at one moment, with those that it forked off and that are the same program still. A
+/// running process goes on meanwhile: figures may differ by what happens during the copy.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// The process.
@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub uncounted_waits: u64,
     /// What code was loaded from.
     pub modules: Vec<Module>,
-    /// By place.
+    /// By place; most are empty.
     pub stacks: Vec<Vec<Frame>>,
     /// Those that were used at least once, or initialised.
     pub locks: Vec<Lock>,
@@ -87,6 +87,8 @@ pub struct Lock {
 /// What a thread did to a lock.
 #[derive(Debug, Clone, Default)]
 pub struct Use {
+    /// The process that the thread belongs to.
+    pub pid: u32,
     /// The thread's, or that of the last in this place of the file; 0 if that has ended.
     pub tid: u32,
     /// Threads that have had this place.
@@ -272,12 +274,11 @@ fn modules(map: &Map) -> Vec<Module> {
 }
 
 fn stacks(map: &Map) -> Vec<Vec<Frame>> {
-    let used = map.header().stacks.load(Acquire) as usize;
-    map.stacks().iter().take(used).map(stack).collect()
+    map.stacks().iter().map(stack).collect()
 }
 
 fn stack(stack: &layout::Stack) -> Vec<Frame> {
-    if stack.hash.load(Acquire) == 0 {
+    if stack.is_complete.load(Acquire) == 0 {
         return Vec::new();
     }
     let frames = stack.frames.iter().map(|frame| frame.load(Relaxed));
@@ -325,6 +326,7 @@ fn add_thread(map: &Map, page: u32, locks: &mut [Lock]) {
             // A lock that came after the table was copied belongs to the next snapshot.
             let Some(lock) = locks.get_mut(index * ENTRIES + place) else { continue };
             let mut used = Use {
+                pid: thread.pid.load(Relaxed),
                 tid: thread.tid.load(Relaxed),
                 lives: thread.lives.load(Relaxed),
                 name: name.clone(),
