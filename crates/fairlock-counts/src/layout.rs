@@ -171,7 +171,8 @@ pub struct Entry {
     pub refused: [AtomicU32; 2],
     /// The page of the [`Details`]; 0: none yet.
     pub details: AtomicU32,
-    /// For the thread alone: how often it holds the lock.
+    /// For the thread alone: how often it acquired the lock once more during the hold that is
+    /// measured.
     pub held: AtomicU32,
     /// For the thread alone: CLOCK_MONOTONIC when a hold began that is measured, ns; 0: none.
     pub since: AtomicU64,

@@ -64,6 +64,18 @@ pub trait UnguardedRwLock: Send + Sync {
     /// [`Refused::TimedOut`].
     fn write(&self, deadline: Option<u64>) -> Result<(), Refused>;
 
+    /// As `try_read(false)`, in a few instructions; may say no where that would be let in.
+    #[inline]
+    fn read_at_once(&self) -> bool {
+        self.try_read(false).is_ok()
+    }
+
+    /// As [`try_write`](Self::try_write), likewise.
+    #[inline]
+    fn write_at_once(&self) -> bool {
+        self.try_write().is_ok()
+    }
+
     /// Acquires it for writing, without waiting.
     ///
     /// # Errors
@@ -109,8 +121,19 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, 
     }
 
     #[inline]
+    fn read_at_once(&self) -> bool {
+        self.try_read_once()
+    }
+
+    #[inline]
+    fn write_at_once(&self) -> bool {
+        // Not by the bias that some policies add first, and would have to take away.
+        !Self::ADDS_BIAS_FIRST && RawRwSem::write_at_once(self)
+    }
+
+    #[inline]
     fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        match self.write_at_once() || self.write_slow(deadline) {
+        match RawRwSem::write_at_once(self) || self.write_slow(deadline) {
             true => Ok(()),
             false => Err(Refused::TimedOut),
         }

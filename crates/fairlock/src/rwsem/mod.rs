@@ -214,7 +214,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.try_enter(Kind::Write)
     }
 
-    const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
+    pub(crate) const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
         Discipline::Compete(knobs) => !knobs.writer_fast_fail,
         Discipline::Phases(_) => false,
     };

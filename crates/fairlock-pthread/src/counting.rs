@@ -1,0 +1,554 @@
+//! What was done to which lock, for the report: by each thread in pages of its own, by plain stores.
+//!
+//! * Every acquisition is counted. That is all that most of them cost, with a look at whether
+//!   somebody waits: then it is also counted in the lock, whose line is the caller's by then, so that
+//!   waiters can tell how many passed them.
+//! * Waits are measured, and one in some is noted with the place it comes from.
+//! * One hold in [`HOLDS`] on average is measured, after the lock was released again.
+//!
+//! Nothing of this is done between a request and a lock that could be had at once, and little
+//! while the lock is held.
+
+use core::cell::Cell;
+use core::hint::cold_path;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use fairlock_counts::layout::{
+    self, Details, ENTRIES, Entry, Histogram, LOCKS, OTHERS, READ, SITES, THREADS, WRITE, bucket,
+};
+use fairlock_counts::map::{self, Map, monotonic_ns, take_place};
+
+use crate::lock::Lock;
+use crate::modes::{Choice, Mode};
+use crate::stacks::{self, Frames};
+use crate::start;
+use crate::thread::Thread;
+
+/// Of so many acquisitions of a lock by a thread, one has its hold measured, on average.
+const HOLDS: u32 = 64;
+/// Of so many measured holds of a role one is looked at for context switches, which takes two
+/// system calls.
+const LOOKS: u64 = 8;
+/// Of so many waits at one lock one is noted with its place, which takes microseconds; and the
+/// first ones.
+const PLACES: u32 = 16;
+
+/// The file; null before, and where nothing is counted.
+static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
+
+/// Begins to count in a file there; false, with a message, if there can be none.
+pub(crate) fn begin(directory: &[u8], policy: &str) -> bool {
+    if !MAP.load(Acquire).is_null() {
+        return true; // Another thread was faster.
+    }
+    let map = match Map::create(Path::new(OsStr::from_bytes(directory)), policy) {
+        Ok(map) => map,
+        Err(_) => {
+            start::say(&[
+                b"fairlock: no counts of this process, as no file can be made in FAIRLOCK_COUNTS=",
+                directory,
+                b"\n",
+            ]);
+            return false;
+        }
+    };
+    map.header().holds_sampled.store(HOLDS, Relaxed);
+    stacks::look_up();
+    publish(map);
+    true
+}
+
+/// Puts the map where it stays, without an allocation.
+fn publish(map: Map) {
+    /// Threads that begin at once each may have one; more than two are not expected, and lose theirs.
+    static PLACES: [Place; 2] = [const { Place(MaybeUninit::uninit(), AtomicU32::new(0)) }; 2];
+    struct Place(MaybeUninit<Map>, AtomicU32);
+    // SAFETY: written once, by the thread that took the place.
+    unsafe impl Sync for Place {}
+    let Some(place) = PLACES.iter().find(|place| place.1.swap(1, Relaxed) == 0) else { return };
+    let place = place.0.as_ptr().cast_mut();
+    // SAFETY: this thread's alone, until it is published.
+    unsafe { place.write(map) };
+    // Release pairs with the Acquire in `map`. Who is late keeps an empty file.
+    let _ = MAP.compare_exchange(ptr::null_mut(), place, Release, Relaxed);
+}
+
+fn map() -> Option<&'static Map> {
+    // SAFETY: null, or complete, and stays.
+    unsafe { MAP.load(Acquire).as_ref() }
+}
+
+/// Where a thread found the entries of the locks that it used last.
+pub(crate) struct Recent {
+    numbers: [Cell<u32>; RECENT],
+    entries: [Cell<Option<&'static Entry>>; RECENT],
+}
+
+/// A power of two.
+const RECENT: usize = 16;
+
+impl Recent {
+    #[inline(always)]
+    fn find(&self, number: u32) -> Option<&'static Entry> {
+        let at = number as usize % RECENT;
+        if self.numbers[at].get() == number { self.entries[at].get() } else { None }
+    }
+
+    fn keep(&self, number: u32, entry: &'static Entry) {
+        let at = number as usize % RECENT;
+        self.numbers[at].set(number);
+        self.entries[at].set(Some(entry));
+    }
+
+    fn forget(&self) {
+        self.numbers.iter().for_each(|number| number.set(0));
+    }
+}
+
+/// A thread and a lock: where what the one does to the other is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted {
+    entry: &'static Entry,
+}
+
+impl Counted {
+    /// None if there is no room. The process counts.
+    #[inline(always)]
+    pub(crate) fn of(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {
+        // A process-shared lock has no number in itself.
+        match thread.recent.find(at.number.load(Relaxed)) {
+            Some(entry) => Some(Counted { entry }),
+            None => Self::find(at, mode, thread),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {
+        let map = map()?;
+        let is_shared = is_shared(at, mode);
+        let number = match at.number.load(Relaxed) {
+            number if number != 0 && !is_shared => number,
+            _ => number_of(map, at, mode)?,
+        };
+        let entry = entry(map, thread, number)?;
+        if !is_shared {
+            thread.recent.keep(number, entry);
+        }
+        Some(Counted { entry })
+    }
+
+    /// The lock was acquired.
+    #[inline(always)]
+    pub(crate) fn acquired(self, at: &Lock, role: usize) {
+        let entry = self.entry;
+        let count = entry.acquired[role].load(Relaxed) + 1;
+        entry.acquired[role].store(count, Relaxed);
+        if at.waiters.load(Relaxed) != 0 {
+            cold_path();
+            at.passed(role).fetch_add(1, Relaxed);
+        }
+        // Always so while a hold is measured.
+        if count >= entry.next_measured[role].load(Relaxed) {
+            cold_path();
+            self.measure(role);
+        }
+    }
+
+    /// Begins to measure a hold; or notes that the thread has the lock once more, in the one that is
+    /// measured.
+    #[cold]
+    #[inline(never)]
+    fn measure(self, role: usize) {
+        let entry = self.entry;
+        if entry.since.load(Relaxed) != 0 {
+            entry.held.store(entry.held.load(Relaxed) + 1, Relaxed);
+            return;
+        }
+        entry.next_measured.iter().for_each(|next| next.store(0, Relaxed));
+        let measured = self.details().map_or(0, |details| details.hold[role].count.load(Relaxed));
+        if measured.is_multiple_of(LOOKS) {
+            entry.switches.store(switches() + 1, Relaxed);
+        }
+        entry.since.store(monotonic_ns(), Relaxed);
+    }
+
+    /// The lock was released, and may be gone.
+    #[inline(always)]
+    pub(crate) fn released(self, role: usize) {
+        if self.entry.since.load(Relaxed) != 0 {
+            cold_path();
+            self.measured(role);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn measured(self, role: usize) {
+        let entry = self.entry;
+        let held = entry.held.load(Relaxed);
+        if held != 0 {
+            return entry.held.store(held - 1, Relaxed);
+        }
+        let ns = monotonic_ns() - entry.since.load(Relaxed);
+        entry.since.store(0, Relaxed);
+        for (next, acquired) in entry.next_measured.iter().zip(&entry.acquired) {
+            let distance = 1 + u64::from(random() % (2 * HOLDS - 1));
+            next.store(acquired.load(Relaxed) + distance, Relaxed);
+        }
+        let before = entry.switches.load(Relaxed);
+        entry.switches.store(0, Relaxed);
+        let (Some(details), Some(map)) = (self.details(), map()) else { return };
+        let longest = details.hold[role].max.load(Relaxed);
+        if ns > longest + longest / 4 {
+            let place = stacks::place(map, &Frames::here());
+            details.longest_hold_at[role].store(place.map_or(0, |place| place + 1), Relaxed);
+        }
+        record(&details.hold[role], ns);
+        if before != 0 {
+            let (before, now) = (before - 1, switches());
+            let holders = &details.holders[role];
+            map::add(&holders.looked_at, 1);
+            map::add(&holders.preempted, u64::from(now >> 32 != before >> 32));
+            map::add(&holders.slept, u64::from(now as u32 != before as u32));
+        }
+    }
+
+    /// An attempt came to nothing.
+    pub(crate) fn refused(self, role: usize) {
+        let refused = &self.entry.refused[role];
+        refused.store(refused.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Waits for a lock that could not be had at once.
+    #[cold]
+    pub(crate) fn wait<R: Ending>(
+        self,
+        at: &Lock,
+        role: usize,
+        by_writer: bool,
+        wait: impl FnOnce() -> R,
+    ) -> R {
+        at.waiters.fetch_add(1, Relaxed);
+        let passed = [READ, WRITE].map(|role| at.passed(role).load(Relaxed));
+        let details = self.details();
+        let waited = details.map_or(0, |details| details.wait[role].count.load(Relaxed));
+        let frames = (waited < 4 || random().is_multiple_of(PLACES)).then(Frames::here);
+        let began = monotonic_ns();
+        let ending = wait();
+        let ns = monotonic_ns() - began;
+        // The caller borrows the lock still, whether it has got it or not.
+        at.waiters.fetch_sub(1, Relaxed);
+        let Some(details) = details else {
+            if let Some(map) = map() {
+                map.header().uncounted_waits.fetch_add(1, Relaxed);
+            }
+            return ending;
+        };
+        if !ending.is_acquired() {
+            return ending;
+        }
+        let passed = [READ, WRITE]
+            .map(|role| u64::from(at.passed(role).load(Relaxed).wrapping_sub(passed[role])));
+        record(&details.wait[role], ns);
+        let waited_for = &details.waited_for[role][if by_writer { WRITE } else { READ }];
+        map::add(&waited_for.count, 1);
+        map::add(&waited_for.ns, ns);
+        let bypass = &details.bypass[role];
+        let (others, same) = (passed[1 - role], passed[role]);
+        if others > bypass.others.load(Relaxed) {
+            bypass.others.store(others, Relaxed);
+            bypass.ns.store(ns, Relaxed);
+        }
+        bypass.same.store(same.max(bypass.same.load(Relaxed)), Relaxed);
+        map::add(&bypass.others_sum, others);
+        let place = frames.zip(map()).and_then(|(frames, map)| stacks::place(map, &frames));
+        if let Some(place) = place {
+            note_site(details, place + 1, role, ns);
+        }
+        ending
+    }
+
+    fn details(self) -> Option<&'static Details> {
+        let map = map()?;
+        let page = match self.entry.details.load(Relaxed) {
+            0 => {
+                let page = map.new_page()?;
+                // Release pairs with the Acquire of the snapshot.
+                self.entry.details.store(page, Release);
+                page
+            }
+            page => page,
+        };
+        Some(map.details(page))
+    }
+}
+
+/// What a wait can end with.
+pub(crate) trait Ending {
+    fn is_acquired(&self) -> bool;
+}
+
+impl<T, E> Ending for Result<T, E> {
+    fn is_acquired(&self) -> bool {
+        self.is_ok()
+    }
+}
+
+impl Ending for libc::c_int {
+    fn is_acquired(&self) -> bool {
+        *self == 0
+    }
+}
+
+/// Of one thread's histogram.
+fn record(histogram: &Histogram, ns: u64) {
+    map::add(&histogram.count, 1);
+    map::add(&histogram.sum, ns);
+    histogram.max.store(ns.max(histogram.max.load(Relaxed)), Relaxed);
+    let bucket = &histogram.buckets[bucket(ns)];
+    bucket.store(bucket.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+fn note_site(details: &Details, stack: u32, role: usize, ns: u64) {
+    let is_it = |site: &&layout::Site| {
+        let found = site.stack.load(Relaxed);
+        found == 0 || found == stack && site.role.load(Relaxed) as usize == role
+    };
+    let site = details.sites.iter().find(is_it).unwrap_or(&details.sites[SITES - 1]);
+    if site.stack.load(Relaxed) == 0 {
+        site.role.store(role as u32, Relaxed);
+        // Release pairs with the Acquire of the snapshot.
+        site.stack.store(stack, Release);
+    }
+    map::add(&site.waits.count, 1);
+    map::add(&site.waits.ns, ns);
+}
+
+// ---- locks ----
+
+fn is_shared(at: &Lock, mode: Mode) -> bool {
+    if mode.choice() == Choice::Glibc { at.glibcs_is_shared() } else { at.is_shared() }
+}
+
+/// The lock has been initialised by this thread.
+pub(crate) fn initialised(at: &Lock, mode: Mode) {
+    let Some(map) = map() else { return };
+    if is_shared(at, mode) {
+        forget_shared(at);
+    }
+    let Some(number) = number_of(map, at, mode) else { return };
+    if number != OTHERS {
+        let place = stacks::place(map, &Frames::here()).map_or(0, |place| place + 1);
+        map.locks()[number as usize].initialised_at.store(place, Relaxed);
+        // It was not used yet.
+        map.locks()[number as usize].first_used_at.store(0, Relaxed);
+    }
+}
+
+/// The lock is about to be destroyed.
+pub(crate) fn destroyed(at: &Lock, mode: Mode) {
+    let Some(map) = map() else { return };
+    let number = match is_shared(at, mode) {
+        true => forget_shared(at),
+        false => at.number.load(Relaxed),
+    };
+    if number > OTHERS && number < LOCKS as u32 {
+        map.locks()[number as usize].destroyed.store(monotonic_ns(), Relaxed);
+    }
+}
+
+/// Its number, given to it now if it has none. Process-shared locks have one in each process, so
+/// that does not stand in the lock.
+#[cold]
+fn number_of(map: &Map, at: &Lock, mode: Mode) -> Option<u32> {
+    if is_shared(at, mode) {
+        return shared_number(map, at);
+    }
+    let number = new_number(map, at, false);
+    match at.number.compare_exchange(0, number, Relaxed, Relaxed) {
+        Ok(_) => Some(number),
+        Err(found) => {
+            // Another thread was faster; the place stays empty.
+            map.locks()[number as usize].address.store(0, Relaxed);
+            Some(found)
+        }
+    }
+}
+
+fn new_number(map: &Map, at: &Lock, is_shared: bool) -> u32 {
+    let Some(number) = take_place(&map.header().locks, LOCKS as u32) else { return OTHERS };
+    let lock = &map.locks()[number as usize];
+    lock.since.store(monotonic_ns(), Relaxed);
+    lock.kind.store(at.kind() as u32, Relaxed);
+    lock.is_shared.store(is_shared.into(), Relaxed);
+    let place = stacks::place(map, &Frames::here());
+    lock.first_used_at.store(place.map_or(0, |place| place + 1), Relaxed);
+    // Release pairs with the Acquire of the snapshot.
+    lock.address.store(ptr::from_ref(at).addr() as u64, Release);
+    number
+}
+
+/// Process-shared locks by address; the number in the upper sixteen bits, which no address has.
+static SHARED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+const ADDRESS: u64 = (1 << 48) - 1;
+
+fn shared_number(map: &Map, at: &Lock) -> Option<u32> {
+    let address = ptr::from_ref(at).addr() as u64 & ADDRESS;
+    for place in &SHARED {
+        match place.load(Relaxed) {
+            0 => {
+                let number = new_number(map, at, true);
+                let entry = u64::from(number) << 48 | address;
+                if place.compare_exchange(0, entry, Relaxed, Relaxed).is_ok() {
+                    return Some(number);
+                }
+            }
+            entry if entry & ADDRESS == address => return Some((entry >> 48) as u32),
+            _ => {}
+        }
+    }
+    Some(OTHERS)
+}
+
+/// The number that the lock at this address had, 0 if none.
+fn forget_shared(at: &Lock) -> u32 {
+    let address = ptr::from_ref(at).addr() as u64 & ADDRESS;
+    for place in &SHARED {
+        let entry = place.load(Relaxed);
+        if entry & ADDRESS == address && entry != 0 {
+            // An address that no lock has keeps the place, so that those behind are found.
+            let _ = place.compare_exchange(entry, 1, Relaxed, Relaxed);
+            return (entry >> 48) as u32;
+        }
+    }
+    0
+}
+
+// ---- threads ----
+
+#[inline]
+fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Entry> {
+    let page = match thread.page.get() {
+        0 => new_thread(map, thread)?,
+        page => page,
+    };
+    let counts = map.thread(page);
+    let number = number as usize;
+    let slot = counts.pages.get(number / ENTRIES)?;
+    let page = match slot.load(Relaxed) {
+        0 => {
+            let page = map.new_page()?;
+            // Release pairs with the Acquire of the snapshot.
+            slot.store(page, Release);
+            page
+        }
+        page => page,
+    };
+    map.entries(page).get(number % ENTRIES)
+}
+
+#[cold]
+fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
+    let page = ended_thread(map).or_else(|| {
+        let place = take_place(&map.header().threads, THREADS as u32)?;
+        let page = map.new_page()?;
+        map.threads()[place as usize].store(page, Release);
+        Some(page)
+    });
+    let Some(page) = page else {
+        if !thread.has_ended.get() {
+            map.header().uncounted_threads.fetch_add(1, Relaxed);
+        }
+        return None;
+    };
+    let counts = map.thread(page);
+    let mut name = [0u8; 16];
+    // SAFETY: sixteen bytes, as many as the call writes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    for (place, half) in counts.name.iter().zip(name.chunks_exact(8)) {
+        place.store(u64::from_ne_bytes(half.try_into().expect("eight bytes")), Relaxed);
+    }
+    counts.tid.store(thread.tid(), Relaxed);
+    // SAFETY: a plain call.
+    counts.pid.store(unsafe { libc::getpid() } as u32, Relaxed);
+    counts.lives.store(counts.lives.load(Relaxed) + 1, Relaxed);
+    thread.page.set(page);
+    // Without that the place is not used again, no more.
+    let _ = start::will_tell_its_end(thread);
+    Some(page)
+}
+
+const ONE_TAKEN: u64 = 1 << 32;
+
+/// The place of a thread that has ended.
+fn ended_thread(map: &Map) -> Option<u32> {
+    let list = &map.header().ended_threads;
+    // Acquire pairs with the Release in `thread_ends`.
+    let mut head = list.load(Acquire);
+    loop {
+        let page = head as u32;
+        if page == 0 {
+            return None;
+        }
+        let next = map.thread(page).next_ended.load(Relaxed);
+        let rest = (head & !(ONE_TAKEN - 1)).wrapping_add(ONE_TAKEN) | u64::from(next);
+        match list.compare_exchange_weak(head, rest, Acquire, Acquire) {
+            Ok(_) => return Some(page),
+            Err(found) => head = found,
+        }
+    }
+}
+
+/// The thread has come to its end: another may go on in its place.
+pub(crate) fn thread_ends(thread: &Thread) {
+    let page = thread.page.replace(0);
+    thread.recent.forget();
+    let (Some(map), true) = (map(), page != 0) else { return };
+    let counts = map.thread(page);
+    counts.tid.store(0, Relaxed);
+    let list = &map.header().ended_threads;
+    let mut head = list.load(Relaxed);
+    loop {
+        counts.next_ended.store(head as u32, Relaxed);
+        let first = head & !(ONE_TAKEN - 1) | u64::from(page);
+        // Release pairs with the Acquire in `ended_thread`: what this thread counted.
+        match list.compare_exchange_weak(head, first, Release, Relaxed) {
+            Ok(_) => return,
+            Err(found) => head = found,
+        }
+    }
+}
+
+/// The calling thread's context switches, involuntary ones in the upper half.
+fn switches() -> u64 {
+    // SAFETY: zero is a value of it.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: `usage` lives.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    (usage.ru_nivcsw as u64) << 32 | usage.ru_nvcsw as u64 & 0xffff_ffff
+}
+
+/// Good enough to choose samples by: a program's period does not hide from it.
+fn random() -> u32 {
+    static STATE: AtomicU32 = AtomicU32::new(0x9e37_79b9);
+    // Threads that read the same number sample alike, no more. xorshift (Marsaglia, 2003).
+    let mut state = STATE.load(Relaxed);
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    STATE.store(state, Relaxed);
+    state
+}
+
+/// In the child of a `fork`, where the calling thread is another one.
+pub(crate) fn forked(thread: &Thread) {
+    thread.page.set(0);
+    thread.recent.forget();
+}

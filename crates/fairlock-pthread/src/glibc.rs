@@ -1,0 +1,75 @@
+//! The functions that this library replaces: for the mode `glibc`, which counts and passes on. They
+//! are looked up once, at the start.
+
+use core::ffi::{CStr, c_void};
+use core::mem::transmute;
+use core::ptr;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use libc::{c_int, clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
+
+/// One of them.
+struct Function {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Function {
+    const fn named(name: &'static CStr) -> Function {
+        Function { name, address: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn look_up(&self) -> bool {
+        // SAFETY: a plain call; the name ends with a 0.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        // Release pairs with the Acquire in `address`.
+        self.address.store(address, Release);
+        !address.is_null()
+    }
+
+    #[inline]
+    fn address(&self) -> *mut c_void {
+        self.address.load(Acquire)
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident, $function:ident($($argument:ident: $type:ty),*), $c:literal;)*) => {
+        $(static $name: Function = Function::named($c);
+
+        /// # Safety
+        /// As the function of this name; and [`look_up`] has found all.
+        #[inline]
+        pub(crate) unsafe fn $function($($argument: $type),*) -> c_int {
+            // SAFETY: not null, as all were found; the C library's function of this name has these
+            // parameters.
+            let function = unsafe {
+                transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>($name.address())
+            };
+            // SAFETY: the caller's.
+            unsafe { function($($argument),*) }
+        })*
+
+        /// Whether all are there. For the start.
+        pub(crate) fn look_up() -> bool {
+            [$(&$name),*].into_iter().all(Function::look_up)
+        }
+    };
+}
+
+type Lock = *mut pthread_rwlock_t;
+
+functions! {
+    INIT, init(lock: Lock, attributes: *const pthread_rwlockattr_t), c"pthread_rwlock_init";
+    DESTROY, destroy(lock: Lock), c"pthread_rwlock_destroy";
+    RDLOCK, rdlock(lock: Lock), c"pthread_rwlock_rdlock";
+    WRLOCK, wrlock(lock: Lock), c"pthread_rwlock_wrlock";
+    TRYRDLOCK, tryrdlock(lock: Lock), c"pthread_rwlock_tryrdlock";
+    TRYWRLOCK, trywrlock(lock: Lock), c"pthread_rwlock_trywrlock";
+    CLOCKRDLOCK, clockrdlock(lock: Lock, clock: clockid_t, until: *const timespec),
+        c"pthread_rwlock_clockrdlock";
+    CLOCKWRLOCK, clockwrlock(lock: Lock, clock: clockid_t, until: *const timespec),
+        c"pthread_rwlock_clockwrlock";
+    UNLOCK, unlock(lock: Lock), c"pthread_rwlock_unlock";
+}

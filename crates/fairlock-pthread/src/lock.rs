@@ -1,0 +1,140 @@
+//! What lies in the 56 bytes of a `pthread_rwlock_t`.
+//!
+//! ```text
+//!        0                              32      36       40      44       48    49      52
+//!   ours [ the lock of the policy …     | owner | passed | numb. | passed | kind| shared| waiters ]
+//!   glibc's:                     24: owner        (spare)  (spare)  (spare) kind         (spare)
+//! ```
+//!
+//! A lock is free if all is zero but its kind, which is how static initialisers make it. What counting
+//! needs lies where glibc has nothing, so that its own locks can be counted likewise.
+
+use core::cell::UnsafeCell;
+use core::mem::{align_of, offset_of, size_of};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU32};
+
+use fairlock::unguarded::UnguardedRwLock;
+use libc::{c_int, pthread_rwlock_t};
+
+/// `PTHREAD_RWLOCK_PREFER_READER_NP`, the default.
+pub(crate) const PREFER_READER: c_int = 0;
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NP`: to glibc the same, as reads may be recursive.
+pub(crate) const PREFER_WRITER: c_int = 1;
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`: reads are not recursive.
+pub(crate) const PREFER_WRITER_NONRECURSIVE: c_int = 2;
+
+/// A `pthread_rwlock_t`.
+#[repr(C)]
+pub(crate) struct Lock {
+    state: UnsafeCell<[u64; 4]>,
+    /// The thread that holds it for writing; 0: none. Only that thread can see its own number here.
+    owner: AtomicU32,
+    /// Acquisitions by readers while somebody waited, counted only for reports.
+    passed_reads: AtomicU32,
+    /// Its number in the counts' file; 0: none yet.
+    pub(crate) number: AtomicU32,
+    /// As `passed_reads`, of writers.
+    passed_writes: AtomicU32,
+    kind: AtomicU8,
+    is_shared: AtomicU8,
+    /// Threads that wait for it, counted only for reports.
+    pub(crate) waiters: AtomicU32,
+}
+
+/// The places that glibc writes itself, in its own locks.
+#[repr(C)]
+struct Glibcs {
+    readers_and_futexes: [u32; 4],
+    /// Not used since 2.25.
+    spare: [u32; 2],
+    owner: AtomicU32,
+    is_shared: AtomicU32,
+    /// Elision, a byte, is not used since 2.25 either.
+    elision_and_spare: [u32; 4],
+    flags: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Lock>() == size_of::<pthread_rwlock_t>());
+    assert!(align_of::<Lock>() <= align_of::<pthread_rwlock_t>());
+    assert!(size_of::<Lock>() == 56, "as on x86-64 and aarch64");
+    assert!(offset_of!(Lock, kind) == 48 && offset_of!(Glibcs, flags) == 48);
+    assert!(offset_of!(Glibcs, owner) == 24 && offset_of!(Glibcs, is_shared) == 28);
+    assert!(offset_of!(Lock, number) >= offset_of!(Glibcs, elision_and_spare) + 4);
+    assert!(cfg!(target_endian = "little"), "the kind is the low byte of glibc's flags");
+};
+
+impl Lock {
+    /// # Safety
+    /// It is a `pthread_rwlock_t` that is initialised and stays so during `'a`, as everybody
+    /// must see to who uses one.
+    #[inline(always)]
+    pub(crate) unsafe fn at<'a>(lock: *mut pthread_rwlock_t) -> &'a Lock {
+        // SAFETY: the size and alignment are the same, see above; the rest is the caller's.
+        unsafe { &*lock.cast() }
+    }
+
+    /// A free one.
+    ///
+    /// # Safety
+    /// Nobody uses this memory, which is that of a `pthread_rwlock_t`.
+    pub(crate) unsafe fn initialise(lock: *mut pthread_rwlock_t, kind: c_int, is_shared: bool) {
+        // SAFETY: the caller's.
+        unsafe { lock.write_bytes(0, 1) };
+        // SAFETY: zero is initialised.
+        let lock = unsafe { Self::at(lock) };
+        lock.kind.store(kind as u8, Relaxed);
+        lock.is_shared.store(is_shared.into(), Relaxed);
+    }
+
+    /// As the lock of a policy: that of the process, or the process-shared one, always the same for
+    /// one lock.
+    #[inline(always)]
+    pub(crate) fn of<L: UnguardedRwLock>(&self) -> &L {
+        const {
+            assert!(size_of::<L>() <= 32 && align_of::<L>() <= 8, "the state's room");
+        }
+        // SAFETY: in its place and aligned; all zero is a free lock of every policy (see the test)
+        // and only the one policy ever writes there.
+        unsafe { &*self.state.get().cast() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared.load(Relaxed) != 0
+    }
+
+    pub(crate) fn kind(&self) -> c_int {
+        self.kind.load(Relaxed).into()
+    }
+
+    pub(crate) fn is_recursive(&self) -> bool {
+        self.kind() != PREFER_WRITER_NONRECURSIVE
+    }
+
+    #[inline(always)]
+    pub(crate) fn owner(&self) -> &AtomicU32 {
+        &self.owner
+    }
+
+    /// Acquisitions while somebody waits, by role.
+    pub(crate) fn passed(&self, role: usize) -> &AtomicU32 {
+        if role == fairlock_counts::layout::READ { &self.passed_reads } else { &self.passed_writes }
+    }
+
+    fn glibcs(&self) -> &Glibcs {
+        // SAFETY: the same memory, where glibc's functions write atomically what is read here.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    /// Of a lock of glibc's.
+    pub(crate) fn glibcs_owner(&self) -> u32 {
+        self.glibcs().owner.load(Acquire)
+    }
+
+    /// Of a lock of glibc's.
+    pub(crate) fn glibcs_is_shared(&self) -> bool {
+        self.glibcs().is_shared.load(Relaxed) != 0
+    }
+}

@@ -1,0 +1,120 @@
+//! The locks' platform inside an unmodified program: as [`Os`], with memory that does not come from
+//! the program's allocator, and a record of each thread that is given back without a destructor of
+//! a thread-local variable.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use fairlock::events::NoCounters;
+use fairlock::platform::{Os, Platform, Zeroed};
+use fairlock::process::Process;
+use fairlock::slots::Record;
+
+use crate::thread::Thread;
+use crate::{modes, start};
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Preloaded;
+
+impl Platform for Preloaded {
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicPtr<T> = AtomicPtr<T>;
+    type Cell<T: Zeroed> = Cell<T>;
+    type Counters = NoCounters;
+    const TURNS_BEFORE_CLOCK: u32 = Os::TURNS_BEFORE_CLOCK;
+
+    fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+        Os::park(word, expected, deadline);
+    }
+    fn unpark(word: *const AtomicU32) {
+        Os::unpark(word);
+    }
+    #[inline(always)]
+    fn relax(until: Option<u64>) -> bool {
+        Os::relax(until)
+    }
+    fn give_way(attempt: u32) {
+        Os::give_way(attempt);
+    }
+    #[inline]
+    fn turn() -> u32 {
+        Os::turn()
+    }
+    #[inline]
+    fn now() -> u64 {
+        Os::now()
+    }
+    fn wake_latency() -> u32 {
+        Os::wake_latency()
+    }
+    fn note_wake_latency(ns: u32) {
+        Os::note_wake_latency(ns);
+    }
+    #[inline(always)]
+    fn cpu() -> u32 {
+        Os::cpu()
+    }
+    fn process() -> &'static Process<Self> {
+        static PROCESS: Process<Preloaded> = Process::NEW;
+        &PROCESS
+    }
+
+    /// Only where slots are used: other locks do without, and then nothing is to be given back.
+    #[inline(always)]
+    fn thread() -> Option<&'static Record<Self>> {
+        // SAFETY: null or a record, which live as long as the process.
+        Thread::with(|thread| unsafe { thread.record.get().as_ref() }).or_else(new_record)
+    }
+
+    fn is_asymmetric() -> bool {
+        Os::is_asymmetric()
+    }
+    #[inline(always)]
+    fn asymmetric_light() {
+        Os::asymmetric_light();
+    }
+    fn barrier_on_all_cpus() {
+        Os::barrier_on_all_cpus();
+    }
+    #[inline(always)]
+    fn fence() {
+        Os::fence();
+    }
+    #[inline(always)]
+    fn fence_after_update() {
+        Os::fence_after_update();
+    }
+    #[inline(always)]
+    fn store_and_fence(word: &AtomicU64, value: u64) {
+        Os::store_and_fence(word, value);
+    }
+}
+
+#[cold]
+fn new_record() -> Option<&'static Record<Preloaded>> {
+    Thread::with(|thread| {
+        if !modes::uses_slots() || !start::will_tell_its_end(thread) {
+            return None;
+        }
+        let record = Preloaded::process().new_thread()?;
+        thread.record.set(record);
+        Some(record)
+    })
+}
+
+/// The thread has come to its end.
+pub(crate) fn thread_ends(thread: &Thread) {
+    let record = thread.record.replace(core::ptr::null());
+    // SAFETY: as in `Preloaded::thread`.
+    if let Some(record) = unsafe { record.as_ref() } {
+        Preloaded::process().thread_ended(record);
+    }
+}
+
+/// In the child of a `fork`.
+pub(crate) fn forked(thread: &Thread) {
+    // SAFETY: as in `Preloaded::thread`.
+    Preloaded::process().forked(unsafe { thread.record.get().as_ref() });
+}

@@ -1,0 +1,194 @@
+//! Where a call came from: return addresses, by the module that they lie in.
+//!
+//! Nothing here takes a lock of the dynamic linker: a thread may be in the middle of loading a
+//! library, with that lock, and wait for a lock that the caller holds.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::hash::{BuildHasher, Hasher};
+use core::ptr;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
+use std::hash::BuildHasherDefault;
+use std::os::unix::ffi::OsStrExt;
+
+use fairlock_counts::layout::{FRAMES, MODULES, NO_MODULE, STACKS, frame};
+use fairlock_counts::map::{Map, take_place};
+
+/// Frames of this library's own, at most.
+const OWN: usize = 10;
+
+/// Return addresses, innermost first.
+pub(crate) struct Frames {
+    addresses: [usize; FRAMES + OWN],
+    length: usize,
+}
+
+impl Frames {
+    /// Of the caller.
+    #[inline(never)]
+    pub(crate) fn here() -> Frames {
+        let mut frames = Frames { addresses: [0; FRAMES + OWN], length: 0 };
+        // SAFETY: the function keeps to its contract, and `frames` lives.
+        unsafe { _Unwind_Backtrace(note, ptr::from_mut(&mut frames).cast()) };
+        frames
+    }
+}
+
+type Context = c_void;
+
+unsafe extern "C" {
+    // Of libgcc, as all of Rust's unwinding.
+    fn _Unwind_Backtrace(
+        each: unsafe extern "C" fn(*mut Context, *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn _Unwind_GetIP(context: *mut Context) -> usize;
+}
+
+unsafe extern "C" fn note(context: *mut Context, frames: *mut c_void) -> c_int {
+    const GO_ON: c_int = 0;
+    const END: c_int = 5;
+    // SAFETY: what `here` passed.
+    let frames = unsafe { &mut *frames.cast::<Frames>() };
+    if frames.length == frames.addresses.len() {
+        return END;
+    }
+    // SAFETY: a context of the unwinder's.
+    frames.addresses[frames.length] = unsafe { _Unwind_GetIP(context) };
+    frames.length += 1;
+    GO_ON
+}
+
+/// `struct dl_find_object`, since glibc 2.35.
+#[repr(C)]
+struct Found {
+    flags: u64,
+    start: *const c_void,
+    end: *const c_void,
+    link_map: *const LinkMap,
+    /// More than there is today.
+    rest: [u64; 12],
+}
+
+/// The beginning of `struct link_map`, as a debugger sees it.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+}
+
+/// `_dl_find_object`, which takes no lock; null before glibc 2.35: then addresses have no module.
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// For the start.
+pub(crate) fn look_up() {
+    // SAFETY: a plain call.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    FIND_OBJECT.store(function, Release);
+}
+
+fn find(address: usize) -> Option<Found> {
+    let function = FIND_OBJECT.load(Acquire);
+    if function.is_null() {
+        return None;
+    }
+    let mut found = Found {
+        flags: 0,
+        start: ptr::null(),
+        end: ptr::null(),
+        link_map: ptr::null(),
+        rest: [0; 12],
+    };
+    // SAFETY: the function of that name has this type, and `found` is at least as large as what it
+    // fills.
+    let code = unsafe {
+        let function: unsafe extern "C" fn(*const c_void, *mut Found) -> c_int =
+            core::mem::transmute(function);
+        function(ptr::without_provenance(address), &mut found)
+    };
+    (code == 0).then_some(found)
+}
+
+/// The place of these frames in the table, without this library's own; none if there is no room.
+pub(crate) fn place(map: &Map, frames: &Frames) -> Option<u32> {
+    let own = find(place as *const () as usize).map(|own| own.link_map);
+    let mut known = [0; FRAMES];
+    let mut length = 0;
+    for address in frames.addresses[..frames.length].iter().copied().filter(|it| *it != 0) {
+        let found = find(address);
+        if length == 0 && found.as_ref().map(|found| found.link_map) == own && own.is_some() {
+            continue;
+        }
+        known[length] = match found.and_then(|found| module(map, &found)) {
+            Some((module, base)) => frame(module.into(), (address - base) as u64),
+            None => frame(NO_MODULE, address as u64),
+        };
+        length += 1;
+        if length == FRAMES {
+            break;
+        }
+    }
+    insert(map, &known)
+}
+
+fn insert(map: &Map, frames: &[u64; FRAMES]) -> Option<u32> {
+    const TRIES: usize = 32;
+    let mut hasher = BuildHasherDefault::<DefaultHasher>::default().build_hasher();
+    frames.iter().for_each(|frame| hasher.write_u64(*frame));
+    let hash = hasher.finish() | 1;
+    for try_at in 0..TRIES {
+        let place = (hash as usize / 2 + try_at) % STACKS;
+        let stack = &map.stacks()[place];
+        match stack.claimed.compare_exchange(0, hash, AcqRel, Acquire) {
+            Ok(_) => {
+                stack.frames.iter().zip(frames).for_each(|(to, from)| to.store(*from, Relaxed));
+                // Release pairs with the Acquire of the snapshot.
+                stack.is_complete.store(1, Release);
+                return Some(place as u32);
+            }
+            Err(found) if found == hash => return Some(place as u32),
+            Err(_) => {}
+        }
+    }
+    None
+}
+
+/// The module's place in the table, and its base.
+fn module(map: &Map, found: &Found) -> Option<(u16, usize)> {
+    // SAFETY: a link map that glibc knows; code of the module is on this thread's stack, so it
+    // stays loaded.
+    let LinkMap { base, name } = unsafe { found.link_map.as_ref()?.copied() };
+    let header = map.header();
+    let modules = map.modules();
+    let used = (header.modules.load(Acquire) as usize).min(MODULES);
+    // SAFETY: a text that ends with a 0, or null.
+    let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
+    // The program itself has no name there.
+    let name =
+        if name.is_empty() { CStr::from_bytes_until_nul(&header.program).ok()? } else { name };
+    let is_it = |at: &usize| {
+        modules[*at].base.load(Acquire) == base as u64 && is_name(&modules[*at].path, name)
+    };
+    if let Some(place) = (0..used).find(is_it) {
+        return Some((place as u16, base));
+    }
+    let place = take_place(&header.modules, MODULES as u32)?;
+    // SAFETY: this thread has just got the place.
+    unsafe { map.write_module(place, base as u64, OsStr::from_bytes(name.to_bytes())) };
+    Some((place as u16, base))
+}
+
+impl LinkMap {
+    fn copied(&self) -> LinkMap {
+        LinkMap { base: self.base, name: self.name }
+    }
+}
+
+/// What was written is this name, or as much of it as there is room for.
+fn is_name(written: &[u8], name: &CStr) -> bool {
+    let room = written.len() - 1;
+    let written = written.split(|byte| *byte == 0).next().unwrap_or_default();
+    written == &name.to_bytes()[..name.count_bytes().min(room)]
+}

@@ -1,0 +1,124 @@
+//! What a thread knows about itself: plain words without a destructor, so that locks can be used
+//! until the very end of a thread.
+//!
+//! They are found at a fixed distance from the thread pointer (the model "initial exec"), as a
+//! call into the dynamic linker for each would cost as much as the rest of a lock's fast path. That takes
+//! the library to be loaded with the program, or little room in what glibc keeps for those that are
+//! loaded later.
+
+use core::arch::{asm, global_asm};
+use core::cell::Cell;
+
+use fairlock::slots::Record;
+
+use crate::counting::Recent;
+use crate::platform::Preloaded;
+
+/// The calling thread's. All zero at first.
+pub(crate) struct Thread {
+    /// The kernel's number of it; 0: not asked yet.
+    tid: Cell<u32>,
+    /// Locks it holds for reading.
+    pub(crate) reads: Cell<u32>,
+    /// The page of its counts; 0: none yet.
+    pub(crate) page: Cell<u32>,
+    /// It has come to its end, and takes nothing any more that would have to be given back.
+    pub(crate) has_ended: Cell<bool>,
+    /// Where its counts of some locks are.
+    pub(crate) recent: Recent,
+    /// Its slots.
+    pub(crate) record: Cell<*const Record<Preloaded>>,
+}
+
+global_asm!(
+    ".pushsection .tbss.fairlock_thread, \"awT\", @nobits",
+    ".globl fairlock_thread",
+    ".hidden fairlock_thread",
+    ".type fairlock_thread, @object",
+    ".size fairlock_thread, {size}",
+    ".p2align 4",
+    "fairlock_thread:",
+    ".zero {size}",
+    ".popsection",
+    size = const size_of::<Thread>(),
+);
+
+const _: () = assert!(align_of::<Thread>() <= 16, "as the assembler is told");
+
+impl Thread {
+    #[inline(always)]
+    pub(crate) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
+        // SAFETY: this thread's own words, which are there as long as it runs; zero is a value of
+        // each, and they are only changed through cells.
+        body(unsafe { &*Self::address() })
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn address() -> *const Thread {
+        let address: *const Thread;
+        // SAFETY: adds the distance, which the dynamic linker has filled in, to the thread pointer.
+        unsafe {
+            asm!(
+                "mov {address}, qword ptr fs:[0]",
+                "add {address}, qword ptr [rip + fairlock_thread@GOTTPOFF]",
+                address = out(reg) address,
+                options(pure, readonly, nostack),
+            );
+        }
+        address
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    fn address() -> *const Thread {
+        let address: *const Thread;
+        // SAFETY: as on x86-64.
+        unsafe {
+            asm!(
+                "mrs {pointer}, tpidr_el0",
+                "adrp {address}, :gottprel:fairlock_thread",
+                "ldr {address}, [{address}, :gottprel_lo12:fairlock_thread]",
+                "add {address}, {address}, {pointer}",
+                pointer = out(reg) _,
+                address = out(reg) address,
+                options(pure, readonly, nostack),
+            );
+        }
+        address
+    }
+
+    /// Never 0.
+    #[inline(always)]
+    pub(crate) fn tid(&self) -> u32 {
+        match self.tid.get() {
+            0 => self.ask_tid(),
+            tid => tid,
+        }
+    }
+
+    #[cold]
+    fn ask_tid(&self) -> u32 {
+        // SAFETY: a plain call.
+        let tid = unsafe { libc::gettid() } as u32;
+        self.tid.set(tid);
+        tid
+    }
+
+    #[inline(always)]
+    pub(crate) fn now_reads(&self) {
+        self.reads.set(self.reads.get().wrapping_add(1));
+    }
+
+    /// Not below 0: a lock may have been locked by another thread, which POSIX does not allow and
+    /// glibc does.
+    #[inline(always)]
+    pub(crate) fn no_longer_reads(&self) {
+        self.reads.set(self.reads.get().saturating_sub(1));
+    }
+
+    /// In the child of a `fork`.
+    pub(crate) fn forked(&self) {
+        self.tid.set(0);
+    }
+}
