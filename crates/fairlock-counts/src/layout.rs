@@ -81,7 +81,8 @@ pub struct Header {
     pub uncounted_threads: AtomicU32,
     /// Waits and holds that found no page.
     pub uncounted_waits: AtomicU64,
-    /// Every so many-th acquisition of a thread has its hold measured.
+    /// Of so many acquisitions of a lock by a thread, one has its hold measured; of the first ones
+    /// more.
     pub holds_sampled: AtomicU32,
     /// The lock policy by name, ends at the first 0.
     pub policy: [u8; 32],

@@ -23,7 +23,8 @@ pub struct Snapshot {
     pub policy: String,
     /// The program's path.
     pub program: PathBuf,
-    /// Every so many-th acquisition of a thread has its hold measured.
+    /// Of so many acquisitions of a lock by a thread, one has its hold measured; of the first ones
+    /// more.
     pub holds_sampled: u32,
     /// Threads that found no place in the file.
     pub uncounted_threads: u32,

@@ -10,7 +10,6 @@
 //! while the lock is held.
 
 use core::cell::Cell;
-use core::hint::cold_path;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::ffi::OsStr;
@@ -23,6 +22,7 @@ use fairlock_counts::layout::{
     self, Details, ENTRIES, Entry, Histogram, LOCKS, OTHERS, READ, SITES, THREADS, WRITE, bucket,
 };
 use fairlock_counts::map::{self, Map, monotonic_ns, take_place};
+use libc::c_int;
 
 use crate::lock::Lock;
 use crate::modes::{Choice, Mode};
@@ -30,8 +30,11 @@ use crate::stacks::{self, Frames};
 use crate::start;
 use crate::thread::Thread;
 
-/// Of so many acquisitions of a lock by a thread, one has its hold measured, on average.
-const HOLDS: u32 = 64;
+/// Of so many acquisitions of a lock by a thread, one has its hold measured, on average: reading the
+/// clock twice takes ten times as long as locking and unlocking.
+const HOLDS: u32 = 1024;
+/// While there were not that many yet it is one of so many.
+const HOLDS_AT_FIRST: u32 = 16;
 /// Of so many measured holds of a role one is looked at for context switches, which takes two
 /// system calls.
 const LOOKS: u64 = 8;
@@ -84,8 +87,11 @@ fn map() -> Option<&'static Map> {
     unsafe { MAP.load(Acquire).as_ref() }
 }
 
-/// Where a thread found the entries of the locks that it used last.
+/// Where a thread found the entries of the locks that it used last. The very last stands apart: with
+/// that the processor need not wait for the lock's number to know where to count.
 pub(crate) struct Recent {
+    last: Cell<Option<&'static Entry>>,
+    last_number: Cell<u32>,
     numbers: [Cell<u32>; RECENT],
     entries: [Cell<Option<&'static Entry>>; RECENT],
 }
@@ -95,9 +101,17 @@ const RECENT: usize = 16;
 
 impl Recent {
     #[inline(always)]
+    fn last(&self, number: u32) -> Option<&'static Entry> {
+        if self.last_number.get() == number { self.last.get() } else { None }
+    }
+
+    #[inline]
     fn find(&self, number: u32) -> Option<&'static Entry> {
         let at = number as usize % RECENT;
-        if self.numbers[at].get() == number { self.entries[at].get() } else { None }
+        let found = if self.numbers[at].get() == number { self.entries[at].get() } else { None };
+        self.last_number.set(number);
+        self.last.set(found);
+        found
     }
 
     fn keep(&self, number: u32, entry: &'static Entry) {
@@ -107,6 +121,7 @@ impl Recent {
     }
 
     fn forget(&self) {
+        self.last_number.set(0);
         self.numbers.iter().for_each(|number| number.set(0));
     }
 }
@@ -119,7 +134,6 @@ pub(crate) struct Counted {
 
 impl Counted {
     /// None if there is no room. The process counts.
-    #[inline(always)]
     pub(crate) fn of(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {
         // A process-shared lock has no number in itself.
         match thread.recent.find(at.number.load(Relaxed)) {
@@ -145,33 +159,43 @@ impl Counted {
     }
 
     /// The lock was acquired.
+    pub(crate) fn acquired(self, at: &Lock, thread: &Thread, role: usize) {
+        if self.is_more_than_a_count(at, role) {
+            self.acquired_more(at, thread, role);
+        }
+    }
+
+    /// Counts; what else is to be done then is rare.
     #[inline(always)]
-    pub(crate) fn acquired(self, at: &Lock, role: usize) {
+    fn is_more_than_a_count(self, at: &Lock, role: usize) -> bool {
         let entry = self.entry;
         let count = entry.acquired[role].load(Relaxed) + 1;
         entry.acquired[role].store(count, Relaxed);
+        // The latter always while a hold is measured.
+        at.waiters.load(Relaxed) != 0 || count >= entry.next_measured[role].load(Relaxed)
+    }
+
+    #[cold]
+    fn acquired_more(self, at: &Lock, thread: &Thread, role: usize) {
         if at.waiters.load(Relaxed) != 0 {
-            cold_path();
             at.passed(role).fetch_add(1, Relaxed);
         }
-        // Always so while a hold is measured.
-        if count >= entry.next_measured[role].load(Relaxed) {
-            cold_path();
-            self.measure(role);
+        let entry = self.entry;
+        if entry.acquired[role].load(Relaxed) >= entry.next_measured[role].load(Relaxed) {
+            self.measure(thread, role);
         }
     }
 
     /// Begins to measure a hold; or notes that the thread has the lock once more, in the one that is
     /// measured.
-    #[cold]
-    #[inline(never)]
-    fn measure(self, role: usize) {
+    fn measure(self, thread: &Thread, role: usize) {
         let entry = self.entry;
         if entry.since.load(Relaxed) != 0 {
             entry.held.store(entry.held.load(Relaxed) + 1, Relaxed);
             return;
         }
         entry.next_measured.iter().for_each(|next| next.store(0, Relaxed));
+        thread.measured.set(thread.measured.get() + 1);
         let measured = self.details().map_or(0, |details| details.hold[role].count.load(Relaxed));
         if measured.is_multiple_of(LOOKS) {
             entry.switches.store(switches() + 1, Relaxed);
@@ -180,17 +204,13 @@ impl Counted {
     }
 
     /// The lock was released, and may be gone.
-    #[inline(always)]
-    pub(crate) fn released(self, role: usize) {
+    pub(crate) fn released(self, thread: &Thread, role: usize) {
         if self.entry.since.load(Relaxed) != 0 {
-            cold_path();
-            self.measured(role);
+            self.measured(thread, role);
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn measured(self, role: usize) {
+    fn measured(self, thread: &Thread, role: usize) {
         let entry = self.entry;
         let held = entry.held.load(Relaxed);
         if held != 0 {
@@ -198,9 +218,11 @@ impl Counted {
         }
         let ns = monotonic_ns() - entry.since.load(Relaxed);
         entry.since.store(0, Relaxed);
+        thread.measured.set(thread.measured.get().saturating_sub(1));
         for (next, acquired) in entry.next_measured.iter().zip(&entry.acquired) {
-            let distance = 1 + u64::from(random() % (2 * HOLDS - 1));
-            next.store(acquired.load(Relaxed) + distance, Relaxed);
+            let acquired = acquired.load(Relaxed);
+            let average = acquired.clamp(HOLDS_AT_FIRST.into(), HOLDS.into());
+            next.store(acquired + 1 + u64::from(random()) % (2 * average - 1), Relaxed);
         }
         let before = entry.switches.load(Relaxed);
         entry.switches.store(0, Relaxed);
@@ -288,6 +310,38 @@ impl Counted {
         };
         Some(map.details(page))
     }
+}
+
+/// A lock was acquired without waiting. Returns 0, for a caller that does the same.
+#[inline(always)]
+pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int {
+    match thread.recent.last(at.number.load(Relaxed)) {
+        Some(entry) => match (Counted { entry }).is_more_than_a_count(at, role) {
+            false => 0,
+            true => acquired_more(at, thread, entry, role),
+        },
+        None => acquired_anew(at, thread, role),
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn acquired_more(
+    at: &Lock,
+    thread: &Thread,
+    entry: &'static Entry,
+    role: usize,
+) -> c_int {
+    Counted { entry }.acquired_more(at, thread, role);
+    0
+}
+
+#[inline(never)]
+extern "C" fn acquired_anew(at: &Lock, thread: &Thread, role: usize) -> c_int {
+    if let Some(counted) = Counted::of(at, Mode::get(), thread) {
+        counted.acquired(at, thread, role);
+    }
+    0
 }
 
 /// What a wait can end with.
@@ -510,6 +564,7 @@ fn ended_thread(map: &Map) -> Option<u32> {
 pub(crate) fn thread_ends(thread: &Thread) {
     let page = thread.page.replace(0);
     thread.recent.forget();
+    thread.measured.set(0);
     let (Some(map), true) = (map(), page != 0) else { return };
     let counts = map.thread(page);
     counts.tid.store(0, Relaxed);
@@ -551,4 +606,5 @@ fn random() -> u32 {
 pub(crate) fn forked(thread: &Thread) {
     thread.page.set(0);
     thread.recent.forget();
+    thread.measured.set(0);
 }

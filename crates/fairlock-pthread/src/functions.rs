@@ -54,23 +54,30 @@ macro_rules! with_lock {
 
 // ---- what the functions do ----
 
+// In the first three everything that is rare is a function of its own at the very end, so that the rest
+// does without a stack frame.
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: the caller's, as for all that follow.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
-    let is_default = matches!(mode, Mode::TIME_FAIR | Mode::TIME_FAIR_COUNTED);
-    if is_default && !at.is_shared() && at.of::<TimeFair>().read_at_once() {
-        Thread::with(|thread| {
-            thread.now_reads();
-            if mode == Mode::TIME_FAIR_COUNTED
-                && let Some(counted) = Counted::of(at, mode, thread)
-            {
-                counted.acquired(at, READ);
-            }
-        });
+    if mode == Mode::TIME_FAIR && at.of::<TimeFair>().read_at_once() {
+        Thread::with(Thread::now_reads);
         return 0;
     }
+    if mode == Mode::TIME_FAIR_COUNTED && at.of::<TimeFair>().read_at_once() {
+        return Thread::with(|thread| {
+            thread.now_reads();
+            counting::acquired_at_once(at, thread, READ)
+        });
+    }
+    // SAFETY: as above.
+    unsafe { rdlock_in_any_mode(lock) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn rdlock_in_any_mode(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: as above.
     unsafe { read(lock, Patience::Forever) }
 }
@@ -80,18 +87,22 @@ pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c
     // SAFETY: as above.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
-    let is_default = matches!(mode, Mode::TIME_FAIR | Mode::TIME_FAIR_COUNTED);
-    if is_default && !at.is_shared() && at.of::<TimeFair>().write_at_once() {
-        Thread::with(|thread| {
-            at.owner().store(thread.tid(), Relaxed);
-            if mode == Mode::TIME_FAIR_COUNTED
-                && let Some(counted) = Counted::of(at, mode, thread)
-            {
-                counted.acquired(at, WRITE);
-            }
-        });
+    if mode == Mode::TIME_FAIR && at.of::<TimeFair>().write_at_once() {
+        at.owner().store(Thread::with(Thread::tid), Relaxed);
         return 0;
     }
+    if mode == Mode::TIME_FAIR_COUNTED && at.of::<TimeFair>().write_at_once() {
+        return Thread::with(|thread| {
+            at.owner().store(thread.tid(), Relaxed);
+            counting::acquired_at_once(at, thread, WRITE)
+        });
+    }
+    // SAFETY: as above.
+    unsafe { wrlock_in_any_mode(lock) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn wrlock_in_any_mode(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: as above.
     unsafe { write(lock, Patience::Forever) }
 }
@@ -105,16 +116,10 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
         // SAFETY: as above.
         return unsafe { unlock_with(at.of::<TimeFair>(), at) };
     }
-    if mode == Mode::TIME_FAIR_COUNTED && !at.is_shared() {
-        let role = if at.owner().load(Relaxed) != 0 { WRITE } else { READ };
-        // Before, as the lock may be gone afterwards.
-        let counted = Thread::with(|thread| Counted::of(at, mode, thread));
+    let is_counted = mode == Mode::TIME_FAIR_COUNTED && !at.is_shared();
+    if is_counted && !Thread::with(Thread::is_measuring) {
         // SAFETY: as above.
-        let code = unsafe { unlock_with(at.of::<TimeFair>(), at) };
-        if let Some(counted) = counted {
-            counted.released(role);
-        }
-        return code;
+        return unsafe { unlock_with(at.of::<TimeFair>(), at) };
     }
     // SAFETY: as above.
     unsafe { unlock(lock) }
@@ -262,7 +267,7 @@ unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 /// # Safety
 /// It is a lock, which this thread holds.
 #[inline(never)]
-unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
+unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller's.
     let at = unsafe { Lock::at(lock) };
@@ -283,7 +288,7 @@ unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
             }
         };
         if let Some(counted) = counted {
-            counted.released(role);
+            counted.released(thread, role);
         }
         code
     })
@@ -352,7 +357,7 @@ fn write_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pat
 fn finish(result: Result<(), Refused>, counted: Option<Counted>, at: &Lock, role: usize) -> c_int {
     if let Some(counted) = counted {
         match result {
-            Ok(()) => counted.acquired(at, role),
+            Ok(()) => Thread::with(|thread| counted.acquired(at, thread, role)),
             Err(_) => counted.refused(role),
         }
     }
@@ -489,7 +494,7 @@ unsafe fn pass_on(
             };
         }
         match (code, counted) {
-            (0, Some(counted)) => counted.acquired(at, role),
+            (0, Some(counted)) => counted.acquired(at, thread, role),
             (EDEADLK | EINVAL, _) | (_, None) => {}
             (_, Some(counted)) => counted.refused(role),
         }

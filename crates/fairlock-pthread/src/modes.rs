@@ -52,11 +52,11 @@ pub(crate) struct Mode(u32);
 impl Mode {
     /// The default.
     pub(crate) const TIME_FAIR: Mode = Mode(Choice::TimeFair as u32);
-    /// The default with counting.
+    /// The default, counted.
     pub(crate) const TIME_FAIR_COUNTED: Mode = Mode(Choice::TimeFair as u32 | COUNTS);
 
-    /// Perhaps not decided yet, or not for this thread to see: for those that only ask whether it is
-    /// one of the above.
+    /// Perhaps not decided yet, or not for this thread to see: for those that ask whether it is
+    /// the default, and go the long way otherwise.
     #[inline(always)]
     pub(crate) fn at_a_glance() -> Mode {
         Mode(MODE.load(Relaxed))
@@ -71,7 +71,7 @@ impl Mode {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn counts(self) -> bool {
         self.0 & COUNTS != 0
     }

@@ -22,6 +22,8 @@ pub(crate) struct Thread {
     pub(crate) reads: Cell<u32>,
     /// The page of its counts; 0: none yet.
     pub(crate) page: Cell<u32>,
+    /// Holds that are being measured.
+    pub(crate) measured: Cell<u32>,
     /// It has come to its end, and takes nothing any more that would have to be given back.
     pub(crate) has_ended: Cell<bool>,
     /// Where its counts of some locks are.
@@ -115,6 +117,11 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn no_longer_reads(&self) {
         self.reads.set(self.reads.get().saturating_sub(1));
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.measured.get() != 0
     }
 
     /// In the child of a `fork`.
