@@ -27,8 +27,8 @@ use super::word::{room_bits, room_number};
 use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::spin_queue::SpinQueue;
 
-/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`] or
-/// [`Rented`].
+/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`],
+/// [`Rented`] or [`RentedWithSpinners`].
 pub trait Lodging<P: Platform>: Lodges<P> {}
 
 /// In the lock itself: 56 bytes of it.
@@ -41,7 +41,9 @@ pub struct Inline<P: Platform> {
     clock: PhaseClock<P>,
 }
 
-/// In a room that is rented while somebody waits: for `RwLock`. Only policies with phases can.
+/// In a room that is rented while somebody waits. 16 bytes, or with spinners 24, are in the lock.
+///
+/// As it is for policies with phases. Those of the Linux family need [`RentedWithSpinners`].
 ///
 /// A lock without a waiter may be freed as soon as its last user has released it, though others may
 /// still be on their way out of an earlier unlock: they leave it alone.
@@ -50,13 +52,39 @@ pub struct Inline<P: Platform> {
 /// that wait at the same time and does not shrink. Threads that would have to wait for an 8192nd
 /// lock, or have no memory for a room, give way and try again until they are let in or their time is
 /// over. Meanwhile the policy does not know of them, so its guarantees are not for them.
-pub struct Rented<P: Platform> {
+pub struct Rented<P: Platform, S = NoSpinners> {
     owner_cpu: P::AtomicU32,
     /// What the room knew when it was given back.
     estimates: Estimates<P>,
     /// For the lock that is built on this one, so that no padding is wasted. Here only the highest
     /// bit matters, see [`BESIDE`].
     pub(crate) extra: P::AtomicU32,
+    spinners: S,
+}
+
+/// [`Rented`] for policies under which threads spin in a queue of their own before they wait: the
+/// Linux family. That queue is in the lock, as nobody waits yet. A spinner is out of it before it
+/// releases the lock, so such a lock may go as early as any other with a rented room.
+///
+/// # Examples
+/// ```
+/// use fairlock::platform::Os;
+/// use fairlock::rwsem::{RawRwSem, RentedWithSpinners};
+/// use fairlock::{lock_api, policy::Linux5_11};
+/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, RentedWithSpinners<Os>>, T>;
+/// static LOCK: Lock<u32> = Lock::new(7);
+/// assert_eq!(*LOCK.read(), 7);
+/// ```
+pub type RentedWithSpinners<P> = Rented<P, SpinQueue<P>>;
+
+/// In [`Rented`]: under the lock's policy nobody spins in a queue.
+pub struct NoSpinners;
+
+/// A queue of spinners, or none.
+pub trait Spinners<P: Platform>: Send + Sync + 'static {
+    const NEW: Self;
+    const EXIST: bool;
+    fn queue(&self) -> Option<&SpinQueue<P>>;
 }
 
 /// In [`Rented::extra`]: readers need not take the lock.
@@ -70,7 +98,7 @@ unsafe impl<P: Platform> Sync for Inline<P> {}
 unsafe impl<P: Platform> Send for Inline<P> {}
 
 impl<P: Platform> Lodging<P> for Inline<P> {}
-impl<P: Platform> Lodging<P> for Rented<P> {}
+impl<P: Platform, S: Spinners<P>> Lodging<P> for Rented<P, S> {}
 
 /// The queue with its lock, and the clock.
 pub trait Place<P: Platform>: 'static {
@@ -86,12 +114,17 @@ pub trait Place<P: Platform>: 'static {
 pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     const NEW: Self;
     const IS_INLINE: bool;
+    const HAS_SPINNERS: bool;
     type Place: Place<P>;
 
     fn owner_cpu(&self) -> &P::AtomicU32;
 
-    /// Of those that spin in the way of Linux.
-    fn spinners(&self) -> &SpinQueue<P>;
+    /// Runs `spin` as the only one to do so, after all that came before; none if this thread may not
+    /// stand in the queue for that.
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
+
+    /// Runs `spin` if nobody else is in that queue.
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
 
     /// The room that a word of this lock names. Does not touch the lock if it is rented.
     fn place(&self, word: u64) -> &Self::Place;
@@ -225,14 +258,18 @@ impl<P: Platform> Lodges<P> for Inline<P> {
         clock: PhaseClock::NEW,
     };
     const IS_INLINE: bool = true;
+    const HAS_SPINNERS: bool = true;
     type Place = Self;
 
     #[inline(always)]
     fn owner_cpu(&self) -> &P::AtomicU32 {
         &self.owner_cpu
     }
-    fn spinners(&self) -> &SpinQueue<P> {
-        &self.spinners
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        Some(self.spinners.at_front(spin))
+    }
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        self.spinners.alone(spin)
     }
     #[inline(always)]
     fn place(&self, _word: u64) -> &Self {
@@ -273,28 +310,49 @@ impl<P: Platform> Place<P> for Room<P> {
     }
 }
 
-impl<P: Platform> Rented<P> {
+impl<P: Platform> Spinners<P> for NoSpinners {
+    const NEW: Self = NoSpinners;
+    const EXIST: bool = false;
+    fn queue(&self) -> Option<&SpinQueue<P>> {
+        None
+    }
+}
+
+impl<P: Platform> Spinners<P> for SpinQueue<P> {
+    const NEW: Self = SpinQueue::NEW;
+    const EXIST: bool = true;
+    fn queue(&self) -> Option<&SpinQueue<P>> {
+        Some(self)
+    }
+}
+
+impl<P: Platform, S> Rented<P, S> {
     /// The lock's name in its room.
     fn tenant(&self) -> *const () {
         ptr::from_ref(self).cast()
     }
 }
 
-impl<P: Platform> Lodges<P> for Rented<P> {
+impl<P: Platform, S: Spinners<P>> Lodges<P> for Rented<P, S> {
     const NEW: Self = Rented {
         owner_cpu: P::AtomicU32::ZERO,
         estimates: Estimates::NEW,
         extra: P::AtomicU32::ZERO,
+        spinners: S::NEW,
     };
     const IS_INLINE: bool = false;
+    const HAS_SPINNERS: bool = S::EXIST;
     type Place = Room<P>;
 
     #[inline(always)]
     fn owner_cpu(&self) -> &P::AtomicU32 {
         &self.owner_cpu
     }
-    fn spinners(&self) -> &SpinQueue<P> {
-        unreachable!("policies of the Linux family have what they need inline")
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        Some(self.spinners.queue()?.at_front(spin))
+    }
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        self.spinners.queue()?.alone(spin)
     }
     fn place(&self, word: u64) -> &Room<P> {
         P::process().rooms.named(room_number(word))

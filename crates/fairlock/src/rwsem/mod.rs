@@ -46,7 +46,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
 pub(crate) use lodging::BESIDE;
-pub use lodging::{Inline, Lodging, Rented};
+pub use lodging::{Inline, Lodging, NoSpinners, Rented, RentedWithSpinners};
 pub(crate) use rooms::Rooms;
 
 use crate::events::{CountEvents, Event, Snapshot};
@@ -58,7 +58,7 @@ use word::*;
 
 /// The lock without its data: what [`RwSem`] is made of.
 ///
-/// 64 bytes; 24 with its room [`Rented`]. Use it through [`RwSem`] or [`PolicyRwSem`].
+/// 64 bytes; 24 with its room [`Rented`], 32 [with spinners](RentedWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
 #[repr(C)]
 pub struct RawRwSem<Pol, P: Platform = Os, L: Lodging<P> = Inline<P>> {
     word: P::AtomicU64,
@@ -72,8 +72,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = {
         assert!(
-            L::IS_INLINE || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
-            "a policy of the Linux family needs its room inline"
+            L::HAS_SPINNERS || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
+            "a policy of the Linux family needs a queue of spinners: use RentedWithSpinners"
         );
         RawRwSem {
             word: P::AtomicU64::ZERO,
@@ -633,6 +633,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Rented<Os>>>() <= 24);
+const _: () =
+    assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, RentedWithSpinners<Os>>>() <= 32);
 
 #[cfg(test)]
 mod tests {
