@@ -14,6 +14,8 @@ mod os;
 use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+pub(crate) use fork::tests::{Ending, first_wrong, in_child_process};
 pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;

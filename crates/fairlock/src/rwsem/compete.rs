@@ -306,7 +306,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     return false;
                 }
             }
-            let Some(again) = Attended::home(&self.lodging, place) else {
+            let Some(again) = self.home(place) else {
                 // The last that waited here was this one.
                 forget_call(node);
                 return self.sleep_until_granted(place, node, None);

@@ -272,7 +272,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// touches nothing of the lock.
     fn attend(&self, word: u64) -> Option<Attended<'_, P, L>> {
         debug_assert!(has_waiters(word));
-        Attended::home(&self.lodging, self.lodging.place(word))
+        self.home(self.lodging.place(word))
+    }
+
+    /// The queue in this room, if that is this lock's still.
+    fn home<'a>(&'a self, place: &'a L::Place) -> Option<Attended<'a, P, L>> {
+        Attended::home(&self.lodging, &self.word, place)
     }
 
     /// The queue in this lock's room, or in one that is about to be. For those that want to wait;
@@ -281,7 +286,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         loop {
             let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
             if !has_waiters(word) {
-                return self.lodging.rent();
+                return self.lodging.rent(&self.word);
             }
             if let Some(queue) = self.attend(word) {
                 return Some(queue);
@@ -308,7 +313,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// Takes a waiter that gives up off the queue, and serves those it stood in the way of.
     /// False if it is off already: then its state is about to say why.
     fn withdraw(&self, place: &L::Place, node: &Node<P>) -> bool {
-        let Some(queue) = Attended::home(&self.lodging, place) else {
+        let Some(queue) = self.home(place) else {
             return false;
         };
         if !node.is_linked(&queue) {
