@@ -9,8 +9,11 @@ use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
-use fairlock::policy::{Discipline, PhaseFair, Phases, Policy, TimeFair};
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock::policy::{
+    Competition, Discipline, Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy,
+    TimeFair, WriterSpin,
+};
+use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented, RentedWithSpinners};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
 
@@ -25,6 +28,17 @@ impl Policy for TimeFairAsleep {
         Discipline::Phases(phases) => Discipline::Phases(Phases { spin: 0, ..phases }),
         other => other,
     };
+}
+
+/// [`Linux5_11`] without its spins.
+struct Linux5_11Asleep;
+
+impl Policy for Linux5_11Asleep {
+    const NAME: &'static str = "linux-5.11-asleep";
+    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
+        writer_spins: WriterSpin::Never,
+        ..Competition::LINUX_5_11
+    });
 }
 
 // ---- the last user frees the lock ----
@@ -172,8 +186,8 @@ fn other_jobs<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     ]
 }
 
-fn a_rented_room_lets_the_lock_go<Pol: Policy>() {
-    for (name, uses) in jobs::<Pol, Rented<Explored>>() {
+fn a_rented_room_lets_the_lock_go<Pol: Policy, L: Lodging<Explored>>() {
+    for (name, uses) in jobs::<Pol, L>() {
         let program = freed_by_the_last(name, &uses);
         let search = Search::exhaustive().preemptions(preemptions_of_two());
         assert!(program.assert(&search).complete);
@@ -183,8 +197,8 @@ fn a_rented_room_lets_the_lock_go<Pol: Policy>() {
     }
 }
 
-fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy>() {
-    for (name, uses) in other_jobs::<Pol, Rented<Explored>>() {
+fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy, L: Lodging<Explored>>() {
+    for (name, uses) in other_jobs::<Pol, L>() {
         let program = freed_by_the_last(name, &uses);
         let preemptions = if uses.len() == 2 { preemptions_of_two() } else { 1 };
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
@@ -194,22 +208,37 @@ fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy>() {
 
 #[test]
 fn under_time_fair_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<TimeFairAsleep>();
+    a_rented_room_lets_the_lock_go::<TimeFairAsleep, Rented<Explored>>();
 }
 
 #[test]
 fn under_time_fair_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<TimeFairAsleep>();
+    a_rented_room_lets_a_lock_with_other_users_go::<TimeFairAsleep, Rented<Explored>>();
 }
 
 #[test]
 fn under_phase_fair_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<PhaseFair>();
+    a_rented_room_lets_the_lock_go::<PhaseFair, Rented<Explored>>();
 }
 
 #[test]
 fn under_phase_fair_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<PhaseFair>();
+    a_rented_room_lets_a_lock_with_other_users_go::<PhaseFair, Rented<Explored>>();
+}
+
+#[test]
+fn in_the_linux_family_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
+    a_rented_room_lets_the_lock_go::<Linux5_11Asleep, RentedWithSpinners<Explored>>();
+    a_rented_room_lets_the_lock_go::<Linux3_10, RentedWithSpinners<Explored>>();
+    a_rented_room_lets_the_lock_go::<NoReaderSteal, RentedWithSpinners<Explored>>();
+}
+
+#[test]
+fn in_the_linux_family_it_can_go_after_fair_unlocks_and_more_users() {
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11Asleep, RentedWithSpinners<Explored>>(
+    );
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux3_10, RentedWithSpinners<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11, RentedWithSpinners<Explored>>();
 }
 
 #[test]
@@ -225,30 +254,35 @@ fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
     }
     is_noticed::<TimeFairAsleep>();
     is_noticed::<PhaseFair>();
+    is_noticed::<Linux5_11Asleep>();
+    is_noticed::<Linux3_10>();
 }
 
 // ---- rooms move ----
 
-type Locks<Pol> = [Lock<Pol, Rented<Explored>>; 2];
+type Locks<Pol, L> = [Lock<Pol, L>; 2];
 
-fn write_both<Pol: Policy>(locks: &Locks<Pol>) {
+fn write_both<Pol: Policy, L: Lodging<Explored>>(locks: &Locks<Pol, L>) {
     locks.iter().for_each(|lock| lock.write().add());
 }
 
-fn write_both_in_time<Pol: Policy>(locks: &Locks<Pol>) {
+fn write_both_in_time<Pol: Policy, L: Lodging<Explored>>(locks: &Locks<Pol, L>) {
     for lock in locks.iter().rev() {
         let guard = lock.try_write_for(Duration::from_micros(100));
         guard.unwrap_or_else(|| lock.write()).add();
     }
 }
 
-fn read_and_upgrade<Pol: Policy>(locks: &Locks<Pol>) {
+fn read_and_upgrade<Pol: Policy, L: Lodging<Explored>>(locks: &Locks<Pol, L>) {
     locks[1].read().get();
     RwLockUpgradableReadGuard::upgrade(locks[0].upgradable_read()).add();
     locks[1].write().add();
 }
 
-fn two_locks<Pol: Policy>(name: &str, steps: &[fn(&Locks<Pol>)]) -> Program<Locks<Pol>> {
+fn two_locks<Pol: Policy, L: Lodging<Explored>>(
+    name: &str,
+    steps: &[fn(&Locks<Pol, L>)],
+) -> Program<Locks<Pol, L>> {
     let program = Program::new(format!("{}: {name}", Pol::NAME), || {
         [Lock::new(Guarded::new()), Lock::new(Guarded::new())]
     });
@@ -262,11 +296,12 @@ fn two_locks<Pol: Policy>(name: &str, steps: &[fn(&Locks<Pol>)]) -> Program<Lock
     })
 }
 
-fn rooms_move<Pol: Policy>() {
-    let program = two_locks::<Pol>("two threads and two locks", &[write_both, write_both_in_time]);
+fn rooms_move<Pol: Policy, L: Lodging<Explored>>() {
+    let program =
+        two_locks::<Pol, L>("two threads and two locks", &[write_both, write_both_in_time]);
     assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
-    let steps: [fn(&Locks<Pol>); 3] = [write_both, write_both_in_time, read_and_upgrade];
-    let program = two_locks::<Pol>("three threads and two locks", &steps);
+    let steps: [fn(&Locks<Pol, L>); 3] = [write_both, write_both_in_time, read_and_upgrade];
+    let program = two_locks::<Pol, L>("three threads and two locks", &steps);
     assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
     program.assert(&Search::pct(1, 3, 2_000));
     program.clock_jumps(1).store_buffers().assert(&Search::random(2, 2_000));
@@ -274,6 +309,12 @@ fn rooms_move<Pol: Policy>() {
 
 #[test]
 fn rooms_move_between_locks_and_threads() {
-    rooms_move::<TimeFairAsleep>();
-    rooms_move::<PhaseFair>();
+    rooms_move::<TimeFairAsleep, Rented<Explored>>();
+    rooms_move::<PhaseFair, Rented<Explored>>();
+}
+
+#[test]
+fn rooms_move_between_locks_of_the_linux_family_and_threads() {
+    rooms_move::<Linux5_11Asleep, RentedWithSpinners<Explored>>();
+    rooms_move::<Linux3_10, RentedWithSpinners<Explored>>();
 }

@@ -1,12 +1,12 @@
 //! An array of things that are never freed, so that anybody may look at them at any time: it grows
 //! by chunks, which never move, and takes no lock to do so.
 //!
-//! Chunks come from the system's allocator, as the program's own may be what takes a lock of this
-//! crate.
+//! Chunks come from where the platform says ([`Platform::allocate`]), never from the program's own
+//! allocator, as that may be what takes a lock of this crate.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::Layout;
 
 use crate::platform::{AtomicCell, Platform};
 
@@ -43,7 +43,7 @@ impl<P: Platform, T: Send + Sync, const LENGTH: usize, const CHUNKS: usize>
         // as it is too large for some stacks, before anybody else sees it; and it is freed here by
         // its only owner if another thread came first.
         unsafe {
-            let new = System.alloc(Layout::new::<[T; LENGTH]>()).cast::<[T; LENGTH]>();
+            let new = P::allocate(Layout::new::<[T; LENGTH]>()).cast::<[T; LENGTH]>();
             if new.is_null() {
                 return None;
             }
@@ -52,7 +52,7 @@ impl<P: Platform, T: Send + Sync, const LENGTH: usize, const CHUNKS: usize>
             }
             let others = self.chunks[at].compare_exchange(ptr::null_mut(), new, AcqRel, Acquire);
             if others.is_err() {
-                free(new);
+                free::<P, T, LENGTH>(new);
             }
         }
         self.get(index)
@@ -92,7 +92,7 @@ impl<P: Platform, T, const LENGTH: usize, const CHUNKS: usize> Drop
             let chunk = chunk.value();
             if !chunk.is_null() {
                 // SAFETY: made by `publish`, and nobody refers to a process that is gone.
-                unsafe { free(chunk) };
+                unsafe { free::<P, T, LENGTH>(chunk) };
             }
         }
     }
@@ -100,10 +100,10 @@ impl<P: Platform, T, const LENGTH: usize, const CHUNKS: usize> Drop
 
 /// # Safety
 /// The chunk was allocated and initialised by [`Chunks::publish`] and nobody else refers to it.
-unsafe fn free<T, const LENGTH: usize>(chunk: *mut [T; LENGTH]) {
+unsafe fn free<P: Platform, T, const LENGTH: usize>(chunk: *mut [T; LENGTH]) {
     // SAFETY: the caller's.
     unsafe {
         ptr::drop_in_place(chunk);
-        System.dealloc(chunk.cast(), Layout::new::<[T; LENGTH]>());
+        P::deallocate(chunk.cast(), Layout::new::<[T; LENGTH]>());
     }
 }

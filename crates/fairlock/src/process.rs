@@ -11,13 +11,15 @@
 //! it twice is registering once. [`Os`](crate::platform::Os) and
 //! [`Counting`](crate::platform::Counting) are two copies in this sense.
 
+use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::mutex::RawMutex;
-use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::rwsem::Rooms;
 use crate::shared_barrier::SharedBarrier;
 use crate::slots::{Record, Threads};
+use crate::spin_queue::SpinQueue;
 
 /// What the locks of one process share. At the beginning of a line, so that the same words share one
 /// wherever it is: a simulated process is on the heap, and costs the same in every run.
@@ -81,10 +83,25 @@ impl<P: Platform> Process<P> {
         self.threads.release(record);
     }
 
-    /// This process is the child of a `fork` by the thread that has the record `own`, and has no
-    /// other threads yet.
-    pub fn forked(&self, own: Option<&Record<P>>) {
-        self.threads.keep_only(own);
+    /// What the threads were in the middle of that a `fork` has left behind is over: reading by slots,
+    /// waiting in rented rooms, barriers. Locks that they held stay held.
+    ///
+    /// # Safety
+    /// This process is the child of a `fork`, and the calling thread, which has the record `own`, is
+    /// its only one. It did not fork in the middle of one of this crate's functions, as a signal
+    /// handler can. It can write to the locks that others waited for, and its parent does not see
+    /// that: they are in memory that is neither kept from the child nor shared with it.
+    pub unsafe fn forked(&self, own: Option<&Record<P>>) {
+        let left_spinning = |spinners: *const ()| {
+            // SAFETY: set by a thread that borrowed this queue of spinners, and had not let go of it:
+            // it only has no more to do in this process.
+            unsafe { &*spinners.cast::<SpinQueue<P>>() }.forked();
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            self.threads.keep_only(own, left_spinning);
+            self.rooms.forked(own.map_or(ptr::null(), |own| own.spare_room().get()));
+        }
         self.barrier.forked();
     }
 
@@ -97,7 +114,6 @@ impl<P: Platform> Process<P> {
 
 #[cfg(test)]
 mod tests {
-    use core::ptr;
     use std::collections::HashSet;
     use std::sync::{Barrier, Mutex};
     use std::thread;
@@ -140,7 +156,8 @@ mod tests {
         let next = claim(&threads);
         assert!(!ptr::eq(next, forgotten));
         assert!(threads.any_reader(|tag| tag == 7), "a forgotten guard keeps its slot");
-        threads.keep_only(Some(next));
+        // SAFETY: this test is alone with these records.
+        unsafe { threads.keep_only(Some(next), |_| ()) };
         assert!(threads.any_reader(|tag| tag == 7), "also in the child of a fork");
         slot.clear();
         // `keep_only` has given back a lower one.
@@ -159,7 +176,8 @@ mod tests {
         };
         let [held, trying] = [take(), take()];
         held.set(Claim::new(7, true), HELD);
-        threads.keep_only(Some(own));
+        // SAFETY: this test is alone with these records.
+        unsafe { threads.keep_only(Some(own), |_| ()) };
         let rival = Claim::new(7, false);
         assert_eq!(held.keeps_away(rival, 9, 9), Some(HELD), "its guard may be here");
         assert_eq!(trying.keeps_away(rival, 9, 9), None, "nobody goes on with it");

@@ -38,6 +38,11 @@ impl<P: Platform> Member<P> {
 impl<P: Platform> SpinQueue<P> {
     pub(crate) const NEW: Self = SpinQueue { tail: P::AtomicPtr::ZERO };
 
+    /// Empties it: in the child of a `fork`, where its members do not exist.
+    pub(crate) fn forked(&self) {
+        self.tail.store(ptr::null_mut(), Relaxed);
+    }
+
     /// Runs `spin` as the only one to do so, after all that came before.
     pub(crate) fn at_front<R>(&self, spin: impl FnOnce() -> R) -> R {
         let me = Member::new();

@@ -67,6 +67,11 @@ fn link<N>(node: &N) -> *const () {
 impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     pub(crate) const EMPTY: Self = Ring { oldest: P::Cell::ZERO, nodes: PhantomData };
 
+    /// Empties the ring without a look at its nodes, which may be gone.
+    pub(crate) fn forget_all(&self, _locked: &Locked<'_, P>) {
+        self.oldest.set(ptr::null());
+    }
+
     /// The node behind a link.
     ///
     /// # Safety
@@ -173,6 +178,15 @@ pub(crate) struct QueueLock<P: Platform> {
 
 impl<P: Platform> QueueLock<P> {
     pub(crate) const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
+
+    /// Takes the lock, whoever seems to have it.
+    ///
+    /// # Safety
+    /// Nobody has it: who seems to does not exist, as in the child of a `fork`.
+    pub(crate) unsafe fn seize(&self) -> Locked<'_, P> {
+        self.state.store(1, Relaxed);
+        Locked { lock: self }
+    }
 
     /// Takes the lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_, P>> {

@@ -17,7 +17,7 @@ use fairlock::lock_api::{RwLock, RwLockReadGuard};
 use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
 use fairlock::rwlock::RawRwLock;
-use stress::platforms::{Symmetric, Unseen};
+use stress::platforms::{MAPPED, Symmetric, Unseen};
 use stress::{
     Dice, Protected, assert_intact, crowd, operate, watched, withstands_a_mix_of_everything,
 };
@@ -94,6 +94,19 @@ fn the_checker_notices_readers_whom_writers_do_not_see() {
         (0..STEPS).map(step).sum()
     });
     assert!(lock.write().violated.load(Relaxed), "the checker counts who is inside");
+}
+
+#[test]
+fn what_locks_share_is_in_memory_of_the_platform_s() {
+    let lock = Lock::<_, AtOnce, Symmetric>::new(Protected::default());
+    (0..3).for_each(|_| lock.read().glance());
+    // A record takes four lines at least.
+    assert!(MAPPED.load(Relaxed) >= 64 * 256);
+    let held = lock.write();
+    assert!(lock.try_read_for(Duration::from_nanos(1)).is_none());
+    drop(held);
+    // There are rooms now, too.
+    assert!(MAPPED.load(Relaxed) >= 64 * (256 + 128));
 }
 
 // ---- threads that come and go ----

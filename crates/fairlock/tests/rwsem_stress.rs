@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 use std::thread;
 
-use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock};
+use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock, RwLockWriteGuard};
 use fairlock::platform::Os;
 use fairlock::policy::{
     Competition, Discipline, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
     NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented, RentedWithSpinners};
 use stress::{Protected, THREADS, crowd, is_intact, operate, withstands_a_mix_of_everything};
 
 const STEPS: u64 = 1_500;
@@ -40,6 +40,10 @@ policies_withstand! {
     linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
     linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
     no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
+    linux_3_10_in_rented_rooms_withstands_a_mix_of_everything Linux3_10, RentedWithSpinners<Os>;
+    linux_5_11_in_rented_rooms_withstands_a_mix_of_everything Linux5_11, RentedWithSpinners<Os>;
+    no_reader_steal_in_rented_rooms_withstands_a_mix_of_everything
+        NoReaderSteal, RentedWithSpinners<Os>;
 }
 
 /// [`Linux3_10`] whose writers spin in the queue.
@@ -56,20 +60,25 @@ impl Policy for SpinningInQueue {
 /// Threads go from lock to lock, and rooms with them.
 #[test]
 fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
-    type Lock = Arc<RwLock<RawRwSem<TimeFair, Os, Rented<Os>>, Protected>>;
-    let locks: [Lock; 3] = std::array::from_fn(|_| Arc::new(RwLock::new(Protected::default())));
-    let step = |dice: &mut stress::Dice| operate(&locks[dice.roll(3) as usize], dice);
+    type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
+    let phases: [Lock<TimeFair, Rented<Os>>; 2] = Default::default();
+    let linux: [Lock<Linux5_11, RentedWithSpinners<Os>>; 2] = Default::default();
+    let step = |dice: &mut stress::Dice| match dice.roll(4) as usize {
+        which @ 0..2 => operate(&phases[which], dice),
+        which => operate(&linux[which - 2], dice),
+    };
     let writes = crowd(|dice| (0..STEPS).map(|_| step(dice)).sum());
-    assert_eq!(locks.iter().map(|lock| is_intact(lock)).sum::<u64>(), writes, "an update was lost");
+    let in_phases = phases.iter().map(|lock| is_intact(lock)).sum::<u64>();
+    let in_linux = linux.iter().map(|lock| is_intact(lock)).sum::<u64>();
+    assert_eq!(in_phases + in_linux, writes, "an update was lost");
 }
 
 /// Each lock goes while the thread that has released it before may still be on its way out.
-#[test]
-fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
-    const LOCKS: usize = 2_000;
-    /// What it protects is how many users have been there.
-    type Lock = RwLock<RawRwSem<TimeFair, Os, Rented<Os>>, u64>;
-    let lock = || AtomicPtr::new(Box::into_raw(Box::new(Lock::new(0))));
+fn last_users_free_their_locks<Pol: Policy, L: Lodging<Os>>() {
+    const LOCKS: usize = 1_000;
+    // What it protects is how many users have been there.
+    let new = || RwLock::<RawRwSem<Pol, Os, L>, u64>::new(0);
+    let lock = || AtomicPtr::new(Box::into_raw(Box::new(new())));
     let locks: Vec<_> = (0..LOCKS).map(|_| lock()).collect();
     crowd(|dice| {
         for lock in &locks {
@@ -79,7 +88,11 @@ fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
             *users += 1;
             let last = *users == THREADS;
             (0..dice.roll(200)).for_each(|_| core::hint::spin_loop());
-            drop(users);
+            if dice.roll(4) == 0 {
+                RwLockWriteGuard::unlock_fair(users);
+            } else {
+                drop(users);
+            }
             if last {
                 // SAFETY: all others have released it, and it is freed once.
                 drop(unsafe { Box::from_raw(pointer) });
@@ -87,6 +100,14 @@ fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
         }
         0
     });
+}
+
+#[test]
+fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
+    last_users_free_their_locks::<TimeFair, Rented<Os>>();
+    last_users_free_their_locks::<Linux3_10, RentedWithSpinners<Os>>();
+    last_users_free_their_locks::<Linux5_11, RentedWithSpinners<Os>>();
+    last_users_free_their_locks::<NoReaderSteal, RentedWithSpinners<Os>>();
 }
 
 /// Lets in two writers at once, but not three, and readers always.

@@ -1,15 +1,33 @@
 //! What `fork` does to the locks of real threads.
 //!
 //! The child has one thread. The records of the others are given back there, with what they read:
-//! else a writer in the child would wait for readers that do not exist. A handler does that, by
-//! pthread_atfork(3), asked for before any thread gets a record.
+//! else a writer in the child would wait for readers that do not exist. Those that waited for a lock
+//! in a rented room are taken off it unseen, as their stacks are nobody's: else who unlocks it would
+//! hand it to one of them. A handler does that, by pthread_atfork(3), asked for before any thread
+//! gets a record or rents a room.
 //!
 //! What holds in the child:
-//! * Readers of other threads are gone. `fork` is unsafe, and this is part of what its caller
-//!   answers for: the child uses no reference that another thread's guard lent it.
+//! * Readers of other threads by slots are gone. `fork` is unsafe, and this is part of what its
+//!   caller answers for: the child uses no reference that another thread's guard lent it.
 //! * The forking thread keeps its guards.
+//! * Nobody waits for a lock that rents its room ([`RwLock`](crate::RwLock), and
+//!   [`RawRwSem`](crate::rwsem::RawRwSem) with [`Rented`](crate::rwsem::Rented)). So one that the
+//!   forking thread holds for writing, whoever waited for it, is free once the child has unlocked
+//!   it, and one that was free is free: the child may use both like new ones. One that it holds for
+//!   reading is free for readers likewise; for writers if no other thread read under it, or was let
+//!   in to do so, other than by a slot, and none was past the queue and waited for readers in slots.
 //! * A lock that another thread held for writing, or was just taking, stays as it was, and the
-//!   child must not use it; as with every lock.
+//!   child must not use it; as with every lock. "Just taking" is also a writer under a policy without
+//!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail) in the few instructions
+//!   between adding its bias in vain and removing it: then the lock of the forking thread stays as it
+//!   was.
+//! * Other locks that have waiters, that is those with their waiters' queue inside, are not to be
+//!   unlocked by the child: [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex),
+//!   [`RangeLock`](crate::RangeLock).
+//!
+//! The handler writes to the locks that others waited for. Where such a lock is in memory that parent
+//! and child share, the parent's waiters would be forgotten, too; where the memory is kept from the
+//! child (`MADV_DONTFORK`), the child gets no further. Locks do not belong there.
 //!
 //! What has no handlers: `vfork`, `_Fork`, the bare system calls, and those of other libraries
 //! that run before this one's. There a writer may wait for ever for a reader of the parent. Nor
@@ -48,9 +66,13 @@ fn register() {
 }
 
 unsafe extern "C" fn in_child() {
-    Os::forked();
-    Counting::forked();
-    Symmetric::forked();
+    // SAFETY: the C library calls this in the only thread of the child; the rest is for the caller
+    // of `fork` to see to, see the module.
+    unsafe {
+        Os::forked();
+        Counting::forked();
+        Symmetric::forked();
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +89,7 @@ pub(super) mod tests {
 
     /// How a child ended.
     #[derive(Debug, PartialEq, Eq)]
-    pub(in crate::platform) enum Ending {
+    pub(crate) enum Ending {
         Exited(i32),
         Killed(i32),
         Hung,
@@ -75,7 +97,7 @@ pub(super) mod tests {
 
     /// What `body` says in a child of this process. A body that panics or returns ends the child,
     /// so that it never gets back into the test harness.
-    pub(in crate::platform) fn in_child_process(body: impl FnOnce() -> i32) -> Ending {
+    pub(crate) fn in_child_process(body: impl FnOnce() -> i32) -> Ending {
         /// A child does not fork while another is watched: it would be a child of this one, too.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +130,7 @@ pub(super) mod tests {
     }
 
     /// The first thing that does not hold, counted from 1.
-    fn first_wrong(what: &[bool]) -> i32 {
+    pub(crate) fn first_wrong(what: &[bool]) -> i32 {
         what.iter().position(|&holds| !holds).map_or(0, |at| at as i32 + 1)
     }
 

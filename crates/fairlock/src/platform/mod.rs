@@ -12,8 +12,11 @@ mod fork;
 mod os;
 
 use core::sync::atomic::Ordering;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+pub(crate) use fork::tests::{Ending, first_wrong, in_child_process};
 pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;
@@ -96,6 +99,31 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// one, for instance when it is about to end.
     fn thread() -> Option<&'static Record<Self>> {
         None
+    }
+
+    /// Memory for what the locks of a process share: the records of its threads, waiting rooms. Asked
+    /// for by threads that have to wait or that take their first lock, a few KiB at a time, and kept
+    /// for as long as the process lives. Null if there is none; then they do without.
+    ///
+    /// By default from the system's allocator, so that the program's own may take locks of this crate.
+    /// A platform for locks that the system's allocator itself may take, as a library that replaces
+    /// the C library's locks has, is to get it elsewhere, for instance by mmap(2).
+    ///
+    /// # Safety
+    /// The layout's size is not 0.
+    unsafe fn allocate(layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    /// Takes back what [`allocate`](Self::allocate) gave: what a thread turns out not to need, as
+    /// another was faster, and everything at the end of a process if that is a simulated one.
+    ///
+    /// # Safety
+    /// The memory was allocated for this layout by this platform, and nobody uses it any more.
+    unsafe fn deallocate(memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(memory, layout) }
     }
 
     /// Whether [`asymmetric_heavy`](Self::asymmetric_heavy) works here. Asked once at the

@@ -144,18 +144,22 @@ macro_rules! real_threads {
                         }
                     }
                 }
+                // Also by a thread that gets no record, as it may rent a room.
+                fork::handle();
                 // Fails once the thread has given its record back.
                 LEAVER.try_with(|_| ()).ok()?;
-                fork::handle();
                 let record = Self::process().new_thread()?;
                 Self::record().set(record);
                 Some(record)
             }
 
             /// This process is the child of a `fork` by the calling thread.
-            pub(super) fn forked() {
-                // SAFETY: as in `thread`.
-                Self::process().forked(unsafe { Self::record().get().as_ref() });
+            ///
+            /// # Safety
+            /// Of [`Process::forked`].
+            pub(super) unsafe fn forked() {
+                // SAFETY: the caller's; and as in `thread`.
+                unsafe { Self::process().forked(Self::record().get().as_ref()) };
             }
         }
 

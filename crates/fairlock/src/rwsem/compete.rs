@@ -57,11 +57,16 @@ fn is_stealable(knobs: Competition, word: u64) -> bool {
     knobs.reader_steals && word & (WRITERS | UPGRADING | CLOSED) == 0 && readers(word) == 0
 }
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
-    fn lock_own_queue(&self) -> Attended<'_, P, L> {
-        self.lodging.rent().expect("policies of the Linux family have their room inline")
-    }
+/// How an attempt to queue ended.
+enum Queueing<'a, P: Platform, L: Lodging<P>> {
+    /// Here, and the queue is still locked.
+    Queued(Attended<'a, P, L>),
+    Entered,
+    /// Neither: there is no room left to wait in.
+    NoRoom,
+}
 
+impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     pub(super) fn compete(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
         if kind == Kind::Write && Self::ADDS_BIAS_FIRST {
             // The fast path's bias, added in vain. While it stood, others may have taken it for
@@ -73,23 +78,23 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return true;
         }
         let node = Node::new(kind, P::now());
-        let queue = self.lock_own_queue();
-        let mut word = self.word.load(Relaxed);
-        loop {
-            // Under the queue's lock only the queue's emptiness lets a reader in, as in Linux;
-            // writers try again in `compete_as_writer`.
-            let entered = if kind == Kind::Write { None } else { admit(knobs, word, kind) };
-            let next = entered.unwrap_or(word | queue.bits());
-            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
-                Ok(_) if entered.is_some() => {
-                    self.events.count(Event::RlockFast);
-                    return true;
+        let mut attempt = 0;
+        let queue = loop {
+            match self.queue_to_compete(knobs, &node) {
+                Queueing::Queued(queue) => break queue,
+                Queueing::Entered => return true,
+                Queueing::NoRoom => {
+                    if deadline.is_some_and(|deadline| P::now() >= deadline) {
+                        return false;
+                    }
+                    P::give_way(attempt);
+                    attempt += 1;
+                    if self.try_enter(kind) {
+                        return true;
+                    }
                 }
-                Ok(_) => break,
-                Err(found) => word = found,
             }
-        }
-        queue.push(&node);
+        };
         if kind == Kind::Write {
             return self.compete_as_writer(knobs, queue, &node, deadline);
         }
@@ -102,6 +107,48 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             self.events.count(Event::Rlock);
         }
         acquired
+    }
+
+    fn queue_to_compete(&self, knobs: Competition, node: &Node<P>) -> Queueing<'_, P, L> {
+        loop {
+            let Some(queue) = self.lock_to_wait() else {
+                return Queueing::NoRoom;
+            };
+            if let Some(queued) = self.queue_in(knobs, node, queue) {
+                return queued;
+            }
+        }
+    }
+
+    /// The same in a given room; `None` if another one turns out to be the right one.
+    fn queue_in<'a>(
+        &'a self,
+        knobs: Competition,
+        node: &Node<P>,
+        queue: Attended<'a, P, L>,
+    ) -> Option<Queueing<'a, P, L>> {
+        let kind = node.kind;
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if !queue.is_for(word) {
+                return None;
+            }
+            // Under the queue's lock only the queue's emptiness lets a reader in, as in Linux;
+            // writers try again in `compete_as_writer`.
+            let entered = if kind == Kind::Write { None } else { admit(knobs, word, kind) };
+            let next = entered.unwrap_or(word | queue.bits());
+            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
+                Ok(_) if entered.is_some() => {
+                    self.events.count(Event::RlockFast);
+                    return Some(Queueing::Entered);
+                }
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        queue.move_in();
+        queue.push(node);
+        Some(Queueing::Queued(queue))
     }
 
     /// Everything that Linux tries before it queues.
@@ -131,13 +178,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             self.events.count(Event::OptNospin);
             return false;
         }
+        let spin = || self.spin_on_owner(knobs, kind);
         let entered = match deadline {
-            None => self.lodging.spinners().at_front(|| self.spin_on_owner(knobs, kind)),
+            None => self.lodging.spin_at_front(spin),
             // Standing in the queue of spinners has no deadline.
-            Some(_) => {
-                self.lodging.spinners().alone(|| self.spin_on_owner(knobs, kind)).unwrap_or(false)
-            }
+            Some(_) => self.lodging.spin_alone(spin),
         };
+        let entered = entered.unwrap_or(false);
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
     }
@@ -154,7 +201,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return;
         }
         self.events.count(Event::RlockSteal);
-        let queue = self.lock_own_queue();
+        let Some(queue) = self.attend(before) else {
+            return; // Everybody who waited then has been served.
+        };
         let granted = match queue.head() {
             Some(head) if head.kind == Kind::Read => self.serve_competitors(knobs, &queue),
             _ => Granted::none(),
@@ -223,10 +272,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let mut budget = None;
         loop {
             if !node.is_linked(&queue) {
-                // Handed over, and about to be told. A call from before is void, and with its state
-                // this writer would not sleep until then. Nobody calls a node that is off the list,
-                // so the state can only have become `GRANTED` meanwhile, which stays.
-                let _ = node.state.compare_exchange(CALLED, WAITING, Relaxed, Relaxed);
+                forget_call(node);
                 drop(queue);
                 return self.sleep_until_granted(place, node, None);
             }
@@ -260,7 +306,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     return false;
                 }
             }
-            queue = self.lock_own_queue();
+            let Some(again) = self.home(place) else {
+                // The last that waited here was this one.
+                forget_call(node);
+                return self.sleep_until_granted(place, node, None);
+            };
+            queue = again;
         }
     }
 
@@ -472,6 +523,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.events.count(Event::WakeWriter);
         granted
     }
+}
+
+/// For a writer that was handed the lock and is about to be told. A call from before is void, and
+/// with its state the writer would not sleep until then. Nobody calls a node that is off the list,
+/// so the state can only have become `GRANTED` meanwhile, which stays.
+fn forget_call<P: Platform>(node: &Node<P>) {
+    let _ = node.state.compare_exchange(CALLED, WAITING, Relaxed, Relaxed);
 }
 
 /// A spinner takes what is free, past any queue: that is what Linux calls optimistic.

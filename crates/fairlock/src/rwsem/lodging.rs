@@ -11,24 +11,28 @@
 //! 3. Everybody else who has released the lock may touch only the room that the word named then,
 //!    without its queue; it may be another lock's by now. What is done to such a room spoils an
 //!    estimate of that lock at most.
-//! 4. If another lock now is where the first one was, and rents the same room, then it is served
+//! 4. A room knows its lock from before the word names it until after: whoever finds the word
+//!    naming a room finds the lock in it, also in the child of a `fork` that came in between.
+//! 5. If another lock now is where the first one was, and rents the same room, then it is served
 //!    instead. That is no harm: any thread may serve any queue at any time.
 
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::compiler_fence;
 
 use super::phases::{Estimates, PhaseClock};
 use super::queue::{LockedQueue, Queue};
 use super::rooms::{self, Room};
 use super::word::{room_bits, room_number};
 use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::slots::Record;
 use crate::spin_queue::SpinQueue;
 
-/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`] or
-/// [`Rented`].
+/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`],
+/// [`Rented`] or [`RentedWithSpinners`].
 pub trait Lodging<P: Platform>: Lodges<P> {}
 
 /// In the lock itself: 56 bytes of it.
@@ -41,7 +45,9 @@ pub struct Inline<P: Platform> {
     clock: PhaseClock<P>,
 }
 
-/// In a room that is rented while somebody waits: for `RwLock`. Only policies with phases can.
+/// In a room that is rented while somebody waits. 16 bytes, or with spinners 24, are in the lock.
+///
+/// As it is for policies with phases. Those of the Linux family need [`RentedWithSpinners`].
 ///
 /// A lock without a waiter may be freed as soon as its last user has released it, though others may
 /// still be on their way out of an earlier unlock: they leave it alone.
@@ -50,13 +56,39 @@ pub struct Inline<P: Platform> {
 /// that wait at the same time and does not shrink. Threads that would have to wait for an 8192nd
 /// lock, or have no memory for a room, give way and try again until they are let in or their time is
 /// over. Meanwhile the policy does not know of them, so its guarantees are not for them.
-pub struct Rented<P: Platform> {
+pub struct Rented<P: Platform, S = NoSpinners> {
     owner_cpu: P::AtomicU32,
     /// What the room knew when it was given back.
     estimates: Estimates<P>,
     /// For the lock that is built on this one, so that no padding is wasted. Here only the highest
     /// bit matters, see [`BESIDE`].
     pub(crate) extra: P::AtomicU32,
+    spinners: S,
+}
+
+/// [`Rented`] for policies under which threads spin in a queue of their own before they wait: the
+/// Linux family. That queue is in the lock, as nobody waits yet. A spinner is out of it before it
+/// releases the lock, so such a lock may go as early as any other with a rented room.
+///
+/// # Examples
+/// ```
+/// use fairlock::platform::Os;
+/// use fairlock::rwsem::{RawRwSem, RentedWithSpinners};
+/// use fairlock::{lock_api, policy::Linux5_11};
+/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, RentedWithSpinners<Os>>, T>;
+/// static LOCK: Lock<u32> = Lock::new(7);
+/// assert_eq!(*LOCK.read(), 7);
+/// ```
+pub type RentedWithSpinners<P> = Rented<P, SpinQueue<P>>;
+
+/// In [`Rented`]: under the lock's policy nobody spins in a queue.
+pub struct NoSpinners;
+
+/// A queue of spinners, or none.
+pub trait Spinners<P: Platform>: Send + Sync + 'static {
+    const NEW: Self;
+    const EXIST: bool;
+    fn queue(&self) -> Option<&SpinQueue<P>>;
 }
 
 /// In [`Rented::extra`]: readers need not take the lock.
@@ -70,7 +102,7 @@ unsafe impl<P: Platform> Sync for Inline<P> {}
 unsafe impl<P: Platform> Send for Inline<P> {}
 
 impl<P: Platform> Lodging<P> for Inline<P> {}
-impl<P: Platform> Lodging<P> for Rented<P> {}
+impl<P: Platform, S: Spinners<P>> Lodging<P> for Rented<P, S> {}
 
 /// The queue with its lock, and the clock.
 pub trait Place<P: Platform>: 'static {
@@ -86,12 +118,17 @@ pub trait Place<P: Platform>: 'static {
 pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     const NEW: Self;
     const IS_INLINE: bool;
+    const HAS_SPINNERS: bool;
     type Place: Place<P>;
 
     fn owner_cpu(&self) -> &P::AtomicU32;
 
-    /// Of those that spin in the way of Linux.
-    fn spinners(&self) -> &SpinQueue<P>;
+    /// Runs `spin` as the only one to do so, after all that came before; none if this thread may not
+    /// stand in the queue for that.
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
+
+    /// Runs `spin` if nobody else is in that queue.
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
 
     /// The room that a word of this lock names. Does not touch the lock if it is rented.
     fn place(&self, word: u64) -> &Self::Place;
@@ -102,20 +139,17 @@ pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     /// What is known about the lock's users when the word is this.
     fn estimates(&self, word: u64) -> &Estimates<P>;
 
-    /// The room is this lock's.
-    fn lives_in(&self, place: &Self::Place, queue: &LockedQueue<'_, P>) -> bool;
+    /// The room is that of the lock with this word.
+    fn lives_in(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
 
-    /// A room for a lock that names none, or may do so; none if all are rented.
-    fn rent(&self) -> Option<Attended<'_, P, Self>>;
+    /// A room for a lock whose word names none, or may do so; none if all are rented.
+    fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>>;
 
     /// Somebody has queued in the room.
     fn note_queued(&self, _place: &Self::Place) {}
 
-    /// The word has come to name the room.
-    fn move_in(&self, place: &Self::Place, queue: &LockedQueue<'_, P>);
-
-    /// The word does not name the room any more.
-    fn move_out(&self, place: &Self::Place, queue: &LockedQueue<'_, P>);
+    /// The word does not name the room; it did so before if the lock `lived` there.
+    fn move_out(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, lived: bool);
 
     /// The room, which is this thread's, can be somebody else's.
     fn give_back(place: &Self::Place);
@@ -132,10 +166,10 @@ pub struct Attended<'a, P: Platform, L: Lodges<P>> {
 }
 
 impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
-    /// The queue of this room, if it is that of `lodging` still.
-    pub(super) fn home(lodging: &'a L, place: &'a L::Place) -> Option<Self> {
+    /// The queue of this room, if it is still that of the lock with this word.
+    pub(super) fn home(lodging: &'a L, word: &P::AtomicU64, place: &'a L::Place) -> Option<Self> {
         let queue = place.queue().lock();
-        if !lodging.lives_in(place, &queue) {
+        if !L::lives_in(place, &queue, word) {
             return None;
         }
         Some(Attended { lodging, place, queue: ManuallyDrop::new(queue), is_home: Cell::new(true) })
@@ -161,9 +195,7 @@ impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
 
     /// The word now names the room.
     pub(super) fn move_in(&self) {
-        if !self.is_home.replace(true) {
-            self.lodging.move_in(self.place, &self.queue);
-        }
+        self.is_home.set(true);
     }
 
     /// Somebody has queued here.
@@ -187,8 +219,8 @@ impl<'a, P: Platform, L: Lodges<P>> Deref for Attended<'a, P, L> {
 impl<P: Platform, L: Lodges<P>> Drop for Attended<'_, P, L> {
     fn drop(&mut self) {
         let leaves = !self.stays();
-        if leaves && self.is_home.get() {
-            self.lodging.move_out(self.place, &self.queue);
+        if leaves {
+            self.lodging.move_out(self.place, &self.queue, self.is_home.get());
         }
         // SAFETY: not used after this.
         unsafe { ManuallyDrop::drop(&mut self.queue) };
@@ -225,14 +257,18 @@ impl<P: Platform> Lodges<P> for Inline<P> {
         clock: PhaseClock::NEW,
     };
     const IS_INLINE: bool = true;
+    const HAS_SPINNERS: bool = true;
     type Place = Self;
 
     #[inline(always)]
     fn owner_cpu(&self) -> &P::AtomicU32 {
         &self.owner_cpu
     }
-    fn spinners(&self) -> &SpinQueue<P> {
-        &self.spinners
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        Some(self.spinners.at_front(spin))
+    }
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        self.spinners.alone(spin)
     }
     #[inline(always)]
     fn place(&self, _word: u64) -> &Self {
@@ -247,14 +283,13 @@ impl<P: Platform> Lodges<P> for Inline<P> {
         self.clock.estimates()
     }
     #[inline(always)]
-    fn lives_in(&self, _place: &Self, _queue: &LockedQueue<'_, P>) -> bool {
+    fn lives_in(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
         true
     }
-    fn rent(&self) -> Option<Attended<'_, P, Self>> {
-        Attended::home(self, self)
+    fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
+        Attended::home(self, word, self)
     }
-    fn move_in(&self, _place: &Self, _queue: &LockedQueue<'_, P>) {}
-    fn move_out(&self, _place: &Self, _queue: &LockedQueue<'_, P>) {}
+    fn move_out(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _lived: bool) {}
     fn give_back(_place: &Self) {}
 }
 
@@ -273,28 +308,67 @@ impl<P: Platform> Place<P> for Room<P> {
     }
 }
 
-impl<P: Platform> Rented<P> {
-    /// The lock's name in its room.
-    fn tenant(&self) -> *const () {
-        ptr::from_ref(self).cast()
+impl<P: Platform> Spinners<P> for NoSpinners {
+    const NEW: Self = NoSpinners;
+    const EXIST: bool = false;
+    fn queue(&self) -> Option<&SpinQueue<P>> {
+        None
     }
 }
 
-impl<P: Platform> Lodges<P> for Rented<P> {
+impl<P: Platform> Spinners<P> for SpinQueue<P> {
+    const NEW: Self = SpinQueue::NEW;
+    const EXIST: bool = true;
+    fn queue(&self) -> Option<&SpinQueue<P>> {
+        Some(self)
+    }
+}
+
+/// For the child of a `fork`, in which this thread may be missing: the calling thread's record says
+/// what queue of spinners it is in, until this is dropped.
+struct Noted<P: Platform>(&'static Record<P>);
+
+impl<P: Platform> Noted<P> {
+    /// None if the thread has no record.
+    fn spins_in(queue: &SpinQueue<P>) -> Option<Self> {
+        let record = P::thread()?;
+        record.spins_in().set(ptr::from_ref(queue).cast());
+        compiler_fence(Release); // Before it is in.
+        Some(Noted(record))
+    }
+}
+
+impl<P: Platform> Drop for Noted<P> {
+    fn drop(&mut self) {
+        compiler_fence(Release); // After it was in.
+        self.0.spins_in().set(ptr::null());
+    }
+}
+
+impl<P: Platform, S: Spinners<P>> Lodges<P> for Rented<P, S> {
     const NEW: Self = Rented {
         owner_cpu: P::AtomicU32::ZERO,
         estimates: Estimates::NEW,
         extra: P::AtomicU32::ZERO,
+        spinners: S::NEW,
     };
     const IS_INLINE: bool = false;
+    const HAS_SPINNERS: bool = S::EXIST;
     type Place = Room<P>;
 
     #[inline(always)]
     fn owner_cpu(&self) -> &P::AtomicU32 {
         &self.owner_cpu
     }
-    fn spinners(&self) -> &SpinQueue<P> {
-        unreachable!("policies of the Linux family have what they need inline")
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        let spinners = self.spinners.queue()?;
+        let _noted = Noted::<P>::spins_in(spinners)?;
+        Some(spinners.at_front(spin))
+    }
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        let spinners = self.spinners.queue()?;
+        let _noted = Noted::<P>::spins_in(spinners)?;
+        spinners.alone(spin)
     }
     fn place(&self, word: u64) -> &Room<P> {
         P::process().rooms.named(room_number(word))
@@ -308,11 +382,13 @@ impl<P: Platform> Lodges<P> for Rented<P> {
             _ => self.place(word).clock.estimates(),
         }
     }
-    fn lives_in(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) -> bool {
-        place.tenant.get() == self.tenant()
+    fn lives_in(place: &Room<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
+        place.tenant.get() == ptr::from_ref(word).cast::<()>()
     }
-    fn rent(&self) -> Option<Attended<'_, P, Self>> {
-        let (place, queue) = rooms::rent()?;
+    fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
+        let (place, queue) = rooms::rent::<P>()?;
+        place.tenant.set(ptr::from_ref(word).cast::<()>());
+        compiler_fence(Release); // Invariant 4: before the word.
         place.clock.estimates().copy_from(&self.estimates);
         let (queue, is_home) = (ManuallyDrop::new(queue), Cell::new(false));
         Some(Attended { lodging: self, place, queue, is_home })
@@ -320,12 +396,12 @@ impl<P: Platform> Lodges<P> for Rented<P> {
     fn note_queued(&self, place: &Room<P>) {
         place.beside.store(self.extra.load(Relaxed) & BESIDE, Relaxed);
     }
-    fn move_in(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) {
-        place.tenant.set(self.tenant());
-    }
-    fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>) {
+    fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
+        compiler_fence(Release); // Invariant 4: after the word.
         place.tenant.set(ptr::null());
-        self.estimates.copy_from(place.clock.estimates());
+        if lived {
+            self.estimates.copy_from(place.clock.estimates());
+        }
     }
     fn give_back(place: &Room<P>) {
         rooms::give_back(place);

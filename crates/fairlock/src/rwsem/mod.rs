@@ -46,7 +46,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
 pub(crate) use lodging::BESIDE;
-pub use lodging::{Inline, Lodging, Rented};
+pub use lodging::{Inline, Lodging, NoSpinners, Rented, RentedWithSpinners};
 pub(crate) use rooms::Rooms;
 
 use crate::events::{CountEvents, Event, Snapshot};
@@ -59,7 +59,7 @@ use word::*;
 
 /// The lock without its data: what [`RwSem`] is made of.
 ///
-/// 64 bytes; 24 with its room [`Rented`]. Use it through [`RwSem`] or [`PolicyRwSem`].
+/// 64 bytes; 24 with its room [`Rented`], 32 [with spinners](RentedWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
 #[repr(C)]
 pub struct RawRwSem<Pol, P: Platform = Os, L: Lodging<P> = Inline<P>> {
     word: P::AtomicU64,
@@ -73,8 +73,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = {
         assert!(
-            L::IS_INLINE || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
-            "a policy of the Linux family needs its room inline"
+            L::HAS_SPINNERS || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
+            "a policy of the Linux family needs a queue of spinners: use RentedWithSpinners"
         );
         RawRwSem {
             word: P::AtomicU64::ZERO,
@@ -307,7 +307,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// touches nothing of the lock.
     fn attend(&self, word: u64) -> Option<Attended<'_, P, L>> {
         debug_assert!(has_waiters(word));
-        Attended::home(&self.lodging, self.lodging.place(word))
+        self.home(self.lodging.place(word))
+    }
+
+    /// The queue in this room, if that is this lock's still.
+    fn home<'a>(&'a self, place: &'a L::Place) -> Option<Attended<'a, P, L>> {
+        Attended::home(&self.lodging, &self.word, place)
     }
 
     /// The queue in this lock's room, or in one that is about to be. For those that want to wait;
@@ -316,7 +321,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         loop {
             let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
             if !has_waiters(word) {
-                return self.lodging.rent();
+                return self.lodging.rent(&self.word);
             }
             if let Some(queue) = self.attend(word) {
                 return Some(queue);
@@ -343,7 +348,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// Takes a waiter that gives up off the queue, and serves those it stood in the way of.
     /// False if it is off already: then its state is about to say why.
     fn withdraw(&self, place: &L::Place, node: &Node<P>) -> bool {
-        let Some(queue) = Attended::home(&self.lodging, place) else {
+        let Some(queue) = self.home(place) else {
             return false;
         };
         if !node.is_linked(&queue) {
@@ -668,6 +673,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Rented<Os>>>() <= 24);
+const _: () =
+    assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, RentedWithSpinners<Os>>>() <= 32);
 
 #[cfg(test)]
 mod tests {

@@ -878,7 +878,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// The guard's alarm: ends the phase if its budget has ended. True if this waiter still is
     /// the guard.
     fn close_phase(&self, knobs: Phases, place: &L::Place, node: &Node<P>) -> bool {
-        let Some(queue) = Attended::home(&self.lodging, place) else {
+        let Some(queue) = self.home(place) else {
             return false;
         };
         if !node.is_linked(&queue) {
@@ -951,7 +951,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 return;
             }
         }
-        let Some(queue) = Attended::home(&self.lodging, place) else {
+        let Some(queue) = self.home(place) else {
             return; // Everybody who waited then has been served.
         };
         let mut granted = Granted::none();
@@ -982,7 +982,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// are awake, as in a mutex. So the lock does not stand free for the time of a wake-up, nor
     /// reserved for a side that has gone elsewhere. False if there is nobody to call.
     fn call_writer(&self, place: &L::Place) -> bool {
-        let Some(queue) = Attended::home(&self.lodging, place) else {
+        let Some(queue) = self.home(place) else {
             return true; // Everybody who waited then has been served.
         };
         let Some(oldest) = queue.oldest_writer().filter(|oldest| oldest.kind == Kind::Write) else {

@@ -114,6 +114,18 @@ impl<P: Platform> Queue<P> {
         LockedQueue { queue: self, locked: self.lock.lock() }
     }
 
+    /// Empties and unlocks it: in the child of a `fork`, where those who waited or had the lock do
+    /// not exist.
+    ///
+    /// # Safety
+    /// The calling thread is the only one in its process, and does not have the lock.
+    pub(crate) unsafe fn forked(&self) {
+        // SAFETY: the caller's.
+        let locked = unsafe { self.lock.seize() };
+        self.readers.forget_all(&locked);
+        self.writers.forget_all(&locked);
+    }
+
     /// The same if nobody has the lock.
     pub(crate) fn try_lock(&self) -> Option<LockedQueue<'_, P>> {
         Some(LockedQueue { queue: self, locked: self.lock.try_lock()? })
@@ -342,6 +354,15 @@ impl<P: Platform> Node<P> {
     /// The lock is the owner's.
     pub(crate) fn is_granted(&self) -> bool {
         self.state.load(Acquire) == GRANTED
+    }
+}
+
+#[cfg(test)]
+impl<P: Platform> LockedQueue<'_, P> {
+    /// So many wait.
+    pub(crate) fn len(&self) -> usize {
+        let Queue { readers, writers, .. } = self.queue;
+        readers.iter(&self.locked).chain(writers.iter(&self.locked)).count()
     }
 }
 

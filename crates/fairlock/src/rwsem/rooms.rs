@@ -15,7 +15,8 @@
 //!
 //! Invariants
 //! 1. `tenant` is touched only under the lock of the room's queue. It is null, or a lock's: of one
-//!    whose word names the room, and which somebody waits for. So it is alive, as waiters borrow
+//!    whose word names the room, and which somebody waits for; or of one that the holder of the
+//!    queue's lock waits for, or has just let somebody go who did. So it is alive, as waiters borrow
 //!    their lock.
 //! 2. A room that is not rented has an empty queue. It is one thread's spare, on the list, or in
 //!    the hands of one thread, never two of these.
@@ -29,9 +30,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::phases::PhaseClock;
 use super::queue::{LockedQueue, Queue};
-use super::word::ROOMS;
+use super::word::{QUEUE_FLAGS, ROOMS, UPGRADING};
 use crate::chunks::Chunks;
-use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 
 const ROOMS_PER_CHUNK: usize = 64;
 /// 1 KiB of pointers in the process.
@@ -43,7 +44,7 @@ pub struct Room<P: Platform> {
     pub(super) queue: Queue<P>,
     pub(super) clock: PhaseClock<P>,
     pub(super) number: u32,
-    /// The lock that rents it. For comparisons only.
+    /// The word of the lock that rents it. For comparisons, and for the child of a `fork`.
     pub(super) tenant: P::Cell<*const ()>,
     /// Not 0: readers do not need to take the lock that rents it. A hint.
     pub(super) beside: P::AtomicU32,
@@ -141,6 +142,32 @@ impl<P: Platform> Rooms<P> {
         }
     }
 
+    /// In the child of a `fork`: those who waited are gone, and so are those who had the lock of a
+    /// queue. Their locks name no room any more, and all rooms but this thread's spare one are on
+    /// the list.
+    ///
+    /// # Safety
+    /// The calling thread is the only one, and came from the `fork` by which this process began. It
+    /// was not in a lock's code.
+    pub(crate) unsafe fn forked(&self, spare: *const ()) {
+        self.vacant.store(0, Relaxed);
+        let used = self.used.load(Relaxed) as usize;
+        for room in (0..used).filter_map(|index| self.rooms.get(index)) {
+            let tenant = room.tenant.get().cast::<P::AtomicU64>();
+            // SAFETY: invariant 1; whoever waited for that lock has not let go of it, only has no
+            // more to do in this process.
+            if let Some(word) = unsafe { tenant.as_ref() } {
+                word.fetch_and(!(QUEUE_FLAGS | UPGRADING), Relaxed);
+            }
+            room.tenant.set(ptr::null());
+            // SAFETY: the caller's.
+            unsafe { room.queue.forked() };
+            if !ptr::addr_eq(room, spare) {
+                self.put_on_list(room);
+            }
+        }
+    }
+
     #[cold]
     fn make(&self) -> Option<&Room<P>> {
         let mut used = self.used.load(Relaxed);
@@ -191,16 +218,18 @@ pub(super) fn give_back<P: Platform>(room: &Room<P>) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::mpsc;
+    use std::sync::{Barrier, mpsc};
     use std::thread;
     use std::time::Duration;
 
     use lock_api::{RwLock, RwLockUpgradableReadGuard};
 
     use super::*;
-    use crate::platform::{Counting, Os};
-    use crate::policy::TimeFair;
-    use crate::rwsem::{RawRwSem, Rented};
+    use crate::platform::{Counting, Ending, Os, first_wrong, in_child_process};
+    use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
+    use crate::rwsem::lodging::Lodges;
+    use crate::rwsem::word::has_waiters;
+    use crate::rwsem::{Lodging, RawRwSem, Rented, RentedWithSpinners};
 
     type Lock<P> = RwLock<RawRwSem<TimeFair, P, Rented<P>>, u32>;
 
@@ -304,5 +333,144 @@ mod tests {
         })
         .join()
         .expect("it does not panic");
+    }
+
+    // ---- fork ----
+
+    type Raw<Pol, L> = RawRwSem<Pol, Os, L>;
+    type Forked<Pol, L> = RwLock<Raw<Pol, L>, u32>;
+
+    fn waiting<Pol: Policy, L: Lodging<Os>>(lock: &Forked<Pol, L>) -> usize {
+        // SAFETY: neither locks nor unlocks.
+        let lock = unsafe { lock.raw() };
+        let word = lock.word.load(Relaxed);
+        if !has_waiters(word) {
+            return 0;
+        }
+        lock.attend(word).map_or(0, |queue| queue.len())
+    }
+
+    /// In a child, whose thread holds the lock by `guard` as its parent does: unlocks, and goes on.
+    fn unlocks_and_goes_on<Pol: Policy, L: Lodging<Os>, G>(
+        lock: &Forked<Pol, L>,
+        guard: &G,
+    ) -> i32 {
+        // SAFETY: the other one is the parent's: the child ends without dropping it.
+        drop(unsafe { ptr::read(guard) });
+        let is_free = lock.try_write().is_some() && lock.try_read().is_some();
+        let mut held = lock.write();
+        *held = 0;
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| *lock.write() += 1);
+                scope.spawn(|| _ = *lock.read());
+            }
+            let timed = scope.spawn(|| lock.try_read_for(Duration::from_nanos(1)).is_none());
+            let timed = timed.join().is_ok_and(|in_vain| in_vain);
+            while waiting(lock) < 6 {
+                thread::yield_now();
+            }
+            drop(held);
+            timed
+        });
+        let all = *lock.read() == 3;
+        first_wrong(&[is_free, all, lock.try_write().is_some()])
+    }
+
+    /// Forks while others wait for a lock that the forking thread has by `guard`, and they have queued.
+    fn fork_while_others_wait<Pol: Policy, L: Lodging<Os>, G>(
+        lock: &Forked<Pol, L>,
+        guard: impl FnOnce() -> G,
+        others: &[fn(&Forked<Pol, L>)],
+    ) {
+        thread::scope(|scope| {
+            let guard = guard();
+            for &other in others {
+                scope.spawn(move || other(lock));
+            }
+            while waiting(lock) < others.len() {
+                thread::yield_now();
+            }
+            for _ in 0..3 {
+                let ending = in_child_process(|| unlocks_and_goes_on(lock, &guard));
+                assert_eq!(ending, Ending::Exited(0), "{}", Pol::NAME);
+            }
+            drop(guard);
+        });
+        assert!(lock.try_write().is_some(), "the parent's waiters were let in");
+    }
+
+    fn write<Pol: Policy, L: Lodging<Os>>(lock: &Forked<Pol, L>) {
+        *lock.write() += 1;
+    }
+
+    fn read<Pol: Policy, L: Lodging<Os>>(lock: &Forked<Pol, L>) {
+        _ = *lock.read();
+    }
+
+    #[test]
+    fn a_child_unlocks_a_lock_that_others_waited_for_and_uses_it() {
+        fn check<Pol: Policy, L: Lodging<Os>>() {
+            let lock = Forked::<Pol, L>::default();
+            fork_while_others_wait(&lock, || lock.write(), &[write, read, write, read]);
+            fork_while_others_wait(&lock, || lock.read(), &[write, write]);
+            assert_eq!(*lock.read(), 4);
+        }
+        check::<TimeFair, Rented<_>>();
+        check::<Linux5_11, RentedWithSpinners<_>>();
+        check::<Linux3_10, RentedWithSpinners<_>>();
+    }
+
+    #[test]
+    fn a_child_uses_a_lock_whose_first_waiter_was_about_to_queue_and_all_rooms() {
+        let lock = Raw::<TimeFair, Rented<Os>>::NEW;
+        let there = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Another test may have all rooms for a moment.
+                let queue = std::iter::repeat_with(|| lock.lock_to_wait()).flatten().next();
+                let queue = queue.expect("one day there is a room");
+                lock.word.fetch_or(queue.bits(), Relaxed);
+                there.wait();
+                there.wait();
+                lock.word.fetch_and(!QUEUE_FLAGS, Relaxed);
+                drop(queue);
+            });
+            there.wait();
+            let ending = in_child_process(|| {
+                let is_free = lock.try_write();
+                let rooms = &Os::process().rooms;
+                let used = rooms.used.load(Relaxed) as usize;
+                let vacant: Vec<_> = std::iter::from_fn(|| rooms.take_from_list()).collect();
+                let spare = usize::from(spare::<Os>().is_some());
+                let unlocked = vacant.iter().all(|room| room.queue.try_lock().is_some());
+                first_wrong(&[is_free, vacant.len() + spare == used, unlocked])
+            });
+            there.wait();
+            assert_eq!(ending, Ending::Exited(0));
+        });
+    }
+
+    #[test]
+    fn a_child_spins_for_a_lock_that_others_spun_for() {
+        let lock = Raw::<Linux5_11, RentedWithSpinners<Os>>::NEW;
+        let there = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let wait = || [there.wait(), there.wait()];
+                lock.lodging.spin_at_front(wait).expect("it has a record");
+            });
+            there.wait();
+            let behind = scope.spawn(|| lock.lodging.spin_at_front(|| ()));
+            let alone = lock.lodging.spin_alone(|| ());
+            let ending = in_child_process(|| {
+                let front = lock.lodging.spin_alone(|| ());
+                let again = lock.lodging.spin_at_front(|| ());
+                first_wrong(&[front.is_some(), again.is_some()])
+            });
+            there.wait();
+            assert_eq!((alone, ending), (None, Ending::Exited(0)));
+            behind.join().expect("the parent's spinners go on").expect("it has a record");
+        });
     }
 }

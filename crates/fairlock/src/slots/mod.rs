@@ -25,11 +25,12 @@
 //!    with a tag (those are found again once a lower one is given back).
 //! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
-//! 6. `spare_room` is touched by the record's thread alone.
+//! 6. `spare_room` and `spins_in` are touched by the record's thread alone.
 
 pub(crate) mod range;
 
 use core::hint::cold_path;
+use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
@@ -72,6 +73,8 @@ pub struct Record<P: Platform> {
     /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
     /// the record when the thread ends.
     spare_room: P::Cell<*const ()>,
+    /// The queue of spinners that this thread may be in (`rwsem/lodging.rs`), null if none.
+    spins_in: P::Cell<*const ()>,
     index: u32,
     ranges: Ranges<P>,
 }
@@ -179,6 +182,7 @@ impl<P: Platform> Record<P> {
             owned: P::AtomicU32::ZERO,
             reads: P::AtomicU32::ZERO,
             spare_room: P::Cell::ZERO,
+            spins_in: P::Cell::ZERO,
             index,
             ranges: Ranges([const { RangeSlot::NEW }; RANGES]),
         }
@@ -187,6 +191,11 @@ impl<P: Platform> Record<P> {
     /// For the record's thread only.
     pub(crate) fn spare_room(&self) -> &P::Cell<*const ()> {
         &self.spare_room
+    }
+
+    /// For the record's thread only.
+    pub(crate) fn spins_in(&self) -> &P::Cell<*const ()> {
+        &self.spins_in
     }
 
     /// The first slot, if it says nothing yet: for the path that must be short.
@@ -301,8 +310,18 @@ impl<P: Platform> Threads<P> {
 
     /// In the child of a `fork`, whose only thread has the record `own`: the others are gone, and
     /// with them what they read and whom they waited for. What a thread left behind that had ended
-    /// before, by a guard that it forgot, remains.
-    pub(crate) fn keep_only(&self, own: Option<&Record<P>>) {
+    /// before, by a guard that it forgot, remains; but no room, all of which are about to be vacant.
+    /// `left_spinning` is told each queue of spinners that one of those threads was in, or about to
+    /// enter or leave.
+    ///
+    /// # Safety
+    /// The calling thread is the only one, and came from the `fork` by which this process began. It
+    /// was not in a lock's code.
+    pub(crate) unsafe fn keep_only(
+        &self,
+        own: Option<&Record<P>>,
+        mut left_spinning: impl FnMut(*const ()),
+    ) {
         // Not up to `used`: a thread may have been about to raise it.
         let places = 0..CHUNKS * RECORDS_PER_CHUNK;
         for record in places.map_while(|index| self.records.get(index)) {
@@ -316,7 +335,14 @@ impl<P: Platform> Threads<P> {
             }
             // Guards of ranges may be with the thread that is left.
             record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
+            if !is_own {
+                record.spare_room.set(ptr::null());
+            }
             if is_gone {
+                if !record.spins_in.get().is_null() {
+                    left_spinning(record.spins_in.get());
+                    record.spins_in.set(ptr::null());
+                }
                 self.release(record);
             }
         }

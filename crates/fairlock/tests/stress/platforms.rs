@@ -1,12 +1,37 @@
-//! Real threads, but for one thing.
+//! Real threads, but for one thing. What their locks share is in pages of its own.
 
+use std::alloc::Layout;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
 use fairlock::slots::Record;
+
+/// Bytes that are mapped.
+pub(crate) static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn map(layout: Layout) -> *mut u8 {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: asks for new pages.
+    let pages = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+    if pages == libc::MAP_FAILED {
+        return ptr::null_mut();
+    }
+    MAPPED.fetch_add(layout.size(), Relaxed);
+    pages.cast()
+}
+
+/// # Safety
+/// As [`Platform::deallocate`]; it came from [`map`].
+pub(crate) unsafe fn unmap(memory: *mut u8, layout: Layout) {
+    // SAFETY: the caller's.
+    assert_eq!(unsafe { libc::munmap(memory.cast(), layout.size()) }, 0);
+    MAPPED.fetch_sub(layout.size(), Relaxed);
+}
 
 macro_rules! real_threads_but {
     ($($(#[$doc:meta])* $name:ident {
@@ -80,6 +105,13 @@ macro_rules! real_threads_but {
             fn asymmetric_heavy() {
                 assert!(Self::is_asymmetric());
                 Os::asymmetric_heavy();
+            }
+            unsafe fn allocate(layout: std::alloc::Layout) -> *mut u8 {
+                crate::stress::platforms::map(layout)
+            }
+            unsafe fn deallocate(memory: *mut u8, layout: std::alloc::Layout) {
+                // SAFETY: the caller's.
+                unsafe { crate::stress::platforms::unmap(memory, layout) };
             }
         }
     )*};
