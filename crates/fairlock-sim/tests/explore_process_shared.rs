@@ -214,14 +214,17 @@ fn three_threads_with_store_buffers() {
 
 // ---- who passes whom ----
 
-/// Acquires the lock so often by `acquire`, and how often past the first thread, which slept for it
-/// before and still does.
-fn passes(it: &Protected, times: u32, acquire: fn(&Protected) -> bool, leave: Step) -> u32 {
+/// A lock, and whether the first thread has acquired it: set while it has it.
+type State = (Protected, Cell<bool>);
+
+/// Acquires the lock so often by `acquire`, and how often past the first thread, which was asleep
+/// when it began to.
+fn passes((it, done): &State, times: u32, acquire: fn(&Protected) -> bool, leave: Step) -> u32 {
     let mut passes = 0;
     for _ in 0..times {
         let waits = explore::sleeps_of(0).asleep;
         if acquire(it) {
-            passes += u32::from(waits && explore::sleeps_of(0).asleep);
+            passes += u32::from(waits && !done.get());
             leave(it);
         }
     }
@@ -244,41 +247,50 @@ fn look(it: &Protected) {
     it.look();
 }
 
-fn assert_passes(program: Program<Protected>) {
+/// With a first thread that acquires by `acquire`.
+fn sleeper(name: &str, acquire: fn(&Protected) -> bool, leave: Step) -> Program<State> {
+    Program::new(name, || (Protected::new(), Cell::new(false))).thread(move |(it, done)| {
+        assert!(acquire(it));
+        done.set(true);
+        leave(it);
+    })
+}
+
+fn assert_passes(program: Program<State>) {
     let search = Search::exhaustive().preemptions(long::depth(1, 2));
-    assert!(program.early_spins(0).assert(&search).complete);
+    assert!(program.assert(&search).complete);
 }
 
 #[test]
 fn no_reader_that_comes_later_passes_a_sleeping_writer() {
-    let reader = |it: &Protected| assert_eq!(passes(it, 3, to_read, look), 0);
-    let program = Program::new("readers and a sleeping writer", Protected::new);
-    assert_passes(program.thread(write).threads(2, reader));
+    let reader = |state: &State| assert_eq!(passes(state, 3, to_read, look), 0);
+    let program = sleeper("readers and a sleeping writer", to_write, Protected::add);
+    assert_passes(program.threads(2, reader));
 }
 
 #[test]
 fn no_writer_that_comes_later_passes_a_sleeping_reader() {
-    let writer = |it: &Protected| assert_eq!(passes(it, 3, to_write, Protected::add), 0);
-    let program = Program::new("writers and a sleeping reader", Protected::new);
-    assert_passes(program.thread(read).threads(2, writer));
+    let writer = |state: &State| assert_eq!(passes(state, 3, to_write, Protected::add), 0);
+    let program = sleeper("writers and a sleeping reader", to_read, look);
+    assert_passes(program.threads(2, writer));
 }
 
 /// The front is empty for a moment, so a newcomer is in front before the reader is awake.
 #[test]
 fn each_writer_passes_a_sleeping_reader_once_at_most_if_others_give_up() {
-    let writer = |it: &Protected| assert!(passes(it, 2, to_write, Protected::add) <= 1);
-    let hasty = |it: &Protected| assert!(passes(it, 2, to_write_in_time, Protected::add) <= 1);
-    let program = Program::new("time-outs and a sleeping reader", Protected::new);
-    let program = program.thread(read).thread(writer).thread(hasty).thread(read);
+    let writer = |state: &State| assert!(passes(state, 2, to_write, Protected::add) <= 1);
+    let hasty = |state: &State| assert!(passes(state, 2, to_write_in_time, Protected::add) <= 1);
+    let program = sleeper("time-outs and a sleeping reader", to_read, look);
+    let program = program.thread(writer).thread(hasty).thread(|(it, _)| read(it));
     program.assert(&Search::exhaustive().preemptions(1).at_most(long::depth(10_000, 1_000_000)));
     program.assert(&Search::pct(1, 3, long::depth(1_000, 100_000)));
 }
 
 #[test]
 fn each_writer_passes_a_sleeping_writer_once_at_most() {
-    let writer = |it: &Protected| assert!(passes(it, 3, to_write, Protected::add) <= 1);
-    let program = Program::new("writers and a sleeping writer", Protected::new);
-    assert_passes(program.thread(write).threads(2, writer));
+    let writer = |state: &State| assert!(passes(state, 3, to_write, Protected::add) <= 1);
+    let program = sleeper("writers and a sleeping writer", to_write, Protected::add);
+    assert_passes(program.threads(2, writer));
 }
 
 /// A reader stays in until another one has come in, which waits behind a writer. When that writer
@@ -314,8 +326,7 @@ fn a_reader_need_not_wait_for_a_second_writer_if_the_first_gives_up() {
                 write(it);
             }
         })
-        .early_time_outs(0)
-        .early_spins(0);
+        .early_time_outs(0);
     assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
 }
 
