@@ -37,24 +37,35 @@ impl<P: Platform> Protected<P> {
 
 type Step<P> = fn(&Protected<P>);
 
+impl<P: Platform> Protected<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Protected { lock: ProcessSharedRwLock::NEW, number: Watched::new() })
+    }
+
+    fn spawn(self: &Arc<Self>, step: Step<P>) -> loom::thread::JoinHandle<()> {
+        let it = Arc::clone(self);
+        loom::thread::spawn(move || step(&it))
+    }
+
+    fn assert_free(&self) {
+        assert_eq!(self.lock.try_write(), Ok(()), "the lock is free when everybody is done");
+        self.add();
+    }
+}
+
+fn join(threads: impl IntoIterator<Item = loom::thread::JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the model"));
+}
+
 /// Runs one step in each thread, the last in the first thread, and checks that the lock is free
 /// afterwards.
 fn together<P: Platform>(steps: &[Step<P>]) {
-    let it = Arc::new(Protected { lock: ProcessSharedRwLock::<P>::NEW, number: Watched::new() });
+    let it = Protected::<P>::new();
     let (mine, others) = steps.split_last().expect("at least one");
-    let threads: Vec<_> = others
-        .iter()
-        .map(|&step| {
-            let it = Arc::clone(&it);
-            loom::thread::spawn(move || step(&it))
-        })
-        .collect();
+    let threads: Vec<_> = others.iter().map(|&step| it.spawn(step)).collect();
     mine(&it);
-    for thread in threads {
-        thread.join().expect("a panic ends the model");
-    }
-    assert_eq!(it.lock.try_write(), Ok(()), "the lock is free when everybody is done");
-    it.add();
+    join(threads);
+    it.assert_free();
 }
 
 fn read<P: Platform>(it: &Protected<P>) {
@@ -122,6 +133,40 @@ models! {
     two_readers_let_a_writer_in: 2, [read, read, write];
     two_writers_let_a_reader_in: 2, [write, read, write];
     those_that_give_up_stand_in_nobodys_way: 1, [write_in_time, read_in_time, write];
+}
+
+/// Two readers are in, and leave in either order while a writer comes. Whoever hands the lock over
+/// does so for both.
+fn readers_leave<P: Platform>() {
+    let it = Protected::<P>::new();
+    assert_eq!((it.lock.read(None, false), it.lock.read(None, false)), (Ok(()), Ok(())));
+    let threads = [it.spawn(Protected::look), it.spawn(write)];
+    it.look();
+    join(threads);
+    it.assert_free();
+}
+
+#[test]
+fn a_writer_knows_of_all_readers_before_it() {
+    explore_most("spinning", 3, most(), readers_leave::<Loom>);
+    explore_most("sleeping", 3, most(), readers_leave::<Hasty>);
+}
+
+/// A reader stays in until another one has been in, too.
+fn reader_comes<P: Platform>() {
+    let it = Protected::<P>::new();
+    assert_eq!(it.lock.read(None, false), Ok(()));
+    let writer = it.spawn(write_in_time);
+    join([it.spawn(read)]);
+    it.look();
+    join([writer]);
+    it.assert_free();
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_in_whoever_waits_for_it() {
+    explore_most("spinning", 3, most(), reader_comes::<Loom>);
+    explore_most("sleeping", 3, most(), reader_comes::<Hasty>);
 }
 
 fn report<P: Platform>(steps: &'static [Step<P>]) -> String {

@@ -44,7 +44,7 @@
 mod word;
 
 use core::sync::atomic::Ordering;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 use crate::spin_budget::SpinBudget;
@@ -308,9 +308,10 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         let mut word = self.now();
         loop {
             let (next, heir) = word.after_read();
-            // Release pairs with the Acquire of the next writer. It may learn of the lock from this
-            // thread alone, which then has to know what the readers before it have done.
-            let order = if heir == Heir::Nobody { Release } else { AcqRel };
+            // Release pairs with the Acquire of a writer that enters later. One that is handed the lock
+            // learns of it in `tell`, and of the readers before this one only if this one has: Acquire
+            // pairs with their Releases.
+            let order = if heir == Heir::Nobody { Release } else { Acquire };
             match self.replace(word, next, order) {
                 Ok(()) if heir == Heir::Nobody => return,
                 Ok(()) => return self.tell(word, heir),
