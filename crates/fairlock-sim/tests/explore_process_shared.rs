@@ -172,7 +172,8 @@ fn two_threads_in_every_schedule() {
 fn three_threads_with_few_preemptions() {
     for (name, steps, added) in THREE {
         let search = Search::exhaustive().preemptions(long::depth(2, 3));
-        assert!(program(name, steps, added.clone()).assert(&search).complete);
+        let most = long::depth(3_000, 1_000_000);
+        program(name, steps, added.clone()).assert(&search.at_most(most));
     }
 }
 

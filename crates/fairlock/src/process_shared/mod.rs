@@ -31,10 +31,9 @@
 //! 5. Waiting readers are let in only by a writer that leaves. All readers that were let in before have
 //!    left by then, so they know of it, and `turn` was up to date. So `turn` is at most one grant
 //!    behind the word, and what a reader sees is at most one grant ahead of when it began to wait.
-//! 6. `turn` and `handed` are changed by a thread that keeps the lock in use, or on behalf of one that
-//!    cannot return from `read` or `write` before the change; the change is the last access to the
-//!    lock's memory. In all other cases the change of the word is. The wake-up that follows uses the
-//!    address alone.
+//! 6. In an unlock the change of the word is the last access to the lock's memory; or else the change
+//!    of `turn` or `handed` is, on behalf of a thread that cannot return from `read` or `write`
+//!    before. The wake-up that follows uses the address alone.
 //! 7. A reader sleeps only while `turn` is what it was before it looked at the word in vain.
 //!
 //! # A process that ends
@@ -67,7 +66,7 @@ use word::{Batch, Heir, Word};
 ///   If more than 2,047 writers wait in a batch, the next ones wait outside, in no order.
 /// * A timed acquisition that fails leaves no trace. It may end late by what the scheduler takes and
 ///   a spin of 25 µs.
-/// * At most 258,047 readers hold it or wait, over all processes; the next one is refused as
+/// * At most 262,143 readers hold it or wait, over all processes; the next one is refused as
 ///   [`Full`](Refused::Full).
 /// * The last user may free its memory as soon as it has the lock, or knows that nobody has it: those
 ///   that are still in an unlock do not touch it any more. A mapping has to stay while others, in
@@ -278,10 +277,10 @@ impl<P: Platform> ProcessSharedRwLock<P> {
     /// False if the lock has been handed to this thread.
     fn give_up_writing(&self, batch: Batch) -> bool {
         let mut word = self.now();
-        while let Some((next, reads)) = word.without_waiting_writer(batch) {
+        while let Some((next, calls)) = word.without_waiting_writer(batch) {
             match self.replace(word, next, Relaxed) {
                 Ok(()) => {
-                    if reads {
+                    if calls {
                         self.call_readers();
                     }
                     return true;
@@ -292,13 +291,12 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         false
     }
 
-    /// Wakes the readers that may let themselves in now. The caller is a reader, so that the lock stays
-    /// in use meanwhile (invariant 6), and no longer is.
+    /// Wakes the readers that may let themselves in now. The lock is in use as long as the caller has
+    /// not returned from `write`.
     fn call_readers(&self) {
         // Release pairs with the Acquire in `wait_to_read`: who sees it sees the word, too.
         self.turn.fetch_add(CALLED, Release);
         P::unpark_all_shared(&self.turn);
-        self.leave_as_reader();
     }
 
     // ---- leaving ----

@@ -26,9 +26,8 @@ const WRITER: u64 = 1 << 63;
 
 const WRITERS_OF_A_BATCH: u64 = (1 << 11) - 1;
 
-/// So many readers may be in or wait. The rest of their fields takes writers that have given up and
-/// are readers for a moment.
-pub(super) const MOST_READERS: u64 = READERS - (1 << 12);
+/// So many readers may be in or wait, together: those that wait may all be let in.
+pub(super) const MOST_READERS: u64 = READERS;
 
 /// One of the two batches of waiting writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,8 +160,8 @@ impl Word {
         (self.0 & BACK != BACK).then(|| (Word(self.0 + BACK_WRITER), back))
     }
 
-    /// A writer gives up. None if it has been handed the lock. True if it left readers behind that
-    /// may go before the next batch: it is a reader itself then.
+    /// A writer gives up. None if it has been handed the lock. True if the readers that wait are called,
+    /// as it was the last in front.
     pub(super) fn without_waiting_writer(self, batch: Batch) -> Option<(Word, bool)> {
         if batch != self.front() {
             return Some((Word(self.0 - BACK_WRITER), false));
@@ -176,7 +175,7 @@ impl Word {
         }
         let left = left.with_front();
         match left.waiting_readers() > 0 {
-            true => Some((left.next_call().with_reader(), true)),
+            true => Some((left.next_call(), true)),
             false => Some((left, false)),
         }
     }
@@ -255,9 +254,9 @@ mod tests {
     #[test]
     fn readers_that_are_called_wrap_their_count_alone() {
         let word = Word(BATCH | GRANTS | CALLS | FRONT_WRITER | BACK | WAITING_READER | READER);
-        let (left, reads) = word.without_waiting_writer(Batch(1)).expect("nothing was handed over");
-        assert!(reads);
-        assert_eq!(left.0, GRANTS | FRONT | WAITING_READER | 2 * READER);
+        let (left, calls) = word.without_waiting_writer(Batch(1)).expect("nothing was handed over");
+        assert!(calls);
+        assert_eq!(left.0, GRANTS | FRONT | WAITING_READER | READER);
     }
 
     #[test]
@@ -300,8 +299,8 @@ mod tests {
         let queued = waits.with_waiting_reader();
         assert!(!queued.admits_waiting(queued, false) && queued.admits_waiting(queued, true));
         let (next, back) = queue(queued);
-        let (called, reads) = next.without_waiting_writer(front).expect("nothing was handed over");
-        assert!(reads && called.writers_wait());
+        let (called, calls) = next.without_waiting_writer(front).expect("nothing was handed over");
+        assert!(calls && called.writers_wait());
         assert!(called.admits_waiting(queued, false), "past the writer that moves up");
         let (again, _) = called.without_waiting_writer(back).expect("nothing was handed over");
         assert!(again.admits_reader(false));
