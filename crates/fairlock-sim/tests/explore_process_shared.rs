@@ -63,6 +63,14 @@ fn write_twice<F: Flaw>(it: &Protected<F>) {
     write(it);
 }
 
+fn six_reads(it: &Protected) {
+    (0..6).for_each(|_| read(it));
+}
+
+fn six_writes(it: &Protected) {
+    (0..6).for_each(|_| write(it));
+}
+
 fn read_in_time<F: Flaw>(it: &Protected<F>) {
     match it.lock.read(soon::<F>(), false) {
         Ok(()) => _ = it.look(),
@@ -203,6 +211,16 @@ fn eight_threads_by_chance() {
         program.assert(&Search::pct(seed, 3, long::depth(700, 20_000)));
     }
     program.assert(&Search::random(4, long::depth(700, 20_000)));
+}
+
+/// More turns than two bits count.
+#[test]
+fn readers_and_a_writer_take_many_turns() {
+    let program = program("six times each", &[six_reads, six_reads, six_writes], 6..=6);
+    for seed in 1..=2 {
+        program.assert(&Search::pct(seed, 3, long::depth(500, 20_000)));
+    }
+    program.assert(&Search::random(3, long::depth(500, 20_000)));
 }
 
 #[test]
