@@ -126,8 +126,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn touch(address: usize, write: bool);
     /// See [`Platform::park`].
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>);
-    /// See [`Platform::unpark`].
-    fn unpark(address: usize);
+    /// See [`Platform::unpark`]. False if nobody was parked there.
+    fn unpark(address: usize) -> bool;
     /// See [`Platform::relax`].
     fn relax(until: Option<u64>) -> bool;
     /// See [`Platform::give_way`].
@@ -291,6 +291,11 @@ impl<T: Zeroed, B: Backend> PlainCell<T> for Plain<T, B> {
     }
 }
 
+/// Where the word of an atomic is that may be gone.
+fn word_of<B: Backend>(atomic: *const Atomic<u32, B>) -> usize {
+    atomic.addr() + std::mem::offset_of!(Atomic<u32, B>, word)
+}
+
 impl<B: Backend> Platform for On<B> {
     type AtomicU32 = Atomic<u32, B>;
     type AtomicU64 = Atomic<u64, B>;
@@ -302,8 +307,10 @@ impl<B: Backend> Platform for On<B> {
         B::park(&word.word, expected.into(), deadline);
     }
     fn unpark(word: *const Self::AtomicU32) {
-        // Only the address is used.
-        B::unpark(word.addr() + std::mem::offset_of!(Atomic<u32, B>, word));
+        B::unpark(word_of(word));
+    }
+    fn unpark_all_shared(word: *const Self::AtomicU32) {
+        while B::unpark(word_of(word)) {}
     }
     fn relax(until: Option<u64>) -> bool {
         B::relax(until)

@@ -12,6 +12,8 @@
 //!   order of arrival, and hands itself to a thread that was passed for 4 ms.
 //! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors; a
 //!   producer that is preempted holds up nobody.
+//! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
+//!   that several processes map, in 24 bytes without a pointer.
 //! * [`spin`]: textbook spin locks to measure against; not for production.
 //!
 //! Locks are generic over a [`platform`]; users get real threads and never name it.
@@ -25,6 +27,7 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod process;
+pub mod process_shared;
 pub mod range;
 pub mod ready;
 pub mod rwlock;

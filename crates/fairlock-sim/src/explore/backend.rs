@@ -106,10 +106,8 @@ impl<F: Flaw> Backend for Explore<F> {
         let run = Run::current().expect("outside a run nobody could wake a sleeper");
         run.park(word, expected, deadline, !F::BLIND);
     }
-    fn unpark(address: usize) {
-        if let Some(run) = Run::current() {
-            run.unpark(address, !F::DEAF);
-        }
+    fn unpark(address: usize) -> bool {
+        Run::current().is_some_and(|run| run.unpark(address, !F::DEAF))
     }
     fn relax(until: Option<u64>) -> bool {
         let run = Run::current().expect("outside a run nothing would change");

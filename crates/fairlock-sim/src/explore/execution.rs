@@ -646,9 +646,9 @@ impl Run {
         });
     }
 
-    pub(super) fn unpark(self, address: usize, heard: bool) {
+    pub(super) fn unpark(self, address: usize, heard: bool) -> bool {
         if !self.reach(|run| Op::Unpark(run.word_at(address))) {
-            return;
+            return false;
         }
         self.with(|run| {
             let (running, id) = (run.running, run.word_at(address));
@@ -669,7 +669,8 @@ impl Run {
                 (None, true) => "wakes nobody".to_string(),
                 (None, false) => "wakes, but nobody hears".to_string(),
             });
-        });
+            sleeper.is_some()
+        })
     }
 
     /// Waits until something that was read since the last such wait is written, or until a moment;

@@ -821,6 +821,11 @@ impl Engine {
         parked
     }
 
+    /// Whether a thread is parked there, if only about to sleep.
+    pub(super) fn is_anybody_parked(&self, address: usize) -> bool {
+        self.parked.get(&address).is_some_and(|parked| !parked.is_empty())
+    }
+
     /// Wakes a thread that is parked there and answers where it ran and will run. None if nobody
     /// sleeps there; one that is about to does not.
     pub(super) fn unpark(&mut self, address: usize) -> Option<(u32, u32)> {

@@ -449,13 +449,16 @@ impl Backend for Timed {
         act(|engine| engine.sleep_if_parked(deadline));
     }
 
-    fn unpark(address: usize) {
-        if is_running() {
-            act(Engine::spend_wake_nobody);
-            if let Some(cpus) = with(|engine| engine.unpark(address)) {
-                act(|engine| engine.spend_wake(cpus));
-            }
+    fn unpark(address: usize) -> bool {
+        if !is_running() {
+            return false;
         }
+        act(Engine::spend_wake_nobody);
+        let is_anybody = with(|engine| engine.is_anybody_parked(address));
+        if let Some(cpus) = with(|engine| engine.unpark(address)) {
+            act(|engine| engine.spend_wake(cpus));
+        }
+        is_anybody
     }
 
     fn relax(until: Option<u64>) -> bool {

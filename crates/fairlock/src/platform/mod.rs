@@ -63,6 +63,23 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// already, which costs at most a wake-up that its receiver shrugs off.
     fn unpark(word: *const Self::AtomicU32);
 
+    /// As [`park`](Self::park), for a word in memory that several processes map, at whatever
+    /// addresses. A platform whose `park` knows threads of one process only needs its own.
+    fn park_shared(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
+        Self::park(word, expected, deadline);
+    }
+
+    /// Wakes one thread, of any process, parked on `word` by [`park_shared`](Self::park_shared).
+    /// As [`unpark`](Self::unpark) otherwise.
+    fn unpark_shared(word: *const Self::AtomicU32) {
+        Self::unpark(word);
+    }
+
+    /// Wakes all of those.
+    fn unpark_all_shared(_word: *const Self::AtomicU32) {
+        unreachable!("this platform has no memory that processes share");
+    }
+
     /// "Nothing changes until another CPU writes what I just read, or until this moment of the
     /// clock": a PAUSE. True if the platform knows that the moment has passed; where it does not,
     /// the caller looks at the clock now and then (`spin_budget.rs`). A platform that simulates

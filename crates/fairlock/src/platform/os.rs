@@ -172,10 +172,19 @@ macro_rules! real_threads {
             const TURNS_BEFORE_CLOCK: u32 = 8;
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-                futex_wait(word, expected, deadline);
+                futex_wait(word, expected, deadline, libc::FUTEX_PRIVATE_FLAG);
             }
             fn unpark(word: *const AtomicU32) {
-                futex_wake_one(word);
+                futex_wake(word, 1, libc::FUTEX_PRIVATE_FLAG);
+            }
+            fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+                futex_wait(word, expected, deadline, 0);
+            }
+            fn unpark_shared(word: *const AtomicU32) {
+                futex_wake(word, 1, 0);
+            }
+            fn unpark_all_shared(word: *const AtomicU32) {
+                futex_wake(word, libc::c_int::MAX, 0);
             }
             #[inline(always)]
             fn relax(_until: Option<u64>) -> bool {
@@ -277,8 +286,9 @@ fn note_wake_latency(ns: u32) {
 }
 
 /// FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC, so a wait that is repeated
-/// after a signal does not grow.
-fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+/// after a signal does not grow. `private` is FUTEX_PRIVATE_FLAG, or 0 for memory that other
+/// processes map, too.
+fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c_int) {
     let timeout = deadline.map(|ns| libc::timespec {
         tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
         tv_nsec: (ns % 1_000_000_000) as _,
@@ -290,7 +300,7 @@ fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
         libc::syscall(
             libc::SYS_futex,
             word.as_ptr(),
-            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            libc::FUTEX_WAIT_BITSET | private,
             expected,
             timeout,
             core::ptr::null::<u32>(),
@@ -299,11 +309,11 @@ fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
     }
 }
 
-fn futex_wake_one(word: *const AtomicU32) {
-    // SAFETY: FUTEX_WAKE does not read the word; a private futex is only an address, so a word
-    // that is gone wakes nobody or somebody who looks again.
+fn futex_wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) {
+    // SAFETY: FUTEX_WAKE does not read the word; a futex is only an address, which for a shared one
+    // the kernel looks up. So a word that is gone wakes nobody or somebody who looks again.
     unsafe {
-        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | private, most);
     }
 }
 

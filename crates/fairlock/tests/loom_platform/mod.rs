@@ -578,6 +578,13 @@ impl<F: Flaw> Platform for Model<F> {
         }
     }
 
+    fn unpark_all_shared(word: *const Self::AtomicU32) {
+        let parked = execution(|execution| {
+            execution.parked.iter().filter(|&&(key, _)| key == word.cast()).count()
+        });
+        (0..parked).for_each(|_| Self::unpark(word));
+    }
+
     fn relax(until: Option<u64>) -> bool {
         if F::HASTY && until.is_some() {
             return true;
