@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::Platform;
+use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_counts::layout::{READ, WRITE};
 use libc::{
@@ -20,7 +21,7 @@ use crate::clock::Deadline;
 use crate::counting::{self, Counted};
 use crate::glibc;
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER, PREFER_WRITER_NONRECURSIVE};
-use crate::modes::{Choice, Mode, PhaseFair, TimeFair};
+use crate::modes::{Choice, Linux, Mode, PhaseFair, TimeFair};
 use crate::platform::Preloaded;
 use crate::thread::Thread;
 
@@ -39,12 +40,28 @@ const STANDSTILL: u64 = 1_000_000_000;
 /// The body, with the lock that this mode has there.
 macro_rules! with_lock {
     ($mode:expr, $at:expr, $lock:ident => $body:expr) => {
+        with_lock! { $mode, $at, $lock => $body;
+            PhaseFair: PhaseFair,
+            Linux3_10: Linux<policy::Linux3_10>,
+            Linux3_16: Linux<policy::Linux3_16>,
+            Linux5_1: Linux<policy::Linux5_1>,
+            Linux5_2: Linux<policy::Linux5_2>,
+            Linux5_3: Linux<policy::Linux5_3>,
+            Linux5_11: Linux<policy::Linux5_11>,
+            NoReaderSteal: Linux<policy::NoReaderSteal>,
+        }
+    };
+    ($mode:expr, $at:expr, $lock:ident => $body:expr; $($choice:ident: $type:ty,)*) => {
         match $mode.choice() {
-            Choice::PhaseFair => {
-                let $lock = $at.of::<PhaseFair>();
+            _ if $at.is_shared() => {
+                let $lock = $at.process_shared();
                 $body
             }
-            _ => {
+            $(Choice::$choice => {
+                let $lock = $at.of::<$type>();
+                $body
+            })*
+            Choice::TimeFair | Choice::Glibc => {
                 let $lock = $at.of::<TimeFair>();
                 $body
             }

@@ -8,14 +8,24 @@
 //!
 //! A lock is free if all is zero but its kind, which is how static initialisers make it. What counting
 //! needs lies where glibc has nothing, so that its own locks can be counted likewise.
+//!
+//! A process-shared lock has other contents, behind a first word whose bits are all set: every
+//! private lock takes that for one that cannot be had at once, so the fast paths do not ask
+//! which it is.
 
 use core::cell::UnsafeCell;
 use core::mem::{align_of, offset_of, size_of};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU8, AtomicU32};
 
+use fairlock::process_shared::ProcessSharedRwLock;
 use fairlock::unguarded::UnguardedRwLock;
 use libc::{c_int, pthread_rwlock_t};
+
+use crate::platform::Preloaded;
+
+/// What process-shared locks are, whatever the process's policy.
+pub(crate) type ProcessShared = ProcessSharedRwLock<Preloaded>;
 
 /// `PTHREAD_RWLOCK_PREFER_READER_NP`, the default.
 pub(crate) const PREFER_READER: c_int = 0;
@@ -83,21 +93,33 @@ impl Lock {
         // SAFETY: the caller's.
         unsafe { lock.write_bytes(0, 1) };
         // SAFETY: zero is initialised.
-        let lock = unsafe { Self::at(lock) };
-        lock.kind.store(kind as u8, Relaxed);
-        lock.is_shared.store(is_shared.into(), Relaxed);
+        let initialised = unsafe { Self::at(lock) };
+        initialised.kind.store(kind as u8, Relaxed);
+        initialised.is_shared.store(is_shared.into(), Relaxed);
+        if is_shared {
+            // SAFETY: inside the memory, which is the caller's.
+            unsafe { lock.cast::<u64>().write(u64::MAX) };
+        }
     }
 
-    /// As the lock of a policy: that of the process, or the process-shared one, always the same for
-    /// one lock.
+    /// As the lock of the process's policy.
     #[inline(always)]
     pub(crate) fn of<L: UnguardedRwLock>(&self) -> &L {
         const {
             assert!(size_of::<L>() <= 32 && align_of::<L>() <= 8, "the state's room");
         }
-        // SAFETY: in its place and aligned; all zero is a free lock of every policy (see the test)
-        // and only the one policy ever writes there.
+        // SAFETY: in its place and aligned; all zero is a free lock of every policy (see the test),
+        // and no thread writes to it by another one.
         unsafe { &*self.state.get().cast() }
+    }
+
+    /// If it is process-shared.
+    pub(crate) fn process_shared(&self) -> &ProcessShared {
+        const {
+            assert!(size_of::<ProcessShared>() <= 24 && align_of::<ProcessShared>() <= 8);
+        }
+        // SAFETY: as in `of`, behind the first word.
+        unsafe { &*self.state.get().cast::<u64>().add(1).cast() }
     }
 
     #[inline(always)]
@@ -136,5 +158,30 @@ impl Lock {
     /// Of a lock of glibc's.
     pub(crate) fn glibcs_is_shared(&self) -> bool {
         self.glibcs().is_shared.load(Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modes;
+
+    fn is_zero<L: UnguardedRwLock>() -> bool {
+        let free = L::FREE;
+        // SAFETY: the bytes of a value that lives. Padding, if there is any, is not looked at by
+        // anybody; what is compared here is at worst an arbitrary byte of it.
+        let bytes = unsafe {
+            core::slice::from_raw_parts(core::ptr::from_ref(&free).cast::<u8>(), size_of::<L>())
+        };
+        bytes.iter().all(|byte| *byte == 0)
+    }
+
+    #[test]
+    fn a_free_lock_is_all_zero_whatever_the_policy() {
+        assert!(is_zero::<modes::TimeFair>());
+        assert!(is_zero::<modes::PhaseFair>());
+        assert!(is_zero::<modes::Linux<fairlock::policy::Linux3_10>>());
+        assert!(is_zero::<modes::Linux<fairlock::policy::Linux5_11>>());
+        assert!(is_zero::<ProcessShared>());
     }
 }

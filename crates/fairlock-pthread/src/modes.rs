@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
-use fairlock::rwsem::{RawRwSem, Rented};
+use fairlock::rwsem::{RawRwSem, Rented, RentedWithSpinners};
 
 use crate::platform::Preloaded;
 use crate::{counting, glibc, start};
@@ -16,19 +16,36 @@ pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Rented<Preloaded>>;
 pub(crate) type TimeFair = Phased<policy::TimeFair>;
 pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
 
+/// The lock of a policy of the Linux family.
+pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preloaded>>;
+
 /// What all locks of the process are, but for process-shared ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Choice {
     TimeFair = 1,
     PhaseFair,
+    Linux3_10,
+    Linux3_16,
+    Linux5_1,
+    Linux5_2,
+    Linux5_3,
+    Linux5_11,
+    NoReaderSteal,
     Glibc,
 }
 
 impl Choice {
-    const ALL: [(Choice, &'static str); 3] = [
+    const ALL: [(Choice, &'static str); 10] = [
         (Choice::TimeFair, "timefair"),
         (Choice::PhaseFair, "phase-fair"),
+        (Choice::Linux3_10, "linux-3.10"),
+        (Choice::Linux3_16, "linux-3.16"),
+        (Choice::Linux5_1, "linux-5.1"),
+        (Choice::Linux5_2, "linux-5.2"),
+        (Choice::Linux5_3, "linux-5.3"),
+        (Choice::Linux5_11, "linux-5.11"),
+        (Choice::NoReaderSteal, "no-reader-steal"),
         (Choice::Glibc, "glibc"),
     ];
 
@@ -78,11 +95,9 @@ impl Mode {
 
     #[inline]
     pub(crate) fn choice(self) -> Choice {
-        match self.0 & !COUNTS {
-            2 => Choice::PhaseFair,
-            3 => Choice::Glibc,
-            _ => Choice::TimeFair,
-        }
+        let mode = self.0 & !COUNTS;
+        let known = Choice::ALL.iter().find(|(choice, _)| *choice as u32 == mode);
+        known.map_or(Choice::TimeFair, |(choice, _)| *choice)
     }
 }
 

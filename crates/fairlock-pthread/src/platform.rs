@@ -2,7 +2,9 @@
 //! the program's allocator, and a record of each thread that is given back without a destructor of
 //! a thread-local variable.
 
+use core::alloc::Layout;
 use core::cell::Cell;
+use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use fairlock::events::NoCounters;
@@ -12,6 +14,9 @@ use fairlock::slots::Record;
 
 use crate::thread::Thread;
 use crate::{modes, start};
+
+/// At least.
+const PAGE: usize = 4096;
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +36,31 @@ impl Platform for Preloaded {
     fn unpark(word: *const AtomicU32) {
         Os::unpark(word);
     }
+    fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+        Os::park_shared(word, expected, deadline);
+    }
+    fn unpark_shared(word: *const AtomicU32) {
+        Os::unpark_shared(word);
+    }
+    fn unpark_all_shared(word: *const AtomicU32) {
+        Os::unpark_all_shared(word);
+    }
+
+    unsafe fn allocate(layout: Layout) -> *mut u8 {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        if layout.align() > PAGE {
+            return ptr::null_mut();
+        }
+        // SAFETY: new memory, which is aligned to a page.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+        if memory == libc::MAP_FAILED { ptr::null_mut() } else { memory.cast() }
+    }
+    unsafe fn deallocate(memory: *mut u8, layout: Layout) {
+        // SAFETY: mapped by `allocate` in this size, and nobody uses it any more.
+        unsafe { libc::munmap(memory.cast(), layout.size()) };
+    }
+
     #[inline(always)]
     fn relax(until: Option<u64>) -> bool {
         Os::relax(until)
@@ -106,15 +136,15 @@ fn new_record() -> Option<&'static Record<Preloaded>> {
 
 /// The thread has come to its end.
 pub(crate) fn thread_ends(thread: &Thread) {
-    let record = thread.record.replace(core::ptr::null());
+    let record = thread.record.replace(ptr::null());
     // SAFETY: as in `Preloaded::thread`.
     if let Some(record) = unsafe { record.as_ref() } {
         Preloaded::process().thread_ended(record);
     }
 }
 
-/// In the child of a `fork`.
+/// In the child of a `fork`, before anything else.
 pub(crate) fn forked(thread: &Thread) {
-    // SAFETY: as in `Preloaded::thread`.
-    Preloaded::process().forked(unsafe { thread.record.get().as_ref() });
+    // SAFETY: the record as in `Preloaded::thread`; and this is the child of a `fork`.
+    unsafe { Preloaded::process().forked(thread.record.get().as_ref()) };
 }
