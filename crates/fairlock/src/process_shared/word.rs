@@ -236,7 +236,7 @@ mod tests {
 
     /// Everybody who can wait behind a writer does, and the small counts are about to wrap.
     fn crowded() -> Word {
-        let fields = WRITER | FRONT | BACK | MOST_READERS * WAITING_READER | GRANTS | CALLS;
+        let fields = WRITER | FRONT | BACK | (MOST_READERS * WAITING_READER) | GRANTS | CALLS;
         Word(fields | BATCH)
     }
 
