@@ -1,0 +1,77 @@
+//! Programs in C, compiled with the system's compiler, under the library: what glibc answers, and
+//! torture.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// What `FAIRLOCK_LOCK` may say.
+const POLICIES: [&str; 10] = [
+    "timefair",
+    "phase-fair",
+    "linux-3.10",
+    "linux-3.16",
+    "linux-5.1",
+    "linux-5.2",
+    "linux-5.3",
+    "linux-5.11",
+    "no-reader-steal",
+    "glibc",
+];
+
+/// The library as Cargo leaves it beside this test.
+fn library() -> PathBuf {
+    let here = std::env::current_exe().expect("this test has a path");
+    let library = here.with_file_name("libfairlock_pthread.so");
+    assert!(library.exists(), "{} is built with this test", library.display());
+    library
+}
+
+fn compile(name: &str, into: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
+    let program = into.join(name.trim_end_matches(".c"));
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let compiled = Command::new(&compiler)
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .args([&program, &source])
+        .output()
+        .unwrap_or_else(|error| panic!("a C compiler is needed; CC={compiler}: {error}"));
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+fn under(policy: &str, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library()).env("FAIRLOCK_LOCK", policy);
+    command.env_remove("FAIRLOCK_COUNTS");
+    command
+}
+
+fn assert_succeeds(command: &mut Command) -> Output {
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{command:?}: {}\n{said}", output.status);
+    output
+}
+
+#[test]
+fn everything_is_answered_as_by_glibc() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("conformance.c", folder.path());
+    assert_succeeds(&mut Command::new(&program)); // glibc itself, so that the questions are right.
+    for policy in POLICIES {
+        assert_succeeds(&mut under(policy, &program));
+    }
+    for policy in ["timefair", "linux-5.11", "glibc"] {
+        assert_succeeds(under(policy, &program).env("FAIRLOCK_COUNTS", folder.path()));
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_said_and_the_program_runs() {
+    let output = under("fastest", Path::new("true")).output().expect("it starts");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("FAIRLOCK_LOCK=fastest is no policy"), "{said}");
+}
