@@ -9,8 +9,9 @@ use crate::owned::{Exclusive, Owned, Wait};
 /// A mutex: one thread at a time. 40 bytes, anywhere in memory; a free one is all zero, so
 /// FAIRLOCK_MUTEX_INITIALIZER, static memory and calloc make one.
 ///
-/// A thread that finds it taken spins for as long as a sleep would cost, then sleeps, and has it handed
-/// over if it was passed for too long. Its memory may be freed as soon as the last unlock has let somebody
+/// A thread that finds it taken spins for a while, then sleeps in the order of arrival. Whenever the
+/// mutex is left free the one that has waited longest is woken, and competes with those that come,
+/// which pass it for 4 ms at most. Its memory may be freed as soon as the last unlock has let somebody
 /// else in, whether or not that unlock has returned. Not for memory that processes share.
 #[repr(C)]
 pub struct fairlock_mutex_t {
