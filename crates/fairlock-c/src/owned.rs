@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. `owner` is written by the thread that holds the lock for writing, and is 0 when it releases it.
-//! 2. A lock that was destroyed is locked for ever, its owner [`DESTROYED`]: so only acquisitions that
-//!    failed at once look at the owner, and the others cost nothing.
+//! 2. A lock that was destroyed is locked for ever, its owner [`DESTROYED`]: so of the readers only those
+//!    look at the owner that do not get in at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -44,6 +44,7 @@ pub(crate) enum Wait {
 
 impl Wait {
     /// Attempts it at once, or with a deadline.
+    #[inline(always)]
     fn with(
         self,
         at_once: impl FnOnce() -> Result<(), Refused>,
@@ -116,32 +117,28 @@ impl<L: UnguardedRwLock> Owned<L> {
 
     #[cold]
     fn read_slow(&self, wait: Wait, past_waiters: bool) -> Result<(), Trouble> {
-        self.refuse_for_owner(wait)?;
+        self.refuse_for_owner(this_thread(), wait)?;
         let read = |deadline| self.lock.read(deadline, past_waiters);
         wait.with(|| self.lock.try_read(past_waiters), read)
     }
 
     #[inline(always)]
     pub(crate) fn write(&self, wait: Wait) -> Result<(), Trouble> {
-        if self.lock.try_write().is_err() {
-            self.write_slow(wait)?;
-        }
-        self.owner.store(this_thread(), Relaxed);
+        let this = this_thread();
+        // The owner is in the line that the lock is about to write anyway.
+        self.refuse_for_owner(this, wait)?;
+        wait.with(|| self.lock.try_write(), |deadline| self.lock.write(deadline))?;
+        self.owner.store(this, Relaxed);
         Ok(())
     }
 
-    #[cold]
-    fn write_slow(&self, wait: Wait) -> Result<(), Trouble> {
-        self.refuse_for_owner(wait)?;
-        wait.with(|| self.lock.try_write(), |deadline| self.lock.write(deadline))
-    }
-
-    /// What failed at once would never succeed.
-    fn refuse_for_owner(&self, wait: Wait) -> Result<(), Trouble> {
+    /// Says why, if it will not succeed because of the thread itself, or never again.
+    #[inline(always)]
+    fn refuse_for_owner(&self, this: u64, wait: Wait) -> Result<(), Trouble> {
         match self.owner.load(Relaxed) {
             DESTROYED => Err(Trouble::Invalid),
             // Only this thread writes this value, and takes it away: it is not out of date.
-            owner if owner == this_thread() => match wait {
+            owner if owner == this => match wait {
                 // As with pthreads: a try says that the lock is taken, whoever has it.
                 Wait::Not => Err(Trouble::Busy),
                 _ => Err(Trouble::Deadlock),

@@ -1,16 +1,17 @@
 /*
  * Objects that lie in the same memory as their lock, and are freed by whoever gives up the last of them,
- * while the unlocks before may still be on their way out. The memory of a lock is written over at
- * once, so that an unlock that comes late finds another lock there, or what is none.
+ * while the unlocks before may still be on their way out. Each object is a mapping of its own, so that an
+ * unlock that comes late ends the program, or finds the next object there.
  *
  *   ./destroy [ROUNDS]
  */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <fairlock.h>
 
@@ -41,9 +42,9 @@ static void must(int code, const char *what) {
 }
 
 static struct object *new_object(enum kind kind) {
-    /* As it comes: what was freed before is still in it. */
-    struct object *new = malloc(sizeof *new);
-    if (new == NULL) {
+    struct object *new = mmap(NULL, sizeof *new, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (new == MAP_FAILED) {
         abort();
     }
     new->kind = kind;
@@ -73,8 +74,7 @@ static void free_object(struct object *old) {
     default:
         must(fairlock_range_lock_free(old->lock.ranges), "free");
     }
-    memset(old, 0xa5, sizeof *old);
-    free(old);
+    munmap(old, sizeof *old);
 }
 
 static void acquire(struct object *one, int reads, fairlock_range_hold_t *hold) {
