@@ -25,6 +25,7 @@ use fairlock_lab::workloads::{dio, epoll, forkstorm_kernel, inversion, log, read
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
+use crate::install::Install;
 use crate::log_command::LogCommand;
 use crate::{progress, runner};
 
@@ -92,6 +93,13 @@ enum Command {
             fairlock log tail journal --follow"
     )]
     Log(LogCommand),
+    /// Install this command, and Fairlock for C and C++
+    #[command(after_help = "Example:\n  \
+        fairlock install --prefix ~/.local                       from where it was built\n  \
+        cargo run --release -- install --prefix /tmp/fairlock    from the sources\n\n\
+        Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, and \
+        fairlock.h and fairlock.hpp in include. The directory may be moved afterwards.")]
+    Install(Install),
     /// List the locks, workloads, studies and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
@@ -206,6 +214,7 @@ pub fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
         Command::Log(command) => command.run(),
+        Command::Install(install) => install.run(),
         Command::List(ListArgs { machine: None }) => {
             list();
             Ok(())

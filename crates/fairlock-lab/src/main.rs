@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod install;
 mod log_command;
 mod progress;
 mod runner;

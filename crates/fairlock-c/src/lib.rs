@@ -1,0 +1,34 @@
+//! Fairlock for C and C++: what `include/fairlock.h` declares. Each `fairlock_…` function has its page
+//! there; in Rust use the crate `fairlock`.
+//!
+//! * `code.rs`: errors as numbers, and the boundary that no panic crosses.
+//! * `clock.rs`: deadlines on C's clocks.
+//! * `owned.rs`: a lock that knows its writer. `rwlock.rs` and `mutex.rs` are it, by address.
+//! * `range.rs`: the range lock, and the pool that its memory comes from.
+//! * `ready.rs`: the poll and its sources.
+//!
+//! Invariants
+//! 1. Locks that lie in C's memory are free when all their bytes are 0, and own nothing: memory that
+//!    holds a free one may be given back, copied over or zeroed.
+//! 2. After the atomic operation that releases a lock, its unlock touches none of it, or only memory
+//!    that is a lock of the same kind for ever (`range.rs`).
+//! 3. What a C caller can get wrong is an error before anything changes, as far as the lock knows.
+//!
+//! The header is made from these files; `tests/c_programs.rs` says how to renew it.
+
+// C's names, and its rules for pointers: each function's page says what it takes, the header's head
+// what holds for all of them.
+#![allow(non_camel_case_types, clippy::missing_safety_doc)]
+
+mod clock;
+mod code;
+mod mutex;
+mod owned;
+mod range;
+mod ready;
+mod rwlock;
+
+pub use mutex::*;
+pub use range::*;
+pub use ready::*;
+pub use rwlock::*;

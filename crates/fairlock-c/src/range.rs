@@ -1,0 +1,348 @@
+//! `fairlock_range_lock_t`, and the memory that these come from.
+//!
+//! An unlock may still be about to lower a filter, or to wake somebody, when another thread has got the
+//! range and frees the lock. So a lock's memory stays a range lock for ever: one that is freed goes to a
+//! pool, as it is, and the next new lock is the one that was freed last. What such a late unlock does to
+//! a lock is right at any time: filters count, and any thread may let in whoever can come in.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr;
+use std::alloc::{Layout, alloc};
+
+use fairlock::Mutex;
+use fairlock::platform::Os;
+use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHold};
+
+use crate::clock::{Moment, after};
+use crate::code::{Trouble, borrowed, caught, guarded};
+
+/// As a length: all from the offset on.
+pub const FAIRLOCK_TO_END: u64 = u64::MAX;
+
+/// A lock over ranges of positions, say bytes of a file or elements of an array: readers share, writers
+/// are alone, and only those wait for each other whose ranges overlap.
+///
+/// Ranges that are disjoint, and those that are shared, write no cache line in common. A thread may hold
+/// many ranges; one that asks for a range that its own keep from it waits for ever.
+pub struct fairlock_range_lock_t {
+    lock: Slotted<Os>,
+    /// The next in the pool; the pool's alone.
+    next: *mut fairlock_range_lock_t,
+}
+
+/// A range that is held: what its unlock needs. Anywhere in memory, and not initialised before.
+#[repr(C)]
+pub struct fairlock_range_hold_t {
+    /// The library's.
+    opaque: [u64; 6],
+}
+
+/// What is in a `fairlock_range_hold_t`.
+#[repr(C)]
+struct Hold {
+    /// Null if nothing is held.
+    lock: *const fairlock_range_lock_t,
+    extent: Extent,
+    exclusive: bool,
+    hold: MaybeUninit<SlottedHold<Os>>,
+}
+
+const _: () = assert!(size_of::<Hold>() <= size_of::<fairlock_range_hold_t>());
+const _: () = assert!(align_of::<Hold>() <= align_of::<fairlock_range_hold_t>());
+
+/// Locks that were freed, the last one first.
+struct Pool(*mut fairlock_range_lock_t);
+
+// SAFETY: those in it are nobody else's.
+unsafe impl Send for Pool {}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool(ptr::null_mut()));
+
+impl Pool {
+    fn take(&mut self) -> Option<*mut fairlock_range_lock_t> {
+        // SAFETY: those in the pool are alive.
+        let first = unsafe { self.0.as_mut() }?;
+        self.0 = first.next;
+        Some(first)
+    }
+}
+
+/// None if there is no memory.
+fn build() -> *mut fairlock_range_lock_t {
+    // SAFETY: the layout is not empty.
+    let memory: *mut fairlock_range_lock_t =
+        unsafe { alloc(Layout::new::<fairlock_range_lock_t>()) }.cast();
+    if !memory.is_null() {
+        let new = fairlock_range_lock_t { lock: Slotted::NEW, next: ptr::null_mut() };
+        // SAFETY: just allocated for one.
+        unsafe { memory.write(new) };
+    }
+    memory
+}
+
+/// A new lock of which nothing is taken; null if there is no memory for it (about 1200 bytes).
+#[unsafe(no_mangle)]
+pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
+    caught(|| {
+        let pooled = POOL.lock().take();
+        pooled.unwrap_or_else(build)
+    })
+    .unwrap_or(ptr::null_mut())
+}
+
+/// Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock
+/// has let somebody else in, whether or not that unlock has returned.
+///
+/// Errors: EINVAL (null), EBUSY (some of it is held or waited for: nothing is done).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_lock_free(lock: *mut fairlock_range_lock_t) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let raw = &unsafe { borrowed(lock) }?.lock;
+        let everything = raw.acquire(Extent::ALL, Access::Exclusive, Patience::None);
+        let hold = everything.ok_or(Trouble::Busy)?;
+        // SAFETY: just acquired.
+        unsafe { raw.release(Extent::ALL, Access::Exclusive, hold) };
+        let mut pool = POOL.lock();
+        // SAFETY: alive, and now the pool's. Late unlocks look at `lock` alone.
+        unsafe { (&raw mut (*lock).next).write(pool.0) };
+        pool.0 = lock;
+        Ok(())
+    })
+}
+
+fn extent(offset: u64, length: u64) -> Result<Extent, Trouble> {
+    let extent = match length {
+        FAIRLOCK_TO_END => Extent::of(offset..),
+        length => Extent::at(offset, length),
+    };
+    extent.map_err(|_| Trouble::Invalid)
+}
+
+/// What is asked for.
+struct Wanted {
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    exclusive: bool,
+}
+
+fn access(exclusive: bool) -> Access {
+    if exclusive { Access::Exclusive } else { Access::Shared }
+}
+
+impl Wanted {
+    /// # Safety
+    /// Null, or a lock; null, or room for a hold.
+    unsafe fn acquire(
+        &self,
+        patience: Patience,
+        room: *mut fairlock_range_hold_t,
+    ) -> Result<(), Trouble> {
+        // SAFETY: the caller's.
+        let lock = unsafe { borrowed(self.lock) }?;
+        let extent = extent(self.offset, self.length)?;
+        if room.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        let refused = match patience {
+            Patience::None => Trouble::Busy,
+            Patience::Until(_) => Trouble::TimedOut,
+        };
+        let hold = lock.lock.acquire(extent, access(self.exclusive), patience).ok_or(refused)?;
+        let hold = Hold { lock, extent, exclusive: self.exclusive, hold: MaybeUninit::new(hold) };
+        // SAFETY: room for one, as asserted above.
+        unsafe { room.cast::<Hold>().write(hold) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`acquire`](Self::acquire).
+    unsafe fn acquire_until(
+        &self,
+        moment: Result<Moment, Trouble>,
+        room: *mut fairlock_range_hold_t,
+    ) -> Result<(), Trouble> {
+        // SAFETY: the caller's.
+        moment?.wait(|deadline| unsafe { self.acquire(Patience::Until(deadline), room) })
+    }
+}
+
+/// Acquires a range to share, `length` positions from `offset` on, and waits as long as that
+/// takes. FAIRLOCK_TO_END is a length, too.
+///
+/// Errors: EINVAL (null, a length of 0, or an end beyond UINT64_MAX).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_read(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: false };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
+}
+
+/// Acquires a range to share if that is possible without waiting.
+///
+/// Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_try_read(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: false };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
+}
+
+/// Acquires a range to share, waiting so many nanoseconds at most. A wait that is given up leaves
+/// nothing behind.
+///
+/// Errors: ETIMEDOUT, EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_try_read_for(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    nanoseconds: u64,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: false };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
+}
+
+/// Acquires a range to share, waiting until the clock shows the deadline, as
+/// fairlock_rwlock_try_read_until does.
+///
+/// Errors: ETIMEDOUT, EINVAL (also as there).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_try_read_until(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    clock: c_int,
+    deadline: *const libc::timespec,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: false };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
+}
+
+/// Acquires a range to be alone in, and waits as long as that takes.
+///
+/// Errors: EINVAL as with fairlock_range_read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_write(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: true };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
+}
+
+/// Acquires a range to be alone in if that is possible without waiting.
+///
+/// Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_try_write(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: true };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
+}
+
+/// Acquires a range to be alone in, waiting so many nanoseconds at most. A wait that is given up leaves
+/// nothing behind.
+///
+/// Errors: ETIMEDOUT, EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_try_write_for(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    nanoseconds: u64,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: true };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
+}
+
+/// Acquires a range to be alone in, waiting until the clock shows the deadline, as
+/// fairlock_rwlock_try_read_until does.
+///
+/// Errors: ETIMEDOUT, EINVAL (also as there).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_try_write_until(
+    lock: *mut fairlock_range_lock_t,
+    offset: u64,
+    length: u64,
+    clock: c_int,
+    deadline: *const libc::timespec,
+    hold: *mut fairlock_range_hold_t,
+) -> c_int {
+    let wanted = Wanted { lock, offset, length, exclusive: true };
+    // SAFETY: as the page says.
+    guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
+}
+
+/// # Safety
+/// Null, or a hold that was acquired.
+unsafe fn held<'a>(hold: *mut fairlock_range_hold_t) -> Result<&'a mut Hold, Trouble> {
+    // SAFETY: the caller's.
+    let hold = unsafe { hold.cast::<Hold>().as_mut() }.ok_or(Trouble::Invalid)?;
+    if hold.lock.is_null() { Err(Trouble::NotHeld) } else { Ok(hold) }
+}
+
+/// Releases a range, on any thread. The lock may be gone when this returns, as somebody else may have
+/// freed it.
+///
+/// Errors: EPERM (it was released already), EINVAL (null). A hold must have been acquired once, and of
+/// copies only one be released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let held = unsafe { held(hold) }?;
+        let lock = core::mem::replace(&mut held.lock, ptr::null());
+        // SAFETY: the lock is one for ever; the hold came from it, and is not used again.
+        unsafe {
+            let hold = held.hold.assume_init_read();
+            (*lock).lock.release(held.extent, access(held.exclusive), hold);
+        }
+        Ok(())
+    })
+}
+
+/// Goes on sharing a range that the thread was alone in, and lets in those that wait to share it, and
+/// nobody in between.
+///
+/// Errors: EPERM (it is not held, or not alone), EINVAL (null).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_range_downgrade(hold: *mut fairlock_range_hold_t) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let held = unsafe { held(hold) }?;
+        if !held.exclusive {
+            return Err(Trouble::NotHeld);
+        }
+        held.exclusive = false;
+        // SAFETY: as in `fairlock_range_unlock`, with exclusive access.
+        unsafe { (*held.lock).lock.downgrade(held.extent, held.hold.assume_init_mut()) };
+        Ok(())
+    })
+}

@@ -1,0 +1,410 @@
+//! `fairlock_poll_t` and the sources that it waits for.
+
+use core::cell::RefCell;
+use core::ffi::c_int;
+use core::ptr;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use fairlock::ready::{
+    Batch, Counter, Event, Poll, PollError, RawSource, Readiness, ReadyList, Source, Trigger,
+};
+
+use crate::code::{Trouble, borrowed, caught, guarded};
+
+/// There is something to read or to receive.
+pub const FAIRLOCK_READABLE: u32 = 1;
+/// There is room to write or to send.
+pub const FAIRLOCK_WRITABLE: u32 = 2;
+/// The other side is gone. Reported whether asked for or not.
+pub const FAIRLOCK_CLOSED: u32 = 4;
+
+/// A source is reported by every wait for as long as it is ready.
+pub const FAIRLOCK_LEVEL: u32 = 0;
+/// A source is reported by one wait for each signal, or for several together, if it is ready then; and
+/// once after it was added or modified.
+pub const FAIRLOCK_EDGE: u32 = 1;
+/// A source is reported once, and then not before fairlock_poll_modify.
+pub const FAIRLOCK_ONCE: u32 = 2;
+
+/// As a timeout: as long as it takes.
+pub const FAIRLOCK_FOR_EVER: i64 = -1;
+
+/// Waits for the first of many sources, as epoll does for descriptors, in user space. Signalling a source
+/// takes some ten to twenty nanoseconds, and no system call unless somebody sleeps. Any number of threads
+/// may signal, wait, add and remove.
+///
+/// A wait that begins after a signal has returned reports its source if it is still ready then, also if
+/// another thread was preempted in the middle of a signal.
+pub struct fairlock_poll_t {
+    poll: Poll,
+    /// So many threads are in a wait.
+    waiting: AtomicU32,
+}
+
+/// Something that threads signal and that a poll waits for: a counter or an event. It is in one poll at a
+/// time.
+pub struct fairlock_source_t(Kind);
+
+enum Kind {
+    Counter(Counter),
+    Event(Event),
+}
+
+impl Source<ReadyList> for fairlock_source_t {
+    fn source(&self) -> &RawSource<ReadyList> {
+        match &self.0 {
+            Kind::Counter(counter) => counter.source(),
+            Kind::Event(event) => event.source(),
+        }
+    }
+}
+
+/// One source that a wait found ready.
+#[repr(C)]
+pub struct fairlock_ready_t {
+    /// What it was added with.
+    token: u64,
+    /// What it is ready for, of what was asked for: FAIRLOCK_READABLE and so on, together.
+    readiness: u32,
+    /// 0.
+    reserved: u32,
+}
+
+const BITS: [(u32, Readiness); 3] = [
+    (FAIRLOCK_READABLE, Readiness::READABLE),
+    (FAIRLOCK_WRITABLE, Readiness::WRITABLE),
+    (FAIRLOCK_CLOSED, Readiness::CLOSED),
+];
+
+fn readiness_of(bits: u32) -> Result<Readiness, Trouble> {
+    let known = BITS.iter().fold(0, |known, (bit, _)| known | bit);
+    if bits & !known != 0 {
+        return Err(Trouble::Invalid);
+    }
+    let asked = BITS.iter().filter(|(bit, _)| bits & bit != 0);
+    Ok(asked.fold(Readiness::NONE, |all, (_, readiness)| all | *readiness))
+}
+
+fn bits_of(readiness: Readiness) -> u32 {
+    let there = BITS.iter().filter(|(_, one)| readiness.contains(*one));
+    there.fold(0, |bits, (bit, _)| bits | bit)
+}
+
+fn trigger_of(trigger: u32) -> Result<Trigger, Trouble> {
+    match trigger {
+        FAIRLOCK_LEVEL => Ok(Trigger::Level),
+        FAIRLOCK_EDGE => Ok(Trigger::Edge),
+        FAIRLOCK_ONCE => Ok(Trigger::Once),
+        _ => Err(Trouble::Invalid),
+    }
+}
+
+fn boxed<T>(build: impl FnOnce() -> T) -> *mut T {
+    caught(|| Box::into_raw(Box::new(build()))).unwrap_or(ptr::null_mut())
+}
+
+// ---- sources ----
+
+/// A new counter at `count`: readable while it is not zero, writable while one can be added. What eventfd
+/// is, in user space.
+#[unsafe(no_mangle)]
+pub extern "C" fn fairlock_counter_new(count: u64) -> *mut fairlock_source_t {
+    boxed(|| fairlock_source_t(Kind::Counter(Counter::new(count))))
+}
+
+/// A new event, ready for nothing: for a thing of your own that becomes ready.
+#[unsafe(no_mangle)]
+pub extern "C" fn fairlock_event_new() -> *mut fairlock_source_t {
+    boxed(|| fairlock_source_t(Kind::Event(Event::new())))
+}
+
+/// Frees a source, and takes it out of its poll. Nobody else may be using it.
+///
+/// Errors: EINVAL (null).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_source_free(source: *mut fairlock_source_t) -> c_int {
+    guarded(|| {
+        if source.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        // SAFETY: as the page says.
+        drop(unsafe { Box::from_raw(source) });
+        Ok(())
+    })
+}
+
+/// # Safety
+/// Null, or a source.
+unsafe fn counter<'a>(source: *const fairlock_source_t) -> Result<&'a Counter, Trouble> {
+    // SAFETY: the caller's.
+    match unsafe { borrowed(source) } {
+        Ok(fairlock_source_t(Kind::Counter(counter))) => Ok(counter),
+        _ => Err(Trouble::Invalid),
+    }
+}
+
+/// # Safety
+/// Null, or a source.
+unsafe fn event<'a>(source: *const fairlock_source_t) -> Result<&'a Event, Trouble> {
+    // SAFETY: the caller's.
+    match unsafe { borrowed(source) } {
+        Ok(fairlock_source_t(Kind::Event(event))) => Ok(event),
+        _ => Err(Trouble::Invalid),
+    }
+}
+
+/// Adds to a counter, and tells its poll. Never waits for another thread. What the thread did before is
+/// seen by whoever takes the count.
+///
+/// Errors: EAGAIN (the sum does not fit: nothing is added), EINVAL (null, or not a counter).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_counter_add(
+    counter_source: *mut fairlock_source_t,
+    count: u64,
+) -> c_int {
+    // SAFETY: as the page says.
+    guarded(|| match unsafe { counter(counter_source) }?.add(count) {
+        true => Ok(()),
+        false => Err(Trouble::Full),
+    })
+}
+
+/// Takes a counter's count, and leaves zero.
+///
+/// Errors: EAGAIN (it is zero), EINVAL (null, or not a counter).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_counter_take(
+    counter_source: *mut fairlock_source_t,
+    count: *mut u64,
+) -> c_int {
+    guarded(|| {
+        if count.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        // SAFETY: as the page says.
+        let taken = unsafe { counter(counter_source) }?.read().ok_or(Trouble::Full)?;
+        // SAFETY: as above.
+        unsafe { count.write(taken) };
+        Ok(())
+    })
+}
+
+/// Adds to what an event is ready for, and tells its poll: an edge, even if it was ready already. Never
+/// waits for another thread.
+///
+/// Errors: EINVAL (null, not an event, or bits that mean nothing).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_event_set(
+    event_source: *mut fairlock_source_t,
+    readiness: u32,
+) -> c_int {
+    guarded(|| {
+        let readiness = readiness_of(readiness)?;
+        // SAFETY: as the page says.
+        unsafe { event(event_source) }?.set(readiness);
+        Ok(())
+    })
+}
+
+/// Takes from what an event is ready for.
+///
+/// Errors: as fairlock_event_set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_event_clear(
+    event_source: *mut fairlock_source_t,
+    readiness: u32,
+) -> c_int {
+    guarded(|| {
+        let readiness = readiness_of(readiness)?;
+        // SAFETY: as the page says.
+        unsafe { event(event_source) }?.clear(readiness);
+        Ok(())
+    })
+}
+
+// ---- the poll ----
+
+/// A new poll without sources.
+#[unsafe(no_mangle)]
+pub extern "C" fn fairlock_poll_new() -> *mut fairlock_poll_t {
+    boxed(|| fairlock_poll_t { poll: Poll::new(), waiting: AtomicU32::new(0) })
+}
+
+/// Frees a poll, and lets go of its sources, which live on. Nobody else may be using it.
+///
+/// Errors: EINVAL (null), EBUSY (a thread waits: nothing is done).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_poll_free(poll: *mut fairlock_poll_t) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        if unsafe { borrowed(poll) }?.waiting.load(Relaxed) != 0 {
+            return Err(Trouble::Busy);
+        }
+        // SAFETY: as the page says.
+        drop(unsafe { Box::from_raw(poll) });
+        Ok(())
+    })
+}
+
+/// Waits for a source from now on, and reports it as `token` when it is ready for some of `interest`
+/// (FAIRLOCK_READABLE and so on, together), as `trigger` says (FAIRLOCK_LEVEL, FAIRLOCK_EDGE or
+/// FAIRLOCK_ONCE).
+///
+/// Errors: EEXIST (the source is in a poll, this or another), EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_poll_add(
+    poll: *mut fairlock_poll_t,
+    source: *mut fairlock_source_t,
+    token: u64,
+    interest: u32,
+    trigger: u32,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
+        poll.register(source, token, readiness_of(interest)?, trigger_of(trigger)?)
+            .map_err(PollError::into)
+    })
+}
+
+/// Changes what is reported of a source, and looks anew: one that is ready is reported once more,
+/// whatever the trigger.
+///
+/// Errors: ENOENT (the source is not in this poll), EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_poll_modify(
+    poll: *mut fairlock_poll_t,
+    source: *mut fairlock_source_t,
+    token: u64,
+    interest: u32,
+    trigger: u32,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
+        poll.modify(source, token, readiness_of(interest)?, trigger_of(trigger)?)
+            .map_err(PollError::into)
+    })
+}
+
+/// Waits for a source no longer. Nothing of it is reported to a wait that begins after this has returned.
+///
+/// Errors: ENOENT (the source is not in this poll), EINVAL (null).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_poll_remove(
+    poll: *mut fairlock_poll_t,
+    source: *mut fairlock_source_t,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
+        poll.deregister(source).map_err(PollError::into)
+    })
+}
+
+/// Waits until a source is ready, or so many nanoseconds are over; FAIRLOCK_FOR_EVER waits as long as it
+/// takes, 0 does not wait. Fills `ready` with what is ready, `capacity` (and 4096) at most and the others
+/// next time, in the order in which they became ready, and `count` with how many.
+///
+/// Errors: ETIMEDOUT (nothing was ready: the count is 0), EINVAL (null, no capacity, or another negative
+/// timeout).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_poll_wait(
+    poll: *mut fairlock_poll_t,
+    ready: *mut fairlock_ready_t,
+    capacity: usize,
+    nanoseconds: i64,
+    count: *mut usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let poll = unsafe { borrowed(poll) }?;
+        if ready.is_null() || count.is_null() || capacity == 0 {
+            return Err(Trouble::Invalid);
+        }
+        let timeout = match u64::try_from(nanoseconds) {
+            Ok(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+            Err(_) if nanoseconds == FAIRLOCK_FOR_EVER => None,
+            Err(_) => return Err(Trouble::Invalid),
+        };
+        with_batch(capacity.min(MOST_AT_ONCE), |batch| {
+            let _waiting = Waiting::begin(poll);
+            poll.poll.wait(batch, timeout);
+            for (index, found) in batch.iter().enumerate() {
+                let found = fairlock_ready_t {
+                    token: found.token,
+                    readiness: bits_of(found.readiness),
+                    reserved: 0,
+                };
+                // SAFETY: as the page says; a batch holds `capacity` at most.
+                unsafe { ready.add(index).write(found) };
+            }
+            // SAFETY: as the page says.
+            unsafe { count.write(batch.len()) };
+            if batch.is_empty() { Err(Trouble::TimedOut) } else { Ok(()) }
+        })
+    })
+}
+
+/// One wait reports no more than so many, however large the caller's array is.
+const MOST_AT_ONCE: usize = 4096;
+
+/// A thread is in a wait.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl<'a> Waiting<'a> {
+    fn begin(poll: &'a fairlock_poll_t) -> Self {
+        poll.waiting.fetch_add(1, Relaxed);
+        Waiting(&poll.waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// With a batch for as many: the one of the thread's last wait, if that was of this size. So a loop of waits
+/// allocates once.
+fn with_batch<R>(capacity: usize, wait: impl FnOnce(&mut Batch) -> R) -> R {
+    std::thread_local! {
+        static LAST: RefCell<Option<(usize, Batch)>> = const { RefCell::new(None) };
+    }
+    // None where the thread is about to end: then nothing is kept.
+    let last = LAST.try_with(|last| last.take()).ok().flatten();
+    let mut batch = match last {
+        Some((size, batch)) if size == capacity => batch,
+        _ => Batch::with_capacity(capacity),
+    };
+    let outcome = wait(&mut batch);
+    let _ = LAST.try_with(|last| last.replace(Some((capacity, batch))));
+    outcome
+}
+
+/// A descriptor that is readable while something may be ready, for epoll, poll or select: when it is, call
+/// fairlock_poll_wait with a timeout of 0, until nothing is ready. It belongs to the poll: do not read, write
+/// or close it. It is closed on exec.
+///
+/// Errors: EINVAL (null), EMFILE and others of the system's where no descriptor can be made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_poll_descriptor(
+    poll: *mut fairlock_poll_t,
+    descriptor: *mut c_int,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: as the page says.
+        let poll = unsafe { borrowed(poll) }?;
+        if descriptor.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        let made = poll.poll.raw_descriptor();
+        let made =
+            made.map_err(|error| Trouble::System(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        // SAFETY: as the page says.
+        unsafe { descriptor.write(made) };
+        Ok(())
+    })
+}

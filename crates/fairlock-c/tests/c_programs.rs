@@ -1,0 +1,165 @@
+//! The header, and programs in C and C++ that the system's compilers build against it and that run.
+//!
+//! The compilers are `cc` and `c++`, or `$CC` and `$CXX`. Where there is no C++ compiler, what is in
+//! C++ is left out, and a line says so. With `FAIRLOCK_LONG=1` a million locks are freed.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Set, it writes the header instead of comparing it.
+const RENEW: &str = "FAIRLOCK_RENEW_HEADER";
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn header_of_sources() -> String {
+    let config = cbindgen::Config::from_file(package().join("cbindgen.toml"));
+    let mut builder = cbindgen::Builder::new().with_config(config.expect("a valid configuration"));
+    // In the order of the header.
+    for module in ["rwlock", "mutex", "range", "ready"] {
+        builder = builder.with_src(package().join(format!("src/{module}.rs")));
+    }
+    let mut text = Vec::new();
+    builder.generate().expect("sources that cbindgen reads").write(&mut text);
+    String::from_utf8(text).expect("text")
+}
+
+#[test]
+fn the_header_declares_what_the_sources_define() {
+    let path = package().join("include/fairlock.h");
+    let header = header_of_sources();
+    if env::var_os(RENEW).is_some() {
+        fs::write(&path, &header).expect("a writable header");
+    }
+    let committed = fs::read_to_string(&path).expect("a readable header");
+    assert!(
+        committed == header,
+        "include/fairlock.h is out of date; to renew it:\n\
+         {RENEW}=1 cargo test -p fairlock-c --test c_programs header"
+    );
+}
+
+/// A directory with the libraries under the names that they are installed by.
+fn libraries() -> TempDir {
+    let test = env::current_exe().expect("this test's path");
+    let built = test.parent().expect("a directory");
+    let named = TempDir::new().expect("a writable directory for temporary files");
+    for (name, library) in [
+        ("libfairlock.so", "libfairlock_c.so"),
+        ("libfairlock.so.0", "libfairlock_c.so"),
+        ("libfairlock.a", "libfairlock_c.a"),
+    ] {
+        let library = built.join(library);
+        assert!(library.exists(), "Cargo builds {}", library.display());
+        symlink(library, named.path().join(name)).expect("an empty directory");
+    }
+    named
+}
+
+struct Language {
+    compiler: OsString,
+    flags: &'static [&'static str],
+}
+
+fn c() -> Language {
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    Language { compiler, flags: &["-std=c11", "-pedantic"] }
+}
+
+/// None, and a line, where there is no compiler.
+fn cpp() -> Option<Language> {
+    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    if Command::new(&compiler).arg("--version").output().is_err() {
+        eprintln!("left out: there is no C++ compiler ({})", compiler.display());
+        return None;
+    }
+    Some(Language { compiler, flags: &["-std=c++17", "-pedantic"] })
+}
+
+fn must_succeed(command: &mut Command, what: &str) {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("{what}: {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{what}: {command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+impl Language {
+    /// Builds a program, with both libraries, and runs it.
+    fn run(&self, source: &str) {
+        self.run_with(source, &[]);
+    }
+
+    fn run_with(&self, source: &str, arguments: &[&str]) {
+        let libraries = libraries();
+        let place = libraries.path();
+        let object = place.join("program.o");
+        let mut compile = Command::new(&self.compiler);
+        compile.args(self.flags).args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-c"]);
+        compile.arg("-I").arg(package().join("include"));
+        compile.arg(package().join(source)).arg("-o").arg(&object);
+        must_succeed(&mut compile, source);
+
+        let shared: [OsString; 2] = [library_path("-L", place), "-lfairlock".into()];
+        let archive: [OsString; 4] =
+            [place.join("libfairlock.a").into(), "-lm".into(), "-ldl".into(), "-lrt".into()];
+        for (name, link) in [("shared", &shared[..]), ("static", &archive[..])] {
+            let program = place.join(name);
+            let mut linker = Command::new(&self.compiler);
+            linker.args(["-pthread", "-o"]).arg(&program).arg(&object).args(link);
+            must_succeed(&mut linker, source);
+            let mut run = Command::new(&program);
+            must_succeed(run.args(arguments).env("LD_LIBRARY_PATH", place), source);
+        }
+    }
+}
+
+fn library_path(flag: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(flag);
+    argument.push(path);
+    argument
+}
+
+fn programs(folder: &str, language: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(package().join(folder)).expect("a folder of this package");
+    let paths = entries.map(|entry| entry.expect("a readable entry").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == language)).collect()
+}
+
+#[test]
+fn every_example_in_c_runs() {
+    for program in programs("examples-c", "c") {
+        c().run(program.to_str().expect("a path in UTF-8"));
+    }
+}
+
+#[test]
+fn every_example_in_cpp_runs() {
+    let Some(cpp) = cpp() else { return };
+    for program in programs("examples-c", "cpp") {
+        cpp.run(program.to_str().expect("a path in UTF-8"));
+    }
+}
+
+#[test]
+fn misuse_is_a_code_and_changes_nothing() {
+    c().run("tests/programs/misuse.c");
+}
+
+#[test]
+fn memory_of_a_lock_may_be_freed_after_its_last_unlock() {
+    let is_long = env::var_os("FAIRLOCK_LONG").is_some_and(|value| value == "1");
+    let objects = if is_long { "1000000" } else { "1500" };
+    c().run_with("tests/programs/destroy.c", &[objects]);
+}

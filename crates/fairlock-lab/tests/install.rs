@@ -1,0 +1,137 @@
+//! `fairlock install`: what it puts where, and that compilers find it there.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn scratch() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable directory for tests")
+}
+
+fn install(command: impl AsRef<OsStr>, prefix: &Path) -> Output {
+    let mut command = Command::new(command);
+    command.args(["install", "--prefix"]).arg(prefix).output().expect("the command starts")
+}
+
+const BUILT: &str = env!("CARGO_BIN_EXE_fairlock");
+
+fn must_succeed(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}{complaint}", output.status);
+    said
+}
+
+/// None, and a line, where the tool is not there.
+fn tool(name: &str) -> Option<Command> {
+    if Command::new(name).arg("--version").output().is_err() {
+        eprintln!("left out: there is no {name}");
+        return None;
+    }
+    Some(Command::new(name))
+}
+
+fn example() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-c/examples-c/rwlock.c")
+}
+
+/// Builds an example as its head says.
+fn build_by_pkg_config(prefix: &Path, scratch: &Path) {
+    let Some(mut pkg_config) = tool("pkg-config") else { return };
+    pkg_config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let flags = must_succeed(
+        &pkg_config.args(["--cflags", "--libs", "fairlock"]).output().expect("pkg-config starts"),
+    );
+    let program = scratch.join("program");
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.arg(example()).args(flags.split_whitespace()).args(["-pthread", "-o"]).arg(&program);
+    must_succeed(&cc.output().expect("a C compiler"));
+    let mut run = Command::new(program);
+    must_succeed(&run.env("LD_LIBRARY_PATH", prefix.join("lib")).output().expect("it starts"));
+}
+
+const PROJECT: &str = "\
+cmake_minimum_required(VERSION 3.13)
+project(program C)
+find_package(fairlock 0.1 REQUIRED)
+find_package(Threads REQUIRED)
+foreach(library fairlock fairlock-static)
+  add_executable(with-${library} EXAMPLE)
+  target_link_libraries(with-${library} fairlock::${library} Threads::Threads)
+endforeach()
+";
+
+fn build_by_cmake(prefix: &Path, scratch: &Path) {
+    let Some(mut configure) = tool("cmake") else { return };
+    let project = scratch.join("project");
+    fs::create_dir(&project).expect("a writable directory");
+    let text = PROJECT.replace("EXAMPLE", example().to_str().expect("a path in UTF-8"));
+    fs::write(project.join("CMakeLists.txt"), text).expect("a writable directory");
+    configure.current_dir(&project).args(["-S", ".", "-B", "build"]);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
+    must_succeed(&configure.output().expect("cmake starts"));
+    let mut build = Command::new("cmake");
+    build.current_dir(&project).args(["--build", "build"]);
+    must_succeed(&build.output().expect("cmake starts"));
+    for program in ["with-fairlock", "with-fairlock-static"] {
+        must_succeed(&Command::new(project.join("build").join(program)).output().expect("built"));
+    }
+}
+
+#[test]
+fn what_was_installed_and_moved_is_found_by_pkg_config_and_by_cmake() {
+    let scratch = scratch();
+    let first = scratch.path().join("first");
+    let said = must_succeed(&install(BUILT, &first));
+    for name in [
+        "bin/fairlock",
+        "lib/libfairlock.so",
+        "lib/libfairlock.so.0",
+        "lib/libfairlock.a",
+        "lib/libfairlock_pthread.so",
+        "lib/pkgconfig/fairlock.pc",
+        "lib/cmake/fairlock/fairlock-config.cmake",
+        "lib/cmake/fairlock/fairlock-config-version.cmake",
+        "include/fairlock.h",
+        "include/fairlock.hpp",
+    ] {
+        let path = first.join(name);
+        assert!(path.exists(), "{name}");
+        assert!(said.contains(path.to_str().expect("a path in UTF-8")), "{name}: {said}");
+    }
+    let moved = scratch.path().join("moved");
+    fs::rename(first, &moved).expect("the same directory");
+    build_by_pkg_config(&moved, scratch.path());
+    build_by_cmake(&moved, scratch.path());
+
+    // An installed command installs, also over itself.
+    must_succeed(&install(moved.join("bin/fairlock"), &moved));
+    let left_over = fs::read_dir(moved.join("bin")).expect("a directory").count();
+    assert_eq!(left_over, 1, "nothing but the command");
+}
+
+#[test]
+fn a_command_without_its_libraries_says_what_to_build_and_writes_nothing() {
+    let scratch = scratch();
+    let alone = scratch.path().join("fairlock");
+    fs::hard_link(BUILT, &alone).expect("the same file system");
+    let prefix = scratch.path().join("prefix");
+    let output = install(&alone, &prefix);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for word in ["libfairlock_c.so", "deps", "cargo build --release"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(!prefix.exists());
+}
+
+#[test]
+fn a_prefix_that_cannot_be_written_is_named_with_what_to_do() {
+    let output = install(BUILT, Path::new("/proc/fairlock"));
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("/proc/fairlock/bin/fairlock") && said.contains("--prefix"), "{said}");
+}
