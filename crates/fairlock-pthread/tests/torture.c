@@ -498,16 +498,29 @@ static void end(struct worker *worker) {
     add_up(worker);
 }
 
+/* What every thread of this process is in. */
+static void say_waits(long now) {
+    for (struct worker *worker = &process->main; worker < process->workers + WORKERS; worker++) {
+        struct place *place = atomic_load(&worker->at);
+        long since = atomic_load(&worker->since);
+        if (since == 0 || place == NULL)
+            continue;
+        fprintf(stderr, "torture: thread %d waits since %ld ms in %s; lock %s,", atomic_load(&worker->tid),
+                now - since, atomic_load(&worker->doing), name_of(place));
+        say_place(place);
+    }
+}
+
 /* Calls that take too long. */
 static void *watch(void *unused) {
     while (atomic_load(&process->is_watched)) {
         long now = now_ms();
         for (struct worker *worker = &process->main; worker < process->workers + WORKERS; worker++) {
-            const char *doing = atomic_load(&worker->doing);
-            struct place *place = atomic_load(&worker->at);
             long since = atomic_load(&worker->since);
-            if (since != 0 && now - since > PATIENCE * 1000)
-                FAIL(place, "thread %d waits since %ld ms in %s", atomic_load(&worker->tid), now - since, doing);
+            if (since == 0 || now - since < PATIENCE * 1000)
+                continue;
+            say_waits(now);
+            FAIL(atomic_load(&worker->at), "thread %d waits", atomic_load(&worker->tid));
         }
         if (now > atomic_load(&shared->ends) + 2 * PATIENCE * 1000)
             FAIL((struct place *)NULL, "does not end");
