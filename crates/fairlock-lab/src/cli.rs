@@ -1,7 +1,7 @@
 //! The commands: what they take, what they print, how they fail.
 //!
 //! Exit codes: 0 done (whatever the verdicts), 1 a run or a file failed, 2 wrong usage, 130
-//! stopped by Ctrl-C.
+//! stopped by Ctrl-C; `fairlock run` has those of its program.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -26,6 +26,7 @@ use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::log_command::LogCommand;
+use crate::run_command::{self, Run};
 use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
@@ -84,6 +85,9 @@ enum Command {
         fairlock calibrate && fairlock validate   about 3 minutes; other programs closed\n  \
         fairlock validate --quick                 fewer points")]
     Validate(ValidateArgs),
+    /// Run a program with its pthread_rwlocks replaced, and report who waited for whom
+    #[command(after_help = run_command::AFTER_HELP)]
+    Run(Run),
     /// Append to, follow, check and look at a log of records: a directory of segment files
     #[command(
         subcommand,
@@ -205,6 +209,10 @@ pub fn main() -> ExitCode {
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
+        Command::Run(run) => match run.run() {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Log(command) => command.run(),
         Command::List(ListArgs { machine: None }) => {
             list();

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod log_command;
 mod progress;
+mod run_command;
 mod runner;
 mod watchdog;
 
