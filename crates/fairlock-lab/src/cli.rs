@@ -13,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use fairlock_lab::calibrate;
+use fairlock_lab::dropin;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
@@ -519,6 +520,10 @@ fn list() {
     }
     println!("\nLocks that processes share (for readseek --processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
+        println!("  {name:<16} {:>7}  {about}", "");
+    }
+    println!("\nLocks for unmodified programs (`fairlock run --lock`)");
+    for (name, about) in dropin::LOCKS {
         println!("  {name:<16} {:>7}  {about}", "");
     }
     println!("\nLists of ready sources (for inversion)");

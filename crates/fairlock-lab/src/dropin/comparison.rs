@@ -362,9 +362,10 @@ impl Comparison {
                 Cell::new(text).set_alignment(side)
             }));
         }
-        table.column_iter_mut().for_each(|column| {
-            column.set_padding((0, 2));
-        });
+        let last = table.column_iter().count() - 1;
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, if index == last { 0 } else { 2 }));
+        }
         table
     }
 }

@@ -76,6 +76,9 @@ impl fmt::Display for Refusal {
                  directory)",
                 name.display()
             ),
+            Refusal::NotExecutable(path) if path.is_dir() => {
+                write!(f, "{} is a directory: give a program", path.display())
+            }
             Refusal::NotExecutable(path) => write!(
                 f,
                 "{0} is not executable: give a program, permit it with `chmod +x {0}`, or start it \
