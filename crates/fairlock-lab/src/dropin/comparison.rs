@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn every_round_has_every_side_once_and_the_order_changes() {
-        let orders: BTreeSet<Vec<usize>> = (0..20).map(|round| order(3, round)).collect();
+        let orders: BTreeSet<Vec<usize>> = (0..100).map(|round| order(3, round)).collect();
         assert_eq!(orders.len(), 6);
         assert!(orders.iter().all(|order| BTreeSet::from_iter(order).len() == 3));
     }
