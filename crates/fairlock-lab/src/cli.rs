@@ -1,7 +1,7 @@
 //! The commands: what they take, what they print, how they fail.
 //!
 //! Exit codes: 0 done (whatever the verdicts), 1 a run or a file failed, 2 wrong usage, 130
-//! stopped by Ctrl-C.
+//! stopped by Ctrl-C; `fairlock run` has those of its program.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -13,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use fairlock_lab::calibrate;
+use fairlock_lab::dropin;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
@@ -27,6 +28,7 @@ use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::install::Install;
 use crate::log_command::LogCommand;
+use crate::run_command::{self, Run};
 use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
@@ -85,6 +87,9 @@ enum Command {
         fairlock calibrate && fairlock validate   about 3 minutes; other programs closed\n  \
         fairlock validate --quick                 fewer points")]
     Validate(ValidateArgs),
+    /// Run a program with its pthread_rwlocks replaced, and report who waited for whom
+    #[command(after_help = run_command::AFTER_HELP)]
+    Run(Run),
     /// Append to, follow, check and look at a log of records: a directory of segment files
     #[command(
         subcommand,
@@ -213,6 +218,10 @@ pub fn main() -> ExitCode {
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
+        Command::Run(run) => match run.run() {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Log(command) => command.run(),
         Command::Install(install) => install.run(),
         Command::List(ListArgs { machine: None }) => {
@@ -520,6 +529,10 @@ fn list() {
     }
     println!("\nLocks that processes share (for readseek --processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
+        println!("  {name:<16} {:>7}  {about}", "");
+    }
+    println!("\nLocks for unmodified programs (`fairlock run --lock`)");
+    for (name, about) in dropin::LOCKS {
         println!("  {name:<16} {:>7}  {about}", "");
     }
     println!("\nLists of ready sources (for inversion)");

@@ -34,7 +34,7 @@ const COLUMNS: [(&str, bool); 11] = [
 ];
 
 /// A rule below the headings and nothing between the columns but their padding.
-pub(super) const STYLE: TableStyle = presets::NOTHING
+pub(crate) const STYLE: TableStyle = presets::NOTHING
     .header_lines(ContentLineStyle::none())
     .content_lines(ContentLineStyle::none())
     .header_separator(LineStyle::none().fill('─'));
