@@ -52,7 +52,7 @@ pub struct Process {
     pub waited: u64,
     /// How long they waited together, ns.
     pub wait_ns: u64,
-    /// Every so many-th acquisition of a thread had its hold measured; 0: not known.
+    /// Of so many acquisitions of a lock by a thread, one had its hold measured; 0: not known.
     pub holds_sampled_every: u32,
     /// Threads that found no place to be counted in.
     pub uncounted_threads: u32,

@@ -80,6 +80,11 @@ impl Report {
         Report { run, processes, locks, comparison: comparison.cloned() }
     }
 
+    /// The processes that used locks, and those that did not, of which nothing is to be told.
+    fn by_use(&self) -> (Vec<&Process>, Vec<&Process>) {
+        self.processes.iter().partition(|process| process.locks > 0)
+    }
+
     /// A screen of text of at most this many columns, with the [`SHOWN_LOCKS`] hottest locks.
     pub fn terminal(&self, width: usize) -> String {
         self.terminal_with(width, SHOWN_LOCKS)

@@ -16,8 +16,8 @@ const HOT_SHARE: f64 = 0.1;
 /// Of the drop-in itself, whose calls are in every stack and tell nothing.
 const OWN_MODULE: &str = "libfairlock_pthread";
 
-/// What a word of a function's name ends with that only passes on to a lock.
-const LOCK_WORDS: [&str; 2] = ["lock", "mutex"];
+/// What a word of a function's name ends with that only passes on to a lock, or to its initialisation.
+const LOCK_WORDS: [&str; 3] = ["lock", "mutex", "once"];
 /// What such words must not be.
 const OTHER_WORDS: [&str; 4] = ["block", "clock", "unlock", "deadlock"];
 
@@ -273,6 +273,7 @@ mod tests {
         for wrapper in [
             "CRYPTO_THREAD_read_lock",
             "uv_rwlock_rdlock",
+            "__pthread_once_slow",
             "std::shared_mutex::lock_shared()",
             "std::shared_lock<std::shared_mutex>::shared_lock(std::shared_mutex&)",
         ] {

@@ -58,8 +58,10 @@ pub(super) fn page(report: &Report) -> String {
 
 fn overview(html: &mut String, report: &Report) {
     html.push_str("<section>\n<h2>Diagnosis</h2>\n");
-    for process in &report.processes {
-        process_facts(html, process);
+    let (with_locks, without) = report.by_use();
+    with_locks.iter().for_each(|process| process_facts(html, process));
+    if !without.is_empty() {
+        let _ = writeln!(html, "<p>{} more processes used no lock.</p>", without.len());
     }
     html.push_str("<div class=\"claims\">\n");
     let told = |lock: &&Lock| lock.findings.iter().any(|it| it.weight != Weight::Fine);

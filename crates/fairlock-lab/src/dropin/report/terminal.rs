@@ -40,8 +40,10 @@ const COLUMNS: [(&str, bool); 9] = [
 pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
-    for process in &report.processes {
-        heading(&mut text, report, process, width);
+    let (with_locks, without) = report.by_use();
+    with_locks.iter().for_each(|process| heading(&mut text, report, process, width));
+    if !without.is_empty() && !with_locks.is_empty() {
+        let _ = writeln!(text, "{} more processes used no lock.", without.len());
     }
     let shown = &report.locks[..report.locks.len().min(most)];
     if shown.iter().any(|lock| lock.acquired() > 0) {
@@ -309,7 +311,7 @@ fn comparison(text: &mut String, compared: &Compared, width: usize) {
 pub(super) fn sampling(report: &Report) -> String {
     let every = report.processes.iter().map(|it| it.holds_sampled_every).find(|every| *every > 1);
     let holds = match every {
-        Some(every) => format!("every {every}th hold of a thread is measured"),
+        Some(every) => format!("one in {every} holds is measured, of the first ones more"),
         None => "holds are measured".to_owned(),
     };
     format!("Every acquisition and wait is counted; {holds}; {COST_OF_COUNTING}.")
@@ -371,8 +373,8 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
 wait. Jain: 1 is equal shares among the threads.
-Every acquisition and wait is counted; every 16th hold of a thread is measured; docs/src/measured.md
-says what counting costs.
+Every acquisition and wait is counted; one in 16 holds is measured, of the first ones more;
+docs/src/measured.md says what counting costs.
 ";
 
     #[test]
@@ -397,6 +399,17 @@ says what counting costs.
         assert!(text.contains("1 more lock is not shown, without a problem."), "{text}");
         let text = report.terminal_with(100, 0);
         assert!(text.contains("2 more locks are not shown, 1 with a problem: used by"), "{text}");
+    }
+
+    #[test]
+    fn processes_without_locks_are_only_counted() {
+        let mut snapshots = vec![example::snapshot(); 3];
+        snapshots[1].locks.push(example::starving_writer());
+        let report = Report::new(&snapshots, None, &[]);
+        let text = report.terminal(100);
+        assert_eq!(text.matches("process 100").count(), 1, "{text}");
+        assert!(text.contains("2 more processes used no lock."), "{text}");
+        assert!(report.page().contains("2 more processes used no lock."));
     }
 
     #[test]
