@@ -140,7 +140,7 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// Rows that `fairlock study` or `fairlock bench --out` wrote
+    /// Rows that `fairlock study` or `fairlock bench --out` wrote, or a report of `fairlock run`
     #[arg(value_name = "FILE.jsonl")]
     file: PathBuf,
     /// The page; beside the rows if not given
@@ -336,7 +336,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     print!("{}", terminal::tables(&recording.rows, false));
     print_studies(studies, &recording);
     print!("\n{}", terminal::missing(&recording));
-    write_page(&page_path, &recording)?;
+    write_page(&page_path, &report::page(&recording))?;
     println!("page: {}\nrows: {}", page_path.display(), rows_path.display());
     conclude(&recording, &outcome.failures)
 }
@@ -411,8 +411,8 @@ fn conclude(recording: &Recording, failures: &[String]) -> Result<(), Failure> {
     }
 }
 
-fn write_page(path: &Path, recording: &Recording) -> Result<(), Failure> {
-    std::fs::write(path, report::page(recording)).map_err(|error| {
+fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    std::fs::write(path, page).map_err(|error| {
         Failure::Run(format!(
             "cannot write {} ({error}); choose a writable place with --out",
             path.display()
@@ -421,13 +421,27 @@ fn write_page(path: &Path, recording: &Recording) -> Result<(), Failure> {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    if let Some(report) = dropin::report::Report::read(&args.file).map_err(Failure::Run)? {
+        return write_locks_report(args, &report);
+    }
     let recording = Recording::read(&args.file).map_err(Failure::Run)?;
     let names = recording.header.studies.iter();
     let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
     print_studies(studies.map_err(|error| Failure::Run(error.to_string()))?, &recording);
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
-    write_page(&out, &recording)?;
+    write_page(&out, &report::page(&recording))?;
     println!("\n{} rows, page: {}", recording.rows.len(), out.display());
+    Ok(())
+}
+
+/// A report on the locks of a program.
+fn write_locks_report(args: &ReportArgs, report: &dropin::report::Report) -> Result<(), Failure> {
+    /// What tables are made for everywhere here.
+    const COLUMNS: usize = 120;
+    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    write_page(&out, &report.page())?;
+    print!("{}", report.terminal(COLUMNS));
+    println!("\npage: {}", out.display());
     Ok(())
 }
 

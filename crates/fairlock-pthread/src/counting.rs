@@ -581,6 +581,15 @@ pub(crate) fn thread_ends(thread: &Thread) {
     }
 }
 
+/// The process exits in order. One that was forked off has no file of its own.
+pub(crate) fn process_ends() {
+    // SAFETY: a plain call.
+    let pid = unsafe { libc::getpid() } as u32;
+    if let Some(header) = map().map(Map::header).filter(|header| header.pid.load(Relaxed) == pid) {
+        header.ended.store(monotonic_ns(), Relaxed);
+    }
+}
+
 /// The calling thread's context switches, involuntary ones in the upper half.
 fn switches() -> u64 {
     // SAFETY: zero is a value of it.

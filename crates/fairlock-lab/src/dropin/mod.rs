@@ -8,23 +8,32 @@
 //! | [`signals`] | signals as something to wait for, and handed on |
 //! | [`process`] | one run of the program, to its end |
 //! | [`comparison`] | many runs under several locks, what they took |
+//! | [`symbols`] | names for addresses |
+//! | [`diagnosis`] | what the facts mean, and what to try |
+//! | [`report`] | the facts, for a terminal, as JSON Lines, and as a page |
 //!
 //! Not for: the terminal. What is said, and when, is the command's business.
 
 pub mod comparison;
 pub mod counts;
+pub mod diagnosis;
+#[cfg(test)]
+mod example;
 pub mod library;
 pub mod process;
+pub mod report;
 pub mod signals;
+pub mod symbols;
 pub mod target;
 
 /// The locks that the drop-in can put in place of `pthread_rwlock_t`, by name, and what they are.
 /// `glibc` is the C library's own, counted or not: the control for all others.
-pub const LOCKS: [(&str, &str); 10] = [
+pub const LOCKS: [(&str, &str); 11] = [
     ("biased", "reads write to the thread's own line while no writer is about"),
     ("timefair", "readers and writers take turns of equal time"),
     ("phase-fair", "readers and writers take turns"),
     ("linux-3.10", "as the kernel's semaphore of that version"),
+    ("linux-3.16", "as the kernel's semaphore of that version"),
     ("linux-5.1", "as the kernel's semaphore of that version"),
     ("linux-5.2", "as the kernel's semaphore of that version"),
     ("linux-5.3", "as the kernel's semaphore of that version"),

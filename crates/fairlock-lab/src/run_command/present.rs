@@ -1,13 +1,18 @@
 //! What was counted, to the terminal and to files: the one place that asks for it.
 
-use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
-use fairlock_counts::layout::{READ, WRITE};
-use fairlock_counts::snapshot::Snapshot;
 use fairlock_lab::dropin::comparison::Comparison;
 use fairlock_lab::dropin::counts::Counts;
+use fairlock_lab::dropin::report::Report;
+use fairlock_lab::dropin::report::facts::Compared;
 
 use super::{Run, warn};
+
+/// Of the text.
+const WIDTH: usize = 100;
 
 /// When a report is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,38 +31,35 @@ pub(super) fn present(run: &Run, counts: &Counts, comparison: Option<&Comparison
         Ok(snapshots) => snapshots,
         Err(error) => return warn(&format!("warning: cannot read the counts: {error}")),
     };
-    if moment == Moment::Meanwhile {
-        run.say("fairlock: counted up to now");
-    }
     if let Some(comparison) = comparison {
         run.say(&comparison.to_string());
     }
-    if moment != Moment::Uncounted {
-        run.say(&text(&snapshots));
+    let command: Vec<String> =
+        run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let compared = comparison.map(Compared::from);
+    let report = Report::new(&snapshots, compared.as_ref(), &command);
+    match moment {
+        Moment::Meanwhile => {
+            run.say("fairlock: counted up to now");
+            run.say(&report.terminal(WIDTH));
+        }
+        Moment::End => run.say(&report.terminal(WIDTH)),
+        Moment::Uncounted => {}
+    }
+    for path in &run.report {
+        match write(&report, path) {
+            Ok(()) => run.say(&format!("fairlock: wrote {}", path.display())),
+            Err(error) => warn(&format!("warning: cannot write {}: {error}", path.display())),
+        }
     }
 }
 
-/// A line for each lock.
-fn text(snapshots: &[Snapshot]) -> String {
-    if snapshots.iter().all(|snapshot| snapshot.locks.is_empty()) {
-        return "fairlock: no pthread_rwlock was used".to_owned();
+/// A page if the name says so, else lines.
+fn write(report: &Report, path: &Path) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
+        true => file.write_all(report.page().as_bytes())?,
+        false => report.write_lines(&mut file)?,
     }
-    let mut text = String::new();
-    for snapshot in snapshots.iter().filter(|snapshot| !snapshot.locks.is_empty()) {
-        let (program, pid) = (snapshot.program.display(), snapshot.pid);
-        // Nothing fails that is written to a string.
-        let _ = writeln!(text, "fairlock: {program} ({pid}), {}", snapshot.policy);
-        for lock in &snapshot.locks {
-            let _ = writeln!(
-                text,
-                "  lock {} at {:#x}: {} reads, {} writes, {} waited",
-                lock.number,
-                lock.address,
-                lock.roles[READ].acquired,
-                lock.roles[WRITE].acquired,
-                lock.waited()
-            );
-        }
-    }
-    text
+    file.flush()
 }
