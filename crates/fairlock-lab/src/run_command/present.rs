@@ -12,7 +12,7 @@ use fairlock_lab::dropin::report::facts::Compared;
 use super::{Run, warn};
 
 /// Of the text.
-const WIDTH: usize = 100;
+const WIDTH: usize = 120;
 
 /// When a report is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

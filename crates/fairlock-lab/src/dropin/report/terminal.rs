@@ -65,7 +65,9 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     if let Some(compared) = &report.comparison {
         comparison(&mut text, compared, width);
     }
-    notes(&mut text, report, width);
+    if shown.iter().any(|lock| lock.acquired() > 0) {
+        notes(&mut text, report, width);
+    }
     text
 }
 
@@ -83,16 +85,24 @@ fn heading(text: &mut String, report: &Report, process: &Process, width: usize) 
         command => diagnosis::typed(command),
     };
     let words = format!(
-        "{command}: process {}, {} locks, {} threads, {}, policy {}",
+        "{command}: process {}, {}, {}, {}, policy {}",
         process.pid,
-        process.locks,
-        process.threads,
+        many(process.locks, "lock"),
+        many(process.threads, "thread"),
         format_ns(process.elapsed_ns as f64),
         process.policy
     );
     paragraph(text, &words, "  ", width);
     for finding in &process.findings {
         paragraph(text, &finding.text, "    ", width);
+    }
+}
+
+/// `1 lock`, `2 locks`.
+fn many(count: impl Into<u64>, thing: &str) -> String {
+    match count.into() {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
     }
 }
 
