@@ -88,6 +88,8 @@ pub struct Header {
     pub policy: [u8; 32],
     /// The program's path, likewise.
     pub program: [u8; 512],
+    /// CLOCK_MONOTONIC when the process began to end, ns; 0: it runs, or ended without a word.
+    pub ended: AtomicU64,
 }
 
 /// Something that code was loaded from.

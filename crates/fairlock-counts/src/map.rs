@@ -44,6 +44,9 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         let map = Map::of(&file, path, libc::PROT_READ | libc::PROT_WRITE)?;
+        if !map.has_room_at(0) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         // SAFETY: nobody reads or writes the file before `MAGIC` is there.
         let header = unsafe { &mut *map.start.as_ptr().cast::<Header>() };
         write_text(&mut header.policy, policy.as_bytes());
@@ -165,9 +168,33 @@ impl Map {
         unsafe { self.at(page as usize * PAGE) }
     }
 
-    /// Hands out a page, all zero; none if the file is full.
+    /// Hands out a page, all zero; none if the file is full, or the file system.
     pub fn new_page(&self) -> Option<u32> {
-        take_place(&self.header().next_page, PAGES)
+        let page = take_place(&self.header().next_page, PAGES)?;
+        self.has_room_at(page as usize * PAGE).then_some(page)
+    }
+
+    /// A place in a table of `T`s at this offset, all zero, that nobody else gets; likewise.
+    pub fn new_place<T>(&self, used: &AtomicU32, table: usize, length: usize) -> Option<u32> {
+        let place = take_place(used, length as u32)?;
+        self.has_room_at(table + place as usize * size_of::<T>()).then_some(place)
+    }
+
+    /// Whether the page there can be written to. To write where the file system has no room left
+    /// would end the program (SIGBUS).
+    pub fn has_room_at(&self, offset: usize) -> bool {
+        assert!(offset < SIZE);
+        let page = offset / PAGE * PAGE;
+        // SAFETY: of this mapping; what is there already stays. Kernels before 5.14 do not know it.
+        // The caller's `errno` is not this one's to change.
+        unsafe {
+            let (start, errno) = (self.start.as_ptr().add(page), libc::__errno_location());
+            let before = *errno;
+            let is_there = libc::madvise(start.cast(), PAGE, libc::MADV_POPULATE_WRITE) == 0
+                || *errno == libc::EINVAL;
+            *errno = before;
+            is_there
+        }
     }
 
     /// Writes a module's path, at a place that this thread was just handed out.
@@ -189,8 +216,8 @@ impl Drop for Map {
     }
 }
 
-/// A place of a table or a page that nobody else gets; none if all are taken.
-pub fn take_place(used: &AtomicU32, most: u32) -> Option<u32> {
+/// A number that nobody else gets; none if all are taken.
+fn take_place(used: &AtomicU32, most: u32) -> Option<u32> {
     let mut found = used.load(Relaxed);
     while found < most {
         match used.compare_exchange_weak(found, found + 1, Relaxed, Relaxed) {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{self, BUCKETS, ENTRIES, OTHERS, READ, WRITE, bucket_end};
-use crate::map::Map;
+use crate::map::{Map, monotonic_ns};
 
 /// One process at one moment, with those that it forked off and that are the same program still. A
 /// running process goes on meanwhile: figures may differ by what happens during the copy.
@@ -19,6 +19,10 @@ pub struct Snapshot {
     pub parent: u32,
     /// CLOCK_MONOTONIC when counting began, ns.
     pub began: u64,
+    /// Likewise when it began to end; none if it runs, or ended without a word.
+    pub ended: Option<u64>,
+    /// Likewise when this was copied.
+    pub taken: u64,
     /// The lock policy by name.
     pub policy: String,
     /// The program's path.
@@ -34,8 +38,21 @@ pub struct Snapshot {
     pub modules: Vec<Module>,
     /// By place; most are empty.
     pub stacks: Vec<Vec<Frame>>,
+    /// Threads that were counted.
+    pub threads: Vec<Thread>,
     /// Those that were used at least once, or initialised.
     pub locks: Vec<Lock>,
+}
+
+/// One thread, or several that did not live at the same time.
+#[derive(Debug, Clone, Default)]
+pub struct Thread {
+    /// The last one's; 0 if it has ended.
+    pub tid: u32,
+    /// How many they were.
+    pub lives: u32,
+    /// Name of the last.
+    pub name: String,
 }
 
 /// Something that code was loaded from.
@@ -90,6 +107,8 @@ pub struct Lock {
 pub struct Use {
     /// The process that the thread belongs to.
     pub pid: u32,
+    /// Index of the thread, or threads.
+    pub thread: usize,
     /// The thread's, or that of the last in this place of the file; 0 if that has ended.
     pub tid: u32,
     /// Threads that have had this place.
@@ -245,9 +264,10 @@ impl Snapshot {
         for number in 0..used.min(layout::LOCKS as u32) {
             locks.push(lock(map, number));
         }
-        for page in map.threads().iter().map(|page| page.load(Acquire)).filter(|page| *page != 0) {
-            add_thread(map, page, &mut locks);
-        }
+        let pages = map.threads().iter().map(|page| page.load(Acquire)).filter(|page| *page != 0);
+        let threads =
+            pages.enumerate().map(|(index, page)| add_thread(map, index, page, &mut locks));
+        let threads = threads.collect();
         locks.retain(|lock| lock.acquired() > 0 || lock.address != 0);
         for lock in &mut locks {
             lock.sites.sort_by_key(|site| std::cmp::Reverse(site.waits.ns));
@@ -256,6 +276,8 @@ impl Snapshot {
             pid: header.pid.load(Relaxed),
             parent: header.parent.load(Relaxed),
             began: header.began.load(Relaxed),
+            ended: Some(header.ended.load(Relaxed)).filter(|at| *at != 0),
+            taken: monotonic_ns(),
             policy: String::from_utf8_lossy(text(&header.policy)).into_owned(),
             program: path(&header.program),
             holds_sampled: header.holds_sampled.load(Relaxed),
@@ -263,6 +285,7 @@ impl Snapshot {
             uncounted_waits: header.uncounted_waits.load(Relaxed),
             modules: modules(map),
             stacks: stacks(map),
+            threads,
             locks,
         }
     }
@@ -307,12 +330,16 @@ fn lock(map: &Map, number: u32) -> Lock {
     }
 }
 
-fn add_thread(map: &Map, page: u32, locks: &mut [Lock]) {
+fn add_thread(map: &Map, index: usize, page: u32, locks: &mut [Lock]) -> Thread {
     let thread = map.thread(page);
     let name: Vec<u8> =
         thread.name.iter().flat_map(|part| part.load(Relaxed).to_ne_bytes()).collect();
-    let name = String::from_utf8_lossy(text(&name)).into_owned();
-    for (index, page) in thread.pages.iter().enumerate() {
+    let life = Thread {
+        tid: thread.tid.load(Relaxed),
+        lives: thread.lives.load(Relaxed),
+        name: String::from_utf8_lossy(text(&name)).into_owned(),
+    };
+    for (first, page) in thread.pages.iter().enumerate() {
         let page = page.load(Acquire);
         if page == 0 {
             continue;
@@ -325,12 +352,13 @@ fn add_thread(map: &Map, page: u32, locks: &mut [Lock]) {
                 continue;
             }
             // A lock that came after the table was copied belongs to the next snapshot.
-            let Some(lock) = locks.get_mut(index * ENTRIES + place) else { continue };
+            let Some(lock) = locks.get_mut(first * ENTRIES + place) else { continue };
             let mut used = Use {
                 pid: thread.pid.load(Relaxed),
-                tid: thread.tid.load(Relaxed),
-                lives: thread.lives.load(Relaxed),
-                name: name.clone(),
+                thread: index,
+                tid: life.tid,
+                lives: life.lives,
+                name: life.name.clone(),
                 acquired,
                 ..Use::default()
             };
@@ -344,6 +372,7 @@ fn add_thread(map: &Map, page: u32, locks: &mut [Lock]) {
             lock.threads.push(used);
         }
     }
+    life
 }
 
 fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
@@ -396,3 +425,37 @@ fn path(bytes: &[u8]) -> PathBuf {
 }
 
 const _: () = assert!(OTHERS == 1, "as the documentation of `Lock::number` says");
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Release;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_and_the_end_of_the_process_are_found_with_what_was_counted() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let map = Map::create(directory.path(), "glibc").expect("a counts file");
+        let number = map.header().locks.load(Relaxed);
+        map.header().locks.store(number + 1, Relaxed);
+        map.locks()[number as usize].address.store(0x1000, Release);
+        let [thread, entries] = [(); 2].map(|()| map.new_page().expect("a page"));
+        let first = number as usize / ENTRIES;
+        map.entries(entries)[number as usize % ENTRIES].acquired[WRITE].store(3, Relaxed);
+        map.thread(thread).tid.store(17, Relaxed);
+        map.thread(thread).lives.store(2, Relaxed);
+        map.thread(thread).name[0].store(u64::from_ne_bytes(*b"worker\0\0"), Relaxed);
+        map.thread(thread).pages[first].store(entries, Release);
+        map.threads()[0].store(thread, Release);
+
+        let running = Snapshot::of(&map);
+        assert!(running.ended.is_none() && running.taken >= running.began);
+        let [thread] = &running.threads[..] else { panic!("{:?}", running.threads) };
+        assert_eq!((thread.tid, thread.lives, thread.name.as_str()), (17, 2, "worker"));
+        let [used] = &running.locks[0].threads[..] else { panic!("{:?}", running.locks) };
+        assert_eq!((used.thread, used.acquired), (0, [0, 3]));
+
+        map.header().ended.store(running.taken, Relaxed);
+        assert_eq!(Snapshot::of(&map).ended, Some(running.taken));
+    }
+}

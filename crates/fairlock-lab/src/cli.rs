@@ -1,7 +1,7 @@
 //! The commands: what they take, what they print, how they fail.
 //!
 //! Exit codes: 0 done (whatever the verdicts), 1 a run or a file failed, 2 wrong usage, 130
-//! stopped by Ctrl-C.
+//! stopped by Ctrl-C; `fairlock run` has those of its program.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -13,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use fairlock_lab::calibrate;
+use fairlock_lab::dropin;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
@@ -27,6 +28,7 @@ use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
 use crate::install::Install;
 use crate::log_command::LogCommand;
+use crate::run_command::{self, Run};
 use crate::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
@@ -85,6 +87,9 @@ enum Command {
         fairlock calibrate && fairlock validate   about 3 minutes; other programs closed\n  \
         fairlock validate --quick                 fewer points")]
     Validate(ValidateArgs),
+    /// Run a program with its pthread_rwlocks replaced, and report who waited for whom
+    #[command(after_help = run_command::AFTER_HELP)]
+    Run(Run),
     /// Append to, follow, check and look at a log of records: a directory of segment files
     #[command(
         subcommand,
@@ -135,7 +140,7 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// Rows that `fairlock study` or `fairlock bench --out` wrote
+    /// Rows that `fairlock study` or `fairlock bench --out` wrote, or a report of `fairlock run`
     #[arg(value_name = "FILE.jsonl")]
     file: PathBuf,
     /// The page; beside the rows if not given
@@ -213,6 +218,10 @@ pub fn main() -> ExitCode {
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
+        Command::Run(run) => match run.run() {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Log(command) => command.run(),
         Command::Install(install) => install.run(),
         Command::List(ListArgs { machine: None }) => {
@@ -327,7 +336,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     print!("{}", terminal::tables(&recording.rows, false));
     print_studies(studies, &recording);
     print!("\n{}", terminal::missing(&recording));
-    write_page(&page_path, &recording)?;
+    write_page(&page_path, &report::page(&recording))?;
     println!("page: {}\nrows: {}", page_path.display(), rows_path.display());
     conclude(&recording, &outcome.failures)
 }
@@ -402,8 +411,8 @@ fn conclude(recording: &Recording, failures: &[String]) -> Result<(), Failure> {
     }
 }
 
-fn write_page(path: &Path, recording: &Recording) -> Result<(), Failure> {
-    std::fs::write(path, report::page(recording)).map_err(|error| {
+fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    std::fs::write(path, page).map_err(|error| {
         Failure::Run(format!(
             "cannot write {} ({error}); choose a writable place with --out",
             path.display()
@@ -412,13 +421,27 @@ fn write_page(path: &Path, recording: &Recording) -> Result<(), Failure> {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    if let Some(report) = dropin::report::Report::read(&args.file).map_err(Failure::Run)? {
+        return write_locks_report(args, &report);
+    }
     let recording = Recording::read(&args.file).map_err(Failure::Run)?;
     let names = recording.header.studies.iter();
     let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
     print_studies(studies.map_err(|error| Failure::Run(error.to_string()))?, &recording);
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
-    write_page(&out, &recording)?;
+    write_page(&out, &report::page(&recording))?;
     println!("\n{} rows, page: {}", recording.rows.len(), out.display());
+    Ok(())
+}
+
+/// A report on the locks of a program.
+fn write_locks_report(args: &ReportArgs, report: &dropin::report::Report) -> Result<(), Failure> {
+    /// What tables are made for everywhere here.
+    const COLUMNS: usize = 120;
+    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    write_page(&out, &report.page())?;
+    print!("{}", report.terminal(COLUMNS));
+    println!("\npage: {}", out.display());
     Ok(())
 }
 
@@ -520,6 +543,10 @@ fn list() {
     }
     println!("\nLocks that processes share (for readseek --processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
+        println!("  {name:<16} {:>7}  {about}", "");
+    }
+    println!("\nLocks for unmodified programs (`fairlock run --lock`)");
+    for (name, about) in dropin::LOCKS {
         println!("  {name:<16} {:>7}  {about}", "");
     }
     println!("\nLists of ready sources (for inversion)");

@@ -10,6 +10,7 @@
 //! * [`summary`]: what they say about each published system, in a few lines.
 //! * [`strip`]: what a run on a simulated machine looked like, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
+//! * [`dropin`]: unmodified programs under the locks of this project: who starved, and what to do.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
@@ -17,6 +18,7 @@
 
 pub mod calibrate;
 pub mod claim;
+pub mod dropin;
 pub mod error;
 pub mod example;
 pub mod grid;

@@ -5,6 +5,7 @@ mod cli;
 mod install;
 mod log_command;
 mod progress;
+mod run_command;
 mod runner;
 mod watchdog;
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{self, Stdio};
 
 use assert_cmd::Command;
+use fairlock_lab::dropin;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
@@ -831,4 +832,21 @@ fn bench_readseek_shows_torn_reads() {
     }
     let torn = said.lines().find(|line| line.starts_with("torn")).unwrap();
     assert!(torn.trim_end().ends_with(" 0"), "{torn}");
+}
+
+#[test]
+fn a_report_on_a_programs_locks_is_shown_again_from_its_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = folder.path().join("report.jsonl");
+    let report = dropin::report::Report::new(&[], None, &["server".to_owned()]);
+    let mut text = Vec::new();
+    report.write_lines(&mut text).expect("memory can be written");
+    fs::write(&lines, &text).expect("a writable folder");
+    let output = fairlock(&["report"]).arg(&lines).output().expect("the command starts");
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success() && said.contains("No pthread_rwlock was used"), "{said}");
+    let page = fs::read_to_string(lines.with_extension("html")).expect("it wrote a page");
+    assert!(page.contains("<h1>Locks of server</h1>"), "{page}");
+    fs::write(&lines, [&text[..], b"{\"lock\": 1}"].concat()).expect("a writable folder");
+    refuses(&["report", lines.to_str().expect("UTF-8")], 1, &["report.jsonl", "line 2"]);
 }

@@ -19,9 +19,10 @@ use std::path::Path;
 use std::ptr;
 
 use fairlock_counts::layout::{
-    self, Details, ENTRIES, Entry, Histogram, LOCKS, OTHERS, READ, SITES, THREADS, WRITE, bucket,
+    self, Details, ENTRIES, Entry, Histogram, LOCKS, LOCKS_AT, OTHERS, READ, SITES, THREADS,
+    THREADS_AT, WRITE, bucket,
 };
-use fairlock_counts::map::{self, Map, monotonic_ns, take_place};
+use fairlock_counts::map::{self, Map, monotonic_ns};
 use libc::c_int;
 
 use crate::lock::Lock;
@@ -437,7 +438,10 @@ fn number_of(map: &Map, at: &Lock, mode: Mode) -> Option<u32> {
 }
 
 fn new_number(map: &Map, at: &Lock, is_shared: bool) -> u32 {
-    let Some(number) = take_place(&map.header().locks, LOCKS as u32) else { return OTHERS };
+    let locks = &map.header().locks;
+    let Some(number) = map.new_place::<layout::Lock>(locks, LOCKS_AT, LOCKS) else {
+        return OTHERS;
+    };
     let lock = &map.locks()[number as usize];
     lock.since.store(monotonic_ns(), Relaxed);
     lock.kind.store(at.kind() as u32, Relaxed);
@@ -511,7 +515,7 @@ fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Ent
 #[cold]
 fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
     let page = ended_thread(map).or_else(|| {
-        let place = take_place(&map.header().threads, THREADS as u32)?;
+        let place = map.new_place::<u32>(&map.header().threads, THREADS_AT, THREADS)?;
         let page = map.new_page()?;
         map.threads()[place as usize].store(page, Release);
         Some(page)
@@ -578,6 +582,15 @@ pub(crate) fn thread_ends(thread: &Thread) {
             Ok(_) => return,
             Err(found) => head = found,
         }
+    }
+}
+
+/// The process exits in order. One that was forked off has no file of its own.
+pub(crate) fn process_ends() {
+    // SAFETY: a plain call.
+    let pid = unsafe { libc::getpid() } as u32;
+    if let Some(header) = map().map(Map::header).filter(|header| header.pid.load(Relaxed) == pid) {
+        header.ended.store(monotonic_ns(), Relaxed);
     }
 }
 

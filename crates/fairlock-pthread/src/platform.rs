@@ -31,19 +31,19 @@ impl Platform for Preloaded {
     const TURNS_BEFORE_CLOCK: u32 = Os::TURNS_BEFORE_CLOCK;
 
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-        Os::park(word, expected, deadline);
+        keeping_errno(|| Os::park(word, expected, deadline));
     }
     fn unpark(word: *const AtomicU32) {
-        Os::unpark(word);
+        keeping_errno(|| Os::unpark(word));
     }
     fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-        Os::park_shared(word, expected, deadline);
+        keeping_errno(|| Os::park_shared(word, expected, deadline));
     }
     fn unpark_shared(word: *const AtomicU32) {
-        Os::unpark_shared(word);
+        keeping_errno(|| Os::unpark_shared(word));
     }
     fn unpark_all_shared(word: *const AtomicU32) {
-        Os::unpark_all_shared(word);
+        keeping_errno(|| Os::unpark_all_shared(word));
     }
 
     unsafe fn allocate(layout: Layout) -> *mut u8 {
@@ -66,7 +66,7 @@ impl Platform for Preloaded {
         Os::relax(until)
     }
     fn give_way(attempt: u32) {
-        Os::give_way(attempt);
+        keeping_errno(|| Os::give_way(attempt));
     }
     #[inline]
     fn turn() -> u32 {
@@ -120,6 +120,15 @@ impl Platform for Preloaded {
     fn store_and_fence(word: &AtomicU64, value: u64) {
         Os::store_and_fence(word, value);
     }
+}
+
+/// The functions that this library replaces do not touch `errno`; system calls do.
+fn keeping_errno(body: impl FnOnce()) {
+    // SAFETY: this thread's own, which is always there.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    body();
+    *errno = before;
 }
 
 #[cold]

@@ -13,8 +13,10 @@ use std::ffi::OsStr;
 use std::hash::BuildHasherDefault;
 use std::os::unix::ffi::OsStrExt;
 
-use fairlock_counts::layout::{FRAMES, MODULES, NO_MODULE, STACKS, frame};
-use fairlock_counts::map::{Map, take_place};
+use fairlock_counts::layout::{
+    FRAMES, MODULES, MODULES_AT, Module, NO_MODULE, STACKS, STACKS_AT, Stack, frame,
+};
+use fairlock_counts::map::Map;
 
 /// Frames of this library's own, at most.
 const OWN: usize = 10;
@@ -140,6 +142,9 @@ fn insert(map: &Map, frames: &[u64; FRAMES]) -> Option<u32> {
     let hash = hasher.finish() | 1;
     for try_at in 0..TRIES {
         let place = (hash as usize / 2 + try_at) % STACKS;
+        if !map.has_room_at(STACKS_AT + place * size_of::<Stack>()) {
+            return None;
+        }
         let stack = &map.stacks()[place];
         match stack.claimed.compare_exchange(0, hash, AcqRel, Acquire) {
             Ok(_) => {
@@ -174,7 +179,7 @@ fn module(map: &Map, found: &Found) -> Option<(u16, usize)> {
     if let Some(place) = (0..used).find(is_it) {
         return Some((place as u16, base));
     }
-    let place = take_place(&header.modules, MODULES as u32)?;
+    let place = map.new_place::<Module>(&header.modules, MODULES_AT, MODULES)?;
     // SAFETY: this thread has just got the place.
     unsafe { map.write_module(place, base as u64, OsStr::from_bytes(name.to_bytes())) };
     Some((place as u16, base))

@@ -22,9 +22,10 @@ extern "C" fn start() {
     modes::Mode::get();
 }
 
-/// The main thread's own end does not run destructors of keys.
+/// The end of the process is not one of its threads for the destructors of keys.
 extern "C" fn end() {
     Thread::with(counting::thread_ends);
+    counting::process_ends();
 }
 
 /// The key whose destructor tells the end of a thread, plus one; 0: none.

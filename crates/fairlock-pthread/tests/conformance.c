@@ -60,7 +60,9 @@ struct job {
 
 static void *do_job(void *argument) {
     struct job *job = argument;
+    errno = 123;
     job->code = job->attempt(job->lock);
+    CHECK(errno == 123); /* It is not by errno that they speak. */
     if (job->code == 0)
         OK(pthread_rwlock_unlock(job->lock));
     return NULL;

@@ -13,10 +13,10 @@ use crate::study::{self, Plot, PlotKind, Study};
 use crate::summary::{Figure, Line};
 use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
 
-const STYLE: &str = include_str!("page.css");
+pub(crate) const STYLE: &str = include_str!("page.css");
 
 /// Text for a place between tags or in a quoted attribute.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -4,7 +4,7 @@ mod grids;
 mod html;
 mod lanes;
 pub mod machines;
-mod plot;
+pub(crate) mod plot;
 mod published;
 pub mod recording;
 pub mod terminal;
@@ -12,6 +12,7 @@ pub mod trace;
 pub mod validation;
 
 pub use html::page;
+pub(crate) use html::{STYLE as PAGE_STYLE, escape};
 
 use crate::claim::{Evidence, Verdict};
 use crate::study::Study;

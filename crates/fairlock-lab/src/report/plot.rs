@@ -19,7 +19,7 @@ const FLAGSHIP_COLOR: RGBColor = RGBColor(0x1f, 0x78, 0xd1);
 
 /// Distinguishable with any colour vision (after Okabe and Ito, and Tol), and on light and dark
 /// grounds; the flagship's blue is not among them.
-const PALETTE: [RGBColor; 8] = [
+pub(crate) const PALETTE: [RGBColor; 8] = [
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -29,16 +29,16 @@ const PALETTE: [RGBColor; 8] = [
     RGBColor(0x99, 0x99, 0x33),
     RGBColor(0xaa, 0x44, 0x66),
 ];
-const READER_COLOR: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
-const WRITER_COLOR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+pub(crate) const READER_COLOR: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
+pub(crate) const WRITER_COLOR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 const OTHER_COLOR: RGBColor = RGBColor(0x88, 0x88, 0x88);
 /// Becomes the page's text colour.
-const TEXT: RGBColor = BLACK;
+pub(crate) const TEXT: RGBColor = BLACK;
 /// For words on coloured bars, in light and in dark.
-const ON_BAR: RGBColor = RGBColor(0x11, 0x11, 0x11);
-const FAINT: RGBAColor = RGBAColor(128, 128, 128, 0.3);
+pub(crate) const ON_BAR: RGBColor = RGBColor(0x11, 0x11, 0x11);
+pub(crate) const FAINT: RGBAColor = RGBAColor(128, 128, 128, 0.3);
 
-const WIDTH: u32 = 760;
+pub(crate) const WIDTH: u32 = 760;
 const HEIGHT: u32 = 380;
 /// Room for the names at the ends of lines.
 const LABEL_WIDTH: u32 = 130;
@@ -46,8 +46,8 @@ const LABEL_WIDTH: u32 = 130;
 const LABEL_STEP: i32 = 14;
 const FONT: (&str, i32) = ("sans-serif", 13);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// A line or a kind of bar: its name and its figures by position on the x axis.
 struct Series {
@@ -127,7 +127,7 @@ pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
 }
 
 /// Makes the drawing fit the page: scalable, named for screen readers, in the page's text colour.
-fn themed(svg: &str, title: &str) -> String {
+pub(crate) fn themed(svg: &str, title: &str) -> String {
     let svg = svg.replace("#000000", "currentColor");
     let Some(end) = svg.find('>') else { return svg };
     format!(
@@ -244,11 +244,19 @@ fn decades(series: &[Series]) -> std::ops::Range<f64> {
     10f64.powf((low * 0.8).log10().floor())..(high * 1.3)
 }
 
-fn text_style<'a>(color: &'a RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'a> {
+pub(crate) fn text_style<'a>(
+    color: &'a RGBColor,
+    horizontal: HPos,
+    vertical: VPos,
+) -> TextStyle<'a> {
     TextStyle::from(FONT.into_font()).color(color).pos(Pos::new(horizontal, vertical))
 }
 
-fn small_text_style<'a>(color: &'a RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'a> {
+pub(crate) fn small_text_style<'a>(
+    color: &'a RGBColor,
+    horizontal: HPos,
+    vertical: VPos,
+) -> TextStyle<'a> {
     TextStyle::from(("sans-serif", 11).into_font()).color(color).pos(Pos::new(horizontal, vertical))
 }
 
@@ -525,7 +533,7 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
 }
 
 /// Coloured squares with names, wrapped to the drawing's width.
-fn legend(root: &Area<'_>, left: i32, top: i32, names: &[(&str, RGBColor)]) -> Drawn {
+pub(crate) fn legend(root: &Area<'_>, left: i32, top: i32, names: &[(&str, RGBColor)]) -> Drawn {
     let (mut x, mut y) = (left, top);
     for (name, color) in names {
         let width = 26 + 8 * name.chars().count() as i32;

@@ -34,7 +34,7 @@ const COLUMNS: [(&str, bool); 11] = [
 ];
 
 /// A rule below the headings and nothing between the columns but their padding.
-pub(super) const STYLE: TableStyle = presets::NOTHING
+pub(crate) const STYLE: TableStyle = presets::NOTHING
     .header_lines(ContentLineStyle::none())
     .content_lines(ContentLineStyle::none())
     .header_separator(LineStyle::none().fill('─'));
@@ -399,7 +399,7 @@ pub(super) fn sign(status: Status) -> &'static str {
 }
 
 /// Breaks text into lines of at most `width` characters, indented from the second on.
-fn wrapped(text: &str, indent: &str, width: usize) -> String {
+pub(crate) fn wrapped(text: &str, indent: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("starts with a line");

@@ -318,7 +318,8 @@ fn futex_wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) {
 }
 
 /// A yield is enough among equals; a real-time thread that yields comes straight back, so after
-/// a few it sleeps to let the thread it waits for run, whatever its priority.
+/// a few it sleeps to let the thread it waits for run, whatever its priority. By the bare system call:
+/// the C library's function is a point at which threads are cancelled.
 fn give_way(attempt: u32) {
     const YIELDS: u32 = 16;
     const NAP_NS: libc::c_long = 50_000;
@@ -328,7 +329,8 @@ fn give_way(attempt: u32) {
             libc::sched_yield();
         } else {
             let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-            libc::nanosleep(&nap, core::ptr::null_mut());
+            let none = core::ptr::null_mut::<libc::timespec>();
+            libc::syscall(libc::SYS_nanosleep, &nap, none);
         }
     }
 }

@@ -1,0 +1,461 @@
+//! Many runs of one program under several locks: in which order, and what they took.
+//!
+//! Rounds of one run under each lock, in a new order every round, so that whatever else changes on
+//! the machine meanwhile changes for all. A ratio is taken within its round.
+//!
+//! Not for: running. [`Comparison`] is what a report says about runs that were made.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::str::FromStr;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use serde::{Deserialize, Serialize};
+
+use super::process::{Ended, Output};
+use crate::measure::statistics::{XorShift, estimate};
+use crate::report::terminal::STYLE;
+use crate::row::Estimate;
+use crate::units::{format_bytes, format_count, format_number};
+
+/// The program without the drop-in.
+pub const NONE: &str = "none";
+/// Behind a lock's name: the run is counted, as for a report.
+pub const COUNTED: &str = "+counts";
+
+/// What a run is made under, as it is named on the command line: `timefair`, `glibc+counts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variant {
+    /// The lock by name; none: without the drop-in.
+    pub lock: Option<String>,
+    /// Whether locks are counted meanwhile.
+    pub is_counted: bool,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.lock.as_deref().unwrap_or(NONE);
+        write!(f, "{name}{}", if self.is_counted { COUNTED } else { "" })
+    }
+}
+
+/// ```
+/// use fairlock_lab::dropin::comparison::Variant;
+/// let variant: Variant = "glibc+counts".parse()?;
+/// assert_eq!((variant.lock.as_deref(), variant.is_counted), (Some("glibc"), true));
+/// assert_eq!("none".parse::<Variant>()?.lock, None);
+/// assert!("none+counts".parse::<Variant>().is_err());
+/// # Ok::<(), String>(())
+/// ```
+impl FromStr for Variant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Variant, String> {
+        if text == NONE {
+            return Ok(Variant { lock: None, is_counted: false });
+        }
+        let (name, is_counted) = match text.strip_suffix(COUNTED) {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        match super::check(name) {
+            Ok(lock) => Ok(Variant { lock: Some(lock), is_counted }),
+            Err(said) => Err(format!("{said}; or {NONE}, or one of them with {COUNTED} behind it")),
+        }
+    }
+}
+
+/// One finished run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// From its start to its end, s.
+    pub wall_s: f64,
+    /// CPU time in the program, s, with that of processes it waited for; as all below.
+    pub user_s: f64,
+    /// CPU time in the kernel, s.
+    pub system_s: f64,
+    /// Times that it went to sleep.
+    pub voluntary_switches: u64,
+    /// Times that the kernel took the CPU away.
+    pub involuntary_switches: u64,
+    /// How it ended.
+    pub exit: Exit,
+    /// CRC-32C of its standard output.
+    pub output_checksum: u32,
+    /// Bytes of its standard output.
+    pub output_bytes: u64,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// As wait4(2) says.
+    pub fn of(status: ExitStatus) -> Exit {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, signal) => Exit::Signal(signal.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(signal) => write!(f, "death by signal {signal}"),
+        }
+    }
+}
+
+impl Run {
+    /// Of a run that has ended.
+    pub fn of(ended: &Ended, output: &Output) -> Run {
+        Run {
+            wall_s: ended.wall.as_secs_f64(),
+            user_s: ended.user.as_secs_f64(),
+            system_s: ended.system.as_secs_f64(),
+            voluntary_switches: ended.voluntary_switches,
+            involuntary_switches: ended.involuntary_switches,
+            exit: Exit::of(ended.status),
+            output_checksum: output.checksum,
+            output_bytes: output.bytes,
+        }
+    }
+
+    /// CPU time, s.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+
+    fn output(&self) -> (u32, u64) {
+        (self.output_checksum, self.output_bytes)
+    }
+}
+
+/// What several runs of a program took under each of several locks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The command, as text.
+    pub command: Vec<String>,
+    /// What all others are compared to: index into `sides`.
+    pub baseline: usize,
+    /// In the order they were named.
+    pub sides: Vec<Side>,
+}
+
+/// The runs under one lock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Which.
+    pub variant: Variant,
+    /// Finished ones without those that warmed up; one a round, in the order of rounds.
+    pub runs: Vec<Run>,
+}
+
+/// What the runs of one side say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Runs that all sides have.
+    pub rounds: usize,
+    /// s.
+    pub wall_s: Estimate,
+    /// User and system, s.
+    pub cpu_s: Estimate,
+    /// Times that it went to sleep.
+    pub voluntary_switches: Estimate,
+    /// Times that the kernel took the CPU away.
+    pub involuntary_switches: Estimate,
+    /// Wall time over the baseline's of the same round.
+    pub wall_ratio: Estimate,
+    /// CPU time over the baseline's of the same round.
+    pub cpu_ratio: Estimate,
+}
+
+impl Comparison {
+    /// Nothing run yet. Compares to `glibc` if that is among them, as it is what programs have,
+    /// else to the first.
+    pub fn new(command: Vec<String>, variants: Vec<Variant>) -> Comparison {
+        let plain = |variant: &Variant| {
+            variant.lock.as_deref() == Some(super::GLIBC) && !variant.is_counted
+        };
+        let baseline = variants.iter().position(plain).unwrap_or(0);
+        let sides =
+            variants.into_iter().map(|variant| Side { variant, runs: Vec::new() }).collect();
+        Comparison { command, baseline, sides }
+    }
+
+    /// Rounds in which every side finished.
+    pub fn rounds(&self) -> usize {
+        self.sides.iter().map(|side| side.runs.len()).min().unwrap_or(0)
+    }
+
+    /// What the runs of a side say, by its index; none before the first complete round.
+    pub fn summary(&self, side: usize) -> Option<Summary> {
+        let rounds = self.rounds();
+        if rounds == 0 {
+            return None;
+        }
+        let mine = &self.sides[side].runs[..rounds];
+        let base = &self.sides[self.baseline].runs[..rounds];
+        let of = |value: fn(&Run) -> f64| estimate(&mine.iter().map(value).collect::<Vec<_>>());
+        let ratio = |value: fn(&Run) -> f64| {
+            let pairs = mine.iter().zip(base).map(|(mine, base)| value(mine) / value(base));
+            // A run that took less CPU time than the kernel counts has no ratio.
+            estimate(&pairs.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
+        };
+        Some(Summary {
+            rounds,
+            wall_s: of(|run| run.wall_s),
+            cpu_s: of(Run::cpu_s),
+            voluntary_switches: of(|run| run.voluntary_switches as f64),
+            involuntary_switches: of(|run| run.involuntary_switches as f64),
+            wall_ratio: ratio(|run| run.wall_s),
+            cpu_ratio: ratio(Run::cpu_s),
+        })
+    }
+
+    /// How all finished runs ended, if alike.
+    pub fn exit(&self) -> Option<Exit> {
+        let exits: BTreeSet<Exit> = self.runs().map(|run| run.exit).collect();
+        exits.first().copied().filter(|_| exits.len() == 1)
+    }
+
+    /// What differs between runs that should not, in a sentence each.
+    pub fn differences(&self) -> Vec<String> {
+        [self.exits_that_differ(), self.outputs_that_differ()].into_iter().flatten().collect()
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.sides.iter().flat_map(|side| &side.runs)
+    }
+
+    fn exits_that_differ(&self) -> Option<String> {
+        if self.runs().next().is_none() || self.exit().is_some() {
+            return None;
+        }
+        let ended = self.sides.iter().map(|side| {
+            let exits: BTreeSet<Exit> = side.runs.iter().map(|run| run.exit).collect();
+            let count = |exit: &Exit| side.runs.iter().filter(|run| run.exit == *exit).count();
+            let ends: Vec<String> = exits
+                .iter()
+                .map(|exit| format!("{exit} ({} of {})", count(exit), side.runs.len()))
+                .collect();
+            format!("{}: {}", side.variant, ends.join(", "))
+        });
+        Some(format!("runs ended differently: {}", ended.collect::<Vec<_>>().join("; ")))
+    }
+
+    fn outputs_that_differ(&self) -> Option<String> {
+        let usual = self.sides[self.baseline].runs.first()?.output();
+        let differs = |side: &&Side| side.runs.iter().any(|run| run.output() != usual);
+        if differs(&&self.sides[self.baseline]) {
+            return Some(format!(
+                "the output differs from run to run even under {}: it says nothing about locks",
+                self.sides[self.baseline].variant
+            ));
+        }
+        let others: Vec<String> = self
+            .sides
+            .iter()
+            .filter(differs)
+            .map(|side| {
+                let count = side.runs.iter().filter(|run| run.output() != usual).count();
+                format!("{} ({count} of {} runs)", side.variant, side.runs.len())
+            })
+            .collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "the output differs from that under {}: {}",
+                self.sides[self.baseline].variant,
+                others.join(", ")
+            )
+        })
+    }
+}
+
+/// The order of a round's runs: another one every round, and the same ones every time.
+pub fn order(sides: usize, round: u32) -> Vec<usize> {
+    let mut random = XorShift::new(u64::from(round));
+    let mut order: Vec<usize> = (0..sides).collect();
+    for last in (1..sides).rev() {
+        order.swap(last, random.below(last as u32 + 1) as usize);
+    }
+    order
+}
+
+/// Medians and ratios with their 95 % intervals, a line for each lock, and what differs.
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rounds = self.rounds();
+        if rounds == 0 {
+            return writeln!(f, "no round of all locks was finished: nothing to compare");
+        }
+        let baseline = &self.sides[self.baseline].variant;
+        writeln!(f, "{}\n{}", self.command.join(" "), self.table())?;
+        let runs = if rounds == 1 { "1 run".to_owned() } else { format!("{rounds} runs") };
+        writeln!(
+            f,
+            "medians of {runs} each, interleaved; ratios to {baseline} with 95 % intervals, below 1 \
+             is less"
+        )?;
+        let differences = self.differences();
+        differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
+        if let (true, Some(run)) = (differences.is_empty(), self.runs().next()) {
+            let bytes = format_bytes(run.output_bytes as f64);
+            writeln!(f, "all runs: {}, the same {bytes} of output", run.exit)?;
+        }
+        Ok(())
+    }
+}
+
+impl Comparison {
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header([
+            "lock",
+            "wall s",
+            "ratio",
+            "",
+            "CPU s",
+            "ratio",
+            "",
+            "switches",
+            "preempted",
+        ]);
+        for (index, side) in self.sides.iter().enumerate() {
+            let Some(summary) = self.summary(index) else { continue };
+            let is_baseline = index == self.baseline;
+            let ratio = |ratio: Estimate| match is_baseline {
+                true => ["1".to_owned(), String::new()],
+                false => [
+                    format_number(ratio.median),
+                    format!("[{}, {}]", format_number(ratio.low), format_number(ratio.high)),
+                ],
+            };
+            let [wall_ratio, wall_interval] = ratio(summary.wall_ratio);
+            let [cpu_ratio, cpu_interval] = ratio(summary.cpu_ratio);
+            let cells = [
+                side.variant.to_string(),
+                format_number(summary.wall_s.median),
+                wall_ratio,
+                wall_interval,
+                format_number(summary.cpu_s.median),
+                cpu_ratio,
+                cpu_interval,
+                format_count(summary.voluntary_switches.median),
+                format_count(summary.involuntary_switches.median),
+            ];
+            table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
+                let is_text = matches!(column, 0 | 3 | 6);
+                let side = if is_text { CellAlignment::Left } else { CellAlignment::Right };
+                Cell::new(text).set_alignment(side)
+            }));
+        }
+        let last = table.column_iter().count() - 1;
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, if index == last { 0 } else { 2 }));
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(wall_s: f64, output_checksum: u32) -> Run {
+        Run {
+            wall_s,
+            user_s: wall_s,
+            system_s: 0.0,
+            voluntary_switches: 1,
+            involuntary_switches: 2,
+            exit: Exit::Code(0),
+            output_checksum,
+            output_bytes: 3,
+        }
+    }
+
+    fn comparison(names: &[&str], runs: &[&[Run]]) -> Comparison {
+        let variants = names.iter().map(|name| name.parse().unwrap()).collect();
+        let mut comparison = Comparison::new(vec!["program".to_owned()], variants);
+        for (side, runs) in comparison.sides.iter_mut().zip(runs) {
+            side.runs = runs.to_vec();
+        }
+        comparison
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds_and_to_glibc() {
+        // The machine became twice as slow; timefair always takes half of glibc's time.
+        let compared = comparison(
+            &["timefair", "glibc+counts", "glibc"],
+            &[
+                &[run(1.0, 7), run(2.0, 7), run(2.0, 7)],
+                &[run(2.0, 7), run(4.0, 7), run(4.0, 7)],
+                &[run(2.0, 7), run(4.0, 7), run(4.0, 7)],
+            ],
+        );
+        assert_eq!(compared.baseline, 2);
+        let ratio = compared.summary(0).unwrap().wall_ratio;
+        assert_eq!(ratio, Estimate { median: 0.5, low: 0.5, high: 0.5 });
+        assert!(compared.differences().is_empty());
+        let text = compared.to_string();
+        assert!(text.contains("all runs: exit code 0, the same 3 B of output"), "{text}");
+    }
+
+    #[test]
+    fn without_glibc_the_first_is_what_others_are_compared_to() {
+        assert_eq!(comparison(&["biased", "none"], &[]).baseline, 0);
+    }
+
+    #[test]
+    fn a_round_that_not_all_finished_does_not_count() {
+        let one = comparison(&["none", "biased"], &[&[run(1.0, 7), run(9.0, 7)], &[run(1.0, 7)]]);
+        assert_eq!(one.summary(0).unwrap().wall_s.median, 1.0);
+        let none = comparison(&["none", "biased"], &[&[run(1.0, 7)], &[]]);
+        assert_eq!(none.summary(0), None);
+        assert!(none.to_string().contains("nothing to compare"));
+    }
+
+    #[test]
+    fn output_that_differs_is_told_from_output_that_always_differs() {
+        let by_lock = comparison(
+            &["none", "biased"],
+            &[&[run(1.0, 7), run(1.0, 7)], &[run(1.0, 7), run(1.0, 8)]],
+        );
+        let said = by_lock.differences().join("\n");
+        assert!(said.contains("from that under none: biased (1 of 2 runs)"), "{said}");
+        let always =
+            comparison(&["none", "biased"], &[&[run(1.0, 7), run(1.0, 8)], &[run(1.0, 9)]]);
+        let said = always.differences().join("\n");
+        assert!(said.contains("even under none"), "{said}");
+    }
+
+    #[test]
+    fn runs_that_end_differently_are_named() {
+        let died = Run { exit: Exit::Signal(11), ..run(1.0, 7) };
+        let compared = comparison(&["none", "biased"], &[&[run(1.0, 7)], &[died]]);
+        assert_eq!(compared.exit(), None);
+        let said = compared.differences().join("\n");
+        assert!(said.contains("none: exit code 0 (1 of 1); biased: death by signal 11"), "{said}");
+    }
+
+    #[test]
+    fn every_round_has_every_side_once_and_the_order_changes() {
+        let orders: BTreeSet<Vec<usize>> = (0..100).map(|round| order(3, round)).collect();
+        assert_eq!(orders.len(), 6);
+        assert!(orders.iter().all(|order| BTreeSet::from_iter(order).len() == 3));
+    }
+}

@@ -1,0 +1,812 @@
+//! What the facts mean: rules that each look for one thing, say what they saw, and what to try.
+//!
+//! A rule speaks only where its evidence is in the facts, and its words carry that evidence. All
+//! thresholds are constants here, with what they are for; `docs/src/reading-a-run.md` lists the
+//! rules by name.
+//!
+//! Invariants
+//! 1. Every lock gets at least one finding; where no rule sees anything, that the lock is fine.
+//! 2. A finding that something is fine stands alone.
+
+use serde::{Deserialize, Serialize};
+
+use super::report::facts::{Compared, ComparedPolicy, Lock, LockKind, Process, Role, chain, share};
+use crate::row::Estimate;
+use crate::units::{format_count, format_ns, format_number};
+
+/// With fewer acquisitions a share or percentile of them says little.
+pub const ENOUGH_ACQUISITIONS: u64 = 1000;
+/// Likewise, for waits.
+pub const ENOUGH_WAITS: u64 = 100;
+/// Likewise, for holds that were looked at: so many must show something before it is a habit.
+pub const ENOUGH_HOLDS: u64 = 10;
+/// A lock that fewer acquisitions than one in a thousand wait for has no policy to speak of: they
+/// enter at once under any.
+pub const CONTENDED: f64 = 0.001;
+/// From here on a good part of the threads' work goes through waiting.
+pub const HEAVILY_CONTENDED: f64 = 0.1;
+
+/// A wait that so many of the other role pass is no queue any more: fair locks let each wait be
+/// passed by about as many as there are threads.
+pub const STARVED_BYPASS: u64 = 100;
+/// A shorter wait, one time slice of most kernels, hardly anybody notices, whoever passed it.
+pub const STARVED_WAIT_NS: u64 = 4_000_000;
+
+/// A hold of this length or less costs no more than the transfers of the lock's own cache line
+/// between CPUs, some 50 to 200 ns each: readers that overlap gain nothing.
+pub const SHORT_HOLD_NS: u64 = 200;
+/// Below this share of writes readers could often overlap, above it they seldom can.
+pub const MUTEX_WRITE_SHARE: f64 = 0.1;
+/// A biased lock revokes its bias for each write, so writes must be this rare.
+pub const BIASED_WRITE_SHARE: f64 = 0.01;
+/// At a lower rate, a second, transfers of the lock's line take less than 2 % of a CPU.
+pub const BOUNCING_RATE: f64 = 100_000.0;
+/// Two threads with so much of the reads each move the line between their CPUs.
+pub const BOUNCING_THREAD_SHARE: f64 = 0.1;
+/// Holds that long would hide the transfers.
+pub const BOUNCING_HOLD_NS: u64 = 2_000;
+
+/// A hold that long delays others by more than switching to another thread would, a thousand times.
+pub const LONG_HOLD_NS: u64 = 10_000_000;
+/// Preempted or sleeping holders are no accident from this share of holds on.
+pub const DISTURBED_HOLDS: f64 = 0.01;
+/// Waits that are so many times the holds are waits for a queue, not for a holder.
+pub const CONVOY_FACTOR: u64 = 10;
+
+/// Jain's index below this is no drift: of two threads one has more than four fifths.
+pub const UNFAIR_JAIN: f64 = 0.74;
+/// One thread dominates if it has at least this share.
+pub const DOMINANT_SHARE: f64 = 0.5;
+
+/// Threads that wait less than this share of their time could not gain more by any lock.
+pub const LIMITED_WAIT_SHARE: f64 = 0.01;
+
+/// How much a finding asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// Somebody waits for longer than the lock's purpose explains.
+    Problem,
+    /// Something that can be done better, or should be known.
+    Hint,
+    /// There is nothing to do.
+    Fine,
+}
+
+/// What a rule saw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The rule.
+    pub rule: String,
+    /// How much it asks for.
+    pub weight: Weight,
+    /// What it saw, in a sentence with the evidence.
+    pub text: String,
+    /// A change to the program, or a command, to try.
+    pub to_try: Option<String>,
+    /// What that would show.
+    pub shows: Option<String>,
+}
+
+impl Finding {
+    fn new(rule: &str, weight: Weight, text: String) -> Finding {
+        Finding { rule: rule.to_owned(), weight, text, to_try: None, shows: None }
+    }
+
+    /// What to try, and what it would show.
+    fn try_to(mut self, what: impl Into<String>, shows: &str) -> Finding {
+        (self.to_try, self.shows) = (Some(what.into()), Some(shows.to_owned()));
+        self
+    }
+}
+
+/// A lock with what its rules need to know of its process.
+struct Case<'a> {
+    lock: &'a Lock,
+    process: &'a Process,
+    command: &'a [String],
+}
+
+type Rule = fn(&Case<'_>) -> Option<Finding>;
+
+/// Problems come before hints, and otherwise in this order. `mutex_would_do` and
+/// `read_mostly_and_bouncing` exclude each other by their shares of writes.
+const RULES: [Rule; 11] = [
+    readers_starve_writer,
+    writers_starve_readers,
+    holders_sleep,
+    holders_preempted,
+    long_holds,
+    convoy,
+    one_thread_dominates,
+    mutex_would_do,
+    read_mostly_and_bouncing,
+    prefers_writers,
+    tries_refused,
+];
+
+/// What is to be said about a lock of this process.
+pub fn lock(lock: &Lock, process: &Process, command: &[String]) -> Vec<Finding> {
+    let case = Case { lock, process, command };
+    let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule(&case)).collect();
+    findings.sort_by_key(|finding| finding.weight);
+    if findings.is_empty() {
+        findings.push(nothing_to_do(&case));
+    }
+    findings
+}
+
+/// What is to be said about a process, given its locks with their findings.
+pub fn process(process: &Process, locks: &[Lock]) -> Vec<Finding> {
+    let waited = |lock: &&Lock| lock.wait_ns();
+    let hottest = locks.iter().filter(|lock| lock.pid == process.pid).max_by_key(waited);
+    let mut findings = vec![limited_by_locks(process, hottest)];
+    findings.extend(incomplete(process));
+    findings
+}
+
+/// What whole runs under several policies say, one sentence for each policy but the control.
+pub fn compared(compared: &Compared) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for policy in &compared.policies {
+        if let Some(ratio) = policy.ratio {
+            sentences.push(ratio_words(policy, ratio, &compared.control));
+        }
+        if policy.failed > 0 {
+            sentences.push(format!(
+                "{}: {} of {} runs did not end as those under {} did; its times mean little.",
+                policy.policy, policy.failed, policy.runs, compared.control
+            ));
+        }
+    }
+    sentences
+}
+
+fn ratio_words(policy: &ComparedPolicy, ratio: Estimate, control: &str) -> String {
+    let figures = format!(
+        "{} of {control}'s time, 95 % interval {} to {}, {} runs",
+        format_number(ratio.median),
+        format_number(ratio.low),
+        format_number(ratio.high),
+        policy.runs
+    );
+    let name = &policy.policy;
+    if ratio.low <= 1.0 && ratio.high >= 1.0 {
+        return format!(
+            "{name}: no difference from {control} that these runs can tell ({figures})."
+        );
+    }
+    let (percent, word) = match ratio.median {
+        less if less < 1.0 => ((1.0 - less) * 100.0, "less"),
+        more => ((more - 1.0) * 100.0, "more"),
+    };
+    format!("{name} takes {} % {word} time than {control} ({figures}).", format_number(percent))
+}
+
+/// A command line as one would type it.
+pub fn typed(command: &[String]) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+    let words = command.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+impl Case<'_> {
+    /// Whether its figures come from enough acquisitions, some of which waited.
+    fn is_contended(&self) -> bool {
+        self.lock.acquired() >= ENOUGH_ACQUISITIONS && self.lock.contended_share() >= CONTENDED
+    }
+
+    /// The run again under these policies.
+    fn compare(&self, policies: &str) -> String {
+        format!("fairlock run --compare {policies} -- {}", typed(self.command))
+    }
+
+    /// The run again under this policy.
+    fn run(&self, policy: &str) -> String {
+        format!("fairlock run --lock {policy} -- {}", typed(self.command))
+    }
+
+    fn write_share(&self) -> f64 {
+        share(self.lock.writes.acquired, self.lock.acquired())
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", format_number(share * 100.0))
+}
+
+fn counted(count: u64, one: &str) -> String {
+    format!("{} {one}{}", format_count(count as f64), if count == 1 { "" } else { "s" })
+}
+
+fn ns(time: u64) -> String {
+    format_ns(time as f64)
+}
+
+fn is_starved(role: &Role) -> bool {
+    role.longest_bypass >= STARVED_BYPASS && role.longest_bypass_wait_ns >= STARVED_WAIT_NS
+}
+
+fn readers_starve_writer(case: &Case<'_>) -> Option<Finding> {
+    let writes = &case.lock.writes;
+    let text = || {
+        format!(
+            "Readers starve the writer: {} passed one waiting write, which waited {}.",
+            counted(writes.longest_bypass, "read"),
+            ns(writes.longest_bypass_wait_ns)
+        )
+    };
+    let shows = "how many reads pass a write under a lock that bounds them, and what that costs";
+    is_starved(writes).then(|| {
+        Finding::new("readers-starve-writer", Weight::Problem, text())
+            .try_to(case.compare("glibc,timefair,phase-fair"), shows)
+    })
+}
+
+fn writers_starve_readers(case: &Case<'_>) -> Option<Finding> {
+    let reads = &case.lock.reads;
+    let text = || {
+        format!(
+            "Writers starve readers: {} passed one waiting read, which waited {}.",
+            counted(reads.longest_bypass, "write"),
+            ns(reads.longest_bypass_wait_ns)
+        )
+    };
+    let shows = "how long a read waits under a lock that lets readers in between two writers";
+    is_starved(reads).then(|| {
+        Finding::new("writers-starve-readers", Weight::Problem, text())
+            .try_to(case.compare("glibc,timefair,phase-fair"), shows)
+    })
+}
+
+/// The role with the higher share of disturbed holds, if that is a habit and somebody waits for it.
+fn disturbed<'a>(case: &'a Case<'_>, of: fn(&Role) -> u64) -> Option<(&'static str, &'a Role)> {
+    let roles = case.lock.roles().into_iter().filter(|(_, role)| {
+        of(role) >= ENOUGH_HOLDS && share(of(role), role.holds_looked_at) >= DISTURBED_HOLDS
+    });
+    let most = roles.max_by(|(_, a), (_, b)| {
+        share(of(a), a.holds_looked_at).total_cmp(&share(of(b), b.holds_looked_at))
+    });
+    most.filter(|_| case.is_contended())
+}
+
+fn where_held(role: &Role) -> String {
+    match role.longest_hold_at.as_slice() {
+        [] => String::new(),
+        calls => {
+            format!(" The longest one, {}, ended at {}.", ns(role.hold.max_ns), chain(calls, 3))
+        }
+    }
+}
+
+fn holders_sleep(case: &Case<'_>) -> Option<Finding> {
+    let (name, role) = disturbed(case, |role| role.holds_slept)?;
+    let text = format!(
+        "Holders sleep while they hold it: in {} of {} {name} that were looked at ({}) the thread \
+         blocked with the lock held, on I/O, memory or another lock.{}",
+        format_count(role.holds_slept as f64),
+        format_count(role.holds_looked_at as f64),
+        percent(share(role.holds_slept, role.holds_looked_at)),
+        where_held(role)
+    );
+    let what =
+        "moving what blocks out of the section: prepare before locking, write after unlocking";
+    Some(Finding::new("holders-sleep", Weight::Problem, text).try_to(
+        what,
+        "waits as short as the rest of the section; no policy can make a sleeping holder faster",
+    ))
+}
+
+fn holders_preempted(case: &Case<'_>) -> Option<Finding> {
+    let (name, role) = disturbed(case, |role| role.holds_preempted)?;
+    let text = format!(
+        "Holders lose their CPU: in {} of {} {name} that were looked at ({}) the kernel ran somebody \
+         else while the lock was held, and all who wait waited for that, too.",
+        format_count(role.holds_preempted as f64),
+        format_count(role.holds_looked_at as f64),
+        percent(share(role.holds_preempted, role.holds_looked_at))
+    );
+    let what = "fewer threads than CPUs, or shorter sections";
+    Some(Finding::new("holders-preempted", Weight::Problem, text).try_to(
+        what,
+        "a smaller share of preempted holds, and a p99 of waits that shrinks with it",
+    ))
+}
+
+fn long_holds(case: &Case<'_>) -> Option<Finding> {
+    let roles = case.lock.roles().into_iter();
+    let (name, role) = roles.max_by_key(|(_, role)| role.hold.max_ns)?;
+    if role.hold.max_ns < LONG_HOLD_NS || case.lock.waited() == 0 {
+        return None;
+    }
+    let threads = case.lock.threads.iter();
+    let holders: Vec<&str> = threads
+        .filter(|it| if name == "reads" { it.reads > 0 } else { it.writes > 0 })
+        .map(|it| it.name.as_str())
+        .collect();
+    let by = match holders.as_slice() {
+        [only] => format!(" by {only}"),
+        _ => String::new(),
+    };
+    let at = match role.longest_hold_at.as_slice() {
+        [] => String::new(),
+        calls => format!(", until {}", chain(calls, 3)),
+    };
+    let text = format!(
+        "Long holds: {name} held it for up to {} at a time{by}{at} (p50 {}, p99 {}).",
+        ns(role.hold.max_ns),
+        ns(role.hold.p50_ns),
+        ns(role.hold.p99_ns)
+    );
+    Some(Finding::new("long-holds", Weight::Problem, text).try_to(
+        "splitting that section, or copying what it needs and working on the copy",
+        "a longest wait that shrinks with the longest hold; no policy goes below it",
+    ))
+}
+
+fn convoy(case: &Case<'_>) -> Option<Finding> {
+    let lock = case.lock;
+    let (name, role) = lock.roles().into_iter().max_by_key(|(_, role)| role.wait.count)?;
+    let hold = lock.reads.hold.p50_ns.max(lock.writes.hold.p50_ns);
+    let is_queue = hold > 0 && role.wait.p50_ns >= CONVOY_FACTOR * hold;
+    let is_heavy = lock.contended_share() >= HEAVILY_CONTENDED && role.wait.count >= ENOUGH_WAITS;
+    let text = || {
+        format!(
+            "A convoy: half of the {name} that wait do so for {} or more, while half of the holds \
+             are over after {}; {} of acquisitions wait.",
+            ns(role.wait.p50_ns),
+            ns(hold),
+            percent(lock.contended_share())
+        )
+    };
+    (is_queue && is_heavy && case.is_contended()).then(|| {
+        Finding::new("convoy", Weight::Problem, text()).try_to(
+            case.compare("glibc,timefair,linux-5.11"),
+            "whether a lock that lets running threads in before it wakes sleeping ones resolves it",
+        )
+    })
+}
+
+fn one_thread_dominates(case: &Case<'_>) -> Option<Finding> {
+    for (name, role) in case.lock.roles() {
+        let of = |it: &super::report::facts::Thread| {
+            if name == "reads" { it.reads } else { it.writes }
+        };
+        let Some(first) = case.lock.threads.iter().max_by_key(|it| of(it)) else { continue };
+        let part = share(of(first), role.acquired);
+        let dominates = role.jain < UNFAIR_JAIN && part >= DOMINANT_SHARE;
+        if !(dominates && role.threads > 1 && role.wait.count >= ENOUGH_WAITS) {
+            continue;
+        }
+        let text = format!(
+            "One thread dominates: {} has {} of {} by {} threads (Jain {}).",
+            first.name,
+            percent(part),
+            counted(role.acquired, name.trim_end_matches('s')),
+            role.threads,
+            format_number(role.jain)
+        );
+        return Some(Finding::new("one-thread-dominates", Weight::Hint, text).try_to(
+            case.compare("glibc,timefair,phase-fair"),
+            "whether it is the lock that favours it; if not, it asks more often, and all is well",
+        ));
+    }
+    None
+}
+
+/// Whether both roles' measured holds are this short, as far as there are any.
+fn holds_up_to(lock: &Lock, longest: u64) -> bool {
+    let holds = lock.roles().map(|(_, role)| &role.hold);
+    let measured = || holds.iter().filter(|hold| hold.count > 0);
+    measured().count() > 0 && measured().all(|hold| hold.p50_ns <= longest)
+}
+
+fn mutex_would_do(case: &Case<'_>) -> Option<Finding> {
+    let lock = case.lock;
+    let fits = case.write_share() >= MUTEX_WRITE_SHARE && holds_up_to(lock, SHORT_HOLD_NS);
+    let text = || {
+        format!(
+            "Sections are so short that a mutex would do: half of the holds end within {}, and {} of \
+             acquisitions write.",
+            ns(lock.reads.hold.p50_ns.max(lock.writes.hold.p50_ns)),
+            percent(case.write_share())
+        )
+    };
+    (fits && case.is_contended()).then(|| {
+        Finding::new("mutex-would-do", Weight::Hint, text()).try_to(
+            "a mutex in the lock's place",
+            "shorter acquisitions: a mutex has less to write for each",
+        )
+    })
+}
+
+fn read_mostly_and_bouncing(case: &Case<'_>) -> Option<Finding> {
+    let (lock, reads) = (case.lock, &case.lock.reads);
+    let rate = reads.acquired as f64 / (lock.lived_ns.max(1) as f64 / 1e9);
+    let readers = lock.threads.iter();
+    let readers =
+        readers.filter(|it| share(it.reads, reads.acquired) >= BOUNCING_THREAD_SHARE).count();
+    let fits = case.write_share() <= BIASED_WRITE_SHARE
+        && reads.acquired >= ENOUGH_ACQUISITIONS
+        && rate >= BOUNCING_RATE
+        && readers > 1
+        && reads.hold.p50_ns <= BOUNCING_HOLD_NS;
+    let text = || {
+        format!(
+            "Read-mostly and bouncing: {readers} threads read-lock it {} times a second for {} each \
+             and {} of acquisitions write, so its cache line moves between CPUs for each read.",
+            format_count(rate),
+            ns(reads.hold.p50_ns),
+            percent(case.write_share())
+        )
+    };
+    (fits && case.process.policy != "biased").then(|| {
+        Finding::new("read-mostly", Weight::Hint, text()).try_to(
+            case.compare("glibc,timefair,biased"),
+            "what reads cost that write to places of their own",
+        )
+    })
+}
+
+fn prefers_writers(case: &Case<'_>) -> Option<Finding> {
+    let text = match case.lock.lock_kind {
+        LockKind::Default => return None,
+        LockKind::PreferWriter => {
+            "Its kind is PTHREAD_RWLOCK_PREFER_WRITER_NP, which glibc treats as the default: readers \
+             come first all the same. The kind that does what this name says is \
+             PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP."
+        }
+        LockKind::PreferWriterNonrecursive => {
+            "Its kind makes readers wait behind waiting writers, always: a thread that read-locks it \
+             twice can wait for itself."
+        }
+    };
+    Some(Finding::new("prefers-writers", Weight::Hint, text.to_owned()).try_to(
+        case.run("timefair"),
+        "whether the default kind is enough under a lock that does not starve writers",
+    ))
+}
+
+/// Refused attempts, as a share of all, that make a loop around `try` likely.
+pub const REFUSED_SHARE: f64 = 0.5;
+
+fn tries_refused(case: &Case<'_>) -> Option<Finding> {
+    let roles = case.lock.roles().into_iter();
+    let (name, role) = roles.max_by_key(|(_, role)| role.refused)?;
+    let attempts = role.refused + role.acquired;
+    let is_loop =
+        role.refused >= ENOUGH_ACQUISITIONS && share(role.refused, attempts) >= REFUSED_SHARE;
+    let text = || {
+        format!(
+            "Tries are refused: {} of {} attempts of {name} came back without the lock.",
+            format_count(role.refused as f64),
+            format_count(attempts as f64)
+        )
+    };
+    is_loop.then(|| {
+        Finding::new("tries-refused", Weight::Hint, text()).try_to(
+            "waiting for the lock instead of asking again and again",
+            "less CPU time; a lock that is only tried keeps no place in its queue for the caller",
+        )
+    })
+}
+
+/// What is said where no rule sees anything.
+fn nothing_to_do(case: &Case<'_>) -> Finding {
+    let lock = case.lock;
+    let (acquired, waited) = (lock.acquired(), lock.waited());
+    if acquired < ENOUGH_ACQUISITIONS {
+        let text = format!(
+            "Used too little to say: {}, {} waited.",
+            counted(acquired, "acquisition"),
+            format_count(waited as f64)
+        );
+        return Finding::new("little-used", Weight::Fine, text);
+    }
+    if !case.is_contended() {
+        let text = format!(
+            "Fine, uncontended: {} of {} waited.",
+            format_count(waited as f64),
+            counted(acquired, "acquisition")
+        );
+        return Finding::new("uncontended", Weight::Fine, text);
+    }
+    let longest = lock.reads.wait.max_ns.max(lock.writes.wait.max_ns);
+    let text = format!(
+        "Fine: {} of {} wait, none longer than {}, and nobody is passed over.",
+        percent(lock.contended_share()),
+        counted(acquired, "acquisition"),
+        ns(longest)
+    );
+    Finding::new("fine", Weight::Fine, text)
+}
+
+fn limited_by_locks(process: &Process, hottest: Option<&Lock>) -> Finding {
+    let share = process.wait_share();
+    let of_time = format!(
+        "{} of the time of {}, {} in all",
+        percent(share),
+        counted(process.threads_at_once, "thread"),
+        ns(process.wait_ns)
+    );
+    if share < LIMITED_WAIT_SHARE {
+        let text = format!(
+            "Your program is not limited by its locks: threads waited for them for {of_time}."
+        );
+        return Finding::new("not-limited", Weight::Fine, text);
+    }
+    let mut text = format!("Threads waited for locks for {of_time}.");
+    if let Some(lock) = hottest {
+        let part = self::share(lock.wait_ns(), process.wait_ns);
+        let (number, title) = (lock.lock, lock.title());
+        text.push_str(&format!(" {} of that at lock {number}, {title}.", percent(part)));
+    }
+    Finding::new("limited", Weight::Hint, text)
+}
+
+fn incomplete(process: &Process) -> Option<Finding> {
+    let (threads, waits) = (process.uncounted_threads, process.uncounted_waits);
+    if threads == 0 && waits == 0 {
+        return None;
+    }
+    let text = format!(
+        "Not everything was counted: {} and {} waits or holds found no place in the counts file.",
+        counted(threads.into(), "thread"),
+        format_count(waits as f64)
+    );
+    Some(Finding::new("incomplete", Weight::Hint, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock_counts::layout::{READ, WRITE};
+    use fairlock_counts::snapshot;
+
+    use super::super::example::{
+        acquire, comparison, holds, lock, snapshot, starving_writer, waits,
+    };
+    use super::super::report::Report;
+    use super::*;
+
+    fn report_of(lock: snapshot::Lock, policy: &str) -> Report {
+        let mut snapshot = snapshot();
+        snapshot.policy = policy.to_owned();
+        snapshot.locks.push(lock);
+        Report::new(&[snapshot], None, &["server".to_owned(), "a b".to_owned()])
+    }
+
+    fn findings(lock: snapshot::Lock) -> Vec<Finding> {
+        report_of(lock, "glibc").locks[0].findings.clone()
+    }
+
+    fn rules(lock: snapshot::Lock) -> Vec<String> {
+        findings(lock).into_iter().map(|finding| finding.rule).collect()
+    }
+
+    /// Contended, with holds of a millisecond, and otherwise in order.
+    fn busy() -> snapshot::Lock {
+        let mut lock = lock(2, 1000, 500);
+        acquire(&mut lock, 1, 1000, 500);
+        holds(&mut lock.roles[READ], 100, 1_000_000);
+        holds(&mut lock.roles[WRITE], 100, 1_000_000);
+        waits(&mut lock, READ, WRITE, 100, 1_000_000);
+        waits(&mut lock, WRITE, READ, 100, 1_000_000);
+        lock
+    }
+
+    /// Two threads that read for 100 ns, `reads` times each in two seconds.
+    fn reading(reads: u64, writes: u64) -> snapshot::Lock {
+        let mut lock = lock(2, reads, writes);
+        acquire(&mut lock, 1, reads, 0);
+        holds(&mut lock.roles[READ], 100, 100);
+        lock
+    }
+
+    #[test]
+    fn a_starved_writer_is_named_with_the_reads_that_passed_it() {
+        let found = findings(starving_writer());
+        assert_eq!(found[0].rule, "readers-starve-writer");
+        assert_eq!(
+            found[0].text,
+            "Readers starve the writer: 812 reads passed one waiting write, which waited 1.20s."
+        );
+        let command = "fairlock run --compare glibc,timefair,phase-fair -- server 'a b'";
+        assert_eq!(found[0].to_try.as_deref(), Some(command));
+    }
+
+    #[test]
+    fn a_wait_that_few_pass_or_that_is_short_is_no_starvation() {
+        for (waiter, rule) in [(WRITE, "readers-starve-writer"), (READ, "writers-starve-readers")] {
+            let with = |passed, ns| {
+                let mut lock = busy();
+                lock.roles[waiter].bypass = (passed, ns);
+                rules(lock).contains(&rule.to_owned())
+            };
+            assert!(with(STARVED_BYPASS, STARVED_WAIT_NS), "{rule}");
+            assert!(!with(STARVED_BYPASS - 1, STARVED_WAIT_NS), "{rule}");
+            assert!(!with(STARVED_BYPASS, STARVED_WAIT_NS - 1), "{rule}");
+        }
+    }
+
+    #[test]
+    fn holders_that_sleep_or_are_preempted_now_and_then_are_no_habit() {
+        for (index, rule) in [(1, "holders-preempted"), (2, "holders-sleep")] {
+            let with = |looked_at, disturbed| {
+                let mut lock = busy();
+                lock.roles[WRITE].holders[0] = looked_at;
+                lock.roles[WRITE].holders[index] = disturbed;
+                rules(lock) == [rule]
+            };
+            assert!(with(1000, ENOUGH_HOLDS), "{rule}");
+            assert!(!with(1001, ENOUGH_HOLDS), "{rule}");
+            assert!(!with(100, ENOUGH_HOLDS - 1), "{rule}");
+        }
+    }
+
+    #[test]
+    fn long_holds_say_who_and_where() {
+        let mut lock = busy();
+        holds(&mut lock.roles[WRITE], 1, LONG_HOLD_NS);
+        lock.roles[WRITE].longest_hold_at = Some(0);
+        let [finding] = &findings(lock)[..] else { panic!("one finding") };
+        assert_eq!(finding.rule, "long-holds");
+        let words = "writes held it for up to 10.0ms at a time, until 0x10 (libtable.so.1)";
+        assert!(finding.text.contains(words), "{}", finding.text);
+
+        let mut shorter = busy();
+        holds(&mut shorter.roles[WRITE], 1, LONG_HOLD_NS - 1);
+        assert_eq!(rules(shorter), ["fine"]);
+        let mut alone = lock_without_waits();
+        holds(&mut alone.roles[WRITE], 1, LONG_HOLD_NS);
+        assert_eq!(rules(alone), ["uncontended"]);
+    }
+
+    fn lock_without_waits() -> snapshot::Lock {
+        let mut lock = lock(2, 1000, 500);
+        holds(&mut lock.roles[WRITE], 10, 1000);
+        lock
+    }
+
+    #[test]
+    fn waits_of_many_holds_are_a_convoy() {
+        let with = |wait| {
+            let mut lock = lock(2, 0, 2000);
+            acquire(&mut lock, 1, 0, 2000);
+            holds(&mut lock.roles[WRITE], 100, 100_000);
+            waits(&mut lock, WRITE, WRITE, 1000, wait);
+            rules(lock)
+        };
+        assert_eq!(with(2_000_000), ["convoy"]);
+        assert_eq!(with(500_000), ["fine"]);
+    }
+
+    #[test]
+    fn one_thread_that_takes_nearly_all_dominates_if_others_wait() {
+        let with = |first, second, waiting| {
+            let mut lock = lock(2, 1000, first);
+            acquire(&mut lock, 1, 1000, second);
+            holds(&mut lock.roles[WRITE], 100, 10_000);
+            waits(&mut lock, WRITE, WRITE, waiting, 20_000);
+            rules(lock)
+        };
+        assert_eq!(with(9000, 1000, ENOUGH_WAITS), ["one-thread-dominates"]);
+        assert_eq!(with(7000, 3000, ENOUGH_WAITS), ["fine"]);
+        assert_eq!(with(9000, 1000, ENOUGH_WAITS - 1), ["fine"]);
+    }
+
+    #[test]
+    fn short_sections_with_many_writes_need_no_reader_writer_lock() {
+        let with = |writes, hold| {
+            let mut lock = lock(2, 10_000 - writes, writes);
+            holds(&mut lock.roles[READ], 100, hold);
+            waits(&mut lock, READ, WRITE, 100, 500);
+            rules(lock)
+        };
+        assert_eq!(with(1000, SHORT_HOLD_NS / 2), ["mutex-would-do"]);
+        assert_eq!(with(999, SHORT_HOLD_NS / 2), ["fine"]);
+        assert_eq!(with(1000, 4 * SHORT_HOLD_NS), ["fine"]);
+    }
+
+    #[test]
+    fn frequent_short_reads_by_several_threads_bounce() {
+        assert_eq!(rules(reading(200_000, 10)), ["read-mostly"]);
+        assert_eq!(rules(reading(90_000, 10)), ["uncontended"]);
+        assert_eq!(rules(reading(200_000, 5000)), ["uncontended"]);
+        let mut by_one = lock(2, 400_000, 10);
+        holds(&mut by_one.roles[READ], 100, 100);
+        assert_eq!(rules(by_one), ["uncontended"]);
+        let mut long = reading(200_000, 10);
+        holds(&mut long.roles[READ], 200, 10_000);
+        assert_eq!(rules(long), ["uncontended"]);
+        let biased = report_of(reading(200_000, 10), "biased");
+        assert_eq!(biased.locks[0].findings[0].rule, "uncontended");
+    }
+
+    #[test]
+    fn kinds_that_prefer_writers_are_explained() {
+        for (kind, words) in [(1, "treats as the default"), (2, "wait for itself")] {
+            let [finding] = &findings(snapshot::Lock { kind, ..busy() })[..] else {
+                panic!("one finding")
+            };
+            assert_eq!(finding.rule, "prefers-writers");
+            assert!(finding.text.contains(words), "{}", finding.text);
+        }
+        assert_eq!(rules(busy()), ["fine"]);
+    }
+
+    #[test]
+    fn tries_that_are_mostly_refused_are_told() {
+        let with = |refused| {
+            let mut lock = lock_without_waits();
+            lock.roles[WRITE].refused = refused;
+            rules(lock)
+        };
+        assert_eq!(with(ENOUGH_ACQUISITIONS), ["tries-refused"]);
+        assert_eq!(with(ENOUGH_ACQUISITIONS - 1), ["uncontended"]);
+    }
+
+    #[test]
+    fn a_lock_without_findings_is_fine_or_was_used_too_little() {
+        let text = |lock| findings(lock)[0].text.clone();
+        let little = "Used too little to say: 999 acquisitions, 0 waited.";
+        assert_eq!(text(lock(2, 999, 0)), little);
+        assert_eq!(text(lock(2, 1000, 0)), "Fine, uncontended: 0 of 1.00k acquisitions waited.");
+        let fine = "Fine: 6.67 % of 3.00k acquisitions wait, none longer than 1.00ms, \
+                    and nobody is passed over.";
+        assert_eq!(text(busy()), fine);
+    }
+
+    #[test]
+    fn a_program_that_waits_little_is_not_limited_by_its_locks() {
+        let with = |waits_of: u64| {
+            let mut lock = lock(2, 10_000, 10_000);
+            waits(&mut lock, READ, WRITE, 10, waits_of);
+            report_of(lock, "glibc").processes[0].findings[0].clone()
+        };
+        // Of four threads over two seconds.
+        let (less, more) = (with(7_900_000), with(8_100_000));
+        assert_eq!((less.rule.as_str(), more.rule.as_str()), ("not-limited", "limited"));
+        assert!(
+            more.text.ends_with("100 % of that at lock 1, used by 0x10, libtable.so.1."),
+            "{}",
+            more.text
+        );
+    }
+
+    #[test]
+    fn what_was_not_counted_is_said() {
+        let mut snapshot = snapshot();
+        snapshot.uncounted_waits = 3;
+        let report = Report::new(&[snapshot], None, &[]);
+        assert_eq!(report.processes[0].findings[1].rule, "incomplete");
+    }
+
+    #[test]
+    fn an_interval_that_contains_one_is_no_difference() {
+        let sentences = super::compared(&comparison());
+        assert_eq!(
+            sentences,
+            [
+                "timefair takes 20.0 % less time than glibc (0.80 of glibc's time, \
+                 95 % interval 0.78 to 0.83, 10 runs).",
+                "phase-fair: no difference from glibc that these runs can tell (1.01 of glibc's time, \
+                 95 % interval 0.97 to 1.04, 10 runs).",
+            ]
+        );
+        let mut failing = comparison();
+        failing.policies[1].failed = 2;
+        assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));
+    }
+
+    #[test]
+    fn commands_are_quoted_as_a_shell_needs_it() {
+        let words = ["a-b", "c d", "", "it's", "x=1"].map(str::to_owned);
+        assert_eq!(typed(&words), "a-b 'c d' '' 'it'\\''s' x=1");
+    }
+}

@@ -1,0 +1,72 @@
+//! What `fairlock run` is made of: unmodified programs under Fairlock's locks.
+//!
+//! | | |
+//! |---|---|
+//! | [`library`] | where the library is that programs are started with |
+//! | [`target`] | whether a command is a program that it can be put under |
+//! | [`counts`] | the directory that the program's processes leave their counts in |
+//! | [`signals`] | signals as something to wait for, and handed on |
+//! | [`process`] | one run of the program, to its end |
+//! | [`comparison`] | many runs under several locks, what they took |
+//! | [`symbols`] | names for addresses |
+//! | [`diagnosis`] | what the facts mean, and what to try |
+//! | [`report`] | the facts, for a terminal, as JSON Lines, and as a page |
+//!
+//! Not for: the terminal. What is said, and when, is the command's business.
+
+pub mod comparison;
+pub mod counts;
+pub mod diagnosis;
+#[cfg(test)]
+mod example;
+pub mod library;
+pub mod process;
+pub mod report;
+pub mod signals;
+pub mod symbols;
+pub mod target;
+
+/// The locks that the drop-in can put in place of `pthread_rwlock_t`, by name, and what they are.
+/// `glibc` is the C library's own, counted or not: the control for all others.
+pub const LOCKS: [(&str, &str); 11] = [
+    ("biased", "reads write to the thread's own line while no writer is about"),
+    ("timefair", "readers and writers take turns of equal time"),
+    ("phase-fair", "readers and writers take turns"),
+    ("linux-3.10", "as the kernel's semaphore of that version"),
+    ("linux-3.16", "as the kernel's semaphore of that version"),
+    ("linux-5.1", "as the kernel's semaphore of that version"),
+    ("linux-5.2", "as the kernel's semaphore of that version"),
+    ("linux-5.3", "as the kernel's semaphore of that version"),
+    ("linux-5.11", "as the kernel's semaphore of that version"),
+    ("no-reader-steal", "linux-5.11 whose readers never overtake"),
+    (GLIBC, "passed on to the C library"),
+];
+
+/// What runs are under where nothing is said.
+pub const DEFAULT_LOCK: &str = "timefair";
+
+/// The C library's own locks, through the drop-in.
+pub const GLIBC: &str = "glibc";
+
+/// What [`check`] refuses to know.
+fn unknown(name: &str) -> String {
+    let known = LOCKS.map(|(name, _)| name).join(", ");
+    format!("there is no lock `{name}` for programs; valid: {known}")
+}
+
+/// The name, if there is such a lock.
+///
+/// # Errors
+/// The names that there are.
+///
+/// ```
+/// use fairlock_lab::dropin;
+/// assert_eq!(dropin::check("phase-fair"), Ok("phase-fair".to_owned()));
+/// assert!(dropin::check("fast").is_err_and(|said| said.contains("timefair")));
+/// ```
+pub fn check(name: &str) -> Result<String, String> {
+    match LOCKS.iter().any(|(known, _)| *known == name) {
+        true => Ok(name.to_owned()),
+        false => Err(unknown(name)),
+    }
+}

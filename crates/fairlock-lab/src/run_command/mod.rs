@@ -1,0 +1,142 @@
+//! `fairlock run`: a program under Fairlock's locks.
+//!
+//! | | |
+//! |---|---|
+//! | `once.rs` | one run, to its end and as its end |
+//! | `several.rs` | many runs under several locks, compared |
+//! | `present.rs` | what was counted, to the terminal and to files |
+//!
+//! All that is said goes to the standard error: the standard output is the program's.
+
+mod once;
+mod present;
+mod several;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use fairlock_lab::dropin::comparison::Variant;
+use fairlock_lab::dropin::signals::{self, Signals};
+use fairlock_lab::dropin::target::Target;
+use fairlock_lab::dropin::{self, library};
+use fairlock_lab::units;
+
+use crate::bench::at_least_one;
+use crate::cli::Failure;
+
+/// What the help says below the options.
+pub const AFTER_HELP: &str = "Examples:\n  \
+    fairlock run -- python3 server.py\n  \
+    fairlock run --lock glibc --report locks.html -- ./program   counts, changes nothing\n  \
+    fairlock run --compare glibc,timefair,biased -- make check   which one is faster\n\n\
+    The program keeps its input, output, terminal, exit code and signals; fairlock's exit code is \
+    the program's, and 2 if nothing was started. All that fairlock says goes to the standard \
+    error. Signals sent to fairlock are passed on, but for SIGUSR2, which makes a report of what \
+    was counted up to now (`kill -USR2`). Programs that the program starts are under the same \
+    lock, and counted.\n\n\
+    --compare runs the program again and again, each time with the same file as input or with \
+    none, and shows the output of the first run. Names are those of --lock, uncounted; with \
+    +counts behind it counted; and none: without the library. The last run is counted, for the \
+    report: under --lock if given, or else under glibc if that is compared, or else under the \
+    first.";
+
+/// Runs a program with its pthread_rwlocks replaced.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// What its pthread_rwlocks become: biased, timefair (if not given), phase-fair, linux-3.10,
+    /// linux-5.1, linux-5.2, linux-5.3, linux-5.11, no-reader-steal, or glibc, which only counts
+    #[arg(long, value_name = "NAME", value_parser = dropin::check)]
+    lock: Option<String>,
+    /// Also write the report to this file: a page if it ends in .html, else JSON Lines
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+    /// Report every so many seconds while it runs, too
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds, conflicts_with = "compare")]
+    every: Option<f64>,
+    /// Compare whole runs under several locks, interleaved
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    compare: Vec<Variant>,
+    /// Runs under each of them
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one, requires = "compare")]
+    runs: u32,
+    /// Rounds before them that do not count
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]
+    warm_up: u32,
+    /// Say nothing on the standard error, unless something is wrong
+    #[arg(short, long)]
+    quiet: bool,
+    /// The program and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+/// How the command ends.
+enum End {
+    Code(u8),
+    Signal(i32),
+}
+
+impl Run {
+    /// Does it. Ends as the program did.
+    pub fn run(&self) -> Result<ExitCode, Failure> {
+        self.check_compared()?;
+        let target = Target::examine(&self.command[0])
+            .map_err(|refusal| Failure::Usage(refusal.to_string()))?;
+        let library = library::find().map_err(Failure::Usage)?;
+        let signals = Signals::take()
+            .map_err(|error| Failure::Run(format!("cannot take signals over: {error}")))?;
+        let end = match self.compare.is_empty() {
+            true => self.once(&target, &library, &signals)?,
+            false => self.several(&target, &library, &signals)?,
+        };
+        match end {
+            End::Code(code) => Ok(ExitCode::from(code)),
+            // Everything this command leaves behind is gone by now.
+            End::Signal(signal) => signals::die_by(signal),
+        }
+    }
+
+    fn check_compared(&self) -> Result<(), Failure> {
+        let mut names: Vec<String> = self.compare.iter().map(Variant::to_string).collect();
+        names.sort();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => {
+                Err(Failure::Usage(format!("--compare names {} twice: once is enough", pair[0])))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn every(&self) -> Option<Duration> {
+        self.every.map(Duration::from_secs_f64)
+    }
+
+    /// Says something, unless nobody wants to hear it. Nobody may be there to.
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            warn(text);
+        }
+    }
+}
+
+/// Says something whether somebody wants to hear it or not.
+fn warn(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", text.trim_end());
+}
+
+fn cannot_start(error: &io::Error, target: &Target) -> Failure {
+    Failure::Usage(format!("cannot start {}: {error}", target.path.display()))
+}
+
+fn cannot_watch(error: &io::Error) -> Failure {
+    Failure::Run(format!("lost sight of the program: {error}; it may still run"))
+}

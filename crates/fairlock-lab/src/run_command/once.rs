@@ -1,0 +1,91 @@
+//! One run, to its end and as its end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fairlock_lab::dropin::DEFAULT_LOCK;
+use fairlock_lab::dropin::comparison::Exit;
+use fairlock_lab::dropin::counts::Counts;
+use fairlock_lab::dropin::process::{DropIn, Ended, Event, Running, Start};
+use fairlock_lab::dropin::signals::Signals;
+use fairlock_lab::dropin::target::Target;
+
+use super::present::{Moment, present};
+use super::{End, Run, cannot_start, cannot_watch};
+use crate::cli::Failure;
+
+impl Run {
+    /// Runs the program and reports, also while it runs.
+    pub(super) fn once(
+        &self,
+        target: &Target,
+        library: &Path,
+        signals: &Signals,
+    ) -> Result<End, Failure> {
+        let counts = new_counts()?;
+        let lock = self.lock.as_deref().unwrap_or(DEFAULT_LOCK);
+        let drop_in = DropIn { library, lock, counts: Some(counts.path()) };
+        let start = Start { target, command: &self.command, drop_in: Some(drop_in) };
+        let mut running = start.plain(signals).map_err(|error| cannot_start(&error, target))?;
+        let ended = self.attend(&mut running, signals, &counts)?;
+        present(self, &counts, None, Moment::End);
+        Ok(End::of(&ended))
+    }
+
+    fn attend(
+        &self,
+        running: &mut Running,
+        signals: &Signals,
+        counts: &Counts,
+    ) -> Result<Ended, Failure> {
+        let mut due = self.every().map(|every| Instant::now() + every);
+        loop {
+            match running.attend(signals, due).map_err(|error| cannot_watch(&error))? {
+                Event::Ended(ended) => return Ok(ended),
+                Event::Report => present(self, counts, None, Moment::Meanwhile),
+                Event::Due => {
+                    present(self, counts, None, Moment::Meanwhile);
+                    due = due.zip(self.every()).map(|(due, every)| next(due, every));
+                }
+                // The program decides whether it ends by that.
+                Event::Asked(_) => {}
+            }
+        }
+    }
+}
+
+/// A directory for a run's counts.
+pub(super) fn new_counts() -> Result<Counts, Failure> {
+    Counts::create().map_err(|error| {
+        Failure::Run(format!(
+            "cannot make a directory for counts ({error}); set TMPDIR to one with some room"
+        ))
+    })
+}
+
+/// The next time of the same beat that is not over yet: a slow report is not made up for.
+fn next(due: Instant, every: Duration) -> Instant {
+    let now = Instant::now();
+    let mut due = due + every;
+    while due <= now {
+        due += every;
+    }
+    due
+}
+
+impl End {
+    /// As the program ended.
+    pub(super) fn of(ended: &Ended) -> End {
+        Exit::of(ended.status).into()
+    }
+}
+
+impl From<Exit> for End {
+    fn from(exit: Exit) -> End {
+        match exit {
+            // Codes have eight bits.
+            Exit::Code(code) => End::Code(code as u8),
+            Exit::Signal(signal) => End::Signal(signal),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Many runs under several locks, compared.
+
+use std::path::Path;
+
+use fairlock_lab::dropin::GLIBC;
+use fairlock_lab::dropin::comparison::{Comparison, Exit, Run as Finished, Variant, order};
+use fairlock_lab::dropin::counts::Counts;
+use fairlock_lab::dropin::process::{self, DropIn, Ended, Event, Output, Running, Start};
+use fairlock_lab::dropin::signals::Signals;
+use fairlock_lab::dropin::target::Target;
+
+use super::once::new_counts;
+use super::present::{Moment, present};
+use super::{End, Run, cannot_start, cannot_watch, warn};
+use crate::cli::Failure;
+
+/// What all runs of a comparison share.
+struct Runs<'a> {
+    run: &'a Run,
+    target: &'a Target,
+    library: &'a Path,
+    signals: &'a Signals,
+    /// How the first one ended, once it has.
+    usual: Option<Exit>,
+}
+
+/// Somebody wants the whole comparison to end.
+struct Stopped(i32);
+
+impl Run {
+    /// Runs the program under each lock in turn, then once more counted, and compares.
+    pub(super) fn several(
+        &self,
+        target: &Target,
+        library: &Path,
+        signals: &Signals,
+    ) -> Result<End, Failure> {
+        if process::withholds_input() {
+            warn(
+                "warning: the standard input is a pipe, which only one run could read: all get an \
+                 empty one; give a file (< FILE)",
+            );
+        }
+        let command = self.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let mut comparison = Comparison::new(command.collect(), self.compare.clone());
+        let mut runs = Runs { run: self, target, library, signals, usual: None };
+        let counts = new_counts()?;
+        let stopped = runs.all(&mut comparison, &counts)?.err();
+        let moment = if stopped.is_some() { Moment::Uncounted } else { Moment::End };
+        present(self, &counts, Some(&comparison), moment);
+        match stopped {
+            None => Ok(end(&comparison)),
+            Some(Stopped(libc::SIGINT)) => Err(Failure::Cancelled),
+            Some(Stopped(signal)) => Ok(End::Signal(signal)),
+        }
+    }
+
+    /// What the last run is made under.
+    fn counted(&self) -> &str {
+        let glibc = || self.compare.iter().any(|variant| variant.lock.as_deref() == Some(GLIBC));
+        match (&self.lock, &self.compare[0].lock) {
+            (Some(lock), _) => lock,
+            (None, Some(first)) if !glibc() => first,
+            _ => GLIBC,
+        }
+    }
+}
+
+/// As the program ended, if it always ended so.
+fn end(comparison: &Comparison) -> End {
+    comparison.exit().map_or(End::Code(1), End::from)
+}
+
+impl Runs<'_> {
+    /// All rounds, then the run that is counted.
+    fn all(
+        &mut self,
+        comparison: &mut Comparison,
+        counts: &Counts,
+    ) -> Result<Result<(), Stopped>, Failure> {
+        let rounds = self.run.warm_up + self.run.runs;
+        for round in 0..rounds {
+            for side in order(comparison.sides.len(), round) {
+                let variant = comparison.sides[side].variant.clone();
+                self.announce(round, rounds, &variant.to_string());
+                let scratch = variant.is_counted.then(new_counts).transpose()?;
+                let drop_in = variant.lock.as_deref().map(|lock| DropIn {
+                    library: self.library,
+                    lock,
+                    counts: scratch.as_ref().map(Counts::path),
+                });
+                match self.one(drop_in, &variant)? {
+                    Err(stopped) => return Ok(Err(stopped)),
+                    Ok(_) if round < self.run.warm_up => {}
+                    Ok((ended, output)) => {
+                        let run = Finished::of(&ended, &output);
+                        comparison.sides[side].runs.push(run);
+                    }
+                }
+            }
+        }
+        let lock = self.run.counted();
+        let variant = Variant { lock: Some(lock.to_owned()), is_counted: true };
+        self.run.say(&format!("fairlock: once more under {variant}, for the report"));
+        let drop_in = DropIn { library: self.library, lock, counts: Some(counts.path()) };
+        Ok(self.one(Some(drop_in), &variant)?.map(|_| ()))
+    }
+
+    fn announce(&self, round: u32, rounds: u32, under: &str) {
+        let what = match round < self.run.warm_up {
+            true => "warming up".to_owned(),
+            false => {
+                format!("round {} of {}", round - self.run.warm_up + 1, rounds - self.run.warm_up)
+            }
+        };
+        self.run.say(&format!("fairlock: {what}, {under}"));
+    }
+
+    /// One run. The first of all is shown.
+    fn one(
+        &mut self,
+        drop_in: Option<DropIn<'_>>,
+        variant: &Variant,
+    ) -> Result<Result<(Ended, Output), Stopped>, Failure> {
+        if let Some(stopped) = self.stopped_between() {
+            return Ok(Err(stopped));
+        }
+        let start = Start { target: self.target, command: &self.run.command, drop_in };
+        let is_first = self.usual.is_none();
+        let mut running = start
+            .captured(self.signals, process::repeatable_input(), is_first)
+            .map_err(|error| cannot_start(&error, self.target))?;
+        let (ended, stopped) = attend(&mut running, self.signals)?;
+        if let Some(stopped) = stopped {
+            return Ok(Err(stopped));
+        }
+        let output = running.output();
+        let exit = Exit::of(ended.status);
+        if *self.usual.get_or_insert(exit) != exit {
+            let errors = String::from_utf8_lossy(&output.errors);
+            warn(&format!("fairlock: {exit} under {variant}, after:\n{errors}"));
+        }
+        Ok(Ok((ended, output)))
+    }
+
+    /// A signal that came while no program ran.
+    fn stopped_between(&self) -> Option<Stopped> {
+        std::iter::from_fn(|| self.signals.next())
+            .find(|signal| process::ends_programs(signal.number))
+            .map(|signal| Stopped(signal.number))
+    }
+}
+
+/// Waits for the end of a run, and whether it was asked for.
+fn attend(running: &mut Running, signals: &Signals) -> Result<(Ended, Option<Stopped>), Failure> {
+    let mut stopped = None;
+    loop {
+        match running.attend(signals, None).map_err(|error| cannot_watch(&error))? {
+            Event::Ended(ended) => return Ok((ended, stopped)),
+            Event::Asked(signal) => stopped = Some(Stopped(signal)),
+            // Reports are made at the end.
+            Event::Report | Event::Due => {}
+        }
+    }
+}

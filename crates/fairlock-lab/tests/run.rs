@@ -1,0 +1,344 @@
+//! `fairlock run` from outside: what stays the program's, what is refused, what is compared.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use fairlock_counts::map::Map;
+use object::{Object, ObjectSymbol};
+
+fn command() -> PathBuf {
+    assert_cmd::cargo::cargo_bin!("fairlock").to_owned()
+}
+
+fn fairlock(arguments: &[&str]) -> Command {
+    let mut fairlock = Command::new(command());
+    fairlock.arg("run").args(arguments).stdin(Stdio::null());
+    fairlock
+}
+
+/// Runs this under a shell.
+fn shell(options: &[&str], script: &str) -> Output {
+    fairlock(options).args(["--", "sh", "-c", script]).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Starts it with all its ends in our hands.
+fn start(options: &[&str], script: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut fairlock = fairlock(options);
+    fairlock.args(["--", "sh", "-c", script]);
+    let fairlock = fairlock.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = fairlock.spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    (child, output)
+}
+
+fn line(output: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: the child is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+}
+
+/// Refused before anything runs: one line on stderr, which must contain all of `words`.
+fn refuses(arguments: &[&str], words: &[&str]) {
+    let output = fairlock(arguments).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert_eq!((said.lines().count(), output.stdout.len()), (1, 0), "{said}");
+    for word in words {
+        assert!(said.starts_with("error: ") && said.contains(word), "lacks {word}: {said}");
+    }
+}
+
+/// An executable file.
+fn executable(path: &Path, bytes: &[u8]) -> String {
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn input_output_arguments_and_exit_code_are_the_programs() {
+    let (mut child, mut output) =
+        start(&["--lock", "biased"], r#"cat; echo "$0" 'two words' >&2; exit 7"#);
+    child.stdin.take().unwrap().write_all(b"from outside\n").unwrap();
+    let mut printed = String::new();
+    output.read_to_string(&mut printed).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((printed.as_str(), output.status.code()), ("from outside\n", Some(7)));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("sh two words\n"), "{said}");
+    assert!(said.contains("no pthread_rwlock was used"), "{said}");
+}
+
+#[test]
+fn programs_get_the_library_its_lock_and_a_directory_that_is_gone_afterwards() {
+    let print = r#"echo "$LD_PRELOAD"; echo "$FAIRLOCK_LOCK"; echo "$FAIRLOCK_COUNTS"; exec env sh -c 'touch "$FAIRLOCK_COUNTS/here"'"#;
+    let mut run = fairlock(&["-q", "--lock", "linux-5.11", "--", "sh", "-c", print]);
+    let output = run.env("LD_PRELOAD", "/nowhere/other.so").output().unwrap();
+    let printed = text(&output.stdout);
+    let [preload, lock, counts] = printed.lines().collect::<Vec<_>>()[..] else {
+        panic!("{printed}");
+    };
+    assert!(output.status.success());
+    assert!(preload.ends_with("/libfairlock_pthread.so:/nowhere/other.so"), "{preload}");
+    assert_eq!(lock, "linux-5.11");
+    assert!(!Path::new(counts).exists(), "{counts}");
+}
+
+#[test]
+fn death_by_a_signal_is_passed_on_after_the_report() {
+    for signal in [libc::SIGSEGV, libc::SIGTERM, libc::SIGKILL] {
+        let output = shell(&[], &format!("kill -{signal} $$"));
+        assert_eq!(output.status.signal(), Some(signal));
+        assert!(!output.status.core_dumped(), "a core of fairlock's replaces the program's");
+        assert!(text(&output.stderr).contains("pthread_rwlock"));
+    }
+}
+
+#[test]
+fn signals_are_passed_on_but_for_the_one_that_asks_for_a_report() {
+    let script = "trap 'echo hup' HUP; trap 'echo usr1' USR1; trap 'echo int' INT; \
+                  trap 'echo usr2' USR2; trap 'echo term; exit 3' TERM; \
+                  echo ready; while :; do read line; done";
+    let (mut child, mut output) = start(&[], script);
+    assert_eq!(line(&mut output), "ready");
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    for (number, said) in [(libc::SIGHUP, "hup"), (libc::SIGUSR1, "usr1"), (libc::SIGINT, "int")] {
+        signal(&child, number);
+        assert_eq!(line(&mut output), said);
+    }
+    signal(&child, libc::SIGUSR2);
+    assert!(line(&mut errors).contains("counted up to now"));
+    signal(&child, libc::SIGTERM);
+    assert_eq!(line(&mut output), "term");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn reports_come_every_so_many_seconds() {
+    let (mut child, _output) = start(&["--every", "0.01"], "read line");
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let reports = (0..).map(|_| line(&mut errors)).filter(|line| line.contains("up to now"));
+    assert_eq!(reports.take(2).count(), 2);
+    drop(child.stdin.take());
+    // The rest, so that nobody waits for a reader.
+    errors.read_to_end(&mut Vec::new()).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn signals_are_ignored_and_blocked_as_fairlock_found_them() {
+    let look = ["grep", "-E", "SigBlk|SigIgn", "/proc/self/status"];
+    let found = |command: &mut Command| {
+        let set = || {
+            // SAFETY: system calls, on what lives here.
+            unsafe {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                let mut blocked = std::mem::zeroed();
+                libc::sigaddset(&mut blocked, libc::SIGUSR1);
+                libc::sigprocmask(libc::SIG_BLOCK, &blocked, std::ptr::null_mut());
+            }
+            Ok(())
+        };
+        // SAFETY: only system calls.
+        text(&unsafe { command.pre_exec(set) }.output().unwrap().stdout)
+    };
+    let changed = found(Command::new(look[0]).args(&look[1..]));
+    assert_eq!(found(fairlock(&["-q", "--"]).args(look)), changed);
+    let default = |command: &mut Command| text(&command.output().unwrap().stdout);
+    let unchanged = default(Command::new(look[0]).args(&look[1..]));
+    assert_eq!(default(fairlock(&["-q", "--"]).args(look)), unchanged);
+    assert_ne!(changed, unchanged);
+}
+
+#[test]
+fn the_program_outlives_a_fairlock_that_is_killed_and_the_next_one_cleans_up() {
+    let (mut child, mut output) = start(&[], r#"echo "$FAIRLOCK_COUNTS"; read word; echo "$word""#);
+    let counts = PathBuf::from(line(&mut output));
+    let mut input = child.stdin.take().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    input.write_all(b"alive\n").unwrap();
+    assert_eq!(line(&mut output), "alive");
+    assert!(shell(&["-q"], "true").status.success());
+    assert!(!counts.exists());
+}
+
+#[test]
+fn what_processes_counted_is_read_when_they_are_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let map = Map::create(directory.path(), "timefair").unwrap();
+    // Relaxed: copied when this thread is done.
+    use std::sync::atomic::Ordering::Relaxed;
+    map.locks()[2].address.store(0x1000, Relaxed);
+    map.header().locks.store(3, Relaxed);
+    let copy = format!(r#"cp --sparse=always {} "$FAIRLOCK_COUNTS""#, map.path().display());
+    let said = text(&shell(&[], &copy).stderr);
+    assert!(!said.contains("no pthread_rwlock was used") && said.contains("timefair"), "{said}");
+}
+
+#[test]
+fn scripts_run_by_their_interpreters() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name| directory.path().join(name);
+    let reader = executable(&file("reader"), b"#!/bin/sh\necho \"read by $0: $*\"");
+    let other = executable(&file("other"), format!("#! {reader} one\n").as_bytes());
+    let bare = executable(&file("bare"), b"echo by the shell");
+    let prints = |script: &str| {
+        let output = fairlock(&["-q", script, "two"]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(prints(&reader), format!("read by {reader}: two\n"));
+    assert_eq!(prints(&other), format!("read by {reader}: one {other} two\n"));
+    assert_eq!(prints(&bare), "by the shell\n");
+}
+
+#[test]
+fn what_the_library_cannot_be_put_under_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    refuses(&["--", "no-such-program"], &["`no-such-program`", "PATH"]);
+    refuses(&["--", "./no-such-program"], &["./no-such-program", "path"]);
+    refuses(&["--", "/dev"], &["directory"]);
+    fs::write(file("data"), "").unwrap();
+    refuses(&["--", file("data").to_str().unwrap()], &["not executable", "chmod +x"]);
+    let lost = executable(&file("lost"), b"#!/no/such/interpreter\n");
+    refuses(&["--", &lost], &["lost", "/no/such/interpreter"]);
+    let picture = executable(&file("picture"), b"\x89PNG\0\0\0");
+    refuses(&["--", &picture], &["neither a program"]);
+
+    // The header of a program that loads nothing, and has nothing to run either.
+    let program = fs::read("/bin/true").unwrap();
+    let mut header = program[..64].to_vec();
+    header[56..58].fill(0);
+    header[60..62].fill(0);
+    header[40..48].fill(0);
+    let fixed = executable(&file("fixed"), &header);
+    refuses(&["--", &fixed], &["linked statically", "dynamically"]);
+    header[4] = 1;
+    let small = executable(&file("small"), &header);
+    refuses(&["--", &small], &["32 bits"]);
+    (header[4], header[18]) = (2, 243);
+    let other = executable(&file("other"), &header);
+    refuses(&["--", &other], &["riscv"]);
+    let mut musl = program.clone();
+    let loader = musl.windows(9).position(|window| window == b"/ld-linux").unwrap();
+    musl[loader..loader + 9].copy_from_slice(b"/ld-musl-");
+    let musl = executable(&file("musl"), &musl);
+    refuses(&["--", &musl], &["another C library", "/ld-musl-"]);
+
+    // Who owns the file alone cannot give it to somebody else.
+    let trusted = executable(&file("trusted"), &program);
+    if chown(&trusted, Some(1), Some(1)).is_ok() {
+        fs::set_permissions(&trusted, Permissions::from_mode(0o4755)).unwrap();
+        refuses(&["--", &trusted], &["setuid", "plain copy"]);
+    }
+}
+
+#[test]
+fn wrong_options_name_the_valid_ones() {
+    refuses(&["--lock", "fast", "--", "true"], &["`fast`", "timefair", "no-reader-steal"]);
+    refuses(&["--compare", "glibc,fast", "--", "true"], &["`fast`", "none", "+counts"]);
+    refuses(&["--compare", "glibc,glibc", "--", "true"], &["glibc twice"]);
+    refuses(&["--runs", "3", "--", "true"], &["--compare"]);
+    refuses(&[], &["<CMD>"]);
+    let missing = fairlock(&["--", "true"]).env("FAIRLOCK_PTHREAD_LIBRARY", "/no.so").output();
+    let missing = missing.unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("FAIRLOCK_PTHREAD_LIBRARY names /no.so"));
+}
+
+#[test]
+fn a_comparison_shows_one_run_and_says_what_all_took() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("input");
+    fs::write(&input, "the same for all\n").unwrap();
+    let options =
+        ["--compare", "timefair,glibc,none,biased+counts", "--runs", "2", "--warm-up", "1"];
+    let script = r#"echo "$FAIRLOCK_LOCK ${FAIRLOCK_COUNTS:+counted}" >&2; cat; exit 5"#;
+    let mut run = fairlock(&options);
+    let run = run.args(["--", "sh", "-c", script]).stdin(File::open(&input).unwrap());
+    let output = run.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert_eq!(text(&output.stdout), "the same for all\n");
+    // Of the errors only those of the first run.
+    let first =
+        said.lines().filter(|line| ["timefair ", "glibc ", " ", "biased counted"].contains(line));
+    assert_eq!(first.count(), 1, "{said}");
+    for word in ["timefair  ", "glibc  ", "none  ", "biased+counts  ", "ratios to glibc"] {
+        assert!(said.contains(word), "lacks {word}: {said}");
+    }
+    assert!(said.contains("all runs: exit code 5, the same 17 B of output"), "{said}");
+    assert!(
+        said.contains("round 2 of 2") && said.contains("once more under glibc+counts"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_comparison_notices_output_and_ends_that_differ() {
+    let options = ["--compare", "none,glibc", "--runs", "1", "--warm-up", "0"];
+    let output = shell(&options, r#"echo "$FAIRLOCK_LOCK""#);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("differs from that under glibc: none (1 of 1 runs)"), "{said}");
+    let output = shell(&options, r#"test -z "$FAIRLOCK_LOCK" && exit; echo so >&2; kill -9 $$"#);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("none: exit code 0 (1 of 1); glibc: death by signal 9"), "{said}");
+    assert!(said.contains("after:\nso\n") || said.contains("exit code 0 under none"), "{said}");
+}
+
+#[test]
+fn a_comparison_does_not_wait_for_what_runs_leave_in_the_background() {
+    let directory = tempfile::tempdir().unwrap();
+    let pids = directory.path().join("pids");
+    let options = ["-q", "--compare", "glibc", "--runs", "1", "--warm-up", "0"];
+    let script = format!("sleep 1000 & echo $! >> {}; echo done", pids.display());
+    let output = shell(&options, &script);
+    assert_eq!(text(&output.stdout), "done\n");
+    for pid in fs::read_to_string(&pids).unwrap().lines() {
+        // SAFETY: it sleeps on, so the number is still its own.
+        unsafe { libc::kill(pid.parse().unwrap(), libc::SIGKILL) };
+    }
+}
+
+#[test]
+fn a_comparison_that_is_stopped_keeps_finished_rounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().join("runs");
+    let script =
+        format!("echo >> {0}; test $(wc -l < {0}) -lt 3 || kill -INT $PPID", runs.display());
+    let output = shell(&["--compare", "none,glibc", "--runs", "2", "--warm-up", "0"], &script);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("medians of 1 run each") && !said.contains("once more"), "{said}");
+}
+
+#[test]
+fn the_command_itself_has_glibcs_locks() {
+    let binary = fs::read(command()).unwrap();
+    let file = object::File::parse(&*binary).unwrap();
+    let symbols = file.symbols().chain(file.dynamic_symbols());
+    let defined = symbols.filter(|symbol| symbol.is_definition());
+    let ours = defined
+        .filter_map(|symbol| symbol.name().ok())
+        .find(|name| name.starts_with("pthread_rwlock_"));
+    assert_eq!(ours, None);
+}
