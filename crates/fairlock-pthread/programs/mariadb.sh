@@ -1,9 +1,9 @@
 #!/bin/sh
 # MariaDB under sysbench: sh mariadb.sh [ENGINE [TRANSACTIONS]], with the engine aria, myisam or innodb
 #
-# Tables of Aria and MyISAM have a read-write lock for each index, which readers of a row hold while
-# they walk the tree and writers while they change it. InnoDB brings locks of its own; with it the
-# server's variables and lists of tables are under pthread_rwlock_t, hardly more.
+# Threads read ranges of a table while another one inserts rows. Aria and MyISAM have a reader-writer
+# lock for each index, which a thread holds for reading to find a row or the next one, and for writing to
+# add one. InnoDB brings locks of its own; with it little is left under pthread_rwlock_t.
 . "$(dirname "$0")/scratch.sh"
 needs mariadbd mariadb-server
 needs mariadb-install-db mariadb-server
@@ -22,15 +22,17 @@ ask() {
 await ask -e 'select 1'
 ask -e 'create database sbtest'
 bench() {
-    timeout 100 sysbench "$load" --db-driver=mysql --mysql-socket="$folder/socket" --mysql-user=root \
-        --mysql-storage-engine="$engine" --tables=1 --table-size=$rows --rand-seed=7 --threads=4 \
-        --db-ps-mode=disable "$@"
+    timeout 100 sysbench "$@" --db-driver=mysql --mysql-socket="$folder/socket" --mysql-user=root \
+        --mysql-storage-engine="$engine" --tables=1 --table-size=$rows --rand-seed=7 \
+        --db-ps-mode=disable --skip-trx --time=0
 }
-load=oltp_read_write
-bench prepare >/dev/null
-for load in oltp_point_select oltp_update_index; do
-    bench --events="$transactions" --time=0 run >"$folder/$load"
-    sed -n "s/^ *queries: *\([0-9]*\) *(\(.*\) per sec.*/$load: \2 queries per second/p" "$folder/$load" >&2
+bench oltp_insert prepare >/dev/null
+bench oltp_insert --events=$((transactions * 2)) run >"$folder/inserts" &
+inserter=$!
+bench oltp_read_only --events="$transactions" --threads=3 run >"$folder/reads"
+wait $inserter
+for load in reads inserts; do
+    sed -n "s/^ *queries: *[0-9]* *(\(.*\) per sec.*/$load: \1 queries per second/p" "$folder/$load" >&2
     sed -n "s/^ *transactions: *\([0-9]*\) .*/$load: \1 transactions/p" "$folder/$load"
 done
 echo "$engine: $(ask -e 'select count(*), sum(id) from sbtest.sbtest1; check table sbtest.sbtest1' | tr '\t\n' '  ')"

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Python builds TLS contexts: sh python-tls.sh [THREADS [CONTEXTS]]
 #
-# Each reads the system's certificates, for which OpenSSL takes some 400 000 read locks of its own
+# Each reads the system's certificates, for which OpenSSL takes tens of thousands of read locks of its own
 # tables; hardly ever one is taken for writing. Reads by several threads at once only bounce the lock.
 . "$(dirname "$0")/scratch.sh"
 needs python3 python3 ca-certificates
 
-timeout 60 python3 - "${1:-2}" "${2:-120}" <<'END'
+timeout 60 python3 - "${1:-2}" "${2:-60}" <<'END'
 import ssl, sys, threading, time
 
 threads, contexts = int(sys.argv[1]), int(sys.argv[2])

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The resolver unbound answers from what it is told of its own zone: sh unbound.sh [SECONDS-OF-LOAD]
+# The resolver unbound answers from what it is told of its own zone: sh unbound.sh [QUESTIONS]
 #
 # Two threads serve what dnsperf asks over the loopback. Each question takes read locks of the zones,
 # of one zone, and of the views and access lists, all shared by the threads.
