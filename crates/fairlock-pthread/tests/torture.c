@@ -10,6 +10,9 @@
  *     target/torture 600                                  # glibc itself: so that it is no error of this
  *     LD_PRELOAD=$PWD/target/release/libfairlock_pthread.so FAIRLOCK_LOCK=timefair target/torture 600
  *
+ * FAIRLOCK_LOCK has to be set under the library: without it these are taken for glibc's locks, which can
+ * do less, see below.
+ *
  * Each process has threads that come and go, one that forks while they run and waits for the
  * children, one that interrupts them all with signals, and one that watches whether somebody has
  * waited for a lock for half a minute. Children do the same, for a shorter time, and some then execute
@@ -556,6 +559,8 @@ static void before_fork(void) {
     acquire(&held_to_write, 1, WAIT);
     acquire(&held_to_read, 0, WAIT);
     held_to_write.first++;
+    if (one_in(2)) /* So that others wait. */
+        sleep_us(random_number() % 1000);
 }
 static void after_fork(void) {
     held_to_write.second++;
