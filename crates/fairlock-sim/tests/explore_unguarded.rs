@@ -118,6 +118,12 @@ fn without_end<R: UnguardedRwLock>(lock: &R) -> Result<(), Refused> {
     entered
 }
 
+fn at_once<R: UnguardedRwLock>(lock: &R) -> Result<(), Refused> {
+    let entered = lock.try_read(true);
+    assert_eq!(entered, Ok(()), "a thread that is in need not wait");
+    entered
+}
+
 fn write<R: UnguardedRwLock>(it: &Object<R>) {
     let entered = it.lock.write(None);
     assert_eq!(entered, Ok(()));
@@ -150,6 +156,10 @@ fn read_within<R: UnguardedRwLock>(it: &Object<R>) {
     it.reads(it.lock.read(None, false), &[without_end]);
 }
 
+fn read_and_try<R: UnguardedRwLock>(it: &Object<R>) {
+    it.reads(it.lock.read(None, false), &[at_once]);
+}
+
 fn read_thrice<R: UnguardedRwLock>(it: &Object<R>) {
     it.reads(it.lock.read(None, false), &[without_end, without_end]);
 }
@@ -161,7 +171,7 @@ fn read_within_in_time<R: UnguardedRwLock>(it: &Object<R>) {
         assert_eq!(entered, Ok(()), "a thread that is in comes in");
         entered
     };
-    it.reads(it.lock.read(soon(), false), &[again, |lock| lock.try_read(true)]);
+    it.reads(it.lock.read(soon(), false), &[at_once, again]);
 }
 
 /// Ends the outer read first, which is the same.
@@ -193,6 +203,7 @@ fn two_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
         ("a read within a read and a writer", vec![read_within, write], 1..=1),
         ("two more within a read and a writer", vec![read_thrice, write], 1..=1),
         ("a read that goes on and a writer", vec![read_and_again, write], 1..=1),
+        ("tries within a read and a writer", vec![read_and_try, write], 1..=1),
         ("reads within a read and a timed writer", vec![read_thrice, write_in_time], 0..=1),
         ("timed reads within a read and a writer", vec![read_within_in_time, write], 1..=1),
         ("a reader past waiters and a writer", vec![read_past, write_twice], 2..=2),
