@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 
 use fairlock::platform::Platform;
 use fairlock::policy::{
-    Bias, BiasPolicy, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, TimeFair,
+    Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Phases,
+    Policy, TimeFair,
 };
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, RawRwSem, Rented};
@@ -25,6 +26,7 @@ struct Object<R> {
 }
 
 type Step<R> = fn(&Object<R>);
+type Read<R> = fn(&R) -> Result<(), Refused>;
 
 /// How a lock is before the threads begin.
 trait Case: 'static {
@@ -98,7 +100,7 @@ impl<R: UnguardedRwLock> Object<R> {
     }
 
     /// Reads, and then so many more times before it leaves.
-    fn reads(&self, entered: Result<(), Refused>, within: &[fn(&R) -> Result<(), Refused>]) {
+    fn reads(&self, entered: Result<(), Refused>, within: &[Read<R>]) {
         if entered.is_err() {
             return;
         }
@@ -146,6 +148,12 @@ fn read<R: UnguardedRwLock>(it: &Object<R>) {
 /// As one that holds another lock for reading.
 fn read_past<R: UnguardedRwLock>(it: &Object<R>) {
     it.reads(it.lock.read(None, true), &[]);
+}
+
+/// Reads before the writer that it has called has come.
+fn write_and_read_past<R: UnguardedRwLock>(it: &Object<R>) {
+    write(it);
+    read_past(it);
 }
 
 fn read_past_in_time<R: UnguardedRwLock>(it: &Object<R>) {
@@ -222,6 +230,15 @@ fn three_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
     ]
 }
 
+/// Where two writers wait for a third, the first of them is called, and comes in vain.
+fn four_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
+    vec![
+        ("past waiters among three writers", vec![read_past, write, write, write], 3..=3),
+        ("a read within and past among writers", vec![read_within, read_past, write, write], 2..=2),
+        ("one that calls and passes", vec![write_and_read_past, write, write, write], 4..=4),
+    ]
+}
+
 /// One thread for each step; afterwards the lock is free, and so many additions were made.
 fn program<C: Case>((name, steps, added): Job<C::Lock>) -> Program<Object<C::Lock>> {
     let name = format!("{}: {name}", std::any::type_name::<C>());
@@ -254,6 +271,13 @@ fn explore<C: Case>(preemptions: u32, by_chance: u64) {
         program.assert(&Search::random(2, by_chance));
         program.assert(&Search::pct(2, 3, by_chance));
     }
+    for job in four_threads() {
+        let program = program::<C>(job);
+        program.assert(&Search::exhaustive().preemptions(1).at_most(400));
+        let program = program.clock_jumps(1).spurious_wakes(1);
+        program.assert(&Search::random(3, by_chance));
+        program.assert(&Search::pct(3, 4, 2 * by_chance));
+    }
 }
 
 macro_rules! cases {
@@ -278,6 +302,28 @@ cases! {
     with_fences: WithSlots<Fenced>, 2, 150;
     first_by_the_semaphore_and_then_by_a_slot: Fresh<RawRwLock<Explored, AtOnce>>, 2, 150;
     by_both_with_fences: Fresh<RawRwLock<Explored, Fenced>>, 2, 150;
+}
+
+/// [`TimeFair`] without its spins, each of which multiplies the executions.
+struct TimeFairAsleep;
+
+impl Policy for TimeFairAsleep {
+    const NAME: &'static str = "timefair-asleep";
+    const DISCIPLINE: Discipline = match TimeFair::DISCIPLINE {
+        Discipline::Phases(phases) => Discipline::Phases(Phases { spin: 0, ..phases }),
+        other => other,
+    };
+}
+
+#[test]
+fn a_called_writer_that_was_passed_is_not_forgotten() {
+    fn check<L: UnguardedRwLock + 'static>() {
+        let steps: Vec<Step<L>> = vec![write_and_read_past, write, write];
+        let program = program::<Fresh<L>>(("one that calls and passes", steps, 3..=3));
+        assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
+    }
+    check::<Own<TimeFairAsleep>>();
+    check::<Own<Linux5_11>>();
 }
 
 // ---- two locks, whose readers wait for each other ----

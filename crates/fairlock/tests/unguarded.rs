@@ -2,7 +2,6 @@
 //! writers, with and without an end, on locks that are freed right after the last unlock; and what
 //! a child of a `fork` holds.
 
-#[allow(dead_code)] // what locks with guards need
 mod stress;
 
 use std::sync::Arc;
