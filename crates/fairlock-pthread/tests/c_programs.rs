@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
 use tempfile::TempDir;
 
@@ -81,4 +82,20 @@ fn an_unknown_policy_is_said_and_the_program_runs() {
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("FAIRLOCK_LOCK=fastest is no policy"), "{said}");
+}
+
+#[test]
+fn threads_and_processes_are_tortured_in_vain() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("torture.c", folder.path());
+    thread::scope(|scope| {
+        for (policy, counts) in [("timefair", false), ("phase-fair", true), ("linux-5.11", false)] {
+            let mut command = under(policy, &program);
+            if counts {
+                command.env("FAIRLOCK_COUNTS", folder.path());
+            }
+            // Longer: see the program.
+            scope.spawn(move || assert_succeeds(command.arg("1.5")));
+        }
+    });
 }
