@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::Os;
 use fairlock::policy::TimeFair;
+use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{RawRwSem, Rented};
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 
@@ -17,7 +18,7 @@ use crate::clock::{Moment, after};
 use crate::code::{Trouble, borrowed};
 
 /// The lock under `fairlock_rwlock_t`.
-pub(crate) type ReadWrite = RawRwSem<TimeFair, Os, Rented<Os>>;
+pub(crate) type ReadWrite = RawRwLock;
 
 /// The lock under `fairlock_mutex_t`: its unlock leaves it alone once it is free, which that of
 /// [`fairlock::Mutex`] does not.
@@ -169,11 +170,8 @@ impl<L: UnguardedRwLock> Owned<L> {
     #[inline(always)]
     pub(crate) unsafe fn unlock_read(&self) -> Result<(), Trouble> {
         match self.owner.load(Relaxed) {
-            0 if self.lock.is_locked() => {
-                // SAFETY: locked, and by readers, as `owner` is 0 (invariant 1); and the caller's.
-                unsafe { self.lock.unlock_read() };
-                Ok(())
-            }
+            // SAFETY: by nobody but readers, as `owner` is 0 (invariant 1); and the caller's.
+            0 if unsafe { self.lock.try_unlock_read() } => Ok(()),
             DESTROYED => Err(Trouble::Invalid),
             _ => Err(Trouble::NotHeld),
         }

@@ -7,7 +7,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use fairlock_counts::map::Map;
 use object::{Object, ObjectSymbol};
 
 fn command() -> PathBuf {
@@ -79,7 +78,7 @@ fn input_output_arguments_and_exit_code_are_the_programs() {
     assert_eq!((printed.as_str(), output.status.code()), ("from outside\n", Some(7)));
     let said = text(&output.stderr);
     assert!(said.starts_with("sh two words\n"), "{said}");
-    assert!(said.contains("no pthread_rwlock was used"), "{said}");
+    assert!(said.contains("No pthread_rwlock was used"), "{said}");
 }
 
 #[test]
@@ -179,16 +178,32 @@ fn the_program_outlives_a_fairlock_that_is_killed_and_the_next_one_cleans_up() {
 }
 
 #[test]
-fn what_processes_counted_is_read_when_they_are_gone() {
+fn what_a_killed_program_counted_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let map = Map::create(directory.path(), "timefair").unwrap();
-    // Relaxed: copied when this thread is done.
-    use std::sync::atomic::Ordering::Relaxed;
-    map.locks()[2].address.store(0x1000, Relaxed);
-    map.header().locks.store(3, Relaxed);
-    let copy = format!(r#"cp --sparse=always {} "$FAIRLOCK_COUNTS""#, map.path().display());
-    let said = text(&shell(&[], &copy).stderr);
-    assert!(!said.contains("no pthread_rwlock was used") && said.contains("timefair"), "{said}");
+    let (source, program) = (directory.path().join("killed.c"), directory.path().join("killed"));
+    let code = r#"
+        #include <pthread.h>
+        #include <signal.h>
+        static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+        int main(void) {
+            for (int times = 0; times < 1234; times++) {
+                pthread_rwlock_rdlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+            }
+            return raise(SIGKILL);
+        }"#;
+    fs::write(&source, code).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let compiled =
+        Command::new(compiler).args(["-pthread", "-o"]).args([&program, &source]).status();
+    assert!(compiled.unwrap().success());
+    let lines = directory.path().join("report.jsonl");
+    let mut fairlock = fairlock(&["--lock", "glibc", "--report", lines.to_str().unwrap()]);
+    let output = fairlock.arg("--").arg(program).output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGKILL));
+    let said = text(&output.stderr);
+    assert!(said.contains("table_lock") && said.contains("1.23k"), "{said}");
+    assert!(fs::read_to_string(lines).unwrap().contains("\"acquired\":1234"));
 }
 
 #[test]
@@ -341,4 +356,16 @@ fn the_command_itself_has_glibcs_locks() {
         .filter_map(|symbol| symbol.name().ok())
         .find(|name| name.starts_with("pthread_rwlock_"));
     assert_eq!(ours, None);
+}
+
+#[test]
+fn the_library_knows_every_lock_that_the_command_offers() {
+    let library = fairlock_lab::dropin::library::find().expect("it is built with this test");
+    for (name, _) in fairlock_lab::dropin::LOCKS {
+        let mut program = std::process::Command::new("true");
+        let output = program.env("LD_PRELOAD", &library).env("FAIRLOCK_LOCK", name).output();
+        let output = output.expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{name}: {said}");
+    }
 }

@@ -21,7 +21,7 @@ use crate::clock::Deadline;
 use crate::counting::{self, Counted};
 use crate::glibc;
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER, PREFER_WRITER_NONRECURSIVE};
-use crate::modes::{Choice, Linux, Mode, PhaseFair, TimeFair};
+use crate::modes::{Biased, Choice, Linux, Mode, PhaseFair, TimeFair};
 use crate::platform::Preloaded;
 use crate::thread::Thread;
 
@@ -41,6 +41,7 @@ const STANDSTILL: u64 = 1_000_000_000;
 macro_rules! with_lock {
     ($mode:expr, $at:expr, $lock:ident => $body:expr) => {
         with_lock! { $mode, $at, $lock => $body;
+            Biased: Biased,
             PhaseFair: PhaseFair,
             Linux3_10: Linux<policy::Linux3_10>,
             Linux3_16: Linux<policy::Linux3_16>,
@@ -435,13 +436,13 @@ unsafe fn unlock_with<L: UnguardedRwLock>(lock: &L, at: &Lock) -> c_int {
         at.owner().store(0, Relaxed);
         // SAFETY: the caller's.
         unsafe { lock.unlock_write() };
-    } else if lock.is_locked() {
-        Thread::with(Thread::no_longer_reads);
-        // SAFETY: the caller's.
-        unsafe { lock.unlock_read() };
-    } else {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    if !unsafe { lock.try_unlock_read() } {
         return EPERM;
     }
+    Thread::with(Thread::no_longer_reads);
     0
 }
 

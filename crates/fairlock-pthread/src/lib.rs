@@ -19,9 +19,9 @@
 //! * A lock path allocates nothing, looks up no symbol and registers nothing with the thread.
 //! * Reads may be recursive unless the lock is of the kind
 //!   `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`: a thread that holds any lock for reading is
-//!   not made to wait for a writer that only waits itself. One that waits behind such a writer for
-//!   a tenth of a second while readers hold the lock enters, too: what a program may rely on
-//!   under glibc's preference for readers does not deadlock here.
+//!   not made to wait for a writer that only waits itself. One that has waited behind such a writer
+//!   for a second enters, too: what a program may rely on under glibc's preference for readers
+//!   does not deadlock here.
 //! * Who waits for whom, and how long, is the policy's: see the crate `fairlock`. All kinds are
 //!   treated by it alike but for that recursion.
 

@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
+use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{RawRwSem, Rented, RentedWithSpinners};
 
 use crate::platform::Preloaded;
@@ -15,6 +16,8 @@ use crate::{counting, glibc, start};
 pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Rented<Preloaded>>;
 pub(crate) type TimeFair = Phased<policy::TimeFair>;
 pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
+/// [`TimeFair`] with readers in slots of their threads.
+pub(crate) type Biased = RawRwLock<Preloaded>;
 
 /// The lock of a policy of the Linux family.
 pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preloaded>>;
@@ -24,6 +27,7 @@ pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preload
 #[repr(u32)]
 pub(crate) enum Choice {
     TimeFair = 1,
+    Biased,
     PhaseFair,
     Linux3_10,
     Linux3_16,
@@ -36,8 +40,9 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    const ALL: [(Choice, &'static str); 10] = [
+    const ALL: [(Choice, &'static str); 11] = [
         (Choice::TimeFair, "timefair"),
+        (Choice::Biased, "biased"),
         (Choice::PhaseFair, "phase-fair"),
         (Choice::Linux3_10, "linux-3.10"),
         (Choice::Linux3_16, "linux-3.16"),
@@ -103,7 +108,7 @@ impl Mode {
 
 /// Readers announce themselves in slots of their threads.
 pub(crate) fn uses_slots() -> bool {
-    false
+    Mode::get().choice() == Choice::Biased
 }
 
 /// At the start; or at the first use of a lock, if another library's start comes before this one's.

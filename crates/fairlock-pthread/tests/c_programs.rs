@@ -8,8 +8,9 @@ use std::thread;
 use tempfile::TempDir;
 
 /// What `FAIRLOCK_LOCK` may say.
-const POLICIES: [&str; 10] = [
+const POLICIES: [&str; 11] = [
     "timefair",
+    "biased",
     "phase-fair",
     "linux-3.10",
     "linux-3.16",
@@ -67,7 +68,7 @@ fn everything_is_answered_as_by_glibc() {
         for policy in POLICIES {
             scope.spawn(|| run(under(policy, &program)));
         }
-        for policy in ["timefair", "linux-5.11", "glibc"] {
+        for policy in ["timefair", "biased", "linux-5.11", "glibc"] {
             let mut counted = under(policy, &program);
             counted.env("FAIRLOCK_COUNTS", folder.path());
             scope.spawn(|| run(counted));

@@ -44,7 +44,10 @@
 //!    `DIMMED` anybody may take it: writers treat the two alike.
 //! 3. A lock's number belongs to no other lock of the process, ever. A slot that was forgotten
 //!    blocks the lock that it was taken for, wherever that moves, and no other.
-//! 4. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
+//! 4. Reads of one thread are alike: without guards each ends one of them, in a slot if there is one,
+//!    else in the semaphore, whichever way it came in. While a thread is in by a slot the bias
+//!    is not `SHARED` (invariant 2), and its number stays.
+//! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
 //!    that touches the lock only while it has seen, under the lock of the waiters' room, that
 //!    somebody waits there for this very lock (`rwsem/lodging.rs`).
 //!
@@ -67,6 +70,7 @@ use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{BESIDE, RawRwSem, Rented};
 use crate::slots::Slot;
 use crate::spin_budget::SpinBudget;
+use crate::unguarded::{Refused, UnguardedRwLock};
 
 /// How readers come in: one bit or none.
 const MODE: u64 = 0b111;
@@ -87,6 +91,9 @@ const NUMBER_SHIFT: u32 = 11;
 /// shorter.
 const TICK_SHIFT: u32 = 12;
 const TICKS: u32 = 0x007f_ffff;
+
+/// So often can one thread read within a read, by one slot: as often as by the semaphore.
+const MOST_NESTED: u32 = 1 << 22;
 
 fn mode(bias: u64) -> u64 {
     bias & MODE
@@ -283,6 +290,19 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// By a slot or by the semaphore. None if the deadline passed.
     #[cold]
     fn read_slow(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        if let Some(shared) = self.read_by_slot_soon(deadline) {
+            return Some(shared);
+        }
+        if !self.sem.read(deadline) {
+            return None;
+        }
+        self.count_read(self.bias.load(Relaxed));
+        Some(Shared::by_semaphore())
+    }
+
+    /// By a slot, now or as soon as a writer is out. None if it is better to ask the semaphore.
+    #[inline(always)]
+    fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
         while has_slots(self.bias.load(Relaxed)) {
             if !self.sem.has_writer() {
@@ -300,11 +320,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
                 break;
             }
         }
-        if !self.sem.read(deadline) {
-            return None;
-        }
-        self.count_read(self.bias.load(Relaxed));
-        Some(Shared::by_semaphore())
+        None
     }
 
     /// By any slot.
@@ -567,6 +583,129 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             unsafe { self.sem.downgrade_to_upgradable() };
         }
         alone
+    }
+}
+
+// ---- without guards ----
+
+impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+    /// After [`read_at_once`](Self::read_at_once) has failed.
+    #[cold]
+    fn read_unguarded(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+        if let Some(nested) = self.read_within_slot() {
+            return nested;
+        }
+        if self.read_by_slot_soon(deadline).is_some() {
+            return Ok(());
+        }
+        if !self.sem.try_read_once() {
+            self.sem.read_unguarded(deadline, past_waiters)?;
+        }
+        self.count_read(self.bias.load(Relaxed));
+        Ok(())
+    }
+
+    /// The same without waiting.
+    #[cold]
+    fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
+        if let Some(nested) = self.read_within_slot() {
+            return nested;
+        }
+        if self.read_by_any_slot().is_some() {
+            return Ok(());
+        }
+        if !self.sem.try_read_once() {
+            self.sem.try_read_unguarded(past_waiters)?;
+        }
+        self.count_read(self.bias.load(Relaxed));
+        Ok(())
+    }
+
+    /// By a slot in which this thread is already: no writer is in or gets in before it leaves, also
+    /// one that waits for just this slot. None if there is no such slot.
+    fn read_within_slot(&self) -> Option<Result<(), Refused>> {
+        // Relaxed: invariant 4; what this thread itself has seen.
+        let bias = self.bias.load(Relaxed);
+        if !has_slots(bias) {
+            return None;
+        }
+        let entered = P::thread()?.nest(|tag| number(tag) == number(bias), MOST_NESTED)?;
+        Some(if entered { Ok(()) } else { Err(Refused::Full) })
+    }
+
+    /// False if this thread is in by no slot.
+    #[inline(always)]
+    fn leave_slot(&self) -> bool {
+        // As in `read_within_slot`. The last look at the lock.
+        let bias = self.bias.load(Relaxed);
+        if !has_slots(bias) {
+            return false;
+        }
+        P::thread().is_some_and(|thread| thread.leave(|tag| number(tag) == number(bias)))
+    }
+}
+
+impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
+    const FREE: Self = Self::NEW;
+
+    #[inline]
+    fn read(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+        match self.read_at_once() {
+            Some(_) => Ok(()),
+            None => self.read_unguarded(deadline, past_waiters),
+        }
+    }
+
+    #[inline]
+    fn try_read(&self, past_waiters: bool) -> Result<(), Refused> {
+        match self.read_at_once() {
+            Some(_) => Ok(()),
+            None => self.try_read_unguarded(past_waiters),
+        }
+    }
+
+    #[inline]
+    fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        match RawRwLock::write(self, deadline) {
+            true => Ok(()),
+            false => Err(Refused::TimedOut),
+        }
+    }
+
+    #[inline]
+    fn try_write(&self) -> Result<(), Refused> {
+        match RawRwLock::try_write(self) {
+            true => Ok(()),
+            false => Err(Refused::Busy),
+        }
+    }
+
+    #[inline]
+    unsafe fn unlock_read(&self) {
+        if !self.leave_slot() {
+            // SAFETY: the caller holds the lock for reading, and invariant 4: not by a slot.
+            unsafe { self.sem.unlock_read() };
+        }
+    }
+
+    #[inline]
+    unsafe fn try_unlock_read(&self) -> bool {
+        // SAFETY: the caller's; if the thread is in by no slot it is by the semaphore.
+        self.leave_slot() || unsafe { UnguardedRwLock::try_unlock_read(&self.sem) }
+    }
+
+    #[inline]
+    unsafe fn unlock_write(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.sem.unlock_write() };
+    }
+
+    fn has_writer(&self) -> bool {
+        self.sem.has_writer()
+    }
+
+    fn is_locked(&self) -> bool {
+        self.sem.is_locked() || self.has_reader_in_slot()
     }
 }
 

@@ -2,6 +2,11 @@
 //! Nothing but the lock's address says what is unlocked, refusals are values, and nothing panics.
 //!
 //! In Rust use [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem), whose guards know.
+//!
+//! | lock | a read within a read of the same thread | its unlock |
+//! |---|---|---|
+//! | [`RawRwSem`], any policy | enters at once if asked for with `past_waiters` | is one operation on the word |
+//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, else at the semaphore |
 
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -22,10 +27,30 @@ pub enum Refused {
 ///
 /// Deadlines are moments of [`Platform::now`], ns; without one a wait ends with the lock.
 ///
+/// # Guarantees
+/// * Writers are alone. Who waits for whom and how long is what the lock's policy says, but for
+///   `past_waiters`.
+/// * Reads of a thread are alike: as many unlocks as it has acquired end them, in any order.
+/// * As many readers as four million, less a few that came in at once, then [`Refused::Full`].
+/// * In the child of a `fork` the forking thread has what it held.
+///
 /// # Recursion
 /// A thread that holds a lock for reading and asks for it again waits for a writer that came in between,
 /// which waits for the first hold: a deadlock. `past_waiters` is for those: such a reader enters as
-/// soon as no writer is in. It is on the caller to ask for it only then, as it makes writers wait.
+/// soon as no writer is in, and so at once if its thread is in. It is on the caller to ask for it only
+/// then, as it makes writers wait.
+///
+/// A thread that holds *another* lock may ask so, too, as threads that read two locks in both orders
+/// otherwise wait for each other behind writers of both. Where it has to wait, as a writer is in, it
+/// looks again every 100 ms, at the cost of its place in the queue. Of a
+/// [`RawRwLock`](crate::rwlock::RawRwLock) a writer that waits for readers in slots is in, as far as
+/// others are concerned: only those come past it that are in themselves. So there such threads can
+/// wait for each other for ever.
+///
+/// # One thread, and no guards
+/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it, before
+/// that gives back its record: on [`Os`](crate::platform::Os) when the variables of the thread are
+/// destroyed. And a lock is used by this trait or through guards, never both.
 ///
 /// # Examples
 /// ```
@@ -40,6 +65,25 @@ pub enum Refused {
 /// assert_eq!(LOCK.try_write(), Err(Refused::Busy));
 /// // SAFETY: locked above.
 /// unsafe { LOCK.unlock_read() };
+/// ```
+/// A read within a read, while a writer waits:
+/// ```
+/// use fairlock::platform::{Os, Platform};
+/// use fairlock::rwlock::RawRwLock;
+/// use fairlock::unguarded::{Refused, UnguardedRwLock};
+///
+/// static LOCK: RawRwLock = RawRwLock::FREE;
+///
+/// assert_eq!(LOCK.read(None, false), Ok(()));
+/// let writer = std::thread::spawn(|| LOCK.write(Some(Os::now() + 1_000_000)));
+/// assert_eq!(LOCK.read(None, true), Ok(()));
+/// assert_eq!(writer.join().unwrap(), Err(Refused::TimedOut));
+/// // SAFETY: locked twice above, by this thread.
+/// unsafe {
+///     LOCK.unlock_read();
+///     LOCK.unlock_read();
+/// }
+/// assert_eq!(LOCK.try_write(), Ok(()));
 /// ```
 pub trait UnguardedRwLock: Send + Sync {
     /// A free lock.
@@ -85,8 +129,23 @@ pub trait UnguardedRwLock: Send + Sync {
     /// Releases it. The lock may be gone when this returns, as somebody else may have freed it.
     ///
     /// # Safety
-    /// The calling thread holds it for reading.
+    /// The calling thread holds it for reading, by this trait.
     unsafe fn unlock_read(&self);
+
+    /// As [`unlock_read`](Self::unlock_read); false, without a change, if the lock can tell at no cost
+    /// that the thread does not hold it.
+    ///
+    /// # Safety
+    /// The calling thread holds it for reading, by this trait, or nobody does.
+    #[inline]
+    unsafe fn try_unlock_read(&self) -> bool {
+        let is_locked = self.is_locked();
+        if is_locked {
+            // SAFETY: the caller's.
+            unsafe { self.unlock_read() };
+        }
+        is_locked
+    }
 
     /// Releases it, likewise.
     ///

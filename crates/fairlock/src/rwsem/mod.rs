@@ -57,6 +57,11 @@ use lodging::Attended;
 use queue::{Granted, Kind, Node};
 use word::*;
 
+/// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
+/// at the cost of its place in the queue: longer than a handful of phases, so only those do who wait
+/// in a circle.
+const LOOK_PAST_WAITERS: u64 = 100_000_000;
+
 /// The lock without its data: what [`RwSem`] is made of.
 ///
 /// 64 bytes; 24 with its room [`Rented`], 32 [with spinners](RentedWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
@@ -126,19 +131,35 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     /// After [`try_read_once`](Self::try_read_once) has failed, for callers without guards.
+    ///
+    /// One that may enter past waiters and has to wait, as a writer is in, looks again now and then:
+    /// readers may have come in past it meanwhile, who wait for what its thread holds.
     #[cold]
     pub(crate) fn read_unguarded(
         &self,
         deadline: Option<u64>,
         past_waiters: bool,
     ) -> Result<(), Refused> {
-        match self.try_read_unguarded(past_waiters) {
-            Err(Refused::Busy) if self.acquire_slow(Kind::Read, deadline) => Ok(()),
-            Err(Refused::Busy) => Err(Refused::TimedOut),
-            entered_or_full => entered_or_full,
+        loop {
+            match self.try_read_unguarded(past_waiters) {
+                Err(Refused::Busy) => {}
+                entered_or_full => return entered_or_full,
+            }
+            let look = past_waiters.then(|| P::now().saturating_add(LOOK_PAST_WAITERS));
+            let ends = match (look, deadline) {
+                (Some(look), Some(deadline)) => Some(look.min(deadline)),
+                (look, deadline) => look.or(deadline),
+            };
+            if self.acquire_slow(Kind::Read, ends) {
+                return Ok(());
+            }
+            if ends == deadline {
+                return Err(Refused::TimedOut);
+            }
         }
     }
 
+    /// The same without waiting.
     #[cold]
     pub(crate) fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
         let mut word = self.word.load(Relaxed);
@@ -146,11 +167,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             if readers(word) >= UNGUARDED_READERS {
                 return Err(Refused::Full);
             }
-            if !past_waiters || !admits_reader(word) {
+            if !past_waiters || !admits_past_waiters(word) {
                 break;
             }
-            // Whatever is reserved or called: a reservation is for a free lock, and whoever it is for
-            // finds it taken and waits on. Acquire pairs with the Release of `unlock_write`.
+            // Whoever is called finds the lock taken and waits on: in the Linux family it is called
+            // again by the release of this reader, in phases it clears `CALLED_WRITER` as it queues
+            // again and serves the queue if this reader has left by then. Acquire pairs with the
+            // Release of `unlock_write`.
             match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(found) => word = found,

@@ -95,6 +95,15 @@ pub(super) fn admits_reader(word: u64) -> bool {
     word & (WRITERS | UPGRADING) == 0
 }
 
+/// A reader may enter past those that wait and are called: no writer is in.
+///
+/// Beside readers what looks like a writer has added its bias in vain, and is about to see that. A
+/// free lock that is closed is just being handed over, by somebody to whom its word belongs.
+#[inline(always)]
+pub(super) fn admits_past_waiters(word: u64) -> bool {
+    word & UPGRADING == 0 && (readers(word) != 0 || word & (WRITERS | CLOSED) == 0)
+}
+
 /// As far as the holders are concerned an upgradable reader may enter.
 #[inline(always)]
 pub(super) fn admits_upgradable(word: u64) -> bool {

@@ -25,7 +25,11 @@
 //!    with a tag (those are found again once a lower one is given back).
 //! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
-//! 6. `spare_room` and `spins_in` are touched by the record's thread alone.
+//! 6. `spare_room`, `spins_in` and `nested` are touched by the record's thread alone; in the child of a `fork` by
+//!    the only thread that there is.
+//! 7. `nested` counts the reads, of those without guards, that came in by a slot that said already
+//!    what they would have said. Where the tag is 0 so is the count: a read without a guard that ends
+//!    takes the count down first, and clears the tag only where it is 0.
 
 pub(crate) mod range;
 
@@ -76,6 +80,8 @@ pub struct Record<P: Platform> {
     /// The queue of spinners that this thread may be in (`rwsem/lodging.rs`), null if none.
     spins_in: P::Cell<*const ()>,
     index: u32,
+    /// Reads within the one that each slot says; see invariant 7.
+    nested: [P::Cell<u32>; SLOTS],
     ranges: Ranges<P>,
 }
 
@@ -85,7 +91,7 @@ struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 
 const _: () = assert!(size_of::<Ranges<crate::platform::Os>>() == 128, "two cache lines");
 
-// SAFETY: invariant 6 for the plain cell; everything else is atomic.
+// SAFETY: invariant 6 for the plain cells; everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
 unsafe impl<P: Platform> Send for Record<P> {}
@@ -184,6 +190,7 @@ impl<P: Platform> Record<P> {
             spare_room: P::Cell::ZERO,
             spins_in: P::Cell::ZERO,
             index,
+            nested: [const { P::Cell::ZERO }; SLOTS],
             ranges: Ranges([const { RangeSlot::NEW }; RANGES]),
         }
     }
@@ -221,6 +228,41 @@ impl<P: Platform> Record<P> {
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<&Slot<P>> {
         self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
+    }
+
+    /// One read more in a slot that says already that this thread reads: without a store that others
+    /// see, so no writer can object. `None` if no slot says so, false if it counts `most` already.
+    pub(crate) fn nest(&self, is_tag: impl Fn(u64) -> bool, most: u32) -> Option<bool> {
+        let at = self.slots.iter().position(|slot| is_tag(slot.tag.load(Relaxed)))?;
+        let nested = self.nested[at].get();
+        if nested < most {
+            self.nested[at].set(nested + 1);
+        }
+        Some(nested < most)
+    }
+
+    /// Ends a read of this thread's, without a guard, by a slot that says so. False if none does.
+    #[inline(always)]
+    pub(crate) fn leave(&self, is_tag: impl Fn(u64) -> bool) -> bool {
+        let ([first, ..], [nested, ..]) = (&self.slots, &self.nested);
+        if is_tag(first.tag.load(Relaxed)) && nested.get() == 0 {
+            first.clear();
+            return true;
+        }
+        self.leave_nested_or_another(is_tag)
+    }
+
+    /// Which of several slots with such a tag does not matter: each is one of this thread's reads.
+    #[cold]
+    fn leave_nested_or_another(&self, is_tag: impl Fn(u64) -> bool) -> bool {
+        let Some(at) = self.slots.iter().position(|slot| is_tag(slot.tag.load(Relaxed))) else {
+            return false;
+        };
+        match self.nested[at].get() {
+            0 => self.slots[at].clear(),
+            nested => self.nested[at].set(nested - 1),
+        }
+        true
     }
 
     /// A slot for a range that says nothing yet.
@@ -327,10 +369,11 @@ impl<P: Platform> Threads<P> {
         for record in places.map_while(|index| self.records.get(index)) {
             let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
             let is_gone = !is_own && record.owned.load(Relaxed) != 0;
-            for slot in &record.slots {
+            for (slot, nested) in record.slots.iter().zip(&record.nested) {
                 slot.awaited.fetch_and(FENCED, Relaxed);
                 if is_gone {
                     slot.tag.store(0, Relaxed);
+                    nested.set(0);
                 }
             }
             // Guards of ranges may be with the thread that is left.

@@ -23,6 +23,8 @@ const CALLS: usize = 4;
 /// Threads that are named for waiting most.
 const WAITING_THREADS: usize = 3;
 
+const NOT_COUNTED: &str = "No process was counted: the library was not loaded, or could not make a file for its counts.\n";
+
 /// The columns of the table of locks, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 9] = [
     ("#", true),
@@ -49,7 +51,10 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     if shown.iter().any(|lock| lock.acquired() > 0) {
         let _ = writeln!(text, "\n{}", locks_table(shown, report.processes.len() > 1, width));
     } else {
-        text.push_str("\nNo pthread_rwlock was used.\n");
+        text.push_str(match report.processes.is_empty() {
+            true => NOT_COUNTED,
+            false => "No pthread_rwlock was used.\n",
+        });
     }
     let (fine, others): (Vec<&Lock>, Vec<&Lock>) = shown.iter().partition(|lock| is_fine(lock));
     others.into_iter().for_each(|lock| told(&mut text, lock, width));
