@@ -1,6 +1,8 @@
 # Read by the scripts beside it: a folder, and daemons, that are gone when the script ends.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
+# In memory, if there is room for it: what a drive takes is not what is to be compared.
+[ -n "${TMPDIR:-}" ] || [ ! -w /dev/shm ] || TMPDIR=/dev/shm
 folder=$(mktemp -d "${TMPDIR:-/tmp}/fairlock-program.XXXXXX")
 daemons=
 
