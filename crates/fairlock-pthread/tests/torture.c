@@ -601,6 +601,7 @@ static void be_child(pid_t parent, uint64_t random) {
     child.random = random | 1;
     self = &child;
     generation++;
+    atomic_store(&signals, 0); /* Those were the parent's. */
     int anew = one_in(3);
     run(now_ms() + random_number() % 300);
     if (anew && now_ms() < atomic_load(&shared->ends))
