@@ -106,9 +106,11 @@ impl Mode {
     }
 }
 
-/// Readers announce themselves in slots of their threads.
-pub(crate) fn uses_slots() -> bool {
-    Mode::get().choice() == Choice::Biased
+/// Threads have records: for readers that announce themselves in slots, and for those that spin as in
+/// Linux, of which a fork has to know.
+pub(crate) fn has_records() -> bool {
+    let choice = Mode::get().choice();
+    !matches!(choice, Choice::TimeFair | Choice::PhaseFair | Choice::Glibc)
 }
 
 /// At the start; or at the first use of a lock, if another library's start comes before this one's.

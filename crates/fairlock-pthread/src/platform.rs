@@ -91,7 +91,7 @@ impl Platform for Preloaded {
         &PROCESS
     }
 
-    /// Only where slots are used: other locks do without, and then nothing is to be given back.
+    /// Only where the locks need one: others do without, and then nothing is to be given back.
     #[inline(always)]
     fn thread() -> Option<&'static Record<Self>> {
         // SAFETY: null or a record, which live as long as the process.
@@ -134,7 +134,7 @@ fn keeping_errno(body: impl FnOnce()) {
 #[cold]
 fn new_record() -> Option<&'static Record<Preloaded>> {
     Thread::with(|thread| {
-        if !modes::uses_slots() || !start::will_tell_its_end(thread) {
+        if !modes::has_records() || !start::will_tell_its_end(thread) {
             return None;
         }
         let record = Preloaded::process().new_thread()?;
