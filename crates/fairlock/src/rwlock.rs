@@ -691,7 +691,7 @@ impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
     #[inline]
     unsafe fn try_unlock_read(&self) -> bool {
         // SAFETY: the caller's; if the thread is in by no slot it is by the semaphore.
-        self.leave_slot() || unsafe { UnguardedRwLock::try_unlock_read(&self.sem) }
+        self.leave_slot() || unsafe { self.sem.try_unlock_read() }
     }
 
     #[inline]

@@ -213,6 +213,16 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, 
     }
 
     #[inline]
+    unsafe fn try_unlock_read(&self) -> bool {
+        let has_readers = self.has_readers();
+        if has_readers {
+            // SAFETY: the caller's.
+            unsafe { RawRwSem::unlock_read(self) };
+        }
+        has_readers
+    }
+
+    #[inline]
     unsafe fn unlock_write(&self) {
         // SAFETY: the caller's.
         unsafe { RawRwSem::unlock_write(self) }
