@@ -91,7 +91,32 @@ pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c
         });
     }
     // SAFETY: as above.
+    unsafe { rdlock_otherwise(lock) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
+    // SAFETY: as above.
+    let at = unsafe { Lock::at(lock) };
+    let mode = Mode::get();
+    if mode == Mode::GLIBC {
+        // SAFETY: as above.
+        return unsafe { glibc::rdlock(lock) };
+    }
+    if is_biased(at, mode) && at.of::<Biased>().read_at_once() {
+        return Thread::with(|thread| {
+            thread.now_reads();
+            if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
+        });
+    }
+    // SAFETY: as above.
     unsafe { rdlock_in_any_mode(lock) }
+}
+
+/// Reads by slots do not tell a process-shared lock by its first word.
+#[inline(always)]
+fn is_biased(at: &Lock, mode: Mode) -> bool {
+    matches!(mode, Mode::BIASED | Mode::BIASED_COUNTED) && !at.is_shared()
 }
 
 #[inline(never)]
@@ -113,6 +138,25 @@ pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
             counting::acquired_at_once(at, thread, WRITE)
+        });
+    }
+    // SAFETY: as above.
+    unsafe { wrlock_otherwise(lock) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
+    // SAFETY: as above.
+    let at = unsafe { Lock::at(lock) };
+    let mode = Mode::get();
+    if mode == Mode::GLIBC {
+        // SAFETY: as above.
+        return unsafe { glibc::wrlock(lock) };
+    }
+    if is_biased(at, mode) && at.of::<Biased>().write_at_once() {
+        return Thread::with(|thread| {
+            at.owner().store(thread.tid(), Relaxed);
+            if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
         });
     }
     // SAFETY: as above.
@@ -138,6 +182,23 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
     if is_counted && !Thread::with(Thread::is_measuring) {
         // SAFETY: as above.
         return unsafe { unlock_with(at.of::<TimeFair>(), at) };
+    }
+    // SAFETY: as above.
+    unsafe { unlock_otherwise(lock) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
+    // SAFETY: as above.
+    let at = unsafe { Lock::at(lock) };
+    let mode = Mode::get();
+    if mode == Mode::GLIBC {
+        // SAFETY: as above.
+        return unsafe { glibc::unlock(lock) };
+    }
+    if is_biased(at, mode) && !Thread::with(Thread::is_measuring) {
+        // SAFETY: as above.
+        return unsafe { unlock_with(at.of::<Biased>(), at) };
     }
     // SAFETY: as above.
     unsafe { unlock(lock) }

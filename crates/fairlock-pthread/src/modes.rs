@@ -22,38 +22,44 @@ pub(crate) type Biased = RawRwLock<Preloaded>;
 /// The lock of a policy of the Linux family.
 pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preloaded>>;
 
-/// What all locks of the process are, but for process-shared ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Choice {
-    TimeFair = 1,
-    Biased,
-    PhaseFair,
-    Linux3_10,
-    Linux3_16,
-    Linux5_1,
-    Linux5_2,
-    Linux5_3,
-    Linux5_11,
-    NoReaderSteal,
-    Glibc,
+macro_rules! choices {
+    ($($choice:ident = $number:literal: $name:literal,)*) => {
+        /// What all locks of the process are, but for process-shared ones.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u32)]
+        pub(crate) enum Choice {
+            $($choice = $number,)*
+        }
+
+        impl Choice {
+            const ALL: &[(Choice, &'static str)] = &[$((Choice::$choice, $name),)*];
+
+            #[inline(always)]
+            fn numbered(number: u32) -> Choice {
+                match number {
+                    $($number => Choice::$choice,)*
+                    _ => Choice::TimeFair,
+                }
+            }
+        }
+    };
+}
+
+choices! {
+    TimeFair = 1: "timefair",
+    Biased = 2: "biased",
+    PhaseFair = 3: "phase-fair",
+    Linux3_10 = 4: "linux-3.10",
+    Linux3_16 = 5: "linux-3.16",
+    Linux5_1 = 6: "linux-5.1",
+    Linux5_2 = 7: "linux-5.2",
+    Linux5_3 = 8: "linux-5.3",
+    Linux5_11 = 9: "linux-5.11",
+    NoReaderSteal = 10: "no-reader-steal",
+    Glibc = 11: "glibc",
 }
 
 impl Choice {
-    const ALL: [(Choice, &'static str); 11] = [
-        (Choice::TimeFair, "timefair"),
-        (Choice::Biased, "biased"),
-        (Choice::PhaseFair, "phase-fair"),
-        (Choice::Linux3_10, "linux-3.10"),
-        (Choice::Linux3_16, "linux-3.16"),
-        (Choice::Linux5_1, "linux-5.1"),
-        (Choice::Linux5_2, "linux-5.2"),
-        (Choice::Linux5_3, "linux-5.3"),
-        (Choice::Linux5_11, "linux-5.11"),
-        (Choice::NoReaderSteal, "no-reader-steal"),
-        (Choice::Glibc, "glibc"),
-    ];
-
     fn named(name: &[u8]) -> Option<Choice> {
         Self::ALL.iter().find(|(_, known)| known.as_bytes() == name).map(|(choice, _)| *choice)
     }
@@ -76,9 +82,16 @@ impl Mode {
     pub(crate) const TIME_FAIR: Mode = Mode(Choice::TimeFair as u32);
     /// The default, counted.
     pub(crate) const TIME_FAIR_COUNTED: Mode = Mode(Choice::TimeFair as u32 | COUNTS);
+    /// As it says.
+    pub(crate) const BIASED: Mode = Mode(Choice::Biased as u32);
+    /// As it says, counted.
+    pub(crate) const BIASED_COUNTED: Mode = Mode(Choice::Biased as u32 | COUNTS);
+
+    /// glibc's own, not counted.
+    pub(crate) const GLIBC: Mode = Mode(Choice::Glibc as u32);
 
     /// Perhaps not decided yet, or not for this thread to see: for those that ask whether it is
-    /// the default, and go the long way otherwise.
+    /// one of the above, and go the long way otherwise.
     #[inline(always)]
     pub(crate) fn at_a_glance() -> Mode {
         Mode(MODE.load(Relaxed))
@@ -98,11 +111,9 @@ impl Mode {
         self.0 & COUNTS != 0
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn choice(self) -> Choice {
-        let mode = self.0 & !COUNTS;
-        let known = Choice::ALL.iter().find(|(choice, _)| *choice as u32 == mode);
-        known.map_or(Choice::TimeFair, |(choice, _)| *choice)
+        Choice::numbered(self.0 & !COUNTS)
     }
 }
 
