@@ -150,7 +150,7 @@ impl Counted {
         let is_shared = is_shared(at, mode);
         let number = match at.number.load(Relaxed) {
             number if number != 0 && !is_shared => number,
-            _ => number_of(map, at, mode)?,
+            _ => number_of(map, at, mode, Origin::Used),
         };
         let entry = entry(map, thread, number)?;
         if !is_shared {
@@ -398,13 +398,7 @@ pub(crate) fn initialised(at: &Lock, mode: Mode) {
     if is_shared(at, mode) {
         forget_shared(at);
     }
-    let Some(number) = number_of(map, at, mode) else { return };
-    if number != OTHERS {
-        let place = stacks::place(map, &Frames::here()).map_or(0, |place| place + 1);
-        map.locks()[number as usize].initialised_at.store(place, Relaxed);
-        // It was not used yet.
-        map.locks()[number as usize].first_used_at.store(0, Relaxed);
-    }
+    number_of(map, at, mode, Origin::Initialised);
 }
 
 /// The lock is about to be destroyed.
@@ -422,22 +416,30 @@ pub(crate) fn destroyed(at: &Lock, mode: Mode) {
 /// Its number, given to it now if it has none. Process-shared locks have one in each process, so
 /// that does not stand in the lock.
 #[cold]
-fn number_of(map: &Map, at: &Lock, mode: Mode) -> Option<u32> {
+fn number_of(map: &Map, at: &Lock, mode: Mode, origin: Origin) -> u32 {
     if is_shared(at, mode) {
-        return shared_number(map, at);
+        return shared_number(map, at, origin);
     }
-    let number = new_number(map, at, false);
+    let number = new_number(map, at, origin, false);
     match at.number.compare_exchange(0, number, Relaxed, Relaxed) {
-        Ok(_) => Some(number),
+        Ok(_) => number,
         Err(found) => {
             // Another thread was faster; the place stays empty.
             map.locks()[number as usize].address.store(0, Relaxed);
-            Some(found)
+            found
         }
     }
 }
 
-fn new_number(map: &Map, at: &Lock, is_shared: bool) -> u32 {
+/// How a lock came to be known.
+#[derive(Clone, Copy)]
+enum Origin {
+    Initialised,
+    /// For the first time; so it was initialised statically.
+    Used,
+}
+
+fn new_number(map: &Map, at: &Lock, origin: Origin, is_shared: bool) -> u32 {
     let locks = &map.header().locks;
     let Some(number) = map.new_place::<layout::Lock>(locks, LOCKS_AT, LOCKS) else {
         return OTHERS;
@@ -446,8 +448,11 @@ fn new_number(map: &Map, at: &Lock, is_shared: bool) -> u32 {
     lock.since.store(monotonic_ns(), Relaxed);
     lock.kind.store(at.kind() as u32, Relaxed);
     lock.is_shared.store(is_shared.into(), Relaxed);
-    let place = stacks::place(map, &Frames::here());
-    lock.first_used_at.store(place.map_or(0, |place| place + 1), Relaxed);
+    let place = stacks::place(map, &Frames::here()).map_or(0, |place| place + 1);
+    match origin {
+        Origin::Initialised => lock.initialised_at.store(place, Relaxed),
+        Origin::Used => lock.first_used_at.store(place, Relaxed),
+    }
     // Release pairs with the Acquire of the snapshot.
     lock.address.store(ptr::from_ref(at).addr() as u64, Release);
     number
@@ -457,22 +462,22 @@ fn new_number(map: &Map, at: &Lock, is_shared: bool) -> u32 {
 static SHARED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 const ADDRESS: u64 = (1 << 48) - 1;
 
-fn shared_number(map: &Map, at: &Lock) -> Option<u32> {
+fn shared_number(map: &Map, at: &Lock, origin: Origin) -> u32 {
     let address = ptr::from_ref(at).addr() as u64 & ADDRESS;
     for place in &SHARED {
         match place.load(Relaxed) {
             0 => {
-                let number = new_number(map, at, true);
+                let number = new_number(map, at, origin, true);
                 let entry = u64::from(number) << 48 | address;
                 if place.compare_exchange(0, entry, Relaxed, Relaxed).is_ok() {
-                    return Some(number);
+                    return number;
                 }
             }
-            entry if entry & ADDRESS == address => return Some((entry >> 48) as u32),
+            entry if entry & ADDRESS == address => return (entry >> 48) as u32,
             _ => {}
         }
     }
-    Some(OTHERS)
+    OTHERS
 }
 
 /// The number that the lock at this address had, 0 if none.

@@ -19,7 +19,7 @@ use fairlock_counts::layout::{
 use fairlock_counts::map::Map;
 
 /// Frames of this library's own, at most.
-const OWN: usize = 10;
+const OWN: usize = 6;
 
 /// Return addresses, innermost first.
 pub(crate) struct Frames {
