@@ -33,6 +33,16 @@ fn start(options: &[&str], script: &str) -> (Child, BufReader<ChildStdout>) {
     let mut fairlock = fairlock(options);
     fairlock.args(["--", "sh", "-c", script]);
     let fairlock = fairlock.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A shell cannot trap what was ignored when it came, as under nohup.
+    let trappable = || {
+        for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: a plain call, which is allowed here.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: only that call is made between fork and exec.
+    unsafe { fairlock.pre_exec(trappable) };
     let mut child = fairlock.spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     (child, output)

@@ -139,7 +139,7 @@ impl Policy for TimeFairAsleep {
 /// Of the weakened orderings that these models were seen to find, each was found among the first 1,500
 /// executions of one of them.
 fn explore_many(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    explore_most(name, preemptions, most_executions(5_000), model);
+    explore_most(name, preemptions, most_executions(2_500), model);
 }
 
 /// One test for each line: the threads' steps, and how many additions they may make together.
