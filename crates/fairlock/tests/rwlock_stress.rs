@@ -107,24 +107,6 @@ fn readers_in_slots_do_not_pass_a_waiting_writer_for_ever() {
 }
 
 #[test]
-fn readers_do_not_begin_to_use_slots_while_somebody_waits() {
-    let lock = &Lock::<u64, ReadMostly, Counting>::new(0);
-    let count = |event| events::of_rwlock(lock).get(event);
-    watched(|| {
-        let keeper = lock.upgradable_read();
-        thread::scope(|scope| {
-            scope.spawn(|| *lock.write() += 1);
-            while count(Event::SleepWriter) == 0 {
-                thread::yield_now();
-            }
-            (0..1_000).for_each(|_| drop(lock.try_read()));
-            assert_eq!(count(Event::SlotsBegin), 0);
-            drop(keeper);
-        });
-    });
-}
-
-#[test]
 fn these_mixes_see_every_change_of_how_readers_come_in() {
     let restless = withstands_a_mix_of_everything::<RawRwLock<Counting, Restless>>(STEPS, 10);
     let events = events::of_rwlock(&restless);
