@@ -78,6 +78,44 @@ fn everything_is_answered_as_by_glibc() {
 }
 
 #[test]
+fn a_read_beside_readers_is_granted_in_time_although_a_writer_waits() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("reader_preference.c", folder.path());
+    thread::scope(|scope| {
+        for policy in POLICIES {
+            scope.spawn(|| assert_succeeds(&mut under(policy, &program)));
+        }
+        for policy in ["timefair", "biased"] {
+            let mut counted = under(policy, &program);
+            counted.env("FAIRLOCK_COUNTS", folder.path());
+            scope.spawn(move || assert_succeeds(&mut counted));
+        }
+    });
+}
+
+#[test]
+fn reads_that_are_unlocked_by_another_thread_do_not_keep_a_writer_out() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("reader_preference.c", folder.path());
+    thread::scope(|scope| {
+        for policy in ["timefair", "phase-fair"] {
+            scope.spawn(|| assert_succeeds(under(policy, &program).arg("handed_over")));
+        }
+    });
+}
+
+#[test]
+fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("writer_preference.c", folder.path());
+    thread::scope(|scope| {
+        for policy in POLICIES {
+            scope.spawn(|| assert_succeeds(&mut under(policy, &program)));
+        }
+    });
+}
+
+#[test]
 fn a_lock_call_allocates_nothing_and_leaves_errno_alone() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("in_a_lock_call.c", folder.path());
