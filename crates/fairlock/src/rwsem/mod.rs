@@ -175,6 +175,22 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.try_enter(Kind::Read).then_some(()).ok_or(Refused::Busy)
     }
 
+    /// Closes a phase of readers while somebody waits, before its budget ends. Not where the lock is
+    /// free for the moment: then whoever closed it would have to hand it over, and the next reader
+    /// is as good a moment.
+    pub(crate) fn end_read_phase(&self) {
+        let Discipline::Phases(_) = Pol::DISCIPLINE else { return };
+        let mut word = self.word.load(Relaxed);
+        while has_waiters(word) && readers(word) > 0 && word & (CLOSED | WRITE_PHASE) == 0 {
+            // The last of the readers sees it, and hands the lock over.
+            let closed = (word | CLOSED) & !OPEN;
+            match self.word.compare_exchange_weak(word, closed, Relaxed, Relaxed) {
+                Ok(_) => return self.count(Event::PhaseClosed),
+                Err(found) => word = found,
+            }
+        }
+    }
+
     /// # Safety
     /// The caller holds the lock shared, and not upgradable.
     #[inline]
