@@ -179,7 +179,7 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
         return unsafe { unlock_with(at.of::<TimeFair>(), at) };
     }
     let is_counted = mode == Mode::TIME_FAIR_COUNTED && !at.is_shared();
-    if is_counted && !Thread::with(Thread::is_measuring) {
+    if is_counted && Thread::with(|thread| counting::releases_at_once(at, thread)) {
         // SAFETY: as above.
         return unsafe { unlock_with(at.of::<TimeFair>(), at) };
     }
@@ -196,7 +196,10 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: as above.
         return unsafe { glibc::unlock(lock) };
     }
-    if is_biased(at, mode) && !Thread::with(Thread::is_measuring) {
+    let is_uncounted = !mode.counts();
+    if is_biased(at, mode)
+        && (is_uncounted || Thread::with(|thread| counting::releases_at_once(at, thread)))
+    {
         // SAFETY: as above.
         return unsafe { unlock_with(at.of::<Biased>(), at) };
     }
@@ -359,6 +362,9 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
         };
         // The lock may be gone afterwards.
         let counted = counted(at, mode, thread);
+        if let Some(counted) = counted {
+            counted.releases(role);
+        }
         // SAFETY: the caller's.
         let code = unsafe {
             match is_glibcs {
@@ -367,7 +373,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
             }
         };
         if let Some(counted) = counted {
-            counted.released(thread, role);
+            counted.released(thread, role, code == 0);
         }
         code
     })

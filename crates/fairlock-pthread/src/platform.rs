@@ -13,7 +13,7 @@ use fairlock::process::Process;
 use fairlock::slots::Record;
 
 use crate::thread::Thread;
-use crate::{modes, start};
+use crate::{counting, modes, start};
 
 /// At least.
 const PAGE: usize = 4096;
@@ -31,13 +31,19 @@ impl Platform for Preloaded {
     const TURNS_BEFORE_CLOCK: u32 = Os::TURNS_BEFORE_CLOCK;
 
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-        keeping_errno(|| Os::park(word, expected, deadline));
+        keeping_errno(|| {
+            counting::sleeps();
+            Os::park(word, expected, deadline);
+        });
     }
     fn unpark(word: *const AtomicU32) {
         keeping_errno(|| Os::unpark(word));
     }
     fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-        keeping_errno(|| Os::park_shared(word, expected, deadline));
+        keeping_errno(|| {
+            counting::sleeps();
+            Os::park_shared(word, expected, deadline);
+        });
     }
     fn unpark_shared(word: *const AtomicU32) {
         keeping_errno(|| Os::unpark_shared(word));

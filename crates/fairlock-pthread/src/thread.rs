@@ -24,6 +24,8 @@ pub(crate) struct Thread {
     pub(crate) page: Cell<u32>,
     /// Holds that are being measured.
     pub(crate) measured: Cell<u32>,
+    /// It waits in a place that is not known yet, and is to look when it is about to sleep.
+    pub(crate) is_place_wanted: Cell<bool>,
     /// It has come to its end, and takes nothing any more that would have to be given back.
     pub(crate) has_ended: Cell<bool>,
     /// Where its counts of some locks are.

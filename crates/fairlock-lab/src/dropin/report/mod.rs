@@ -64,9 +64,8 @@ impl Report {
         let (mut processes, mut locks) = (Vec::new(), Vec::new());
         for snapshot in snapshots {
             let (process, mut found) = naming::facts(snapshot, &mut symbols);
-            for lock in &mut found {
-                lock.findings = diagnosis::lock(lock, &process, command);
-            }
+            let findings = diagnosis::locks(&found, &process, command);
+            found.iter_mut().zip(findings).for_each(|(lock, findings)| lock.findings = findings);
             locks.append(&mut found);
             processes.push(process);
         }
@@ -98,5 +97,53 @@ impl Report {
     /// One HTML file without anything to load.
     pub fn page(&self) -> String {
         page::page(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    use fairlock_counts::layout::{self, FIRST_PAGE, LOCKS_AT, MAGIC, PAGE, STACKS_AT, THREADS_AT};
+    use fairlock_counts::map::Map;
+
+    use super::*;
+    use crate::measure::statistics::XorShift;
+
+    /// Bytes that nobody wrote: mostly small numbers, which lead somewhere, and some of all sizes.
+    fn noise(random: &mut XorShift, size: usize) -> Vec<u8> {
+        let words = (0..size / 4).map(|_| match random.below(4) {
+            0 => random.next_u32(),
+            1 => 0,
+            _ => random.below(FIRST_PAGE + 64),
+        });
+        words.flat_map(u32::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn a_damaged_file_of_counts_is_read_and_reported_without_a_crash() {
+        let directory = tempfile::tempdir().expect("a folder");
+        for seed in 0..20 {
+            let mut random = XorShift::new(seed);
+            let map = Map::create(directory.path(), "glibc").expect("a counts file");
+            let file = OpenOptions::new().write(true).open(map.path()).expect("it is there");
+            let mut damage = |at: usize, size| {
+                let noise = noise(&mut random, size);
+                file.write_all_at(&noise, at as u64).expect("a file can be written");
+            };
+            damage(0, PAGE);
+            damage(layout::MODULES_AT, 4 * PAGE);
+            damage(STACKS_AT, 4 * PAGE);
+            damage(LOCKS_AT, 8 * PAGE);
+            damage(THREADS_AT, PAGE / 8);
+            damage(FIRST_PAGE as usize * PAGE, 64 * PAGE);
+            map.header().magic.store(MAGIC, std::sync::atomic::Ordering::Relaxed);
+            map.header().locks.store(40, std::sync::atomic::Ordering::Relaxed);
+            let snapshot = Snapshot::of(&Map::open(&map.path()).expect("it looks like one"));
+            assert!(!snapshot.locks.is_empty());
+            let report = Report::new(&[snapshot], None, &["server".to_owned()]);
+            assert!(!report.terminal(100).is_empty() && !report.page().is_empty());
+        }
     }
 }

@@ -175,7 +175,7 @@ fn role_cells(name: &str, role: &Role) -> String {
         format_count(role.longest_bypass as f64),
         format_ns(role.longest_bypass_wait_ns as f64),
         role.threads.to_string(),
-        format_number(role.jain),
+        role.fairness().map_or("–".to_owned(), format_number),
         percent(role.holds_preempted, role.holds_looked_at),
         percent(role.holds_slept, role.holds_looked_at),
     ];

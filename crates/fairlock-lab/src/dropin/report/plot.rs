@@ -35,7 +35,7 @@ pub(super) fn threads(title: &str, threads: &[Thread]) -> Option<String> {
     let bars = threads.iter().take(MOST_THREADS).map(|thread| Bar {
         name: thread.name.clone(),
         parts: vec![(thread.reads as f64, READER_COLOR), (thread.writes as f64, WRITER_COLOR)],
-        words: format_count((thread.reads + thread.writes) as f64),
+        words: format_count(thread.acquired() as f64),
     });
     bar_chart(
         title,

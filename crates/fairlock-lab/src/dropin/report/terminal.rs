@@ -20,6 +20,8 @@ const WIDE: usize = 98;
 const FIGURES_WIDTH: [usize; 2] = [82, 62];
 /// Calls of a chain that are shown.
 const CALLS: usize = 4;
+/// Waits under way that are named.
+const WAITS_UNDER_WAY: usize = 3;
 /// Threads that are named for waiting most.
 const WAITING_THREADS: usize = 3;
 
@@ -48,7 +50,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
         let _ = writeln!(text, "{} more processes used no lock.", without.len());
     }
     let shown = &report.locks[..report.locks.len().min(most)];
-    if shown.iter().any(|lock| lock.acquired() > 0) {
+    if shown.iter().any(Lock::was_used) {
         let _ = writeln!(text, "\n{}", locks_table(shown, report.processes.len() > 1, width));
     } else {
         text.push_str(match report.processes.is_empty() {
@@ -70,7 +72,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     if let Some(compared) = &report.comparison {
         comparison(&mut text, compared, width);
     }
-    if shown.iter().any(|lock| lock.acquired() > 0) {
+    if shown.iter().any(Lock::was_used) {
         notes(&mut text, report, width);
     }
     text
@@ -143,7 +145,7 @@ fn cells(role: &Role, width: usize) -> [String; 6] {
         waits,
         holds,
         if wait.count == 0 { "–".to_owned() } else { format_count(role.longest_bypass as f64) },
-        if role.threads < 2 { "–".to_owned() } else { format_number(role.jain) },
+        role.fairness().map_or("–".to_owned(), format_number),
     ]
 }
 
@@ -162,7 +164,7 @@ fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
     for lock in locks {
         let title = if with_pid { format!("{} {}", lock.pid, lock.title()) } else { lock.title() };
         let title = in_two_lines(&title, name_width);
-        let roles = lock.roles().into_iter().filter(|(_, role)| role.acquired + role.refused > 0);
+        let roles = lock.roles().into_iter().filter(|(_, role)| role.was_used());
         for (index, (name, role)) in roles.enumerate() {
             let number = if index == 0 { lock.lock.to_string() } else { String::new() };
             let title = title.get(index).cloned().unwrap_or_default();
@@ -227,14 +229,24 @@ fn evidence(lock: &Lock) -> Vec<String> {
     for (words, calls) in used.iter().filter(|(_, calls)| !calls.is_empty()) {
         lines.push(format!("{words} {}", chain(calls, CALLS)));
     }
+    // What no finding has told already.
+    let is_told = |words: &str| lock.findings.iter().any(|finding| finding.text.contains(words));
+    let waits = lock.waiting.iter().map(diagnosis::wait_under_way);
+    let waits: Vec<String> = waits.filter(|words| !is_told(words)).collect();
+    let is_new = waits.len() == lock.waiting.len();
+    lines.extend(waits.into_iter().take(WAITS_UNDER_WAY));
+    if is_new && let Some(holders) = diagnosis::holders(lock) {
+        lines.push(format!("meanwhile {}", holders.trim_end_matches('.')));
+    }
     let waits = lock.waits.iter().map(|waits| {
         let (count, time) = (format_count(waits.count as f64), format_ns(waits.wait_ns as f64));
-        format!("{} waited for {} {count} times, {time} in all", waits.waiter, waits.holder)
+        let times = if waits.count == 1 { "once" } else { &format!("{count} times") };
+        format!("{} waited for {} {times}, {time} in all", waits.waiter, waits.holder)
     });
     if !lock.waits.is_empty() {
         lines.push(waits.collect::<Vec<_>>().join("; "));
     }
-    let waited = |thread: &&Thread| thread.read_wait_ns + thread.write_wait_ns;
+    let waited = |thread: &&Thread| thread.wait_ns();
     let mut threads: Vec<&Thread> = lock.threads.iter().filter(|it| waited(it) > 0).collect();
     threads.sort_by_key(|thread| Reverse(waited(thread)));
     let names = threads.iter().take(WAITING_THREADS);
@@ -335,7 +347,7 @@ pub(super) fn sampling(report: &Report) -> String {
 fn notes(text: &mut String, report: &Report, width: usize) {
     text.push('\n');
     let words = "waited: share that could not enter at once. bypass: most acquisitions by the other \
-                 role during one wait. Jain: 1 is equal shares among the threads.";
+                 role during one wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.";
     paragraph(text, words, "", width);
     paragraph(text, &sampling(report), "", width);
 }
@@ -387,7 +399,7 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 2 Fine, uncontended: 0 of 2.00k acquisitions waited.
 
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
-wait. Jain: 1 is equal shares among the threads.
+wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
 Every acquisition and wait is counted; one in 16 holds is measured, of the first ones more;
 docs/src/measured.md says what counting costs.
 ";
