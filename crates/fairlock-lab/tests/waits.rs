@@ -295,3 +295,24 @@ fn waits_under_way_are_in_reports_on_demand_and_in_those_at_intervals() {
     assert!(says_so);
     end(child, errors);
 }
+
+#[test]
+fn a_comparison_tells_who_waits_under_each_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let options = ["--compare", "glibc,phase-fair", "--runs", "1", "--warm-up", "0"];
+    let output = fairlock(&options, &program, ["starve", "exit"]).output().unwrap();
+    let said = said(&output);
+    assert_says(
+        &said,
+        &[
+            "Waits under each policy, in one counted run: first_lock, stuck",
+            "policy acquired/s waited still wait wait p50/p99/max bypass",
+            "phase-fair: no difference from glibc can be told from 1 run",
+            "use --runs 6 or more",
+        ],
+    );
+    for policy in ["glibc", "phase-fair"] {
+        assert_says(&said, &[&format!("{policy} reads "), &format!("{policy} writes 0 100 % 1 ")]);
+    }
+}

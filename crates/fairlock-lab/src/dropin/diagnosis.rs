@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::comparison::ENOUGH_RUNS;
 use super::deadlock::Circle;
 use super::report::facts::{
     Compared, ComparedPolicy, Frame, Holding, Lock, LockKind, Process, Role, Waiting, chain, share,
@@ -176,9 +177,22 @@ pub fn process(process: &Process, locks: &[Lock]) -> Vec<Finding> {
 /// What whole runs under several policies say, one sentence for each policy but the control.
 pub fn compared(compared: &Compared) -> Vec<String> {
     let mut sentences = Vec::new();
+    if compared.used_locks == Some(false) {
+        sentences.push(
+            "The program used no pthread_rwlock when it was counted: whatever differs between these \
+             runs, its locks are not the reason."
+                .to_owned(),
+        );
+    }
     for policy in &compared.policies {
-        if let Some(ratio) = policy.ratio {
-            sentences.push(ratio_words(policy, ratio, &compared.control));
+        // Of locks that nobody used nothing is concluded.
+        if let Some(range) = policy.ratio_range.or(policy.ratio)
+            && compared.used_locks != Some(false)
+        {
+            sentences.push(match policy.ratio {
+                Some(interval) => ratio_words(policy, interval, &compared.control),
+                None => range_words(policy, range, &compared.control),
+            });
         }
         if policy.failed > 0 {
             sentences.push(format!(
@@ -188,6 +202,23 @@ pub fn compared(compared: &Compared) -> Vec<String> {
         }
     }
     sentences
+}
+
+fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> String {
+    let runs = match policy.runs {
+        1 => "1 run".to_owned(),
+        runs => format!("{runs} runs"),
+    };
+    let low = format_number(range.low);
+    let ratios = match range.low == range.high {
+        true => low,
+        false => format!("{low} to {}", format_number(range.high)),
+    };
+    format!(
+        "{}: no difference from {control} can be told from {runs} ({ratios} of {control}'s time); \
+         use --runs {ENOUGH_RUNS} or more.",
+        policy.policy
+    )
 }
 
 fn ratio_words(policy: &ComparedPolicy, ratio: Estimate, control: &str) -> String {
@@ -1083,6 +1114,21 @@ mod tests {
                  95 % interval 0.97 to 1.04, 10 runs).",
             ]
         );
+        let mut few = comparison();
+        few.policies.truncate(2);
+        let policy = &mut few.policies[1];
+        (policy.runs, policy.ratio) = (3, None);
+        policy.ratio_range = Some(Estimate { median: 1.69, low: 1.4, high: 1.98 });
+        assert_eq!(
+            super::compared(&few),
+            [
+                "timefair: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
+              time); use --runs 6 or more."
+            ]
+        );
+        few.used_locks = Some(false);
+        let [only] = &super::compared(&few)[..] else { panic!("{:?}", super::compared(&few)) };
+        assert!(only.contains("used no pthread_rwlock") && !only.contains("timefair"), "{only}");
         let mut failing = comparison();
         failing.policies[1].failed = 2;
         assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));

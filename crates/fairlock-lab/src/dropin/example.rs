@@ -95,9 +95,16 @@ pub(super) fn comparison() -> Compared {
         failed: 0,
         wall_s,
         ratio: ratio.map(|[low, median, high]| Estimate { median, low, high }),
+        ratio_range: ratio.map(|[low, median, high]| Estimate {
+            median,
+            low: low - 0.02,
+            high: high + 0.02,
+        }),
+        locks: Vec::new(),
     };
     Compared {
         control: "glibc".to_owned(),
+        used_locks: None,
         policies: vec![
             policy("glibc", 2.0, None),
             policy("timefair", 1.6, Some([0.78, 0.8, 0.83])),

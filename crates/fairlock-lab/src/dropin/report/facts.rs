@@ -570,17 +570,22 @@ impl Thread {
     }
 }
 
-/// What whole runs under several policies took.
+/// What whole runs under several policies took, and what the locks did in one counted run under
+/// each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// The policy that the ratios refer to.
     pub control: String,
+    /// Whether the program used a pthread_rwlock at all in the counted runs; none: there was no such
+    /// run.
+    #[serde(default)]
+    pub used_locks: Option<bool>,
     /// The policies in the order they were named, the control among them.
     pub policies: Vec<ComparedPolicy>,
 }
 
 /// The runs under one policy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparedPolicy {
     /// Its name.
     pub policy: String,
@@ -590,8 +595,77 @@ pub struct ComparedPolicy {
     pub failed: u64,
     /// Median of the time from start to end, s.
     pub wall_s: f64,
-    /// Such a time over the control's; none for the control.
+    /// Such a time over the control's of the same round, with its 95 % interval; none for the control,
+    /// and where there are too few runs for an interval.
     pub ratio: Option<Estimate>,
+    /// The same ratio between the least and the greatest that were seen; none for the control.
+    #[serde(default)]
+    pub ratio_range: Option<Estimate>,
+    /// What its locks did in a counted run; empty: there was none, or it used none.
+    #[serde(default)]
+    pub locks: Vec<ComparedLock>,
+}
+
+/// What a lock did in the counted run under one policy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparedLock {
+    /// Its title, or [`ALL_LOCKS`].
+    pub lock: String,
+    /// What readers did.
+    pub reads: ComparedRole,
+    /// What writers did.
+    pub writes: ComparedRole,
+}
+
+/// What [`ComparedLock::lock`] is for all locks of the program together.
+pub const ALL_LOCKS: &str = "all locks";
+
+/// What one role did in the counted run under one policy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparedRole {
+    /// Acquisitions.
+    pub acquired: u64,
+    /// Those a second, over the time that was counted.
+    pub acquired_per_s: f64,
+    /// Requests that could not enter at once.
+    pub waited: u64,
+    /// Those of them that still waited at the end.
+    pub waiting: u64,
+    /// Half of the waits are not longer, ns.
+    pub wait_p50_ns: u64,
+    /// 99 of 100 waits are not longer, ns.
+    pub wait_p99_ns: u64,
+    /// The longest wait, ns.
+    pub wait_max_ns: u64,
+    /// Acquisitions by the other role during one wait, at most.
+    pub longest_bypass: u64,
+}
+
+impl ComparedRole {
+    pub(super) fn of(role: &Role, elapsed_ns: u64) -> ComparedRole {
+        ComparedRole {
+            acquired: role.acquired,
+            acquired_per_s: role.acquired as f64 / (elapsed_ns.max(1) as f64 / 1e9),
+            waited: role.wait.count,
+            waiting: role.waiting,
+            wait_p50_ns: role.wait.p50_ns,
+            wait_p99_ns: role.wait.p99_ns,
+            wait_max_ns: role.wait.max_ns,
+            longest_bypass: role.longest_bypass,
+        }
+    }
+
+    /// Somebody had a lock in this role, or asked for it.
+    pub fn was_used(&self) -> bool {
+        self.acquired > 0 || self.waited > 0
+    }
+}
+
+impl ComparedLock {
+    /// Both roles, with their names.
+    pub fn roles(&self) -> [(&'static str, &ComparedRole); 2] {
+        [("reads", &self.reads), ("writes", &self.writes)]
+    }
 }
 
 impl From<&Comparison> for Compared {
@@ -600,17 +674,20 @@ impl From<&Comparison> for Compared {
         let usual = comparison.sides[comparison.baseline].runs.first().map(|run| run.exit);
         let policy = |(index, side): (usize, &Side)| {
             let summary = comparison.summary(index)?;
-            let ratio = (index != comparison.baseline).then_some(summary.wall_ratio);
+            let ratios = (index != comparison.baseline).then_some(summary.wall_ratio);
             Some(ComparedPolicy {
                 policy: side.variant.to_string(),
                 runs: summary.rounds as u64,
                 failed: side.runs.iter().filter(|run| Some(run.exit) != usual).count() as u64,
                 wall_s: summary.wall_s.median,
-                ratio,
+                ratio: ratios.and_then(|ratios| ratios.interval),
+                ratio_range: ratios.map(|ratios| ratios.range),
+                locks: Vec::new(),
             })
         };
         Compared {
             control: comparison.sides[comparison.baseline].variant.to_string(),
+            used_locks: None,
             policies: comparison.sides.iter().enumerate().filter_map(policy).collect(),
         }
     }

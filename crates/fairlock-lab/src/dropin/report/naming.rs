@@ -226,6 +226,16 @@ fn only_locks(function: &str) -> bool {
     })
 }
 
+/// All locks of these processes as one.
+pub(super) fn all_locks(snapshots: &[Snapshot]) -> snapshot::Lock {
+    let mut sum = snapshot::Lock::default();
+    for lock in snapshots.iter().flat_map(|snapshot| &snapshot.locks) {
+        add(&mut sum, lock);
+        sum.waiting.extend(lock.waiting.iter().cloned());
+    }
+    sum
+}
+
 /// All of another lock, too.
 fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
     sum.since = sum.since.min(lock.since);

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::facts::{Compared, Frame, Lock, Process, Role, chain};
-use super::terminal::{percentiles, sampling, sign};
+use super::terminal::{
+    WAITS_COLUMNS, compared_locks, ends, percentiles, sampling, sign, waits_under_each,
+};
 use super::{Report, plot};
 use crate::dropin::diagnosis::{self, Finding, Weight};
 use crate::report::{PAGE_STYLE, escape};
@@ -127,31 +129,56 @@ fn comparison(html: &mut String, compared: &Compared) {
     for sentence in diagnosis::compared(compared) {
         let _ = writeln!(html, "<p>{}</p>", escape(&sentence));
     }
-    let title = format!("Time of whole runs over that of {}, 95 % intervals", compared.control);
+    let title = format!(
+        "Time of whole runs over that of {}: thin lines are all ratios, thick ones 95 % intervals",
+        compared.control
+    );
     html.push_str("<div class=\"plots\">\n");
     figure(html, &title, plot::ratios(&title, compared));
     html.push_str(
         "</div>\n<div class=\"wide\"><table>\n<tr><th>policy</th><th>runs</th><th>failed</th>\
-         <th>median s</th><th>ratio</th><th>95 % interval</th></tr>\n",
+         <th>median s</th><th>ratio</th><th>all ratios</th><th>95 % interval</th></tr>\n",
     );
     for policy in &compared.policies {
-        let (ratio, interval) = match policy.ratio {
-            None => ("1".to_owned(), "–".to_owned()),
-            Some(it) => (
-                format_number(it.median),
-                format!("{} to {}", format_number(it.low), format_number(it.high)),
-            ),
-        };
+        let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
         let _ = writeln!(
             html,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{ratio}</td><td>{interval}</td></tr>",
+            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&policy.policy),
             policy.runs,
             policy.failed,
-            format_number(policy.wall_s)
+            format_number(policy.wall_s),
+            ratio.as_deref().unwrap_or("1"),
+            ends(policy.ratio_range),
+            ends(policy.ratio)
         );
     }
-    html.push_str("</table></div>\n</section>\n");
+    html.push_str("</table></div>\n");
+    compared_waits(html, compared);
+    html.push_str("</section>\n");
+}
+
+/// What the locks did in one counted run under each policy.
+fn compared_waits(html: &mut String, compared: &Compared) {
+    for title in compared_locks(compared) {
+        let _ = write!(
+            html,
+            "<h3>Waits in one counted run under each: {}</h3>\n\
+             <div class=\"wide\"><table class=\"results\">\n<tr>",
+            escape(&title)
+        );
+        WAITS_COLUMNS.iter().for_each(|head| html.push_str(&format!("<th>{head}</th>")));
+        html.push_str("</tr>\n");
+        for [policy, role, figures @ ..] in waits_under_each(compared, &title) {
+            let figures = figures.map(|figure| format!("<td>{figure}</td>")).concat();
+            let _ = writeln!(
+                html,
+                "<tr><th>{}</th><td class=\"text\">{role}</td>{figures}</tr>",
+                escape(&policy)
+            );
+        }
+        html.push_str("</table></div>\n");
+    }
 }
 
 const ROLE_HEADS: &str = "<th>role</th><th>acquired</th><th>refused</th><th>waited %</th>\

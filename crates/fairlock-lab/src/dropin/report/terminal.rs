@@ -6,10 +6,13 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use super::facts::{Compared, Lock, Process, Role, Thread, Times, chain, share};
+use super::facts::{
+    Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, chain, share,
+};
 use super::{COST_OF_COUNTING, Report};
 use crate::dropin::diagnosis::{self, Weight};
 use crate::report::terminal::{STYLE, wrapped};
+use crate::row::Estimate;
 use crate::units::{format_count, format_ns, format_number};
 
 /// Narrower than that nothing is told well.
@@ -20,6 +23,8 @@ const WIDE: usize = 98;
 const FIGURES_WIDTH: [usize; 2] = [82, 62];
 /// Calls of a chain that are shown.
 const CALLS: usize = 4;
+/// Locks whose waits under each policy are shown.
+const COMPARED_LOCKS: usize = 2;
 /// Waits under way that are named.
 const WAITS_UNDER_WAY: usize = 3;
 /// Threads that are named for waiting most.
@@ -295,35 +300,46 @@ fn rest(text: &mut String, locks: &[Lock], width: usize) {
     paragraph(text, &words, "", width);
 }
 
-fn comparison(text: &mut String, compared: &Compared, width: usize) {
+/// `0.95 to 1.02`
+pub(super) fn ends(of: Option<Estimate>) -> String {
+    let ends = |it: Estimate| format!("{} to {}", format_number(it.low), format_number(it.high));
+    of.map_or("–".to_owned(), ends)
+}
+
+/// Figures in columns, the first so many of which are text.
+fn figures<const COLUMNS: usize>(
+    heads: [&str; COLUMNS],
+    rows: Vec<[String; COLUMNS]>,
+    texts: usize,
+) -> Table {
     let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header([
-        "policy",
-        "runs",
-        "median s",
-        "ratio",
-        "95 % interval",
-    ]);
-    for policy in &compared.policies {
-        let ratio = policy.ratio.map(|it| format_number(it.median));
-        let interval = policy
-            .ratio
-            .map(|it| format!("{} to {}", format_number(it.low), format_number(it.high)));
-        let cells = [
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
+    for row in rows {
+        table.add_row(row.into_iter().enumerate().map(|(index, text)| {
+            let side = if index < texts { CellAlignment::Left } else { CellAlignment::Right };
+            Cell::new(text).set_alignment(side)
+        }));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index + 1 == COLUMNS { 0 } else { 2 }));
+    }
+    table
+}
+
+fn comparison(text: &mut String, compared: &Compared, width: usize) {
+    let rows = compared.policies.iter().map(|policy| {
+        let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
+        [
             policy.policy.clone(),
             policy.runs.to_string(),
             format_number(policy.wall_s),
             ratio.unwrap_or_else(|| "1".to_owned()),
-            interval.unwrap_or_else(|| "–".to_owned()),
-        ];
-        table.add_row(cells.into_iter().enumerate().map(|(index, text)| {
-            let side = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-            Cell::new(text).set_alignment(side)
-        }));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
+            ends(policy.ratio_range),
+            ends(policy.ratio),
+        ]
+    });
+    let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
+    let table = figures(heads, rows.collect(), 1);
     let _ = writeln!(
         text,
         "\nWhole runs, interleaved; time over that of {}\n{table}",
@@ -332,6 +348,51 @@ fn comparison(text: &mut String, compared: &Compared, width: usize) {
     for sentence in diagnosis::compared(compared) {
         paragraph(text, &sentence, "    ", width);
     }
+    for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
+        let rows = waits_under_each(compared, &title);
+        let table = figures(WAITS_COLUMNS, rows, 2);
+        let _ = writeln!(text, "\nWaits under each policy, in one counted run: {title}\n{table}");
+    }
+}
+
+/// What is compared under each policy by role.
+pub(super) const WAITS_COLUMNS: [&str; 7] =
+    ["policy", "", "acquired/s", "waited", "still wait", "wait p50/p99/max", "bypass"];
+
+/// The titles of the locks that were compared.
+pub(super) fn compared_locks(compared: &Compared) -> Vec<String> {
+    let mut titles: Vec<String> = Vec::new();
+    for lock in compared.policies.iter().flat_map(|policy| &policy.locks) {
+        if !titles.contains(&lock.lock) {
+            titles.push(lock.lock.clone());
+        }
+    }
+    titles
+}
+
+/// A row for each policy and role that used this lock.
+pub(super) fn waits_under_each(compared: &Compared, title: &str) -> Vec<[String; 7]> {
+    let locks = compared.policies.iter().flat_map(|policy| {
+        policy.locks.iter().filter(|lock| lock.lock == title).map(move |lock| (policy, lock))
+    });
+    let used = locks.flat_map(|(policy, lock)| {
+        lock.roles().into_iter().filter(|(_, role)| role.was_used()).map(move |it| (policy, it))
+    });
+    let row = |(policy, (name, role)): (&ComparedPolicy, (&str, &ComparedRole))| {
+        let waits = [role.wait_p50_ns, role.wait_p99_ns, role.wait_max_ns];
+        let waits = waits.map(|ns| format_ns(ns as f64)).join("/");
+        let or_none = |text: String| if role.waited == 0 { "–".to_owned() } else { text };
+        [
+            policy.policy.clone(),
+            name.to_owned(),
+            format_count(role.acquired_per_s),
+            or_none(percent(share(role.waited, role.acquired.saturating_add(role.waiting)))),
+            if role.waiting == 0 { "–".to_owned() } else { format_count(role.waiting as f64) },
+            or_none(waits),
+            or_none(format_count(role.longest_bypass as f64)),
+        ]
+    };
+    used.map(row).collect()
 }
 
 /// What is sampled, and what counting cost.
