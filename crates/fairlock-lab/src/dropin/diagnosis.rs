@@ -884,7 +884,7 @@ mod tests {
     use fairlock_counts::snapshot;
 
     use super::super::example::{
-        acquire, comparison, holds, lock, snapshot, starving_writer, waits,
+        acquire, comparison, held_by, holds, lock, snapshot, starving_writer, still_waits, waits,
     };
     use super::super::report::Report;
     use super::*;
@@ -933,6 +933,85 @@ mod tests {
         );
         let command = "fairlock run --compare glibc,timefair,phase-fair -- server 'a b'";
         assert_eq!(found[0].to_try.as_deref(), Some(command));
+    }
+
+    #[test]
+    fn a_wait_that_does_not_end_is_starvation_if_others_pass_and_is_told_if_not() {
+        let with = |ns, passed| {
+            let mut lock = lock(2, 600, 0);
+            acquire(&mut lock, 1, 600, 0);
+            still_waits(&mut lock, 3, WRITE, ns, passed);
+            held_by(&mut lock, 1, READ, false);
+            findings(lock)
+        };
+        let found = with(4_900_000_000, 812);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            found[0].text,
+            "A writer starves: writer (7) has waited 4.90s to write, and still waits, at 0x10 \
+             (libtable.so.1); 812 reads passed it meanwhile. At the end of counting reader-1 (7) holds \
+             it for reading, which it acquired at 0x10 (libtable.so.1) an earlier time."
+        );
+        let rule = |ns, passed| with(ns, passed)[0].rule.clone();
+        assert_eq!(rule(STARVED_WAIT_NS, STARVED_BYPASS), "starves");
+        assert_eq!(rule(STARVED_WAIT_NS - 1, STARVED_BYPASS), "fine");
+        assert_eq!(rule(STUCK_WAIT_NS - 1, STARVED_BYPASS - 1), "fine");
+        // Two passes by each of the two readers.
+        assert_eq!(rule(STUCK_WAIT_NS, 4), "starves");
+        assert_eq!(rule(STUCK_WAIT_NS, 3), "still-waits");
+        let text = with(STUCK_WAIT_NS, 0)[0].text.clone();
+        assert!(text.starts_with("A wait does not end: writer (7) has waited 1.00s"), "{text}");
+        let text = with(1000, 0)[0].text.clone();
+        assert!(text.contains("1 wait is still under way, the longest for 1.00µs"), "{text}");
+    }
+
+    #[test]
+    fn a_process_with_a_thread_that_may_never_go_on_is_not_called_unlimited() {
+        let mut lock = lock(2, 1_000_000, 0);
+        still_waits(&mut lock, 3, WRITE, STARVED_WAIT_NS, 500);
+        let process = report_of(lock, "glibc").processes[0].clone();
+        let rules: Vec<&str> = process.findings.iter().map(|it| it.rule.as_str()).collect();
+        assert_eq!(rules, ["stuck"]);
+        assert_eq!(
+            process.findings[0].text,
+            "1 thread waits for a lock and may never get it, the longest for 4.00ms: see lock 1, used \
+             by 0x10, libtable.so.1."
+        );
+    }
+
+    #[test]
+    fn circles_are_told_with_threads_locks_and_places_and_what_waits_behind_them() {
+        let mut own = lock(2, 1, 0);
+        still_waits(&mut own, 0, WRITE, 10, 0);
+        held_by(&mut own, 0, READ, true);
+        let found = findings(own);
+        assert_eq!(found[0].rule, "self-deadlock");
+        let words = "and itself holds this lock for reading, acquired at 0x10 (libtable.so.1)";
+        assert!(found[0].text.contains(words), "{}", found[0].text);
+
+        let mut first = lock(2, 0, 1);
+        still_waits(&mut first, 2, READ, 10, 0);
+        held_by(&mut first, 1, WRITE, true);
+        still_waits(&mut first, 3, WRITE, 2 * STUCK_WAIT_NS, 1000);
+        let mut second = lock(3, 0, 1);
+        still_waits(&mut second, 1, READ, 10, 0);
+        held_by(&mut second, 2, WRITE, true);
+        let mut snapshot = snapshot();
+        snapshot.locks = vec![first, second];
+        let report = Report::new(&[snapshot], None, &[]);
+        for lock in &report.locks {
+            let [finding] = &lock.findings[..] else { panic!("{:?}", lock.findings) };
+            assert_eq!(finding.rule, "deadlock");
+            for thread in ["reader-1 (7) holds", "reader-2 (7) holds", "for this lock to read"] {
+                assert!(finding.text.contains(thread), "{}", finding.text);
+            }
+        }
+        let behind = "1 more thread waits for this lock.";
+        assert!(
+            report.locks[0].findings[0].text.ends_with(behind),
+            "{:?}",
+            report.locks[0].findings
+        );
     }
 
     #[test]

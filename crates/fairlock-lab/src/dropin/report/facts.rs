@@ -746,6 +746,20 @@ mod tests {
     }
 
     #[test]
+    fn a_role_that_starves_has_no_fairness() {
+        let mut lock = example::lock(2, 100, 0);
+        example::still_waits(&mut lock, 3, WRITE, 5, 0);
+        let facts = Lock::of(&lock, 0);
+        let writes = &facts.writes;
+        assert_eq!((writes.acquired, writes.waiting, writes.threads), (0, 1, 1));
+        assert_eq!((writes.jain, writes.fairness()), (0.0, Some(0.0)));
+        assert_eq!((writes.contended_share(), facts.reads.fairness()), (1.0, None));
+        // One of two writers gets all.
+        example::acquire(&mut lock, 2, 0, 50);
+        assert_eq!(Lock::of(&lock, 0).writes.fairness(), Some(0.5));
+    }
+
+    #[test]
     fn shares_and_jain_are_those_of_the_threads_that_had_the_lock() {
         let facts = Lock::of(&example::starving_writer(), 12_000_000_000);
         assert_eq!((facts.reads.threads, facts.writes.threads), (3, 1));
