@@ -186,9 +186,11 @@ pub struct Waiting {
     pub role: AtomicU32,
     /// The role that held the lock when the thread came.
     pub holder: AtomicU32,
-    /// Where it waits: place of a [`Stack`] plus one; 0: not known. Written when the thread is about
-    /// to sleep, so that a wait that is over before takes no time for it.
+    /// Where it waits: place of a [`Stack`] plus one; 0: not known. Most are written when the wait
+    /// has lasted already, so that one that is over soon takes no time for it.
     pub stack: AtomicU32,
+    /// Where it waited for this lock before; likewise.
+    pub stack_before: AtomicU32,
     /// Acquisitions of the lock while somebody waited, up to the beginning of the wait; by role.
     pub passed: [AtomicU32; 2],
     /// CLOCK_MONOTONIC when the wait began, ns.
@@ -237,6 +239,9 @@ pub struct Details {
     /// Its acquisitions while somebody waited, by role. Over all threads these are what
     /// [`Waiting::passed`] was taken from.
     pub passed: [AtomicU64; 2],
+    /// Where it waited last, of the waits whose places are known, by role: place of a [`Stack`] plus
+    /// one; 0: of none.
+    pub waited_at: [AtomicU32; 2],
     /// Where one of its acquisitions of each role was made: place of a [`Stack`] plus one; 0: none
     /// was looked at.
     pub acquired_at: [AtomicU32; 2],

@@ -130,6 +130,8 @@ pub struct Waiting {
     pub ns: u64,
     /// Index of the stack that waits, if known.
     pub stack: Option<usize>,
+    /// That is this very wait's, not that of an earlier one of this thread for this lock.
+    pub is_exact: bool,
     /// Acquisitions during the wait, by role, if known.
     pub passed: Option<[u64; 2]>,
 }
@@ -411,6 +413,8 @@ impl Seen {
         let turn = waiting.turn.load(Acquire);
         let [role, holder] =
             [&waiting.role, &waiting.holder].map(|role| role.load(Relaxed) as usize);
+        // Acquire: the stack is complete.
+        let stack = stack_index(waiting.stack.load(Acquire));
         let seen = Seen {
             turn,
             lock: waiting.lock.load(Relaxed) as usize,
@@ -419,8 +423,8 @@ impl Seen {
             waiting: Waiting {
                 role,
                 holder,
-                // Acquire: the stack is complete.
-                stack: stack_index(waiting.stack.load(Acquire)),
+                stack: stack.or_else(|| stack_index(waiting.stack_before.load(Relaxed))),
+                is_exact: stack.is_some(),
                 ..Waiting::default()
             },
         };
@@ -758,13 +762,20 @@ mod tests {
         let lock = counted.lock();
         let [waiting] = &lock.waiting[..] else { panic!("{:?}", lock.waiting) };
         assert_eq!((waiting.role, waiting.holder, waiting.ns), (WRITE, READ, 5000));
-        assert_eq!((waiting.stack, waiting.passed), (Some(7), Some([20, 0])));
+        assert_eq!((waiting.stack, waiting.is_exact), (Some(7), true));
+        assert_eq!(waiting.passed, Some([20, 0]));
         assert_eq!((lock.waited(), lock.waited_ns(), lock.acquired()), (1, 5000, 100));
         assert_eq!(lock.roles[WRITE].bypass, (20, 5000));
         assert_eq!(lock.waited_for[WRITE][READ], Sum { count: 1, ns: 5000 });
         assert_eq!((lock.sites[0].stack, lock.sites[0].role), (7, WRITE));
         assert_eq!((lock.threads[0].waited, lock.threads[0].waited_ns), ([0, 1], [0, 5000]));
         assert!(lock.holding.is_empty());
+
+        // Nobody looked, but an earlier wait's place is known.
+        counted.waiting().stack.store(0, Relaxed);
+        counted.waiting().stack_before.store(5, Relaxed);
+        let waiting = counted.lock().waiting.remove(0);
+        assert_eq!((waiting.stack, waiting.is_exact), (Some(4), false));
 
         // The wait ends.
         counted.waiting().turn.store(2, Release);

@@ -32,6 +32,7 @@ const CODE: &str = r#"
     static pthread_rwlock_t second_lock = PTHREAD_RWLOCK_INITIALIZER;
     static pthread_barrier_t both_hold;
     static _Atomic int asks[2];
+    static _Atomic int turn;
 
     /* It asks for the lock, and the kernel says that it sleeps. */
     static void wait_until_it_sleeps(_Atomic int *asks) {
@@ -48,10 +49,30 @@ const CODE: &str = r#"
         } while (!state || *state != 'S');
     }
 
+    __attribute__((noinline)) static void write_elsewhere(void) {
+        pthread_rwlock_wrlock(&first_lock);
+        turn = 0;
+    }
+
     static void *write_table(void *unused) {
         pthread_setname_np(pthread_self(), "writer");
         asks[0] = gettid();
         pthread_rwlock_wrlock(&first_lock);
+        return unused;
+    }
+
+    /* Waits many times here, and then for ever elsewhere. */
+    static void *often_then_once(void *unused) {
+        pthread_setname_np(pthread_self(), "writer");
+        for (int time = 0; time < 40; time++) {
+            asks[0] = gettid();
+            pthread_rwlock_wrlock(&first_lock);
+            asks[0] = 0;
+            pthread_rwlock_unlock(&first_lock);
+            turn = 2 * time + 1;
+            while (turn == 2 * time + 1) sched_yield();
+        }
+        write_elsewhere();
         return unused;
     }
 
@@ -101,6 +122,8 @@ const CODE: &str = r#"
     int main(int count, char **arguments) {
         const char *what = arguments[1], *end = arguments[2];
         double least = 0;
+        /* The end of a program that hangs. */
+        alarm(60);
         if (!strcmp(what, "starve")) {
             /* The reads of a thread that reads already pass a writer under any policy. */
             pthread_rwlock_rdlock(&first_lock);
@@ -117,6 +140,17 @@ const CODE: &str = r#"
             start(first_then_second, NULL);
             start(second_then_first, &asks[1]);
             wait_until_it_sleeps(&asks[0]);
+        } else if (!strcmp(what, "elsewhere")) {
+            pthread_rwlock_rdlock(&first_lock);
+            start(often_then_once, NULL);
+            for (int time = 0; time < 40; time++) {
+                wait_until_it_sleeps(&asks[0]);
+                pthread_rwlock_unlock(&first_lock);
+                while (turn != 2 * time + 1) sched_yield();
+                pthread_rwlock_rdlock(&first_lock);
+                turn = 2 * time + 2;
+            }
+            least = now() + 1.01;
         } else if (!strcmp(what, "left")) {
             pthread_t thread;
             pthread_create(&thread, NULL, forgets_to_unlock, NULL);
@@ -231,6 +265,22 @@ fn threads_that_wait_for_each_other_are_a_deadlock_with_both_locks_and_places() 
         );
         // Of both locks.
         assert_eq!(said.matches("✗ Deadlock").count(), 2, "{said}");
+    }
+}
+
+#[test]
+fn a_wait_that_lasts_is_told_at_its_own_place_not_where_its_thread_waited_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    for lock in ["glibc", "timefair"] {
+        let lines = folder.path().join("report.jsonl");
+        let options = ["--lock", lock, "--report", lines.to_str().unwrap()];
+        let output = fairlock(&options, &program, ["elsewhere", "kill"]).output().unwrap();
+        let said = said(&output);
+        let words = "to write, and still waits, at write_elsewhere (stuck.c:";
+        assert!(said.contains(words), "{lock}: {said}");
+        let lines = fs::read_to_string(lines).unwrap();
+        assert!(lines.contains("\"is_exact\":true"), "{lines}");
     }
 }
 

@@ -45,6 +45,9 @@ const LOOKS: u64 = 8;
 /// first ones.
 const PLACES: u32 = 16;
 
+/// A wait that is longer has its place noted meanwhile, which takes microseconds and a wake-up.
+pub(crate) const LASTS_NS: u64 = 100_000_000;
+
 /// The file; null before, and where nothing is counted.
 static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
 
@@ -302,15 +305,15 @@ impl Counted {
         let waited = details.map_or(0, |details| details.wait[role].count.load(Relaxed));
         let place = || map().and_then(|map| stacks::place(map, &Frames::here()));
         let is_noted = waited < 4 || random().is_multiple_of(PLACES);
-        // glibc's locks sleep where nobody can look at the stack any more.
-        let is_looked_at = is_noted || Mode::get().choice() == Choice::Glibc;
-        let stack = is_looked_at.then(place).flatten().map_or(0, |place| place + 1);
+        let stack = is_noted.then(place).flatten().map_or(0, |place| place + 1);
+        let before = details.map_or(0, |details| details.waited_at[role].load(Relaxed));
         let began = monotonic_ns();
         let waiting = layout::Waiting {
             lock: self.number.into(),
             role: (role as u32).into(),
             holder: (if by_writer { WRITE } else { READ } as u32).into(),
             stack: stack.into(),
+            stack_before: before.into(),
             passed: passed.map(AtomicU32::new),
             since: began.into(),
             ..layout::Waiting::default()
@@ -330,6 +333,9 @@ impl Counted {
             }
             return ending;
         };
+        if stack != 0 {
+            details.waited_at[role].store(stack, Relaxed);
+        }
         if !ending.is_acquired() {
             return ending;
         }
@@ -444,18 +450,20 @@ fn announce(thread: &Thread, about: &layout::Waiting) -> bool {
     waiting.since.store(about.since.load(Relaxed), Relaxed);
     let stack = about.stack.load(Relaxed);
     waiting.stack.store(stack, Relaxed);
+    waiting.stack_before.store(about.stack_before.load(Relaxed), Relaxed);
     for (to, from) in waiting.passed.iter().zip(&about.passed) {
         to.store(from.load(Relaxed), Relaxed);
     }
     // Release pairs with the Acquire of the snapshot.
     waiting.turn.store(turn.wrapping_add(1), Release);
-    thread.is_place_wanted.set(stack == 0);
+    let lasts = about.since.load(Relaxed) + LASTS_NS;
+    thread.place_wanted_at.set(if stack == 0 { lasts } else { 0 });
     true
 }
 
 /// The wait is over. Returns the place that it was at, 0 if nobody looked.
 fn withdraw(thread: &Thread) -> u32 {
-    thread.is_place_wanted.set(false);
+    thread.place_wanted_at.set(0);
     let (Some(map), page @ 1..) = (map(), thread.page.get()) else { return 0 };
     let waiting = &map.thread(page).waiting;
     let turn = waiting.turn.load(Relaxed);
@@ -465,20 +473,42 @@ fn withdraw(thread: &Thread) -> u32 {
     waiting.stack.load(Relaxed)
 }
 
-/// The thread is about to sleep: if that is in a wait whose place is not known yet, this is the time
-/// to look, which nobody waits for.
+/// When the thread is to look where it waits, CLOCK_MONOTONIC, ns; none if it does not wait, or if that
+/// is known.
 #[inline]
-pub(crate) fn sleeps() {
-    Thread::with(|thread| {
-        if thread.is_place_wanted.replace(false) {
-            note_waiting_place(thread);
-        }
-    });
+pub(crate) fn place_wanted_at() -> Option<u64> {
+    Some(Thread::with(|thread| thread.place_wanted_at.get())).filter(|at| *at != 0)
 }
 
+/// Waits in two parts, the first of which ends with `ETIMEDOUT` at a time of CLOCK_MONOTONIC: in between
+/// the thread notes where it waits, if nobody knows.
+pub(crate) fn in_two_parts(
+    first: impl FnOnce(&libc::timespec) -> c_int,
+    rest: impl FnOnce() -> c_int,
+) -> c_int {
+    if let Some(lasts) = place_wanted_at() {
+        const SECOND: u64 = 1_000_000_000;
+        let until = libc::timespec {
+            tv_sec: (lasts / SECOND) as libc::time_t,
+            tv_nsec: (lasts % SECOND) as libc::c_long,
+        };
+        match first(&until) {
+            libc::ETIMEDOUT => note_place_of_wait(),
+            code => return code,
+        }
+    }
+    rest()
+}
+
+/// Notes where the thread waits. Nothing comes later for that but by a wake-up in these
+/// microseconds.
 #[cold]
-fn note_waiting_place(thread: &Thread) {
-    let (Some(map), page @ 1..) = (map(), thread.page.get()) else { return };
+pub(crate) fn note_place_of_wait() {
+    let page = Thread::with(|thread| {
+        thread.place_wanted_at.set(0);
+        thread.page.get()
+    });
+    let (Some(map), 1..) = (map(), page) else { return };
     if let Some(place) = stacks::place(map, &Frames::here()) {
         // Release pairs with the Acquire of the snapshot: the stack is complete.
         map.thread(page).waiting.stack.store(place + 1, Release);
@@ -788,7 +818,7 @@ fn random() -> u32 {
 /// In the child of a `fork`, where the calling thread is another one.
 pub(crate) fn forked(thread: &Thread) {
     thread.page.set(0);
-    thread.is_place_wanted.set(false);
+    thread.place_wanted_at.set(0);
     thread.recent.forget();
     thread.measured.set(0);
 }

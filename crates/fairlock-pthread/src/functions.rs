@@ -13,8 +13,8 @@ use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_counts::layout::{READ, WRITE};
 use libc::{
-    CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int, clockid_t,
-    pthread_rwlock_t, pthread_rwlockattr_t, timespec,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int,
+    clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec,
 };
 
 use crate::clock::Deadline;
@@ -526,7 +526,10 @@ unsafe fn read_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patienc
                 Patience::Until(deadline) => {
                     deadline.with(|clock, until| glibc::clockrdlock(lock, clock, until))
                 }
-                _ => glibc::rdlock(lock),
+                _ => counting::in_two_parts(
+                    |until| glibc::clockrdlock(lock, CLOCK_MONOTONIC, until),
+                    || glibc::rdlock(lock),
+                ),
             },
         )
     };
@@ -545,7 +548,10 @@ unsafe fn write_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patien
                 Patience::Until(deadline) => {
                     deadline.with(|clock, until| glibc::clockwrlock(lock, clock, until))
                 }
-                _ => glibc::wrlock(lock),
+                _ => counting::in_two_parts(
+                    |until| glibc::clockwrlock(lock, CLOCK_MONOTONIC, until),
+                    || glibc::wrlock(lock),
+                ),
             },
         )
     };

@@ -342,6 +342,14 @@ pub fn holders(lock: &Lock) -> Option<String> {
     })
 }
 
+/// ` at lookup (table.c:7)`, or where the thread waited before.
+fn waits_at(waiting: &Waiting) -> String {
+    match at(&waiting.calls) {
+        place if waiting.is_exact || place.is_empty() => place,
+        place => format!(" probably{place}, as before"),
+    }
+}
+
 /// `w (15) has waited 4.90s to write, and still waits, at w (starve.c:8)`
 pub fn wait_under_way(waiting: &Waiting) -> String {
     format!(
@@ -349,7 +357,7 @@ pub fn wait_under_way(waiting: &Waiting) -> String {
         thread(&waiting.name, waiting.tid),
         ns(waiting.wait_ns),
         to_do(&waiting.role),
-        at(&waiting.calls)
+        waits_at(waiting)
     )
     .trim_end_matches(',')
     .to_owned()
@@ -410,7 +418,7 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
             ns(waiting.wait_ns),
             name(link.lock),
             to_do(&waiting.role),
-            at(&waiting.calls)
+            waits_at(waiting)
         )
     });
     let each = each.collect::<Vec<_>>().join("; ");

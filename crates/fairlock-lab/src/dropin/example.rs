@@ -76,7 +76,8 @@ pub(super) fn still_waits(lock: &mut Lock, thread: usize, role: usize, ns: u64, 
     both[1 - role] = passed;
     let (stack, passed) = (Some(0), Some(both));
     let holder = 1 - role;
-    lock.waiting.push(Waiting { pid: 100, thread, role, holder, ns, stack, passed });
+    let is_exact = true;
+    lock.waiting.push(Waiting { pid: 100, thread, role, holder, ns, stack, is_exact, passed });
     lock.roles[role].wait.record(ns);
     lock.roles[role].bypass = lock.roles[role].bypass.max((both[1 - role], ns));
     if !lock.threads.iter().any(|used| used.thread == thread) {

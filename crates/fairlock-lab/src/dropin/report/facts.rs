@@ -272,6 +272,8 @@ pub struct Waiting {
     pub wait_ns: u64,
     /// Where it waits, innermost first; empty: not known.
     pub calls: Vec<Frame>,
+    /// Those are of this very wait, not of an earlier one of this thread for this lock.
+    pub is_exact: bool,
     /// Acquisitions by the other role since it came, if known.
     pub passed_by_others: Option<u64>,
     /// Acquisitions by the same role since it came, if known.
@@ -464,6 +466,7 @@ pub(super) fn under_way(
         tid: thread(it.thread).tid,
         wait_ns: it.ns,
         calls: calls(it.stack),
+        is_exact: it.is_exact,
         passed_by_others: it.passed.map(|passed| passed[1 - it.role]),
         passed_by_same: it.passed.map(|passed| passed[it.role]),
     });

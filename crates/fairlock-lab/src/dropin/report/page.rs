@@ -285,12 +285,13 @@ fn under_way(html: &mut String, lock: &Lock) {
     for it in &lock.waiting {
         let _ = writeln!(
             html,
-            "<tr>{}<td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+            "<tr>{}<td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}{}</td></tr>",
             thread(&it.name, it.tid),
             escape(&it.role),
             format_ns(it.wait_ns as f64),
             it.passed_by_others.map_or("–".to_owned(), |passed| format_count(passed as f64)),
-            escape(&chain(&it.calls, CALLS))
+            escape(&chain(&it.calls, CALLS)),
+            if it.is_exact || it.calls.is_empty() { "" } else { " (an earlier time)" }
         );
     }
     html.push_str("</table></div>\n");
