@@ -143,9 +143,11 @@ struct Bar {
 fn bar_chart(title: &str, bars: &[Bar], names: &[(&str, RGBColor)]) -> Option<String> {
     let length = |bar: &Bar| bar.parts.iter().map(|(value, _)| value).sum::<f64>();
     let longest = bars.iter().map(length).fold(0.0, f64::max);
-    if longest <= 0.0 {
+    if bars.is_empty() {
         return None;
     }
+    // Where all are 0 only the words beside the bars say so.
+    let longest = if longest > 0.0 { longest } else { 1.0 };
     let height = (TOP + STEP * bars.len() as i32 + 8) as u32;
     drawn(title, height, |root| {
         legend(root, LEFT, 6, names)?;
@@ -257,6 +259,17 @@ mod tests {
             ratios("", &Compared::default()),
         ];
         assert_eq!(nothing, [const { None }; 4]);
+    }
+
+    #[test]
+    fn threads_that_got_nothing_are_named_too() {
+        let mut lock = example::lock(2, 0, 0);
+        example::still_waits(&mut lock, 3, fairlock_counts::layout::WRITE, 5, 0);
+        let mut snapshot = example::snapshot();
+        snapshot.locks.push(lock);
+        let report = Report::new(&[snapshot], None, &[]);
+        let svg = threads("", &report.locks[0].threads).expect("there are threads");
+        assert!(svg.contains("writer"), "{svg}");
     }
 
     #[test]
