@@ -16,6 +16,8 @@
 //! 1. A [`Thread`] and what hangs off it is written by one thread at a time. Everybody may read it.
 //! 2. What a number or page refers to is complete before the number is stored with Release.
 //! 3. Pages and places in tables are handed out once and never taken back.
+//! 4. A [`Waiting`] is announced before its thread can block, and withdrawn after: a wait that never
+//!    ends stands in the file, also when the program is killed.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -25,7 +27,7 @@ pub const PAGE: usize = 4096;
 pub const SIZE: usize = 256 << 20;
 
 /// In [`Header::magic`]: complete, and of this version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"fairlck1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"fairlck2");
 
 /// Places in the tables.
 pub const MODULES: usize = 512;
@@ -90,6 +92,9 @@ pub struct Header {
     pub program: [u8; 512],
     /// CLOCK_MONOTONIC when the process began to end, ns; 0: it runs, or ended without a word.
     pub ended: AtomicU64,
+    /// Not 0: a process that was forked off counts here, too. Its locks are copies, so what
+    /// [`Details::passed`] sums up belongs to several.
+    pub is_shared_by_fork: AtomicU32,
 }
 
 /// Something that code was loaded from.
@@ -150,7 +155,7 @@ pub struct Lock {
 /// One thread, or several that did not live at the same time.
 #[repr(C, align(4096))]
 pub struct Thread {
-    /// The kernel's number of the thread; 0 once it has ended.
+    /// The kernel's number of the thread; 0 once it has ended without a lock held.
     pub tid: AtomicU32,
     /// Its process: the file's, or one that was forked off, whose locks keep their numbers.
     pub pid: AtomicU32,
@@ -162,6 +167,34 @@ pub struct Thread {
     pub next_ended: AtomicU32,
     /// The page of each [`ENTRIES`] locks; 0: none yet.
     pub pages: [AtomicU32; ENTRY_PAGES],
+    /// Not 0: it has ended and left a lock held. Nobody else gets this place then.
+    pub left_holds: AtomicU32,
+    /// The lock that it waits for.
+    pub waiting: Waiting,
+}
+
+/// The lock that a thread waits for, and what it needs to be named while the wait goes on.
+#[repr(C)]
+#[derive(Default)]
+pub struct Waiting {
+    /// Odd while the thread waits; it changes when a wait begins and when it ends. What was read
+    /// between two equal, odd values is of one wait.
+    pub turn: AtomicU32,
+    /// The lock's number.
+    pub lock: AtomicU32,
+    /// [`READ`] or [`WRITE`].
+    pub role: AtomicU32,
+    /// The role that held the lock when the thread came.
+    pub holder: AtomicU32,
+    /// Where it waits: place of a [`Stack`] plus one; 0: not known. Most are written when the wait
+    /// has lasted already, so that one that is over soon takes no time for it.
+    pub stack: AtomicU32,
+    /// Where it waited for this lock before; likewise.
+    pub stack_before: AtomicU32,
+    /// Acquisitions of the lock while somebody waited, up to the beginning of the wait; by role.
+    pub passed: [AtomicU32; 2],
+    /// CLOCK_MONOTONIC when the wait began, ns.
+    pub since: AtomicU64,
 }
 
 /// What a thread did to one lock.
@@ -179,9 +212,8 @@ pub struct Entry {
     pub held: AtomicU32,
     /// For the thread alone: CLOCK_MONOTONIC when a hold began that is measured, ns; 0: none.
     pub since: AtomicU64,
-    /// For the thread alone: context switches at that moment plus one, involuntary in the upper half;
-    /// 0: not looked at.
-    pub switches: AtomicU64,
+    /// How often the thread released it, by role. What it acquired more often it holds.
+    pub released: [AtomicU32; 2],
     /// For the thread alone: the acquisition whose hold is measured next, by role.
     pub next_measured: [AtomicU64; 2],
 }
@@ -204,6 +236,20 @@ pub struct Details {
     pub sites: [Site; SITES],
     /// Where its longest measured hold of each role ended: place of a [`Stack`] plus one.
     pub longest_hold_at: [AtomicU32; 2],
+    /// Its acquisitions while somebody waited, by role. Over all threads these are what
+    /// [`Waiting::passed`] was taken from.
+    pub passed: [AtomicU64; 2],
+    /// Where it waited last, of the waits whose places are known, by role: place of a [`Stack`] plus
+    /// one; 0: of none.
+    pub waited_at: [AtomicU32; 2],
+    /// Where one of its acquisitions of each role was made: place of a [`Stack`] plus one; 0: none
+    /// was looked at.
+    pub acquired_at: [AtomicU32; 2],
+    /// Which one: the value of [`Entry::acquired`] with it.
+    pub acquired_at_count: [AtomicU64; 2],
+    /// For the thread alone: context switches when a hold began that is measured plus one, involuntary
+    /// in the upper half; 0: not looked at.
+    pub switches: AtomicU64,
 }
 
 /// A count and a sum of times, ns.

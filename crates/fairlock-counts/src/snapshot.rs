@@ -1,12 +1,21 @@
 //! What stands in the file at one moment, added up over threads, in plain values.
+//!
+//! A file may be damaged, or somebody else's: numbers of places and pages are checked before they
+//! are followed, and sums stop at the largest number.
+//!
+//! A wait under way is in all figures with what it has taken up to now, as if it had ended then; but
+//! nothing was acquired by it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use crate::layout::{self, BUCKETS, ENTRIES, OTHERS, READ, WRITE, bucket_end};
+use crate::layout::{
+    self, BUCKETS, ENTRIES, FIRST_PAGE, OTHERS, PAGES, READ, STACKS, WRITE, bucket_end,
+};
 use crate::map::{Map, monotonic_ns};
 
 /// One process at one moment, with those that it forked off and that are the same program still. A
@@ -100,6 +109,50 @@ pub struct Lock {
     pub waited_for: [[Sum; 2]; 2],
     /// Where threads waited, most time first.
     pub sites: Vec<Site>,
+    /// Waits under way, the longest first.
+    pub waiting: Vec<Waiting>,
+    /// Threads that hold it, as far as each has released it itself.
+    pub holding: Vec<Holding>,
+}
+
+/// A thread that waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// The process that the thread belongs to.
+    pub pid: u32,
+    /// Index of the thread.
+    pub thread: usize,
+    /// [`READ`] or [`WRITE`].
+    pub role: usize,
+    /// The role that held the lock when it came.
+    pub holder: usize,
+    /// For so long, ns.
+    pub ns: u64,
+    /// Index of the stack that waits, if known.
+    pub stack: Option<usize>,
+    /// That is this very wait's, not that of an earlier one of this thread for this lock.
+    pub is_exact: bool,
+    /// Acquisitions during the wait, by role, if known.
+    pub passed: Option<[u64; 2]>,
+}
+
+/// A thread that holds a lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// The process that the thread belongs to.
+    pub pid: u32,
+    /// Index of the thread.
+    pub thread: usize,
+    /// It has ended.
+    pub has_ended: bool,
+    /// [`READ`] or [`WRITE`].
+    pub role: usize,
+    /// So many times: reads may be recursive.
+    pub times: u32,
+    /// Index of the stack that acquired it, if known.
+    pub acquired_at: Option<usize>,
+    /// That is this very acquisition's, not that of an earlier one by this thread.
+    pub is_exact: bool,
 }
 
 /// What a thread did to a lock.
@@ -121,6 +174,8 @@ pub struct Use {
     pub waited: [u64; 2],
     /// Together, ns.
     pub waited_ns: [u64; 2],
+    /// Holds that it released without having acquired them itself, by role.
+    pub released_of_others: [u64; 2],
 }
 
 /// What readers, or writers, did to a lock.
@@ -130,7 +185,7 @@ pub struct Role {
     pub acquired: u64,
     /// Attempts that were refused.
     pub refused: u64,
-    /// Of the acquisitions that could not enter at once.
+    /// Of the acquisitions that could not enter at once, and of waits under way.
     pub wait: Histogram,
     /// Of those that were measured.
     pub hold: Histogram,
@@ -154,6 +209,14 @@ pub struct Sum {
     pub count: u64,
     /// Together, ns.
     pub ns: u64,
+}
+
+impl Sum {
+    /// All of another, too.
+    pub fn add(&mut self, other: Sum) {
+        self.count = self.count.saturating_add(other.count);
+        self.ns = self.ns.saturating_add(other.ns);
+    }
 }
 
 /// A place in the program that waited.
@@ -213,23 +276,23 @@ impl Histogram {
 
     /// One more.
     pub fn record(&mut self, ns: u64) {
-        self.count += 1;
-        self.sum += ns;
+        self.count = self.count.saturating_add(1);
+        self.sum = self.sum.saturating_add(ns);
         self.max = self.max.max(ns);
         self.buckets[layout::bucket(ns)] += 1;
     }
 
     /// All of another, too.
     pub fn add(&mut self, other: &Histogram) {
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
     }
 
     fn add_mapped(&mut self, other: &layout::Histogram) {
-        self.count += other.count.load(Relaxed);
-        self.sum += other.sum.load(Relaxed);
+        self.count = self.count.saturating_add(other.count.load(Relaxed));
+        self.sum = self.sum.saturating_add(other.sum.load(Relaxed));
         self.max = self.max.max(other.max.load(Relaxed));
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += u64::from(theirs.load(Relaxed));
@@ -240,17 +303,21 @@ impl Histogram {
 impl Lock {
     /// Acquisitions of both roles.
     pub fn acquired(&self) -> u64 {
-        self.roles.iter().map(|role| role.acquired).sum()
+        self.sum(|role| role.acquired)
     }
 
-    /// Acquisitions that could not enter at once.
+    /// Requests that could not enter at once.
     pub fn waited(&self) -> u64 {
-        self.roles.iter().map(|role| role.wait.count).sum()
+        self.sum(|role| role.wait.count)
     }
 
     /// Time waited, ns.
     pub fn waited_ns(&self) -> u64 {
-        self.roles.iter().map(|role| role.wait.sum).sum()
+        self.sum(|role| role.wait.sum)
+    }
+
+    fn sum(&self, of: impl Fn(&Role) -> u64) -> u64 {
+        self.roles.iter().map(of).fold(0, u64::saturating_add)
     }
 }
 
@@ -264,20 +331,48 @@ impl Snapshot {
         for number in 0..used.min(layout::LOCKS as u32) {
             locks.push(lock(map, number));
         }
-        let pages = map.threads().iter().map(|page| page.load(Acquire)).filter(|page| *page != 0);
+        let pages = map.threads().iter().map(|page| page.load(Acquire)).filter(is_page);
+        let pages: Vec<u32> = pages.collect();
+        // Before anything that these threads did: what they hold does not change while they wait.
+        let waiting: Vec<_> =
+            pages.iter().map(|page| Seen::of(&map.thread(*page).waiting)).collect();
+        let mut passed = vec![[0u64; 2]; locks.len()];
+        let threads = pages.iter().enumerate();
         let threads =
-            pages.enumerate().map(|(index, page)| add_thread(map, index, page, &mut locks));
-        let threads = threads.collect();
-        locks.retain(|lock| lock.acquired() > 0 || lock.address != 0);
+            threads.map(|(index, page)| add_thread(map, index, *page, &mut locks, &mut passed));
+        let threads: Vec<Thread> = threads.collect();
+        let taken = monotonic_ns();
+        let ended = Some(header.ended.load(Relaxed)).filter(|at| *at != 0);
+        let are_passes_known = header.is_shared_by_fork.load(Relaxed) == 0;
+        for (index, (page, seen)) in pages.iter().zip(&waiting).enumerate() {
+            let thread = map.thread(*page);
+            let Some(seen) = seen.as_ref().filter(|seen| seen.goes_on(&thread.waiting)) else {
+                continue;
+            };
+            let Some(lock) = locks.get_mut(seen.lock) else { continue };
+            let mut waiting = Waiting {
+                pid: thread.pid.load(Relaxed),
+                thread: index,
+                ns: ended.unwrap_or(taken).saturating_sub(seen.since),
+                ..seen.waiting.clone()
+            };
+            if are_passes_known && !lock.is_shared && lock.number != OTHERS {
+                waiting.passed = passes(seen.passed, passed[seen.lock], lock);
+            }
+            add_wait(lock, waiting, &threads[index]);
+        }
+        locks.retain(|lock| lock.acquired() > 0 || lock.address != 0 || !lock.waiting.is_empty());
         for lock in &mut locks {
             lock.sites.sort_by_key(|site| std::cmp::Reverse(site.waits.ns));
+            lock.waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.ns));
+            still_held(lock);
         }
         Snapshot {
             pid: header.pid.load(Relaxed),
             parent: header.parent.load(Relaxed),
             began: header.began.load(Relaxed),
-            ended: Some(header.ended.load(Relaxed)).filter(|at| *at != 0),
-            taken: monotonic_ns(),
+            ended,
+            taken,
             policy: String::from_utf8_lossy(text(&header.policy)).into_owned(),
             program: path(&header.program),
             holds_sampled: header.holds_sampled.load(Relaxed),
@@ -289,6 +384,139 @@ impl Snapshot {
             locks,
         }
     }
+}
+
+/// Whether a number can be that of a page that was handed out.
+fn is_page(page: &u32) -> bool {
+    (FIRST_PAGE..PAGES).contains(page)
+}
+
+/// The index of the stack that this word names.
+fn stack_index(word: u32) -> Option<usize> {
+    (word as usize).checked_sub(1).filter(|index| *index < STACKS)
+}
+
+/// A thread's [`layout::Waiting`] at one moment.
+struct Seen {
+    turn: u32,
+    lock: usize,
+    since: u64,
+    passed: [u32; 2],
+    /// What of it needs no more.
+    waiting: Waiting,
+}
+
+impl Seen {
+    /// None if the thread does not wait, or another wait begins meanwhile.
+    fn of(waiting: &layout::Waiting) -> Option<Seen> {
+        // Acquire pairs with the Release of the thread: what it wrote before.
+        let turn = waiting.turn.load(Acquire);
+        let [role, holder] =
+            [&waiting.role, &waiting.holder].map(|role| role.load(Relaxed) as usize);
+        // Acquire: the stack is complete.
+        let stack = stack_index(waiting.stack.load(Acquire));
+        let seen = Seen {
+            turn,
+            lock: waiting.lock.load(Relaxed) as usize,
+            since: waiting.since.load(Relaxed),
+            passed: waiting.passed.each_ref().map(|passed| passed.load(Relaxed)),
+            waiting: Waiting {
+                role,
+                holder,
+                stack: stack.or_else(|| stack_index(waiting.stack_before.load(Relaxed))),
+                is_exact: stack.is_some(),
+                ..Waiting::default()
+            },
+        };
+        let is_wait = turn % 2 == 1 && role <= WRITE && holder <= WRITE && seen.lock != 0;
+        (is_wait && seen.goes_on(waiting)).then_some(seen)
+    }
+
+    /// The same wait goes on.
+    fn goes_on(&self, waiting: &layout::Waiting) -> bool {
+        // Pairs with the fence of the thread before it announces another wait.
+        fence(Acquire);
+        waiting.turn.load(Relaxed) == self.turn
+    }
+}
+
+/// Acquisitions since `before`, given how many all threads counted.
+fn passes(before: [u32; 2], counted: [u64; 2], lock: &Lock) -> Option<[u64; 2]> {
+    let passed =
+        [READ, WRITE].map(|role| u64::from((counted[role] as u32).wrapping_sub(before[role])));
+    // More than ever happened: some were not counted, and the difference says nothing.
+    let is_sound = [READ, WRITE].iter().all(|role| passed[*role] <= lock.roles[*role].acquired);
+    is_sound.then_some(passed)
+}
+
+/// A wait under way, in all figures.
+fn add_wait(lock: &mut Lock, waiting: Waiting, thread: &Thread) {
+    let (role, ns) = (waiting.role, waiting.ns);
+    let once = Sum { count: 1, ns };
+    let sum = &mut lock.roles[role];
+    sum.wait.record(ns);
+    if let Some(passed) = waiting.passed {
+        sum.bypass = sum.bypass.max((passed[1 - role], ns));
+        sum.bypass_same = sum.bypass_same.max(passed[role]);
+        sum.bypass_sum = sum.bypass_sum.saturating_add(passed[1 - role]);
+    }
+    lock.waited_for[role][waiting.holder].add(once);
+    if let Some(stack) = waiting.stack {
+        add_site(lock, Site { stack, role, waits: once });
+    }
+    let at = match lock.threads.iter().position(|used| used.thread == waiting.thread) {
+        Some(at) => at,
+        None => {
+            lock.threads.push(Use {
+                pid: waiting.pid,
+                thread: waiting.thread,
+                tid: thread.tid,
+                lives: thread.lives,
+                name: thread.name.clone(),
+                ..Use::default()
+            });
+            lock.threads.len() - 1
+        }
+    };
+    let used = &mut lock.threads[at];
+    used.waited[role] = used.waited[role].saturating_add(1);
+    used.waited_ns[role] = used.waited_ns[role].saturating_add(ns);
+    lock.waiting.push(waiting);
+}
+
+fn add_site(lock: &mut Lock, site: Site) {
+    match lock.sites.iter_mut().find(|known| (known.stack, known.role) == (site.stack, site.role)) {
+        Some(known) => known.waits.add(site.waits),
+        None => lock.sites.push(site),
+    }
+}
+
+/// Forgets holds that somebody else has released: glibc allows it. Threads that have ended cannot
+/// have anything to release, so theirs are the first.
+fn still_held(lock: &mut Lock) {
+    if lock.holding.is_empty() {
+        return;
+    }
+    lock.holding.sort_by_key(|holding| holding.has_ended);
+    for role in [READ, WRITE] {
+        for pid in lock.threads.iter().map(|used| used.pid).collect::<BTreeSet<u32>>() {
+            let of_process = |used: &&Use| used.pid == pid;
+            let released: u64 = lock
+                .threads
+                .iter()
+                .filter(of_process)
+                .map(|used| used.released_of_others[role])
+                .sum();
+            let is_of = |holding: &Holding| holding.role == role && holding.pid == pid;
+            let mut left = released;
+            for holding in lock.holding.iter_mut().rev().filter(|holding| is_of(holding)) {
+                let gone = left.min(u64::from(holding.times));
+                holding.times -= gone as u32;
+                left -= gone;
+            }
+        }
+    }
+    lock.holding.retain(|holding| holding.times > 0);
 }
 
 fn modules(map: &Map) -> Vec<Module> {
@@ -315,8 +543,7 @@ fn stack(stack: &layout::Stack) -> Vec<Frame> {
 
 fn lock(map: &Map, number: u32) -> Lock {
     let lock = &map.locks()[number as usize];
-    let place =
-        |place: &std::sync::atomic::AtomicU32| (place.load(Relaxed) as usize).checked_sub(1);
+    let place = |place: &AtomicU32| stack_index(place.load(Relaxed));
     Lock {
         number,
         address: lock.address.load(Acquire),
@@ -330,7 +557,13 @@ fn lock(map: &Map, number: u32) -> Lock {
     }
 }
 
-fn add_thread(map: &Map, index: usize, page: u32, locks: &mut [Lock]) -> Thread {
+fn add_thread(
+    map: &Map,
+    index: usize,
+    page: u32,
+    locks: &mut [Lock],
+    passed: &mut [[u64; 2]],
+) -> Thread {
     let thread = map.thread(page);
     let name: Vec<u8> =
         thread.name.iter().flat_map(|part| part.load(Relaxed).to_ne_bytes()).collect();
@@ -341,18 +574,20 @@ fn add_thread(map: &Map, index: usize, page: u32, locks: &mut [Lock]) -> Thread 
     };
     for (first, page) in thread.pages.iter().enumerate() {
         let page = page.load(Acquire);
-        if page == 0 {
+        if !is_page(&page) {
             continue;
         }
         for (place, entry) in map.entries(page).iter().enumerate() {
+            let balance = [READ, WRITE].map(|role| balance(entry, role));
             let acquired = entry.acquired.each_ref().map(|count| count.load(Relaxed));
             let refused = entry.refused.each_ref().map(|count| count.load(Relaxed));
             let details = entry.details.load(Acquire);
-            if acquired == [0; 2] && refused == [0; 2] && details == 0 {
+            if acquired == [0; 2] && refused == [0; 2] && balance == [0; 2] && details == 0 {
                 continue;
             }
             // A lock that came after the table was copied belongs to the next snapshot.
-            let Some(lock) = locks.get_mut(first * ENTRIES + place) else { continue };
+            let number = first * ENTRIES + place;
+            let Some(lock) = locks.get_mut(number) else { continue };
             let mut used = Use {
                 pid: thread.pid.load(Relaxed),
                 thread: index,
@@ -363,16 +598,53 @@ fn add_thread(map: &Map, index: usize, page: u32, locks: &mut [Lock]) -> Thread 
                 ..Use::default()
             };
             for role in [READ, WRITE] {
-                lock.roles[role].acquired += acquired[role];
-                lock.roles[role].refused += u64::from(refused[role]);
+                let sum = &mut lock.roles[role];
+                sum.acquired = sum.acquired.saturating_add(acquired[role]);
+                sum.refused = sum.refused.saturating_add(u64::from(refused[role]));
+                used.released_of_others[role] = u64::from(balance[role].min(0).unsigned_abs());
             }
-            if details != 0 {
-                add_details(map.details(details), lock, &mut used);
+            let details = is_page(&details).then(|| map.details(details));
+            if let Some(details) = details {
+                add_details(details, lock, &mut used);
+                for (sum, more) in passed[number].iter_mut().zip(&details.passed) {
+                    *sum = sum.wrapping_add(more.load(Relaxed));
+                }
+            }
+            // Of locks that are counted together nobody knows which one is held.
+            for role in [READ, WRITE].into_iter().filter(|_| lock.number > OTHERS) {
+                if let Ok(times @ 1..) = u32::try_from(balance[role]) {
+                    let place =
+                        details.and_then(|it| stack_index(it.acquired_at[role].load(Relaxed)));
+                    let count = details.map(|it| it.acquired_at_count[role].load(Relaxed));
+                    lock.holding.push(Holding {
+                        pid: used.pid,
+                        thread: index,
+                        has_ended: thread.left_holds.load(Relaxed) != 0,
+                        role,
+                        times,
+                        acquired_at: place,
+                        is_exact: place.is_some() && count == Some(acquired[role]),
+                    });
+                }
             }
             lock.threads.push(used);
         }
     }
     life
+}
+
+/// How many more times the thread acquired the lock than it released it. Where it goes on doing both
+/// nobody can say: 0.
+fn balance(entry: &layout::Entry, role: usize) -> i32 {
+    const TRIES: usize = 4;
+    for _ in 0..TRIES {
+        let released = entry.released[role].load(Acquire);
+        let acquired = entry.acquired[role].load(Acquire);
+        if entry.released[role].load(Relaxed) == released {
+            return (acquired as u32).wrapping_sub(released).cast_signed();
+        }
+    }
+    0
 }
 
 fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
@@ -384,34 +656,30 @@ fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
         sum.wait.add_mapped(&details.wait[role]);
         let longest = value(&details.hold[role].max);
         if longest > sum.hold.max {
-            sum.longest_hold_at =
-                (details.longest_hold_at[role].load(Relaxed) as usize).checked_sub(1);
+            sum.longest_hold_at = stack_index(details.longest_hold_at[role].load(Relaxed));
         }
         sum.hold.add_mapped(&details.hold[role]);
         let bypass = &details.bypass[role];
         sum.bypass = sum.bypass.max((value(&bypass.others), value(&bypass.ns)));
         sum.bypass_same = sum.bypass_same.max(value(&bypass.same));
-        sum.bypass_sum += value(&bypass.others_sum);
+        sum.bypass_sum = sum.bypass_sum.saturating_add(value(&bypass.others_sum));
         let holders = &details.holders[role];
         let seen = [&holders.looked_at, &holders.preempted, &holders.slept].map(value);
-        sum.holders.iter_mut().zip(seen).for_each(|(mine, theirs)| *mine += theirs);
+        for (mine, theirs) in sum.holders.iter_mut().zip(seen) {
+            *mine = mine.saturating_add(theirs);
+        }
         for holder in [READ, WRITE] {
-            let (mine, theirs) =
-                (&mut lock.waited_for[role][holder], &details.waited_for[role][holder]);
-            mine.count += value(&theirs.count);
-            mine.ns += value(&theirs.ns);
+            let theirs = &details.waited_for[role][holder];
+            let theirs = Sum { count: value(&theirs.count), ns: value(&theirs.ns) };
+            lock.waited_for[role][holder].add(theirs);
         }
     }
     for site in &details.sites {
-        let Some(stack) = (site.stack.load(Acquire) as usize).checked_sub(1) else { break };
+        let Some(stack) = stack_index(site.stack.load(Acquire)) else { break };
         let role = site.role.load(Relaxed) as usize;
-        let waits = Sum { count: value(&site.waits.count), ns: value(&site.waits.ns) };
-        match lock.sites.iter_mut().find(|known| known.stack == stack && known.role == role) {
-            Some(known) => {
-                known.waits.count += waits.count;
-                known.waits.ns += waits.ns;
-            }
-            None => lock.sites.push(Site { stack, role, waits }),
+        if role <= WRITE {
+            let waits = Sum { count: value(&site.waits.count), ns: value(&site.waits.ns) };
+            add_site(lock, Site { stack, role, waits });
         }
     }
 }
@@ -431,6 +699,155 @@ mod tests {
     use std::sync::atomic::Ordering::Release;
 
     use super::*;
+
+    /// A file with one lock, number 2, and the page of a thread that knows it: the map, the thread,
+    /// and what it did to the lock.
+    struct Counted {
+        map: Map,
+        thread: u32,
+        entries: u32,
+        details: u32,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Counted {
+        fn new() -> Counted {
+            let directory = tempfile::tempdir().expect("a folder");
+            let map = Map::create(directory.path(), "glibc").expect("a counts file");
+            let [thread, entries, details] = [(); 3].map(|()| map.new_page().expect("a page"));
+            map.header().locks.store(3, Relaxed);
+            map.locks()[2].address.store(0x1000, Release);
+            map.entries(entries)[2].details.store(details, Release);
+            map.thread(thread).tid.store(17, Relaxed);
+            map.thread(thread).pages[0].store(entries, Release);
+            map.threads()[0].store(thread, Release);
+            Counted { map, thread, entries, details, _directory: directory }
+        }
+
+        fn entry(&self) -> &layout::Entry {
+            &self.map.entries(self.entries)[2]
+        }
+
+        fn waiting(&self) -> &layout::Waiting {
+            &self.map.thread(self.thread).waiting
+        }
+
+        /// Waits to write since then, when readers had the lock 40 times past other waits.
+        fn waits(&self, since: u64) {
+            let waiting = self.waiting();
+            waiting.lock.store(2, Relaxed);
+            waiting.role.store(WRITE as u32, Relaxed);
+            waiting.holder.store(READ as u32, Relaxed);
+            waiting.since.store(since, Relaxed);
+            waiting.stack.store(8, Relaxed);
+            waiting.passed[READ].store(40, Relaxed);
+            waiting.turn.store(1, Release);
+        }
+
+        fn lock(&self) -> Lock {
+            Snapshot::of(&self.map).locks.remove(0)
+        }
+    }
+
+    #[test]
+    fn a_wait_under_way_is_counted_with_its_place_and_what_passed_it() {
+        let counted = Counted::new();
+        let began = counted.map.header().began.load(Relaxed);
+        counted.map.header().ended.store(began + 7000, Relaxed);
+        counted.waits(began + 2000);
+        counted.entry().acquired[READ].store(100, Relaxed);
+        counted.entry().released[READ].store(100, Relaxed);
+        counted.map.details(counted.details).passed[READ].store(60, Relaxed);
+
+        let lock = counted.lock();
+        let [waiting] = &lock.waiting[..] else { panic!("{:?}", lock.waiting) };
+        assert_eq!((waiting.role, waiting.holder, waiting.ns), (WRITE, READ, 5000));
+        assert_eq!((waiting.stack, waiting.is_exact), (Some(7), true));
+        assert_eq!(waiting.passed, Some([20, 0]));
+        assert_eq!((lock.waited(), lock.waited_ns(), lock.acquired()), (1, 5000, 100));
+        assert_eq!(lock.roles[WRITE].bypass, (20, 5000));
+        assert_eq!(lock.waited_for[WRITE][READ], Sum { count: 1, ns: 5000 });
+        assert_eq!((lock.sites[0].stack, lock.sites[0].role), (7, WRITE));
+        assert_eq!((lock.threads[0].waited, lock.threads[0].waited_ns), ([0, 1], [0, 5000]));
+        assert!(lock.holding.is_empty());
+
+        // Nobody looked, but an earlier wait's place is known.
+        counted.waiting().stack.store(0, Relaxed);
+        counted.waiting().stack_before.store(5, Relaxed);
+        let waiting = counted.lock().waiting.remove(0);
+        assert_eq!((waiting.stack, waiting.is_exact), (Some(4), false));
+
+        // The wait ends.
+        counted.waiting().turn.store(2, Release);
+        let lock = counted.lock();
+        assert_eq!((lock.waited(), lock.waiting.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_passed_a_wait_is_not_told_where_it_cannot_be_known() {
+        let counted = Counted::new();
+        counted.waits(0);
+        // More passed, by this, than there were acquisitions: not all were counted.
+        assert_eq!(counted.lock().waiting[0].passed, None);
+        counted.entry().acquired[READ].store(100, Relaxed);
+        counted.map.details(counted.details).passed[READ].store(60, Relaxed);
+        assert_eq!(counted.lock().waiting[0].passed, Some([20, 0]));
+        // A child of a fork has copies of the locks.
+        counted.map.header().is_shared_by_fork.store(1, Relaxed);
+        assert_eq!(counted.lock().waiting[0].passed, None);
+    }
+
+    #[test]
+    fn what_was_acquired_and_not_released_is_held() {
+        let counted = Counted::new();
+        let entry = counted.entry();
+        entry.acquired[READ].store(9, Relaxed);
+        entry.released[READ].store(7, Relaxed);
+        let details = counted.map.details(counted.details);
+        details.acquired_at[READ].store(4, Relaxed);
+        details.acquired_at_count[READ].store(9, Relaxed);
+        let held = |counted: &Counted| counted.lock().holding;
+        let holding = Holding {
+            role: READ,
+            times: 2,
+            acquired_at: Some(3),
+            is_exact: true,
+            ..Holding::default()
+        };
+        assert_eq!(held(&counted), std::slice::from_ref(&holding));
+        details.acquired_at_count[READ].store(8, Relaxed);
+        counted.map.thread(counted.thread).left_holds.store(1, Relaxed);
+        let earlier = Holding { is_exact: false, has_ended: true, ..holding };
+        assert_eq!(held(&counted), [earlier]);
+
+        // Another thread releases one of the two for it, then both.
+        let [thread, entries] = [(); 2].map(|()| counted.map.new_page().expect("a page"));
+        counted.map.thread(thread).pages[0].store(entries, Release);
+        counted.map.threads()[1].store(thread, Release);
+        let other = &counted.map.entries(entries)[2];
+        other.released[READ].store(1, Relaxed);
+        assert_eq!(held(&counted)[0].times, 1);
+        other.released[READ].store(2, Relaxed);
+        assert!(held(&counted).is_empty());
+    }
+
+    #[test]
+    fn numbers_that_lead_out_of_the_file_are_not_followed() {
+        for wrong in [1, FIRST_PAGE - 1, PAGES, u32::MAX] {
+            let counted = Counted::new();
+            counted.waits(0);
+            counted.entry().details.store(wrong, Relaxed);
+            counted.map.thread(counted.thread).pages[1].store(wrong, Relaxed);
+            counted.map.threads()[1].store(wrong, Relaxed);
+            counted.waiting().stack.store(wrong.max(STACKS as u32 + 1), Relaxed);
+            assert_eq!(counted.lock().waiting[0].stack, None);
+            counted.waiting().role.store(wrong.max(2), Relaxed);
+            assert!(counted.lock().waiting.is_empty());
+            counted.waiting().role.store(0, Relaxed);
+            counted.waiting().lock.store(wrong.max(3), Relaxed);
+            assert!(counted.lock().waiting.is_empty());
+        }
+    }
 
     #[test]
     fn a_thread_and_the_end_of_the_process_are_found_with_what_was_counted() {

@@ -63,7 +63,8 @@ pub struct RoleStats {
     pub thread_mean: f64,
     /// Fastest thread's operations per second.
     pub thread_max: f64,
-    /// Jain's fairness index over the role's threads: 1 is perfectly fair, 1/n is one thread takes all.
+    /// Jain's fairness index over the role's threads: 1 is perfectly fair, 1/n is one thread takes all,
+    /// 0 is nobody getting anything.
     pub jain: Estimate,
     /// From asking for the lock (or starting the I/O, or adding to a source) to having it (or its end, or having
     /// read it), see the workload's page.
@@ -102,6 +103,17 @@ pub struct RoleStats {
     /// their locks (median over repetitions); absent where that is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inserting: Option<f64>,
+}
+
+impl RoleStats {
+    /// Jain's index, where there are shares to compare: none of a single thread, and 0 of a role that
+    /// starved, whatever its row says.
+    pub fn fairness(&self) -> Option<f64> {
+        match self.ops_per_s.median <= 0.0 {
+            true => Some(0.0),
+            false => (self.threads > 1).then_some(self.jain.median),
+        }
+    }
 }
 
 /// What a lock's slow paths did, from one run of its counted twin: the same lock, built to count.

@@ -310,10 +310,17 @@ fn a_comparison_shows_one_run_and_says_what_all_took() {
         assert!(said.contains(word), "lacks {word}: {said}");
     }
     assert!(said.contains("all runs: exit code 5, the same 17 B of output"), "{said}");
-    assert!(
-        said.contains("round 2 of 2") && said.contains("once more under glibc+counts"),
-        "{said}"
-    );
+    assert!(said.contains("round 2 of 2"), "{said}");
+    for lock in ["timefair", "glibc", "biased"] {
+        assert_eq!(said.matches(&format!("once more under {lock}+counts")).count(), 1, "{said}");
+    }
+    assert!(!said.contains("under none+counts"), "{said}");
+    // Two runs, and of a program that has no such locks.
+    assert!(said.contains("too few runs for an interval") && !said.contains('['), "{said}");
+    assert!(said.contains("used no pthread_rwlock when it was counted"), "{said}");
+    for conclusion in ["no difference", "more time", "less time"] {
+        assert!(!said.contains(conclusion), "{said}");
+    }
 }
 
 #[test]

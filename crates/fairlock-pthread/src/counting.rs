@@ -3,7 +3,9 @@
 //! * Every acquisition is counted. That is all that most of them cost, with a look at whether
 //!   somebody waits: then it is also counted in the lock, whose line is the caller's by then, so that
 //!   waiters can tell how many passed them.
-//! * Waits are measured, and one in some is noted with the place it comes from.
+//! * Every release is counted, too, just before it: what a thread acquired more often it holds.
+//! * Waits are announced before the thread blocks, so that one that does not end stands in the file
+//!   with its place; they are measured, and one in some is noted with the place it comes from.
 //! * One hold in [`HOLDS`] on average is measured, after the lock was released again.
 //!
 //! Nothing of this is done between a request and a lock that could be had at once, and little
@@ -11,7 +13,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -38,11 +40,14 @@ const HOLDS: u32 = 1024;
 /// While there were not that many yet it is one of so many.
 const HOLDS_AT_FIRST: u32 = 16;
 /// Of so many measured holds of a role one is looked at for context switches, which takes two
-/// system calls.
+/// system calls, and for where it began.
 const LOOKS: u64 = 8;
 /// Of so many waits at one lock one is noted with its place, which takes microseconds; and the
 /// first ones.
 const PLACES: u32 = 16;
+
+/// A wait that is longer has its place noted meanwhile, which takes microseconds and a wake-up.
+pub(crate) const LASTS_NS: u64 = 100_000_000;
 
 /// The file; null before, and where nothing is counted.
 static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
@@ -132,14 +137,17 @@ impl Recent {
 #[derive(Clone, Copy)]
 pub(crate) struct Counted {
     entry: &'static Entry,
+    /// The lock's.
+    number: u32,
 }
 
 impl Counted {
     /// None if there is no room. The process counts.
     pub(crate) fn of(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {
         // A process-shared lock has no number in itself.
-        match thread.recent.find(at.number.load(Relaxed)) {
-            Some(entry) => Some(Counted { entry }),
+        let number = at.number.load(Relaxed);
+        match thread.recent.find(number) {
+            Some(entry) => Some(Counted { entry, number }),
             None => Self::find(at, mode, thread),
         }
     }
@@ -157,7 +165,7 @@ impl Counted {
         if !is_shared {
             thread.recent.keep(number, entry);
         }
-        Some(Counted { entry })
+        Some(Counted { entry, number })
     }
 
     /// The lock was acquired.
@@ -181,6 +189,10 @@ impl Counted {
     fn acquired_more(self, at: &Lock, thread: &Thread, role: usize) {
         if at.waiters.load(Relaxed) != 0 {
             at.passed(role).fetch_add(1, Relaxed);
+            // Once more, where a report finds it that knows a waiter's number at the beginning only.
+            if let Some(details) = self.details() {
+                map::add(&details.passed[role], 1);
+            }
         }
         let entry = self.entry;
         if entry.acquired[role].load(Relaxed) >= entry.next_measured[role].load(Relaxed) {
@@ -198,16 +210,45 @@ impl Counted {
         }
         entry.next_measured.iter().for_each(|next| next.store(0, Relaxed));
         thread.measured.set(thread.measured.get() + 1);
-        let measured = self.details().map_or(0, |details| details.hold[role].count.load(Relaxed));
-        if measured.is_multiple_of(LOOKS) {
-            entry.switches.store(switches() + 1, Relaxed);
+        if let Some(details) = self.details()
+            && details.hold[role].count.load(Relaxed).is_multiple_of(LOOKS)
+        {
+            if !self.is_place_known(details, role) {
+                let place = map().and_then(|map| stacks::place(map, &Frames::here()));
+                self.note_place(details, role, place.map_or(0, |place| place + 1));
+            }
+            details.switches.store(switches() + 1, Relaxed);
         }
         entry.since.store(monotonic_ns(), Relaxed);
     }
 
-    /// The lock was released, and may be gone.
-    pub(crate) fn released(self, thread: &Thread, role: usize) {
-        if self.entry.since.load(Relaxed) != 0 {
+    /// Whether it is known where the latest acquisition was made.
+    fn is_place_known(self, details: &Details, role: usize) -> bool {
+        let acquired = self.entry.acquired[role].load(Relaxed);
+        details.acquired_at_count[role].load(Relaxed) == acquired
+    }
+
+    /// Notes where the latest acquisition was made.
+    fn note_place(self, details: &Details, role: usize, stack: u32) {
+        details.acquired_at[role].store(stack, Relaxed);
+        let acquired = self.entry.acquired[role].load(Relaxed);
+        details.acquired_at_count[role].store(acquired, Relaxed);
+    }
+
+    /// The lock is about to be released. Before it is, so that nobody is seen to hold it beside the
+    /// next one.
+    #[inline(always)]
+    pub(crate) fn releases(self, role: usize) {
+        let released = &self.entry.released[role];
+        released.store(released.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// The lock was released, and may be gone; or it could not be.
+    pub(crate) fn released(self, thread: &Thread, role: usize, is_released: bool) {
+        if !is_released {
+            let released = &self.entry.released[role];
+            released.store(released.load(Relaxed).wrapping_sub(1), Relaxed);
+        } else if self.entry.since.load(Relaxed) != 0 {
             self.measured(thread, role);
         }
     }
@@ -226,9 +267,9 @@ impl Counted {
             let average = acquired.clamp(HOLDS_AT_FIRST.into(), HOLDS.into());
             next.store(acquired + 1 + u64::from(random()) % (2 * average - 1), Relaxed);
         }
-        let before = entry.switches.load(Relaxed);
-        entry.switches.store(0, Relaxed);
         let (Some(details), Some(map)) = (self.details(), map()) else { return };
+        let before = details.switches.load(Relaxed);
+        details.switches.store(0, Relaxed);
         let longest = details.hold[role].max.load(Relaxed);
         if ns > longest + longest / 4 {
             let place = stacks::place(map, &Frames::here());
@@ -263,9 +304,27 @@ impl Counted {
         let passed = [READ, WRITE].map(|role| at.passed(role).load(Relaxed));
         let details = self.details();
         let waited = details.map_or(0, |details| details.wait[role].count.load(Relaxed));
-        let frames = (waited < 4 || random().is_multiple_of(PLACES)).then(Frames::here);
+        let place = || map().and_then(|map| stacks::place(map, &Frames::here()));
+        let is_noted = waited < 4 || random().is_multiple_of(PLACES);
+        let stack = is_noted.then(place).flatten().map_or(0, |place| place + 1);
+        let before = details.map_or(0, |details| details.waited_at[role].load(Relaxed));
         let began = monotonic_ns();
+        let waiting = layout::Waiting {
+            lock: self.number.into(),
+            role: (role as u32).into(),
+            holder: (if by_writer { WRITE } else { READ } as u32).into(),
+            stack: stack.into(),
+            stack_before: before.into(),
+            passed: passed.map(AtomicU32::new),
+            since: began.into(),
+            ..layout::Waiting::default()
+        };
+        let is_announced = Thread::with(|thread| announce(thread, &waiting));
         let ending = wait();
+        let stack = match is_announced {
+            true => Thread::with(withdraw),
+            false => stack,
+        };
         let ns = monotonic_ns() - began;
         // The caller borrows the lock still, whether it has got it or not.
         at.waiters.fetch_sub(1, Relaxed);
@@ -275,6 +334,9 @@ impl Counted {
             }
             return ending;
         };
+        if stack != 0 {
+            details.waited_at[role].store(stack, Relaxed);
+        }
         if !ending.is_acquired() {
             return ending;
         }
@@ -292,9 +354,14 @@ impl Counted {
         }
         bypass.same.store(same.max(bypass.same.load(Relaxed)), Relaxed);
         map::add(&bypass.others_sum, others);
-        let place = frames.zip(map()).and_then(|(frames, map)| stacks::place(map, &frames));
-        if let Some(place) = place {
-            note_site(details, place + 1, role, ns);
+        if stack != 0 {
+            // The acquisition is counted when this returns.
+            details.acquired_at[role].store(stack, Relaxed);
+            let acquired = self.entry.acquired[role].load(Relaxed);
+            details.acquired_at_count[role].store(acquired + 1, Relaxed);
+            if is_noted {
+                note_site(details, stack, role, ns);
+            }
         }
         ending
     }
@@ -317,13 +384,32 @@ impl Counted {
 /// A lock was acquired without waiting. Returns 0, for a caller that does the same.
 #[inline(always)]
 pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int {
-    match thread.recent.last(at.number.load(Relaxed)) {
-        Some(entry) => match (Counted { entry }).is_more_than_a_count(at, role) {
+    let number = at.number.load(Relaxed);
+    match thread.recent.last(number) {
+        Some(entry) => match (Counted { entry, number }).is_more_than_a_count(at, role) {
             false => 0,
             true => acquired_more(at, thread, entry, role),
         },
         None => acquired_anew(at, thread, role),
     }
+}
+
+/// Counts a release that is about to be made, if that is all there is to do. If not, nothing is
+/// counted yet.
+#[inline(always)]
+pub(crate) fn releases_at_once(at: &Lock, thread: &Thread) -> bool {
+    if thread.is_measuring() {
+        return false;
+    }
+    let number = at.number.load(Relaxed);
+    let Some(entry) = thread.recent.last(number) else { return false };
+    let role = if at.owner().load(Relaxed) != 0 { WRITE } else { READ };
+    // Who does not hold it may get an error.
+    let is_held = entry.acquired[role].load(Relaxed) as u32 != entry.released[role].load(Relaxed);
+    if is_held {
+        Counted { entry, number }.releases(role);
+    }
+    is_held
 }
 
 #[cold]
@@ -334,7 +420,7 @@ extern "C" fn acquired_more(
     entry: &'static Entry,
     role: usize,
 ) -> c_int {
-    Counted { entry }.acquired_more(at, thread, role);
+    Counted { entry, number: at.number.load(Relaxed) }.acquired_more(at, thread, role);
     0
 }
 
@@ -344,6 +430,90 @@ extern "C" fn acquired_anew(at: &Lock, thread: &Thread, role: usize) -> c_int {
         counted.acquired(at, thread, role);
     }
     0
+}
+
+// ---- waits under way ----
+
+/// Writes in the file what the thread waits for. False if it could not, or if the thread waits already:
+/// this is a signal's handler then.
+fn announce(thread: &Thread, about: &layout::Waiting) -> bool {
+    let (Some(map), page @ 1..) = (map(), thread.page.get()) else { return false };
+    let waiting = &map.thread(page).waiting;
+    let turn = waiting.turn.load(Relaxed);
+    if turn % 2 == 1 {
+        return false;
+    }
+    // Whoever reads what follows, and not the turn behind it, sees that the last wait is over.
+    fence(Release);
+    waiting.lock.store(about.lock.load(Relaxed), Relaxed);
+    waiting.role.store(about.role.load(Relaxed), Relaxed);
+    waiting.holder.store(about.holder.load(Relaxed), Relaxed);
+    waiting.since.store(about.since.load(Relaxed), Relaxed);
+    let stack = about.stack.load(Relaxed);
+    waiting.stack.store(stack, Relaxed);
+    waiting.stack_before.store(about.stack_before.load(Relaxed), Relaxed);
+    for (to, from) in waiting.passed.iter().zip(&about.passed) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    // Release pairs with the Acquire of the snapshot.
+    waiting.turn.store(turn.wrapping_add(1), Release);
+    let lasts = about.since.load(Relaxed) + LASTS_NS;
+    thread.place_wanted_at.set(if stack == 0 { lasts } else { 0 });
+    true
+}
+
+/// The wait is over. Returns the place that it was at, 0 if nobody looked.
+fn withdraw(thread: &Thread) -> u32 {
+    thread.place_wanted_at.set(0);
+    let (Some(map), page @ 1..) = (map(), thread.page.get()) else { return 0 };
+    let waiting = &map.thread(page).waiting;
+    let turn = waiting.turn.load(Relaxed);
+    if turn % 2 == 1 {
+        waiting.turn.store(turn.wrapping_add(1), Release);
+    }
+    waiting.stack.load(Relaxed)
+}
+
+/// When the thread is to look where it waits, CLOCK_MONOTONIC, ns; none if it does not wait, or if that
+/// is known.
+#[inline]
+pub(crate) fn place_wanted_at() -> Option<u64> {
+    Some(Thread::with(|thread| thread.place_wanted_at.get())).filter(|at| *at != 0)
+}
+
+/// Waits in two parts, the first of which ends with `ETIMEDOUT` at a time of CLOCK_MONOTONIC: in between
+/// the thread notes where it waits, if nobody knows.
+pub(crate) fn in_two_parts(
+    first: impl FnOnce(&libc::timespec) -> c_int,
+    rest: impl FnOnce() -> c_int,
+) -> c_int {
+    if let Some(lasts) = place_wanted_at() {
+        const SECOND: u64 = 1_000_000_000;
+        let until = libc::timespec {
+            tv_sec: (lasts / SECOND) as libc::time_t,
+            tv_nsec: (lasts % SECOND) as libc::c_long,
+        };
+        match first(&until) {
+            libc::ETIMEDOUT => note_place_of_wait(),
+            code => return code,
+        }
+    }
+    rest()
+}
+
+/// Notes where the thread waits. Nothing comes later for that but by a wake-up in these
+/// microseconds.
+#[cold]
+pub(crate) fn note_place_of_wait() {
+    let page = Thread::with(|thread| {
+        thread.place_wanted_at.set(0);
+        thread.page.get()
+    });
+    let (Some(map), 1..) = (map(), page) else { return };
+    if let Some(place) = stacks::place(map, &Frames::here()) {
+        // Release pairs with the Acquire of the snapshot: the stack is complete.
+        map.thread(page).waiting.stack.store(place + 1, Release);
+    }
 }
 
 /// What a wait can end with.
@@ -541,7 +711,11 @@ fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
     }
     counts.tid.store(thread.tid(), Relaxed);
     // SAFETY: a plain call.
-    counts.pid.store(unsafe { libc::getpid() } as u32, Relaxed);
+    let pid = unsafe { libc::getpid() } as u32;
+    counts.pid.store(pid, Relaxed);
+    if pid != map.header().pid.load(Relaxed) {
+        map.header().is_shared_by_fork.store(1, Relaxed);
+    }
     counts.lives.store(counts.lives.load(Relaxed) + 1, Relaxed);
     thread.page.set(page);
     // Without that the place is not used again, no more.
@@ -570,13 +744,20 @@ fn ended_thread(map: &Map) -> Option<u32> {
     }
 }
 
-/// The thread has come to its end: another may go on in its place.
+/// The thread has come to its end: another may go on in its place, unless it holds a lock, which
+/// nobody could tell from what the other holds then.
 pub(crate) fn thread_ends(thread: &Thread) {
     let page = thread.page.replace(0);
     thread.recent.forget();
     thread.measured.set(0);
     let (Some(map), true) = (map(), page != 0) else { return };
     let counts = map.thread(page);
+    let turn = counts.waiting.turn.load(Relaxed);
+    // It left a wait without coming back from it.
+    counts.waiting.turn.store(turn.next_multiple_of(2), Relaxed);
+    if holds_any(map, counts) {
+        return counts.left_holds.store(1, Relaxed);
+    }
     counts.tid.store(0, Relaxed);
     let list = &map.header().ended_threads;
     let mut head = list.load(Relaxed);
@@ -591,12 +772,26 @@ pub(crate) fn thread_ends(thread: &Thread) {
     }
 }
 
-/// The process exits in order. One that was forked off has no file of its own.
-pub(crate) fn process_ends() {
+/// Whether a thread has acquired some lock more often than it released it.
+fn holds_any(map: &Map, thread: &layout::Thread) -> bool {
+    let pages = thread.pages.iter().map(|page| page.load(Relaxed)).filter(|page| *page != 0);
+    let holds = |entry: &Entry| {
+        let acquired = entry.acquired.iter().map(|count| count.load(Relaxed) as u32);
+        let released = entry.released.iter().map(|count| count.load(Relaxed));
+        acquired.zip(released).any(|(acquired, released)| acquired != released)
+    };
+    pages.flat_map(|page| map.entries(page)).any(holds)
+}
+
+/// The process exits in order. The thread that does so stays in the file as it is: it may hold what
+/// others wait for. A process that was forked off has no file of its own, and leaves its place.
+pub(crate) fn process_ends(thread: &Thread) {
+    let Some(header) = map().map(Map::header) else { return };
     // SAFETY: a plain call.
-    let pid = unsafe { libc::getpid() } as u32;
-    if let Some(header) = map().map(Map::header).filter(|header| header.pid.load(Relaxed) == pid) {
+    if header.pid.load(Relaxed) == unsafe { libc::getpid() } as u32 {
         header.ended.store(monotonic_ns(), Relaxed);
+    } else {
+        thread_ends(thread);
     }
 }
 
@@ -624,6 +819,7 @@ fn random() -> u32 {
 /// In the child of a `fork`, where the calling thread is another one.
 pub(crate) fn forked(thread: &Thread) {
     thread.page.set(0);
+    thread.place_wanted_at.set(0);
     thread.recent.forget();
     thread.measured.set(0);
 }

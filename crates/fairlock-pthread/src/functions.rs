@@ -14,8 +14,8 @@ use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_counts::layout::{READ, WRITE};
 use libc::{
-    CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int, clockid_t,
-    pthread_rwlock_t, pthread_rwlockattr_t, timespec,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int,
+    clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec,
 };
 
 use crate::clock::Deadline;
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
         return unsafe { unlock_with(at.of::<TimeFair>(), at) };
     }
     let is_counted = mode == Mode::TIME_FAIR_COUNTED && !at.is_shared();
-    if is_counted && !Thread::with(Thread::is_measuring) {
+    if is_counted && Thread::with(|thread| counting::releases_at_once(at, thread)) {
         // SAFETY: as above.
         return unsafe { unlock_with(at.of::<TimeFair>(), at) };
     }
@@ -212,7 +212,10 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: as above.
         return unsafe { glibc::unlock(lock) };
     }
-    if is_biased(at, mode) && !Thread::with(Thread::is_measuring) {
+    let is_uncounted = !mode.counts();
+    if is_biased(at, mode)
+        && (is_uncounted || Thread::with(|thread| counting::releases_at_once(at, thread)))
+    {
         // SAFETY: as above.
         return unsafe { unlock_with(at.of::<Biased>(), at) };
     }
@@ -375,6 +378,9 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
         };
         // The lock may be gone afterwards.
         let counted = counted(at, mode, thread);
+        if let Some(counted) = counted {
+            counted.releases(role);
+        }
         // SAFETY: the caller's.
         let code = unsafe {
             match is_glibcs {
@@ -383,7 +389,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
             }
         };
         if let Some(counted) = counted {
-            counted.released(thread, role);
+            counted.released(thread, role, code == 0);
         }
         code
     })
@@ -639,7 +645,10 @@ unsafe fn read_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patienc
                 Patience::Until(deadline) => {
                     deadline.with(|clock, until| glibc::clockrdlock(lock, clock, until))
                 }
-                _ => glibc::rdlock(lock),
+                _ => counting::in_two_parts(
+                    |until| glibc::clockrdlock(lock, CLOCK_MONOTONIC, until),
+                    || glibc::rdlock(lock),
+                ),
             },
         )
     };
@@ -658,7 +667,10 @@ unsafe fn write_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patien
                 Patience::Until(deadline) => {
                     deadline.with(|clock, until| glibc::clockwrlock(lock, clock, until))
                 }
-                _ => glibc::wrlock(lock),
+                _ => counting::in_two_parts(
+                    |until| glibc::clockwrlock(lock, CLOCK_MONOTONIC, until),
+                    || glibc::wrlock(lock),
+                ),
             },
         )
     };

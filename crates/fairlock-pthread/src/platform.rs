@@ -5,6 +5,7 @@
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use fairlock::events::NoCounters;
@@ -13,7 +14,7 @@ use fairlock::process::Process;
 use fairlock::slots::Record;
 
 use crate::thread::Thread;
-use crate::{modes, start};
+use crate::{counting, modes, start};
 
 /// At least.
 const PAGE: usize = 4096;
@@ -31,13 +32,13 @@ impl Platform for Preloaded {
     const TURNS_BEFORE_CLOCK: u32 = Os::TURNS_BEFORE_CLOCK;
 
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-        keeping_errno(|| Os::park(word, expected, deadline));
+        keeping_errno(|| sleep(Os::park, word, expected, deadline));
     }
     fn unpark(word: *const AtomicU32) {
         keeping_errno(|| Os::unpark(word));
     }
     fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
-        keeping_errno(|| Os::park_shared(word, expected, deadline));
+        keeping_errno(|| sleep(Os::park_shared, word, expected, deadline));
     }
     fn unpark_shared(word: *const AtomicU32) {
         keeping_errno(|| Os::unpark_shared(word));
@@ -126,6 +127,30 @@ impl Platform for Preloaded {
     fn store_and_fence(word: &AtomicU64, value: u64) {
         Os::store_and_fence(word, value);
     }
+}
+
+/// A sleep that lasts is interrupted once, so that the thread can note where it waits: most are over
+/// before, and take nobody's time for that. It keeps its place in the lock's queue.
+fn sleep(
+    park: impl Fn(&AtomicU32, u32, Option<u64>),
+    word: &AtomicU32,
+    expected: u32,
+    deadline: Option<u64>,
+) {
+    if let Some(lasts) = counting::place_wanted_at() {
+        if Os::now() < lasts {
+            if deadline.is_some_and(|deadline| deadline <= lasts) {
+                return park(word, expected, deadline);
+            }
+            park(word, expected, Some(lasts));
+            // Whoever wakes changes the word, so a wake-up between the two sleeps is not lost.
+            if Os::now() < lasts || word.load(Relaxed) != expected {
+                return;
+            }
+        }
+        counting::note_place_of_wait();
+    }
+    park(word, expected, deadline);
 }
 
 /// The functions that this library replaces do not touch `errno`; system calls do.

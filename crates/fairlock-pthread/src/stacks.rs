@@ -6,8 +6,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hash::{BuildHasher, Hasher};
 use core::ptr;
-use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::hash::BuildHasherDefault;
@@ -18,12 +18,9 @@ use fairlock_counts::layout::{
 };
 use fairlock_counts::map::Map;
 
-/// Frames of this library's own, at most.
-const OWN: usize = 6;
-
-/// Return addresses, innermost first.
+/// Return addresses, innermost first, without this library's own.
 pub(crate) struct Frames {
-    addresses: [usize; FRAMES + OWN],
+    addresses: [usize; FRAMES],
     length: usize,
 }
 
@@ -31,7 +28,7 @@ impl Frames {
     /// Of the caller.
     #[inline(never)]
     pub(crate) fn here() -> Frames {
-        let mut frames = Frames { addresses: [0; FRAMES + OWN], length: 0 };
+        let mut frames = Frames { addresses: [0; FRAMES], length: 0 };
         // SAFETY: the function keeps to its contract, and `frames` lives.
         unsafe { _Unwind_Backtrace(note, ptr::from_mut(&mut frames).cast()) };
         frames
@@ -58,8 +55,11 @@ unsafe extern "C" fn note(context: *mut Context, frames: *mut c_void) -> c_int {
         return END;
     }
     // SAFETY: a context of the unwinder's.
-    frames.addresses[frames.length] = unsafe { _Unwind_GetIP(context) };
-    frames.length += 1;
+    let address = unsafe { _Unwind_GetIP(context) };
+    if address != 0 && !(frames.length == 0 && is_own(address)) {
+        frames.addresses[frames.length] = address;
+        frames.length += 1;
+    }
     GO_ON
 }
 
@@ -84,11 +84,22 @@ struct LinkMap {
 /// `_dl_find_object`, which takes no lock; null before glibc 2.35: then addresses have no module.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
+/// Where this library lies; empty before [`look_up`], or if it is not known.
+static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
 /// For the start.
 pub(crate) fn look_up() {
     // SAFETY: a plain call.
     let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(function, Release);
+    if let Some(own) = find(look_up as *const () as usize) {
+        OWN[0].store(own.start.addr(), Relaxed);
+        OWN[1].store(own.end.addr(), Relaxed);
+    }
+}
+
+fn is_own(address: usize) -> bool {
+    (OWN[0].load(Relaxed)..OWN[1].load(Relaxed)).contains(&address)
 }
 
 fn find(address: usize) -> Option<Found> {
@@ -113,24 +124,14 @@ fn find(address: usize) -> Option<Found> {
     (code == 0).then_some(found)
 }
 
-/// The place of these frames in the table, without this library's own; none if there is no room.
+/// The place of these frames in the table; none if there is no room.
 pub(crate) fn place(map: &Map, frames: &Frames) -> Option<u32> {
-    let own = find(place as *const () as usize).map(|own| own.link_map);
     let mut known = [0; FRAMES];
-    let mut length = 0;
-    for address in frames.addresses[..frames.length].iter().copied().filter(|it| *it != 0) {
-        let found = find(address);
-        if length == 0 && found.as_ref().map(|found| found.link_map) == own && own.is_some() {
-            continue;
-        }
-        known[length] = match found.and_then(|found| module(map, &found)) {
-            Some((module, base)) => frame(module.into(), (address - base) as u64),
-            None => frame(NO_MODULE, address as u64),
+    for (known, address) in known.iter_mut().zip(&frames.addresses[..frames.length]) {
+        *known = match find(*address).and_then(|found| module(map, &found)) {
+            Some((module, base)) => frame(module.into(), (*address - base) as u64),
+            None => frame(NO_MODULE, *address as u64),
         };
-        length += 1;
-        if length == FRAMES {
-            break;
-        }
     }
     insert(map, &known)
 }

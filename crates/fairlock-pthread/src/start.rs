@@ -24,8 +24,7 @@ extern "C" fn start() {
 
 /// The end of the process is not one of its threads for the destructors of keys.
 extern "C" fn end() {
-    Thread::with(counting::thread_ends);
-    counting::process_ends();
+    Thread::with(counting::process_ends);
 }
 
 /// The key whose destructor tells the end of a thread, plus one; 0: none.

@@ -26,6 +26,9 @@ pub(crate) struct Thread {
     pub(crate) page: Cell<u32>,
     /// Holds that are being measured.
     pub(crate) measured: Cell<u32>,
+    /// It waits in a place that is not known yet, and is to look where if it still does then,
+    /// CLOCK_MONOTONIC, ns; 0: not.
+    pub(crate) place_wanted_at: Cell<u64>,
     /// It has come to its end, and takes nothing any more that would have to be given back.
     pub(crate) has_ended: Cell<bool>,
     /// Where its counts of some locks are.

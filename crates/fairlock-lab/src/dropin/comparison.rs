@@ -3,6 +3,10 @@
 //! Rounds of one run under each lock, in a new order every round, so that whatever else changes on
 //! the machine meanwhile changes for all. A ratio is taken within its round.
 //!
+//! Intervals come from the ratios' ranks alone: whatever their distribution, the true median lies
+//! between the least and the greatest of n ratios but for twice the chance that n coins all show heads.
+//! So fewer than [`ENOUGH_RUNS`] have no interval, only a range.
+//!
 //! Not for: running. [`Comparison`] is what a report says about runs that were made.
 
 use std::collections::BTreeSet;
@@ -15,7 +19,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::{Deserialize, Serialize};
 
 use super::process::{Ended, Output};
-use crate::measure::statistics::{XorShift, estimate};
+use crate::measure::statistics::{XorShift, estimate, median};
 use crate::report::terminal::STYLE;
 use crate::row::Estimate;
 use crate::units::{format_bytes, format_count, format_number};
@@ -65,6 +69,60 @@ impl FromStr for Variant {
             Err(said) => Err(format!("{said}; or {NONE}, or one of them with {COUNTED} behind it")),
         }
     }
+}
+
+/// How sure an interval is.
+pub const CONFIDENCE: f64 = 0.95;
+/// With fewer ratios not even the widest interval is as sure: 2 · ½⁵ is more than 5 %.
+pub const ENOUGH_RUNS: usize = 6;
+
+/// What the ratios of paired runs say.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ratios {
+    /// The median, between the least and the greatest that were seen.
+    pub range: Estimate,
+    /// The median in its interval of [`CONFIDENCE`]; none where there are too few ratios for one.
+    pub interval: Option<Estimate>,
+}
+
+impl Ratios {
+    /// Of these; of none all is 0.
+    ///
+    /// ```
+    /// use fairlock_lab::dropin::comparison::Ratios;
+    /// let few = Ratios::of(&[1.4, 1.7, 2.0]);
+    /// assert_eq!((few.range.low, few.range.high, few.interval), (1.4, 2.0, None));
+    /// let enough = Ratios::of(&[1.4, 1.7, 2.0, 1.6, 1.5, 1.9]).interval.unwrap();
+    /// assert_eq!((enough.low, enough.high), (1.4, 2.0));
+    /// ```
+    pub fn of(ratios: &[f64]) -> Ratios {
+        let mut sorted = ratios.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let centre = median(&sorted);
+        let between = |cut: usize| Estimate {
+            median: centre,
+            low: sorted.get(cut).copied().unwrap_or(0.0),
+            high: sorted.iter().rev().nth(cut).copied().unwrap_or(0.0),
+        };
+        Ratios { range: between(0), interval: cut(sorted.len()).map(between) }
+    }
+}
+
+/// So many of this many ratios can be cut off at either end and the rest still contains the median
+/// with [`CONFIDENCE`]; none if not even all do.
+fn cut(ratios: usize) -> Option<usize> {
+    // The chance that so many of the ratios, and no more, are below the median.
+    let mut chance = 0.5_f64.powi(ratios.min(1000) as i32);
+    let (mut outside, mut cut) = (0.0, None);
+    for below in 0..ratios / 2 {
+        outside += 2.0 * chance;
+        if outside > 1.0 - CONFIDENCE {
+            break;
+        }
+        cut = Some(below);
+        chance *= (ratios - below) as f64 / (below + 1) as f64;
+    }
+    cut
 }
 
 /// One finished run.
@@ -176,9 +234,9 @@ pub struct Summary {
     /// Times that the kernel took the CPU away.
     pub involuntary_switches: Estimate,
     /// Wall time over the baseline's of the same round.
-    pub wall_ratio: Estimate,
+    pub wall_ratio: Ratios,
     /// CPU time over the baseline's of the same round.
-    pub cpu_ratio: Estimate,
+    pub cpu_ratio: Ratios,
 }
 
 impl Comparison {
@@ -211,7 +269,7 @@ impl Comparison {
         let ratio = |value: fn(&Run) -> f64| {
             let pairs = mine.iter().zip(base).map(|(mine, base)| value(mine) / value(base));
             // A run that took less CPU time than the kernel counts has no ratio.
-            estimate(&pairs.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
+            Ratios::of(&pairs.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
         };
         Some(Summary {
             rounds,
@@ -293,7 +351,7 @@ pub fn order(sides: usize, round: u32) -> Vec<usize> {
     order
 }
 
-/// Medians and ratios with their 95 % intervals, a line for each lock, and what differs.
+/// Medians and ratios with their intervals or ranges, a line for each lock, and what differs.
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounds = self.rounds();
@@ -303,11 +361,14 @@ impl fmt::Display for Comparison {
         let baseline = &self.sides[self.baseline].variant;
         writeln!(f, "{}\n{}", self.command.join(" "), self.table())?;
         let runs = if rounds == 1 { "1 run".to_owned() } else { format!("{rounds} runs") };
-        writeln!(
-            f,
-            "medians of {runs} each, interleaved; ratios to {baseline} with 95 % intervals, below 1 \
-             is less"
-        )?;
+        let about = match rounds < ENOUGH_RUNS {
+            true => format!(
+                "(least–greatest), below 1 is less: too few runs for an interval, which {ENOUGH_RUNS} \
+                 have (--runs {ENOUGH_RUNS})"
+            ),
+            false => "[95 % interval], below 1 is less".to_owned(),
+        };
+        writeln!(f, "medians of {runs} each, interleaved; ratios to {baseline} {about}")?;
         let differences = self.differences();
         differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
         if let (true, Some(run)) = (differences.is_empty(), self.runs().next()) {
@@ -315,6 +376,18 @@ impl fmt::Display for Comparison {
             writeln!(f, "all runs: {}, the same {bytes} of output", run.exit)?;
         }
         Ok(())
+    }
+}
+
+/// `[0.95, 1.02]` is an interval, `(0.95–1.02)` a range.
+fn brackets(ratios: &Ratios) -> String {
+    let ends = |it: &Estimate| (format_number(it.low), format_number(it.high));
+    match ratios.interval.as_ref().map(ends) {
+        Some((low, high)) => format!("[{low}, {high}]"),
+        None => {
+            let (low, high) = ends(&ratios.range);
+            format!("({low}–{high})")
+        }
     }
 }
 
@@ -336,12 +409,9 @@ impl Comparison {
         for (index, side) in self.sides.iter().enumerate() {
             let Some(summary) = self.summary(index) else { continue };
             let is_baseline = index == self.baseline;
-            let ratio = |ratio: Estimate| match is_baseline {
+            let ratio = |ratios: Ratios| match is_baseline {
                 true => ["1".to_owned(), String::new()],
-                false => [
-                    format_number(ratio.median),
-                    format!("[{}, {}]", format_number(ratio.low), format_number(ratio.high)),
-                ],
+                false => [format_number(ratios.range.median), brackets(&ratios)],
             };
             let [wall_ratio, wall_interval] = ratio(summary.wall_ratio);
             let [cpu_ratio, cpu_interval] = ratio(summary.cpu_ratio);
@@ -409,10 +479,47 @@ mod tests {
         );
         assert_eq!(compared.baseline, 2);
         let ratio = compared.summary(0).unwrap().wall_ratio;
-        assert_eq!(ratio, Estimate { median: 0.5, low: 0.5, high: 0.5 });
+        assert_eq!(ratio.range, Estimate { median: 0.5, low: 0.5, high: 0.5 });
         assert!(compared.differences().is_empty());
         let text = compared.to_string();
         assert!(text.contains("all runs: exit code 0, the same 3 B of output"), "{text}");
+    }
+
+    #[test]
+    fn few_runs_have_a_range_and_more_an_interval_that_keeps_its_promise() {
+        let times = [1.4, 1.98, 1.69, 1.5, 1.6, 1.7];
+        let with = |runs: usize| {
+            let one = vec![run(1.0, 7); runs];
+            let other: Vec<Run> = times[..runs].iter().map(|time| run(*time, 7)).collect();
+            comparison(&["glibc", "timefair"], &[&one, &other])
+        };
+        for few in [1, 2, 3, 5] {
+            let compared = with(few);
+            assert_eq!(compared.summary(1).unwrap().wall_ratio.interval, None, "{few}");
+            let text = compared.to_string();
+            assert!(text.contains("too few runs for an interval") && !text.contains('['), "{text}");
+        }
+        assert!(with(3).to_string().contains("(1.40–1.98)"));
+        let text = with(6).to_string();
+        assert!(text.contains("[1.40, 1.98]") && text.contains("[95 % interval]"), "{text}");
+
+        // Whether the interval contains the median depends on the ranks alone: count it for each way
+        // that some of the ratios are below.
+        for runs in 0..40_usize {
+            let inside = |cut: usize| -> f64 {
+                let ways = |below: usize| {
+                    (0..below).fold(1.0, |ways, at| ways * (runs - at) as f64 / (at + 1) as f64)
+                };
+                (cut + 1..runs - cut).map(ways).sum::<f64>() / 2.0_f64.powi(runs as i32)
+            };
+            match cut(runs) {
+                None => assert!(runs < ENOUGH_RUNS, "{runs}"),
+                Some(cut) => {
+                    assert!(runs >= ENOUGH_RUNS && inside(cut) >= CONFIDENCE, "{runs}: {cut}");
+                    assert!(inside(cut + 1) < CONFIDENCE, "{runs}: {cut} is less than can be cut");
+                }
+            }
+        }
     }
 
     #[test]

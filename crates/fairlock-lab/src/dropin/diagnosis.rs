@@ -10,7 +10,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::facts::{Compared, ComparedPolicy, Lock, LockKind, Process, Role, chain, share};
+use super::comparison::ENOUGH_RUNS;
+use super::deadlock::Circle;
+use super::report::facts::{
+    Compared, ComparedPolicy, Frame, Holding, Lock, LockKind, Process, Role, Waiting, chain, share,
+};
 use crate::row::Estimate;
 use crate::units::{format_count, format_ns, format_number};
 
@@ -31,6 +35,10 @@ pub const HEAVILY_CONTENDED: f64 = 0.1;
 pub const STARVED_BYPASS: u64 = 100;
 /// A shorter wait, one time slice of most kernels, hardly anybody notices, whoever passed it.
 pub const STARVED_WAIT_NS: u64 = 4_000_000;
+
+/// A wait under way that is longer than this is told, whatever let it come to that: a lock is for
+/// waits that nobody notices.
+pub const STUCK_WAIT_NS: u64 = 1_000_000_000;
 
 /// A hold of this length or less costs no more than the transfers of the lock's own cache line
 /// between CPUs, some 50 to 200 ns each: readers that overlap gain nothing.
@@ -105,13 +113,21 @@ struct Case<'a> {
     lock: &'a Lock,
     process: &'a Process,
     command: &'a [String],
+    /// All locks of the process, and which of them this is.
+    locks: &'a [Lock],
+    index: usize,
+    circles: &'a [Circle<'a>],
 }
 
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// Problems come before hints, and otherwise in this order. `mutex_would_do` and
 /// `read_mostly_and_bouncing` exclude each other by their shares of writes.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 15] = [
+    waits_for_itself,
+    deadlock,
+    starves,
+    still_waits,
     readers_starve_writer,
     writers_starve_readers,
     holders_sleep,
@@ -125,22 +141,35 @@ const RULES: [Rule; 11] = [
     tries_refused,
 ];
 
-/// What is to be said about a lock of this process.
-pub fn lock(lock: &Lock, process: &Process, command: &[String]) -> Vec<Finding> {
-    let case = Case { lock, process, command };
-    let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule(&case)).collect();
-    findings.sort_by_key(|finding| finding.weight);
-    if findings.is_empty() {
-        findings.push(nothing_to_do(&case));
-    }
-    findings
+/// What is to be said about each of the locks of this process.
+pub fn locks(locks: &[Lock], process: &Process, command: &[String]) -> Vec<Vec<Finding>> {
+    let circles = super::deadlock::circles(locks);
+    let of = |(index, lock)| {
+        let case = Case { lock, process, command, locks, index, circles: &circles };
+        let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule(&case)).collect();
+        findings.sort_by_key(|finding| finding.weight);
+        if findings.is_empty() {
+            findings.push(nothing_to_do(&case));
+        }
+        findings
+    };
+    locks.iter().enumerate().map(of).collect()
 }
 
 /// What is to be said about a process, given its locks with their findings.
 pub fn process(process: &Process, locks: &[Lock]) -> Vec<Finding> {
     let waited = |lock: &&Lock| lock.wait_ns();
     let hottest = locks.iter().filter(|lock| lock.pid == process.pid).max_by_key(waited);
-    let mut findings = vec![limited_by_locks(process, hottest)];
+    let stuck = stuck(locks.iter().filter(|lock| lock.pid == process.pid));
+    let mut findings = Vec::new();
+    // That nothing is wrong is not said beside that.
+    match (stuck, limited_by_locks(process, hottest)) {
+        (Some(stuck), limited) if limited.weight == Weight::Fine => findings.push(stuck),
+        (stuck, limited) => {
+            findings.extend(stuck);
+            findings.push(limited);
+        }
+    }
     findings.extend(incomplete(process));
     findings
 }
@@ -148,9 +177,22 @@ pub fn process(process: &Process, locks: &[Lock]) -> Vec<Finding> {
 /// What whole runs under several policies say, one sentence for each policy but the control.
 pub fn compared(compared: &Compared) -> Vec<String> {
     let mut sentences = Vec::new();
+    if compared.used_locks == Some(false) {
+        sentences.push(
+            "The program used no pthread_rwlock when it was counted: whatever differs between these \
+             runs, its locks are not the reason."
+                .to_owned(),
+        );
+    }
     for policy in &compared.policies {
-        if let Some(ratio) = policy.ratio {
-            sentences.push(ratio_words(policy, ratio, &compared.control));
+        // Of locks that nobody used nothing is concluded.
+        if let Some(range) = policy.ratio_range.or(policy.ratio)
+            && compared.used_locks != Some(false)
+        {
+            sentences.push(match policy.ratio {
+                Some(interval) => ratio_words(policy, interval, &compared.control),
+                None => range_words(policy, range, &compared.control),
+            });
         }
         if policy.failed > 0 {
             sentences.push(format!(
@@ -160,6 +202,23 @@ pub fn compared(compared: &Compared) -> Vec<String> {
         }
     }
     sentences
+}
+
+fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> String {
+    let runs = match policy.runs {
+        1 => "1 run".to_owned(),
+        runs => format!("{runs} runs"),
+    };
+    let low = format_number(range.low);
+    let ratios = match range.low == range.high {
+        true => low,
+        false => format!("{low} to {}", format_number(range.high)),
+    };
+    format!(
+        "{}: no difference from {control} can be told from {runs} ({ratios} of {control}'s time); \
+         use --runs {ENOUGH_RUNS} or more.",
+        policy.policy
+    )
 }
 
 fn ratio_words(policy: &ComparedPolicy, ratio: Estimate, control: &str) -> String {
@@ -229,8 +288,233 @@ fn ns(time: u64) -> String {
     format_ns(time as f64)
 }
 
+/// `reader-1 (1234)`.
+fn thread(name: &str, tid: u32) -> String {
+    if tid == 0 { name.to_owned() } else { format!("{name} ({tid})") }
+}
+
+/// The program's own calls: not those by which the C library starts a thread or `main`.
+fn own(calls: &[Frame]) -> &[Frame] {
+    const STARTS: [&str; 4] =
+        ["start_thread", "clone3", "__libc_start_call_main", "__libc_start_main_impl"];
+    let is_start = |call: &Frame| call.function.as_deref().is_some_and(|it| STARTS.contains(&it));
+    &calls[..calls.iter().position(is_start).unwrap_or(calls.len())]
+}
+
+/// ` at lookup (table.c:7) ← main`; nothing where no call is known.
+fn at(calls: &[Frame]) -> String {
+    match own(calls) {
+        [] => String::new(),
+        [first, rest @ ..] if first.line.is_some() && !rest.is_empty() => {
+            format!(" at {first} ← {}", chain(rest, 2))
+        }
+        [first, ..] if first.line.is_some() => format!(" at {first}"),
+        calls => format!(" at {}", chain(calls, 3)),
+    }
+}
+
+/// What the role of this name does: `to write`.
+fn to_do(role: &str) -> &'static str {
+    if role == "reads" { "to read" } else { "to write" }
+}
+
+/// `holds it for reading, acquired at …`
+fn holds(holding: &Holding, what: &str) -> String {
+    let role = if holding.role == "reads" { "reading" } else { "writing" };
+    let place = match at(&holding.acquired_at) {
+        place if place.is_empty() => place,
+        place if holding.is_exact => format!(", acquired{place}"),
+        place => format!(", which it acquired{place} an earlier time"),
+    };
+    let ended = if holding.has_ended { " and has ended" } else { "" };
+    format!("holds {what} for {role}{ended}{place}")
+}
+
+/// Who holds the lock while somebody waits, in a sentence.
+pub fn holders(lock: &Lock) -> Option<String> {
+    let (first, rest) = lock.holding.split_first()?;
+    let name = thread(&first.name, first.tid);
+    let sentence = format!("{name} {}", holds(first, "it"));
+    Some(match rest {
+        [] => format!("{sentence}."),
+        [other] => format!("{sentence}; so does {}.", thread(&other.name, other.tid)),
+        others => format!("{sentence}; so do {} others.", others.len()),
+    })
+}
+
+/// ` at lookup (table.c:7)`, or where the thread waited before.
+fn waits_at(waiting: &Waiting) -> String {
+    match at(&waiting.calls) {
+        place if waiting.is_exact || place.is_empty() => place,
+        place => format!(" probably{place}, as before"),
+    }
+}
+
+/// `w (15) has waited 4.90s to write, and still waits, at w (starve.c:8)`
+pub fn wait_under_way(waiting: &Waiting) -> String {
+    format!(
+        "{} has waited {} {}, and still waits,{}",
+        thread(&waiting.name, waiting.tid),
+        ns(waiting.wait_ns),
+        to_do(&waiting.role),
+        waits_at(waiting)
+    )
+    .trim_end_matches(',')
+    .to_owned()
+}
+
+/// So many waits at the lock that a finding does not name.
+fn behind(lock: &Lock, named: usize) -> String {
+    match lock.waiting.len().saturating_sub(named) {
+        0 => String::new(),
+        1 => " 1 more thread waits for this lock.".to_owned(),
+        more => format!(" {more} more threads wait for this lock."),
+    }
+}
+
+/// A thread that asked for what it keeps from itself.
+fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
+    let alone =
+        case.circles.iter().find(|it| it.links.len() == 1 && it.links[0].lock == case.index)?;
+    let link = alone.links[0];
+    let text = format!(
+        "Self-deadlock: {}, and itself {}: it can never go on.{}",
+        wait_under_way(link.waiting),
+        link.holding.map(|it| holds(it, "this lock")).unwrap_or_default(),
+        behind(case.lock, 1)
+    );
+    let to_try = match link.waiting.role.as_str() {
+        "writes" => {
+            "unlocking before asking to write, and looking again at what was read: a              pthread_rwlock cannot be upgraded"
+        }
+        _ => "unlocking before asking to read",
+    };
+    Some(Finding::new("self-deadlock", Weight::Problem, text).try_to(
+        to_try,
+        "a program that goes on; no policy can let this thread in, glibc's neither",
+    ))
+}
+
+/// Threads that wait for each other.
+fn deadlock(case: &Case<'_>) -> Option<Finding> {
+    let is_here = |it: &&Circle<'_>| it.links.iter().any(|link| link.lock == case.index);
+    let circle = case.circles.iter().filter(|it| it.links.len() > 1).find(is_here)?;
+    let links = &circle.links;
+    let name = |lock: usize| match lock == case.index {
+        true => "this lock".to_owned(),
+        false => case.locks[lock].title(),
+    };
+    let each = links.iter().enumerate().map(|(index, link)| {
+        // The link before says how this thread is in the way of the one before.
+        let before = &links[(index + links.len() - 1) % links.len()];
+        let has = match before.holding {
+            Some(holding) => format!(" {} and", holds(holding, &name(before.lock))),
+            None => String::new(),
+        };
+        let waiting = link.waiting;
+        format!(
+            "{}{has} has waited {} for {} {}{}",
+            thread(&waiting.name, waiting.tid),
+            ns(waiting.wait_ns),
+            name(link.lock),
+            to_do(&waiting.role),
+            waits_at(waiting)
+        )
+    });
+    let each = each.collect::<Vec<_>>().join("; ");
+    let is_one_lock = links.iter().all(|link| link.lock == case.index);
+    let named = links.iter().filter(|link| link.lock == case.index).count();
+    let text = format!(
+        "Deadlock: {} threads wait for each other in a circle and can never go on: {each}.{}",
+        links.len(),
+        behind(case.lock, named)
+    );
+    let to_try = match is_one_lock {
+        true => {
+            "one read lock where a thread takes two: the second waits behind a writer that                  waits for the first"
+        }
+        false => {
+            "acquiring these locks in the same order everywhere, or releasing one before                   asking for the next"
+        }
+    };
+    Some(
+        Finding::new("deadlock", Weight::Problem, text)
+            .try_to(to_try, "a program that goes on; no policy resolves a circle, glibc's neither"),
+    )
+}
+
+/// Nobody in a circle waits for this lock.
+fn is_without_circle(case: &Case<'_>) -> bool {
+    !case.circles.iter().flat_map(|it| &it.links).any(|link| link.lock == case.index)
+}
+
+/// The wait under way that others pass and pass.
+fn starving(lock: &Lock) -> Option<(&Waiting, u64)> {
+    let passed = |it: &Waiting| it.passed_by_others.unwrap_or(0);
+    let waiting = lock.waiting.iter().max_by_key(|it| (passed(it), it.wait_ns))?;
+    let passed = passed(waiting);
+    // Each thread can pass once before it sees that somebody waits, and once more on its way.
+    let threads = lock.reads.threads.max(lock.writes.threads);
+    let is_long = waiting.wait_ns >= STUCK_WAIT_NS && passed >= 2 * threads.max(1);
+    let is_much = waiting.wait_ns >= STARVED_WAIT_NS && passed >= STARVED_BYPASS;
+    (is_long || is_much).then_some((waiting, passed))
+}
+
+fn starves(case: &Case<'_>) -> Option<Finding> {
+    let (waiting, passed) = starving(case.lock).filter(|_| is_without_circle(case))?;
+    let (who, others) = match waiting.role.as_str() {
+        "writes" => ("A writer", "read"),
+        _ => ("A reader", "write"),
+    };
+    let holders = holders(case.lock).map(|it| format!(" At the end of counting {it}"));
+    let text = format!(
+        "{who} starves: {}; {} passed it meanwhile.{}{}",
+        wait_under_way(waiting),
+        counted(passed, others),
+        holders.unwrap_or_default(),
+        behind(case.lock, 1)
+    );
+    Some(Finding::new("starves", Weight::Problem, text).try_to(
+        case.compare("glibc,timefair,phase-fair"),
+        "how long it waits, and how many pass it, under a lock that bounds both",
+    ))
+}
+
+fn still_waits(case: &Case<'_>) -> Option<Finding> {
+    let longest = case.lock.waiting.iter().max_by_key(|it| it.wait_ns)?;
+    let is_told = longest.wait_ns >= STUCK_WAIT_NS;
+    if !is_told || starving(case.lock).is_some() || !is_without_circle(case) {
+        return None;
+    }
+    let text = format!(
+        "A wait does not end: {}. {}{}",
+        wait_under_way(longest),
+        holders(case.lock).unwrap_or_else(|| "Who holds the lock is not known.".to_owned()),
+        behind(case.lock, 1)
+    );
+    let is_left = case.lock.holding.iter().any(|it| it.has_ended);
+    let (to_try, shows) = match is_left {
+        true => (
+            "unlocking on every way out of the section: the thread ended with the lock held",
+            "a program that goes on",
+        ),
+        false => (
+            "looking at what the holder does meanwhile (gdb -p, or perf trace), and doing that              without the lock",
+            "what keeps the holder; no policy lets anybody in before it is done",
+        ),
+    };
+    Some(Finding::new("still-waits", Weight::Problem, text).try_to(to_try, shows))
+}
+
 fn is_starved(role: &Role) -> bool {
     role.longest_bypass >= STARVED_BYPASS && role.longest_bypass_wait_ns >= STARVED_WAIT_NS
+}
+
+/// The longest bypass is that of a wait under way, of which more is said.
+fn is_told(case: &Case<'_>, role: &str) -> bool {
+    starving(case.lock).is_some_and(|(waiting, passed)| {
+        waiting.role == role && passed >= case.lock.role(role).longest_bypass
+    })
 }
 
 fn readers_starve_writer(case: &Case<'_>) -> Option<Finding> {
@@ -243,7 +527,7 @@ fn readers_starve_writer(case: &Case<'_>) -> Option<Finding> {
         )
     };
     let shows = "how many reads pass a write under a lock that bounds them, and what that costs";
-    is_starved(writes).then(|| {
+    (is_starved(writes) && !is_told(case, "writes")).then(|| {
         Finding::new("readers-starve-writer", Weight::Problem, text())
             .try_to(case.compare("glibc,timefair,phase-fair"), shows)
     })
@@ -259,7 +543,7 @@ fn writers_starve_readers(case: &Case<'_>) -> Option<Finding> {
         )
     };
     let shows = "how long a read waits under a lock that lets readers in between two writers";
-    is_starved(reads).then(|| {
+    (is_starved(reads) && !is_told(case, "reads")).then(|| {
         Finding::new("writers-starve-readers", Weight::Problem, text())
             .try_to(case.compare("glibc,timefair,phase-fair"), shows)
     })
@@ -354,7 +638,7 @@ fn convoy(case: &Case<'_>) -> Option<Finding> {
     let lock = case.lock;
     let (name, role) = lock.roles().into_iter().max_by_key(|(_, role)| role.wait.count)?;
     let hold = lock.reads.hold.p50_ns.max(lock.writes.hold.p50_ns);
-    let is_queue = hold > 0 && role.wait.p50_ns >= CONVOY_FACTOR * hold;
+    let is_queue = hold > 0 && role.wait.p50_ns >= CONVOY_FACTOR.saturating_mul(hold);
     let is_heavy = lock.contended_share() >= HEAVILY_CONTENDED && role.wait.count >= ENOUGH_WAITS;
     let text = || {
         format!(
@@ -479,7 +763,7 @@ pub const REFUSED_SHARE: f64 = 0.5;
 fn tries_refused(case: &Case<'_>) -> Option<Finding> {
     let roles = case.lock.roles().into_iter();
     let (name, role) = roles.max_by_key(|(_, role)| role.refused)?;
-    let attempts = role.refused + role.acquired;
+    let attempts = role.refused.saturating_add(role.acquired);
     let is_loop =
         role.refused >= ENOUGH_ACQUISITIONS && share(role.refused, attempts) >= REFUSED_SHARE;
     let text = || {
@@ -501,6 +785,20 @@ fn tries_refused(case: &Case<'_>) -> Option<Finding> {
 fn nothing_to_do(case: &Case<'_>) -> Finding {
     let lock = case.lock;
     let (acquired, waited) = (lock.acquired(), lock.waited());
+    if let Some(longest) = lock.waiting.iter().max_by_key(|it| it.wait_ns) {
+        // Shorter than any rule looks at: what a busy program looks like at any moment.
+        let text = format!(
+            "Fine: {} of {} waited, and {} still under way, the longest for {}.",
+            format_count(waited as f64),
+            counted(acquired, "acquisition"),
+            match lock.waiting.len() {
+                1 => "1 wait is".to_owned(),
+                many => format!("{many} waits are"),
+            },
+            ns(longest.wait_ns)
+        );
+        return Finding::new("fine", Weight::Fine, text);
+    }
     if acquired < ENOUGH_ACQUISITIONS {
         let text = format!(
             "Used too little to say: {}, {} waited.",
@@ -525,6 +823,31 @@ fn nothing_to_do(case: &Case<'_>) -> Finding {
         ns(longest)
     );
     Finding::new("fine", Weight::Fine, text)
+}
+
+/// Threads that may never go on.
+fn stuck<'a>(locks: impl Iterator<Item = &'a Lock>) -> Option<Finding> {
+    const RULES: [&str; 4] = ["self-deadlock", "deadlock", "starves", "still-waits"];
+    let is_stuck = |lock: &&Lock| lock.findings.iter().any(|it| RULES.contains(&it.rule.as_str()));
+    let locks: Vec<&Lock> = locks.filter(is_stuck).collect();
+    let first = locks.first()?;
+    let waiting = || locks.iter().flat_map(|lock| &lock.waiting);
+    let longest = waiting().map(|it| it.wait_ns).max().unwrap_or(0);
+    let others = match locks.len() {
+        1 => String::new(),
+        more => format!(" and at {} more", more - 1),
+    };
+    let text = format!(
+        "{} for a lock and may never get it, the longest for {}: see lock {}, {}{others}.",
+        match waiting().count() {
+            1 => "1 thread waits".to_owned(),
+            more => format!("{more} threads wait"),
+        },
+        ns(longest),
+        first.lock,
+        first.title()
+    );
+    Some(Finding::new("stuck", Weight::Problem, text))
 }
 
 fn limited_by_locks(process: &Process, hottest: Option<&Lock>) -> Finding {
@@ -569,7 +892,7 @@ mod tests {
     use fairlock_counts::snapshot;
 
     use super::super::example::{
-        acquire, comparison, holds, lock, snapshot, starving_writer, waits,
+        acquire, comparison, held_by, holds, lock, snapshot, starving_writer, still_waits, waits,
     };
     use super::super::report::Report;
     use super::*;
@@ -618,6 +941,85 @@ mod tests {
         );
         let command = "fairlock run --compare glibc,timefair,phase-fair -- server 'a b'";
         assert_eq!(found[0].to_try.as_deref(), Some(command));
+    }
+
+    #[test]
+    fn a_wait_that_does_not_end_is_starvation_if_others_pass_and_is_told_if_not() {
+        let with = |ns, passed| {
+            let mut lock = lock(2, 600, 0);
+            acquire(&mut lock, 1, 600, 0);
+            still_waits(&mut lock, 3, WRITE, ns, passed);
+            held_by(&mut lock, 1, READ, false);
+            findings(lock)
+        };
+        let found = with(4_900_000_000, 812);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            found[0].text,
+            "A writer starves: writer (7) has waited 4.90s to write, and still waits, at 0x10 \
+             (libtable.so.1); 812 reads passed it meanwhile. At the end of counting reader-1 (7) holds \
+             it for reading, which it acquired at 0x10 (libtable.so.1) an earlier time."
+        );
+        let rule = |ns, passed| with(ns, passed)[0].rule.clone();
+        assert_eq!(rule(STARVED_WAIT_NS, STARVED_BYPASS), "starves");
+        assert_eq!(rule(STARVED_WAIT_NS - 1, STARVED_BYPASS), "fine");
+        assert_eq!(rule(STUCK_WAIT_NS - 1, STARVED_BYPASS - 1), "fine");
+        // Two passes by each of the two readers.
+        assert_eq!(rule(STUCK_WAIT_NS, 4), "starves");
+        assert_eq!(rule(STUCK_WAIT_NS, 3), "still-waits");
+        let text = with(STUCK_WAIT_NS, 0)[0].text.clone();
+        assert!(text.starts_with("A wait does not end: writer (7) has waited 1.00s"), "{text}");
+        let text = with(1000, 0)[0].text.clone();
+        assert!(text.contains("1 wait is still under way, the longest for 1.00µs"), "{text}");
+    }
+
+    #[test]
+    fn a_process_with_a_thread_that_may_never_go_on_is_not_called_unlimited() {
+        let mut lock = lock(2, 1_000_000, 0);
+        still_waits(&mut lock, 3, WRITE, STARVED_WAIT_NS, 500);
+        let process = report_of(lock, "glibc").processes[0].clone();
+        let rules: Vec<&str> = process.findings.iter().map(|it| it.rule.as_str()).collect();
+        assert_eq!(rules, ["stuck"]);
+        assert_eq!(
+            process.findings[0].text,
+            "1 thread waits for a lock and may never get it, the longest for 4.00ms: see lock 1, used \
+             by 0x10, libtable.so.1."
+        );
+    }
+
+    #[test]
+    fn circles_are_told_with_threads_locks_and_places_and_what_waits_behind_them() {
+        let mut own = lock(2, 1, 0);
+        still_waits(&mut own, 0, WRITE, 10, 0);
+        held_by(&mut own, 0, READ, true);
+        let found = findings(own);
+        assert_eq!(found[0].rule, "self-deadlock");
+        let words = "and itself holds this lock for reading, acquired at 0x10 (libtable.so.1)";
+        assert!(found[0].text.contains(words), "{}", found[0].text);
+
+        let mut first = lock(2, 0, 1);
+        still_waits(&mut first, 2, READ, 10, 0);
+        held_by(&mut first, 1, WRITE, true);
+        still_waits(&mut first, 3, WRITE, 2 * STUCK_WAIT_NS, 1000);
+        let mut second = lock(3, 0, 1);
+        still_waits(&mut second, 1, READ, 10, 0);
+        held_by(&mut second, 2, WRITE, true);
+        let mut snapshot = snapshot();
+        snapshot.locks = vec![first, second];
+        let report = Report::new(&[snapshot], None, &[]);
+        for lock in &report.locks {
+            let [finding] = &lock.findings[..] else { panic!("{:?}", lock.findings) };
+            assert_eq!(finding.rule, "deadlock");
+            for thread in ["reader-1 (7) holds", "reader-2 (7) holds", "for this lock to read"] {
+                assert!(finding.text.contains(thread), "{}", finding.text);
+            }
+        }
+        let behind = "1 more thread waits for this lock.";
+        assert!(
+            report.locks[0].findings[0].text.ends_with(behind),
+            "{:?}",
+            report.locks[0].findings
+        );
     }
 
     #[test]
@@ -799,6 +1201,21 @@ mod tests {
                  95 % interval 0.97 to 1.04, 10 runs).",
             ]
         );
+        let mut few = comparison();
+        few.policies.truncate(2);
+        let policy = &mut few.policies[1];
+        (policy.runs, policy.ratio) = (3, None);
+        policy.ratio_range = Some(Estimate { median: 1.69, low: 1.4, high: 1.98 });
+        assert_eq!(
+            super::compared(&few),
+            [
+                "timefair: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
+              time); use --runs 6 or more."
+            ]
+        );
+        few.used_locks = Some(false);
+        let [only] = &super::compared(&few)[..] else { panic!("{:?}", super::compared(&few)) };
+        assert!(only.contains("used no pthread_rwlock") && !only.contains("timefair"), "{only}");
         let mut failing = comparison();
         failing.policies[1].failed = 2;
         assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));

@@ -1,7 +1,9 @@
 //! Counts that are made up, for tests of what is said about them.
 
 use fairlock_counts::layout::{READ, WRITE};
-use fairlock_counts::snapshot::{Frame, Lock, Module, Role, Site, Snapshot, Thread, Use};
+use fairlock_counts::snapshot::{
+    Frame, Holding, Lock, Module, Role, Site, Snapshot, Thread, Use, Waiting,
+};
 
 use super::report::facts::{Compared, ComparedPolicy};
 use crate::row::Estimate;
@@ -68,6 +70,29 @@ pub(super) fn holds(role: &mut Role, count: u64, ns: u64) {
     role.holders[0] += count;
 }
 
+/// A wait of this thread for the other role that does not end, passed by so many of that.
+pub(super) fn still_waits(lock: &mut Lock, thread: usize, role: usize, ns: u64, passed: u64) {
+    let mut both = [0, 0];
+    both[1 - role] = passed;
+    let (stack, passed) = (Some(0), Some(both));
+    let holder = 1 - role;
+    let is_exact = true;
+    lock.waiting.push(Waiting { pid: 100, thread, role, holder, ns, stack, is_exact, passed });
+    lock.roles[role].wait.record(ns);
+    lock.roles[role].bypass = lock.roles[role].bypass.max((both[1 - role], ns));
+    if !lock.threads.iter().any(|used| used.thread == thread) {
+        acquire(lock, thread, 0, 0);
+    }
+}
+
+/// A hold by this thread, whose place is that of this very acquisition or not.
+pub(super) fn held_by(lock: &mut Lock, thread: usize, role: usize, is_exact: bool) {
+    let acquired_at = Some(0);
+    let held =
+        Holding { pid: 100, thread, role, times: 1, acquired_at, is_exact, has_ended: false };
+    lock.holding.push(held);
+}
+
 /// A lock on which 812 reads pass a write that waits 1.2 s.
 pub(super) fn starving_writer() -> Lock {
     let mut lock = lock(2, 300_000, 0);
@@ -95,9 +120,16 @@ pub(super) fn comparison() -> Compared {
         failed: 0,
         wall_s,
         ratio: ratio.map(|[low, median, high]| Estimate { median, low, high }),
+        ratio_range: ratio.map(|[low, median, high]| Estimate {
+            median,
+            low: low - 0.02,
+            high: high + 0.02,
+        }),
+        locks: Vec::new(),
     };
     Compared {
         control: "glibc".to_owned(),
+        used_locks: None,
         policies: vec![
             policy("glibc", 2.0, None),
             policy("timefair", 1.6, Some([0.78, 0.8, 0.83])),

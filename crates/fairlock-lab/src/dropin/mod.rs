@@ -9,6 +9,7 @@
 //! | [`process`] | one run of the program, to its end |
 //! | [`comparison`] | many runs under several locks, what they took |
 //! | [`symbols`] | names for addresses |
+//! | [`deadlock`] | threads that wait for each other in a circle |
 //! | [`diagnosis`] | what the facts mean, and what to try |
 //! | [`report`] | the facts, for a terminal, as JSON Lines, and as a page |
 //!
@@ -16,6 +17,7 @@
 
 pub mod comparison;
 pub mod counts;
+pub mod deadlock;
 pub mod diagnosis;
 #[cfg(test)]
 mod example;

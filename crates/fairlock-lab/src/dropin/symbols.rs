@@ -159,10 +159,11 @@ impl Module {
             let mut places = Vec::new();
             let Ok(mut frames) = lines.find_frames(address) else { continue };
             while let Ok(Some(frame)) = frames.next() {
-                let name = frame.function.as_ref().and_then(|it| it.demangle().ok());
+                // Not the name that it demangles itself: see `demangled`.
+                let name = frame.function.as_ref().and_then(|it| it.raw_name().ok());
                 let location = frame.location.as_ref();
                 places.push(Place {
-                    function: name.map(Cow::into_owned),
+                    function: name.map(|name| demangled(&name)),
                     offset: 0,
                     file: location.and_then(|it| it.file.map(str::to_owned)),
                     line: location.and_then(|it| it.line),
@@ -181,8 +182,13 @@ fn reserved(name: &str) -> usize {
     name.len() - name.trim_start_matches('_').len()
 }
 
+/// As C++ or Rust has it. Names of C are left alone: as a C++ type `l` would be `long`.
 fn demangled(name: &str) -> String {
-    demangle_auto(Cow::Borrowed(name), None).into_owned()
+    const MANGLED: [&str; 2] = ["_Z", "_R"];
+    match MANGLED.iter().any(|start| name.starts_with(start)) {
+        true => demangle_auto(Cow::Borrowed(name), None).into_owned(),
+        false => name.to_owned(),
+    }
 }
 
 fn read(path: &Path) -> Option<Read> {
@@ -298,6 +304,22 @@ pub(super) mod tests {
         let places = Symbols::new().places(&program, own.address + 1);
         let name = places.last().and_then(|place| place.function.clone()).expect("a name");
         assert!(name.contains(demangle_test) && !name.starts_with("_"), "{name}");
+    }
+
+    #[test]
+    fn names_of_c_are_not_taken_for_types_of_cpp() {
+        for name in ["l", "i", "v", "Pc", "table_lock", "", "_", "__lock", "_Zebra"] {
+            assert_eq!(demangled(name), name);
+        }
+        assert_eq!(demangled("_ZN5table6lookupEi"), "table::lookup(int)");
+        assert_eq!(demangled("_RNvC5table6lookup"), "table::lookup");
+        let folder = tempfile::tempdir().expect("a folder");
+        for options in [&["-Dlookup=l"][..], &["-g", "-Dlookup=l"]] {
+            let Some(library) = compiled(folder.path(), options) else { return };
+            let address = address_of(&library, "l");
+            let function = Symbols::new().places(&library, address + 1)[0].function.clone();
+            assert_eq!(function.as_deref(), Some("l"), "{options:?}");
+        }
     }
 
     #[test]

@@ -46,11 +46,11 @@ pub fn estimate(values: &[f64]) -> Estimate {
 }
 
 /// Jain's fairness index (sum x)² / (n · sum x²): 1 when all are equal, 1/n when one takes all.
-/// Nobody, or nobody who did anything, is called fair: 1.
+/// Where nobody did anything it is 0: all starved alike, which is no fairness.
 pub fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
+    if squares == 0.0 { 0.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
 /// Kendall's τ-b between two readings of the same things: 1 if they order all pairs alike, -1 if
@@ -119,8 +119,12 @@ mod tests {
     fn jain_knows_its_extremes() {
         assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
         assert_eq!(jain(&[0.0, 8.0, 0.0, 0.0]), 0.25);
-        assert_eq!(jain(&[]), 1.0);
-        assert_eq!(jain(&[0.0, 0.0]), 1.0);
+    }
+
+    #[test]
+    fn nobody_who_gets_anything_is_not_called_fair() {
+        assert_eq!(jain(&[]), 0.0);
+        assert_eq!(jain(&[0.0, 0.0]), 0.0);
     }
 
     #[test]

@@ -468,7 +468,7 @@ fn result_tables(html: &mut String, rows: &[Row], open: bool) {
                     [role.thread_min, role.thread_mean, role.thread_max]
                         .map(format_kilo)
                         .join(" / "),
-                    format_number(role.jain.median),
+                    role.fairness().map_or("–".to_owned(), format_number),
                     percentiles(&role.wait),
                     format_ns(role.longest_wait.median),
                     if role.hold.count == 0 {

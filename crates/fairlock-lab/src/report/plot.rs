@@ -38,6 +38,10 @@ pub(crate) const TEXT: RGBColor = BLACK;
 pub(crate) const ON_BAR: RGBColor = RGBColor(0x11, 0x11, 0x11);
 pub(crate) const FAINT: RGBAColor = RGBAColor(128, 128, 128, 0.3);
 
+/// Beside the line of a logarithmic axis where figures of 0 stand.
+const ZERO: &str = "0";
+/// Before a figure that is below a logarithmic axis.
+const BELOW: &str = "↓";
 pub(crate) const WIDTH: u32 = 760;
 const HEIGHT: u32 = 380;
 /// Room for the names at the ends of lines.
@@ -225,23 +229,55 @@ fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Serie
     all
 }
 
-/// The range of a logarithmic axis: whole decades around everything above zero.
-fn decades(series: &[Series]) -> std::ops::Range<f64> {
-    let positive = || {
-        series
-            .iter()
-            .flat_map(|series| &series.points)
-            .map(|(_, figure)| figure.median)
-            .filter(|value| *value > 0.0 && value.is_finite())
-    };
-    let low = positive().fold(f64::INFINITY, f64::min);
-    let high = positive().fold(0.0, f64::max);
-    if high == 0.0 {
-        return 0.1..10.0;
+/// A logarithmic axis that says so where a figure has no place on it: 0 has a line of its own below
+/// the lowest decade, and what is more than nothing but too little is marked at the edge.
+struct LogAxis {
+    /// Whole decades around the figures above zero.
+    decades: std::ops::Range<f64>,
+    /// Some figure, or an end of its interval, is 0.
+    has_zero: bool,
+}
+
+impl LogAxis {
+    fn of(series: &[Series]) -> LogAxis {
+        let figures = || series.iter().flat_map(|series| &series.points).map(|(_, figure)| figure);
+        let positive = |value: &f64| *value > 0.0 && value.is_finite();
+        let low = figures().map(|it| it.median).filter(positive).fold(f64::INFINITY, f64::min);
+        let high =
+            figures().flat_map(|it| [it.median, it.high]).filter(positive).fold(0.0, f64::max);
+        let has_zero = figures().any(|it| it.low <= 0.0 || it.median <= 0.0);
+        if low > high {
+            return LogAxis { decades: 0.1..10.0, has_zero };
+        }
+        // A lock that all but stops must not flatten the others: six decades are enough.
+        let low = low.max(high / 1e6);
+        LogAxis { decades: 10f64.powf((low * 0.8).log10().floor())..(high * 1.3), has_zero }
     }
-    // A lock that all but stops must not flatten the others: six decades are enough.
-    let low = low.max(high / 1e6);
-    10f64.powf((low * 0.8).log10().floor())..(high * 1.3)
+
+    /// Where 0 stands, as if it were this figure: near enough that no decade comes between.
+    fn zero(&self) -> f64 {
+        self.decades.start / 2.0
+    }
+
+    /// What the axis shows.
+    fn shown(&self) -> std::ops::Range<f64> {
+        let start = if self.has_zero { self.zero() / 1.2 } else { self.decades.start };
+        start..self.decades.end
+    }
+
+    /// Where a figure stands.
+    fn place(&self, value: f64) -> f64 {
+        match value {
+            // Of 0, and of no number at all.
+            none if none.is_nan() || none <= 0.0 => self.zero(),
+            value => value.clamp(self.decades.start, self.decades.end),
+        }
+    }
+
+    /// More than nothing, and below all that is shown.
+    fn is_below(&self, value: f64) -> bool {
+        value > 0.0 && value < self.decades.start
+    }
 }
 
 pub(crate) fn text_style<'a>(
@@ -261,14 +297,15 @@ pub(crate) fn small_text_style<'a>(
 }
 
 fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
-    let range = decades(series);
+    let axis = LogAxis::of(series);
+    let bottom_edge = axis.shown().start;
     let last = xs.len().saturating_sub(1) as f64;
     let mut chart = ChartBuilder::on(root)
         .margin_top(12)
         .margin_right(LABEL_WIDTH)
         .x_label_area_size(42)
         .y_label_area_size(72)
-        .build_cartesian_2d(-0.15..last + 0.1, range.clone().log_scale())?;
+        .build_cartesian_2d(-0.15..last + 0.1, axis.shown().log_scale())?;
     let label = |x: &f64| {
         let index = x.round();
         if (x - index).abs() < 1e-6 && index >= 0.0 {
@@ -284,20 +321,31 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
         .bold_line_style(FAINT)
         .axis_style(FAINT)
         .x_labels(0)
-        .y_label_formatter(&|value| claim::format_figure(&plot.metric, false, *value))
+        .y_label_formatter(&|value| match *value < axis.decades.start {
+            true => String::new(),
+            false => claim::format_figure(&plot.metric, false, *value),
+        })
         .y_labels(8)
         .label_style(text_style(&TEXT, HPos::Center, VPos::Center))
         .draw()?;
-    let clamp = |value: f64| value.clamp(range.start, range.end);
+    let clamp = |value: f64| axis.place(value);
+    if axis.has_zero {
+        let ends = [(-0.15, axis.zero()), (last + 0.1, axis.zero())];
+        let [left, right] = ends.map(|end| chart.backend_coord(&end));
+        let line = DashedPathElement::new(vec![left, right], 3, 3, TEXT.mix(0.6));
+        root.draw(&line)?;
+        let style = text_style(&TEXT, HPos::Right, VPos::Center);
+        root.draw(&Text::new(ZERO, (left.0 - 8, left.1), style))?;
+    }
     for (index, _) in xs.iter().enumerate() {
-        let (x, y) = chart.backend_coord(&(index as f64, range.start));
+        let (x, y) = chart.backend_coord(&(index as f64, bottom_edge));
         root.draw(&Text::new(
             label(&(index as f64)),
             (x, y + 8),
             text_style(&TEXT, HPos::Center, VPos::Top),
         ))?;
     }
-    let (middle, bottom) = chart.backend_coord(&(last / 2.0, range.start));
+    let (middle, bottom) = chart.backend_coord(&(last / 2.0, bottom_edge));
     root.draw(&Text::new(
         plot.x.clone(),
         (middle, bottom + 26),
@@ -314,7 +362,18 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
         let points = series.points.iter().map(|(x, figure)| (*x as f64, clamp(figure.median)));
         chart.draw_series(LineSeries::new(points.clone(), style))?;
         let size = if flagship { 5 } else { 3 };
-        chart.draw_series(points.map(|point| Circle::new(point, size, series.color.filled())))?;
+        for (point, (_, figure)) in points.zip(&series.points) {
+            // A figure that is not where it belongs is no full circle.
+            let is_there = figure.median >= axis.decades.start;
+            let style = if is_there { series.color.filled() } else { series.color.stroke_width(2) };
+            chart.draw_series([Circle::new(point, size, style)])?;
+            if axis.is_below(figure.median) {
+                let (x, y) = chart.backend_coord(&point);
+                let words = claim::format_figure(&plot.metric, false, figure.median);
+                let style = small_text_style(&TEXT, HPos::Center, VPos::Bottom);
+                root.draw(&Text::new(format!("{BELOW} {words}"), (x, y - 6), style))?;
+            }
+        }
         chart.draw_series(series.points.iter().map(|(x, figure)| {
             let x = *x as f64;
             PathElement::new(
@@ -419,7 +478,9 @@ fn histogram(root: &Area<'_>, steps: &[Steps]) -> Drawn {
         .draw()?;
     for exponent in (from..=to).step_by((to - from).div_ceil(MOST_LABELS).max(1)) {
         let (x, y) = chart.backend_coord(&(exponent as f64, 0.0));
-        let words = units::format_ns(2f64.powi(exponent as i32));
+        // The first step has all below 2 ns, 0 among them.
+        let start = if exponent == 0 { 0.0 } else { 2f64.powi(exponent as i32) };
+        let words = units::format_ns(start);
         root.draw(&Text::new(words, (x, y + 8), text_style(&TEXT, HPos::Center, VPos::Top)))?;
     }
     // The flagship last, on top of the others.
@@ -463,7 +524,8 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
     let high = medians().fold(0.0, f64::max);
     let low = medians().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
     let logarithmic = high / low > 30.0;
-    let range = decades(series);
+    let axis = LogAxis::of(series);
+    let range = &axis.decades;
     let height_of = |value: f64| -> i32 {
         let part = if high <= 0.0 || value <= 0.0 {
             0.0
@@ -502,7 +564,10 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
                 vec![(middle, low), (middle, high)],
                 TEXT.stroke_width(1),
             ))?;
-            let words = claim::format_figure(&plot.metric, false, figure.median);
+            let mut words = claim::format_figure(&plot.metric, false, figure.median);
+            if logarithmic && axis.is_below(figure.median) {
+                words = format!("{BELOW} {words}");
+            }
             let small = small_text_style(&TEXT, HPos::Center, VPos::Bottom);
             root.draw(&Text::new(words.replace("/s", ""), (middle, high.min(top) - 4), small))?;
             x += slot;
@@ -521,7 +586,9 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
         FAINT.stroke_width(1),
     ))?;
     if logarithmic {
-        let note = "logarithmic heights";
+        let has_zero = medians().any(|value| value <= 0.0);
+        let note =
+            if has_zero { "logarithmic heights; no height: 0" } else { "logarithmic heights" };
         let position = (WIDTH as i32 - LEFT, bottom + 28);
         root.draw(&Text::new(note, position, text_style(&TEXT, HPos::Right, VPos::Top)))?;
     }
@@ -567,9 +634,10 @@ fn shares(rows: &[&Row]) -> Vec<RoleBars> {
     rows.iter()
         .filter_map(|row| {
             let total: f64 = row.roles.values().map(|role| role.ops_per_s.median).sum();
-            (total > 0.0 && row.roles.len() > 1).then(|| {
+            (row.roles.len() > 1).then(|| {
                 let bars = row.roles.iter().map(|(name, role)| {
-                    let share = role.ops_per_s.median / total;
+                    // Where nobody did anything all have none of it.
+                    let share = if total > 0.0 { role.ops_per_s.median / total } else { 0.0 };
                     (name.clone(), share, format!("{:.0} %", share * 100.0))
                 });
                 (row.lock.clone(), bars.collect())
@@ -591,11 +659,12 @@ fn of_alone(rows: &[&Row], all_rows: &[Row]) -> Vec<RoleBars> {
                     && other.roles.len() == 1
                     && other.roles.get(name).is_some_and(|other| other.threads == role.threads)
             });
-            if let Some(alone) = alone.and_then(|row| row.roles.get(name))
-                && alone.ops_per_s.median > 0.0
-            {
+            let Some(alone) = alone.and_then(|row| row.roles.get(name)) else { continue };
+            if alone.ops_per_s.median > 0.0 {
                 let part = role.ops_per_s.median / alone.ops_per_s.median;
                 bars.push((name.clone(), part, units::format_number(part)));
+            } else {
+                bars.push((name.clone(), 0.0, "0 alone".to_owned()));
             }
         }
         if !bars.is_empty() {
@@ -633,11 +702,16 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
         let height = if kind == PlotKind::Shares { inner } else { 2 * inner };
         root.draw(&Text::new(lock.clone(), (LEFT - 10, top + height / 2), style))?;
         let (mut x, mut y) = (LEFT, top);
+        // Roles that have no share, and so no bar.
+        let mut starved = Vec::new();
         for (role, part, words) in bars {
             let length = (part.clamp(0.0, 1.0) * width) as i32;
             let color = role_color(role);
             root.draw(&Rectangle::new([(x, y), (x + length, y + inner)], color.filled()))?;
             if kind == PlotKind::Shares {
+                if *part <= 0.0 {
+                    starved.push(format!("{role} 0"));
+                }
                 if length > 36 {
                     let middle = (x + length / 2, y + inner / 2);
                     root.draw(&Text::new(
@@ -656,6 +730,8 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
                 y += inner;
             }
         }
+        let style = small_text_style(&TEXT, HPos::Left, VPos::Center);
+        root.draw(&Text::new(starved.join(", "), (x + 6, top + inner / 2), style))?;
     }
     let bottom = TOP + step * locks.len() as i32;
     let half = LEFT + (width / 2.0) as i32;
@@ -747,6 +823,54 @@ mod tests {
         assert!(svg(&plot("bars"), &rows).is_some());
         assert!(svg(&plot("lines"), &rows[..1]).is_some());
         assert!(svg(&plot("lines"), &[]).is_none());
+    }
+
+    #[test]
+    fn zero_has_a_place_of_its_own_on_a_logarithmic_axis() {
+        let mut rows = rows();
+        let rate = |row: &mut Row, rate| row.total_ops_per_s = example::estimate(rate);
+        rows.iter_mut().for_each(|row| rate(row, 1e6));
+        let plain = svg(&plot("lines"), &rows).unwrap();
+        let marks =
+            |svg: &str, words: &str| svg.lines().filter(|line| line.trim() == words).count();
+        assert_eq!(marks(&plain, ZERO), 0);
+        let index = rows.iter().position(|row| row.lock == "std" && row.params.len() > 1).unwrap();
+        rate(&mut rows[index], 0.0);
+        let starved = svg(&plot("lines"), &rows).unwrap();
+        assert_eq!(marks(&starved, ZERO), 1, "{starved}");
+        // More than nothing, and less than six decades below the others.
+        rate(&mut rows[index], 0.01);
+        let slow = svg(&plot("lines"), &rows).unwrap();
+        assert_eq!(marks(&slow, ZERO), 0);
+        assert!(slow.lines().any(|line| line.trim().starts_with(BELOW)), "{slow}");
+
+        let point = |median| (0, Estimate { median, low: median, high: median });
+        let series = |medians: &[f64]| {
+            let points = medians.iter().map(|median| point(*median)).collect();
+            vec![Series { name: String::new(), color: TEXT, is_flagship: false, points }]
+        };
+        let axis = LogAxis::of(&series(&[0.0, 3.0, 400.0]));
+        assert_eq!((axis.decades.start, axis.has_zero), (1.0, true));
+        let places = [0.0, 3.0, 400.0].map(|value| axis.place(value));
+        assert!(axis.shown().start < places[0] && places[0] < 1.0 && places.is_sorted());
+        assert!(!LogAxis::of(&series(&[3.0])).has_zero);
+        assert!(LogAxis::of(&series(&[0.0])).has_zero);
+    }
+
+    #[test]
+    fn a_role_without_any_share_is_named() {
+        let mut rows = rows();
+        for row in &mut rows {
+            if let Some(writer) = row.roles.get_mut("writer") {
+                writer.ops_per_s = example::estimate(0.0);
+            }
+        }
+        assert!(svg(&plot("shares"), &rows).unwrap().contains("writer 0"));
+        assert!(svg(&plot("alone"), &rows).unwrap().contains("0 alone"));
+        for row in &mut rows {
+            row.roles.values_mut().for_each(|role| role.ops_per_s = example::estimate(0.0));
+        }
+        assert!(svg(&plot("shares"), &rows).unwrap().contains("reader 0, writer 0"));
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn role_cells(name: &str, role: &RoleStats) -> [String; 7] {
         format!("{} {name}{}", role.threads, if role.threads == 1 { "" } else { "s" }),
         format_kilo(role.ops_per_s.median),
         spread,
-        if role.threads == 1 { "–".to_owned() } else { format_number(role.jain.median) },
+        role.fairness().map_or("–".to_owned(), format_number),
         percentiles(&role.wait),
         if role.hold.count == 0 { "–".to_owned() } else { format_ns(role.hold.p50 as f64) },
         role.longest_bypass.map_or("–".to_owned(), |bypass| format_count(bypass as f64)),
@@ -695,6 +695,21 @@ mod tests {
         };
         assert!(said("forkstorm-kernel"));
         assert!(!said("forkstorm"));
+    }
+
+    #[test]
+    fn a_role_that_starves_is_not_called_fair() {
+        let mut row = example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]);
+        let role = row.roles.get_mut("writer").unwrap();
+        assert_eq!(role.fairness(), Some(role.jain.median));
+        // As rows said it once.
+        (role.ops_per_s, role.jain) = (example::estimate(0.0), example::estimate(1.0));
+        assert_eq!(role.fairness(), Some(0.0));
+        assert_eq!(role_cells("writer", role)[3], "0");
+        role.threads = 1;
+        assert_eq!(role.fairness(), Some(0.0));
+        role.ops_per_s = example::estimate(1.0);
+        assert_eq!(role.fairness(), None);
     }
 
     #[test]

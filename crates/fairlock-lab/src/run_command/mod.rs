@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use fairlock_lab::dropin::comparison::Variant;
+use fairlock_lab::dropin::comparison::{ENOUGH_RUNS, Variant};
 use fairlock_lab::dropin::signals::{self, Signals};
 use fairlock_lab::dropin::target::Target;
 use fairlock_lab::dropin::{self, library};
@@ -40,9 +40,10 @@ pub const AFTER_HELP: &str = "Examples:\n  \
     lock, and counted.\n\n\
     --compare runs the program again and again, each time with the same file as input or with \
     none, and shows the output of the first run. Names are those of --lock, uncounted; with \
-    +counts behind it counted; and none: without the library. The last run is counted, for the \
-    report: under --lock if given, or else under glibc if that is compared, or else under the \
-    first.";
+    +counts behind it counted; and none: without the library. Then the program runs once more under \
+    each of these locks, counted, for waits, bypass and rates of readers and writers. The rest of \
+    the report is about one of these runs: that under --lock if given, or else under glibc if that \
+    is compared, or else under the first.";
 
 /// Runs a program with its pthread_rwlocks replaced.
 #[derive(Debug, Args)]
@@ -60,8 +61,8 @@ pub struct Run {
     /// Compare whole runs under several locks, interleaved
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     compare: Vec<Variant>,
-    /// Runs under each of them
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one, requires = "compare")]
+    /// Runs under each of them; with fewer than 6 there are no intervals, and no difference is told
+    #[arg(long, value_name = "N", default_value_t = ENOUGH_RUNS as u32, value_parser = at_least_one, requires = "compare")]
     runs: u32,
     /// Rounds before them that do not count
     #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]

@@ -28,7 +28,7 @@ impl Run {
         let start = Start { target, command: &self.command, drop_in: Some(drop_in) };
         let mut running = start.plain(signals).map_err(|error| cannot_start(&error, target))?;
         let ended = self.attend(&mut running, signals, &counts)?;
-        present(self, &counts, None, Moment::End);
+        present(self, &counts, Moment::End);
         Ok(End::of(&ended))
     }
 
@@ -42,9 +42,9 @@ impl Run {
         loop {
             match running.attend(signals, due).map_err(|error| cannot_watch(&error))? {
                 Event::Ended(ended) => return Ok(ended),
-                Event::Report => present(self, counts, None, Moment::Meanwhile),
+                Event::Report => present(self, counts, Moment::Meanwhile),
                 Event::Due => {
-                    present(self, counts, None, Moment::Meanwhile);
+                    present(self, counts, Moment::Meanwhile);
                     due = due.zip(self.every()).map(|(due, every)| next(due, every));
                 }
                 // The program decides whether it ends by that.

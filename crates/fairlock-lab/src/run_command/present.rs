@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use fairlock_counts::snapshot::Snapshot;
 use fairlock_lab::dropin::comparison::Comparison;
 use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::report::Report;
@@ -25,19 +26,47 @@ pub(super) enum Moment {
     Uncounted,
 }
 
-/// Reports what stands in the counts now.
-pub(super) fn present(run: &Run, counts: &Counts, comparison: Option<&Comparison>, moment: Moment) {
-    let snapshots = match counts.snapshots() {
-        Ok(snapshots) => snapshots,
-        Err(error) => return warn(&format!("warning: cannot read the counts: {error}")),
-    };
-    if let Some(comparison) = comparison {
-        run.say(&comparison.to_string());
+/// What was counted up to now; none, with a message, if it cannot be read.
+pub(super) fn read(counts: &Counts) -> Option<Vec<Snapshot>> {
+    match counts.snapshots() {
+        Ok(snapshots) => Some(snapshots),
+        Err(error) => {
+            warn(&format!("warning: cannot read the counts: {error}"));
+            None
+        }
     }
-    let command: Vec<String> =
-        run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let compared = comparison.map(Compared::from);
-    let report = Report::new(&snapshots, compared.as_ref(), &command);
+}
+
+/// Reports what stands in the counts now.
+pub(super) fn present(run: &Run, counts: &Counts, moment: Moment) {
+    if let Some(snapshots) = read(counts) {
+        tell(run, Report::new(&snapshots, None, &command(run)), moment);
+    }
+}
+
+/// Reports what runs took under several locks, and what was counted once under each, by its name; of
+/// one of them, if it is among them, everything.
+pub(super) fn present_compared(
+    run: &Run,
+    comparison: &Comparison,
+    counted: &[(String, Vec<Snapshot>)],
+    main: &str,
+    moment: Moment,
+) {
+    run.say(&comparison.to_string());
+    let compared = Compared::from(comparison);
+    let snapshots = counted.iter().find(|(lock, _)| lock == main).map(|(_, snapshots)| snapshots);
+    let snapshots = snapshots.map_or(&[][..], |snapshots| snapshots);
+    let mut report = Report::new(snapshots, Some(&compared), &command(run));
+    report.add_counted(counted);
+    tell(run, report, moment);
+}
+
+fn command(run: &Run) -> Vec<String> {
+    run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+fn tell(run: &Run, report: Report, moment: Moment) {
     match moment {
         Moment::Meanwhile => {
             run.say("fairlock: counted up to now");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fairlock_counts::snapshot::Snapshot;
 use fairlock_lab::dropin::GLIBC;
 use fairlock_lab::dropin::comparison::{Comparison, Exit, Run as Finished, Variant, order};
 use fairlock_lab::dropin::counts::Counts;
@@ -10,7 +11,7 @@ use fairlock_lab::dropin::signals::Signals;
 use fairlock_lab::dropin::target::Target;
 
 use super::once::new_counts;
-use super::present::{Moment, present};
+use super::present::{Moment, present_compared, read};
 use super::{End, Run, cannot_start, cannot_watch, warn};
 use crate::cli::Failure;
 
@@ -44,10 +45,10 @@ impl Run {
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned());
         let mut comparison = Comparison::new(command.collect(), self.compare.clone());
         let mut runs = Runs { run: self, target, library, signals, usual: None };
-        let counts = new_counts()?;
-        let stopped = runs.all(&mut comparison, &counts)?.err();
+        let mut counted = Vec::new();
+        let stopped = runs.all(&mut comparison, &mut counted)?.err();
         let moment = if stopped.is_some() { Moment::Uncounted } else { Moment::End };
-        present(self, &counts, Some(&comparison), moment);
+        present_compared(self, &comparison, &counted, self.counted(), moment);
         match stopped {
             None => Ok(end(&comparison)),
             Some(Stopped(libc::SIGINT)) => Err(Failure::Cancelled),
@@ -55,7 +56,7 @@ impl Run {
         }
     }
 
-    /// What the last run is made under.
+    /// What the run is made under that the report tells everything about.
     fn counted(&self) -> &str {
         let glibc = || self.compare.iter().any(|variant| variant.lock.as_deref() == Some(GLIBC));
         match (&self.lock, &self.compare[0].lock) {
@@ -72,11 +73,11 @@ fn end(comparison: &Comparison) -> End {
 }
 
 impl Runs<'_> {
-    /// All rounds, then the run that is counted.
+    /// All rounds, then a counted run under each lock.
     fn all(
         &mut self,
         comparison: &mut Comparison,
-        counts: &Counts,
+        counted: &mut Vec<(String, Vec<Snapshot>)>,
     ) -> Result<Result<(), Stopped>, Failure> {
         let rounds = self.run.warm_up + self.run.runs;
         for round in 0..rounds {
@@ -99,11 +100,25 @@ impl Runs<'_> {
                 }
             }
         }
-        let lock = self.run.counted();
-        let variant = Variant { lock: Some(lock.to_owned()), is_counted: true };
-        self.run.say(&format!("fairlock: once more under {variant}, for the report"));
-        let drop_in = DropIn { library: self.library, lock, counts: Some(counts.path()) };
-        Ok(self.one(Some(drop_in), &variant)?.map(|_| ()))
+        let mut locks: Vec<String> = Vec::new();
+        let compared = comparison.sides.iter().filter_map(|side| side.variant.lock.clone());
+        for lock in compared.chain([self.run.counted().to_owned()]) {
+            if !locks.contains(&lock) {
+                locks.push(lock);
+            }
+        }
+        for lock in locks {
+            let variant = Variant { lock: Some(lock.clone()), is_counted: true };
+            self.run.say(&format!("fairlock: once more under {variant}, for waits"));
+            let counts = new_counts()?;
+            let drop_in =
+                DropIn { library: self.library, lock: &lock, counts: Some(counts.path()) };
+            if let Err(stopped) = self.one(Some(drop_in), &variant)? {
+                return Ok(Err(stopped));
+            }
+            counted.extend(read(&counts).map(|snapshots| (lock, snapshots)));
+        }
+        Ok(Ok(()))
     }
 
     fn announce(&self, round: u32, rounds: u32, under: &str) {

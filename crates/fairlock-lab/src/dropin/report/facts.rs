@@ -132,6 +132,13 @@ pub struct Lock {
     pub sites: Vec<Site>,
     /// Threads that used it, the most acquisitions first.
     pub threads: Vec<Thread>,
+    /// Waits that were under way when the counts were read, or when the program ended; the longest
+    /// first. They are in all other figures with what they had taken until then.
+    #[serde(default)]
+    pub waiting: Vec<Waiting>,
+    /// Where somebody waits: the threads that hold it meanwhile, as far as that is known.
+    #[serde(default)]
+    pub holding: Vec<Holding>,
     /// What is to be said about it.
     pub findings: Vec<Finding>,
 }
@@ -156,8 +163,12 @@ pub struct Role {
     pub acquired: u64,
     /// Attempts that were refused: `try` found the lock taken, or a timed one ran out of time.
     pub refused: u64,
-    /// From the request to the acquisition, of those that could not enter at once.
+    /// From the request to the acquisition, of those that could not enter at once; and from the
+    /// request to the end of counting, of those that still waited then.
     pub wait: Times,
+    /// Waits under way.
+    #[serde(default)]
+    pub waiting: u64,
     /// Of the measured holds.
     pub hold: Times,
     /// Acquisitions by the other role during one wait, at most.
@@ -168,9 +179,10 @@ pub struct Role {
     pub longest_bypass_by_same: u64,
     /// Acquisitions by the other role, over all waits.
     pub passed_by_others: u64,
-    /// Jain's index over the threads' acquisitions: 1 is equal shares, 1/n is one taking all.
+    /// Jain's index over the acquisitions of the threads that had it or wait for it: 1 is equal shares,
+    /// 1/n is one taking all, 0 is nobody getting anything.
     pub jain: f64,
-    /// Threads that had it.
+    /// Threads that had it or wait for it.
     pub threads: u64,
     /// Holds that were looked at.
     pub holds_looked_at: u64,
@@ -243,6 +255,50 @@ pub struct Thread {
     pub read_wait_ns: u64,
     /// Likewise.
     pub write_wait_ns: u64,
+}
+
+/// A wait under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// `reads` or `writes`.
+    pub role: String,
+    /// The thread: as [`Holding::thread`] of the same process.
+    pub thread: usize,
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub tid: u32,
+    /// For so long, ns.
+    pub wait_ns: u64,
+    /// Where it waits, innermost first; empty: not known.
+    pub calls: Vec<Frame>,
+    /// Those are of this very wait, not of an earlier one of this thread for this lock.
+    pub is_exact: bool,
+    /// Acquisitions by the other role since it came, if known.
+    pub passed_by_others: Option<u64>,
+    /// Acquisitions by the same role since it came, if known.
+    pub passed_by_same: Option<u64>,
+}
+
+/// A thread that holds a lock for which somebody waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// `reads` or `writes`.
+    pub role: String,
+    /// The thread, by a number that no other of its process has.
+    pub thread: usize,
+    /// Its name.
+    pub name: String,
+    /// The kernel's number of it.
+    pub tid: u32,
+    /// It has ended, and can release nothing any more.
+    pub has_ended: bool,
+    /// So many times: reads may be recursive.
+    pub times: u32,
+    /// Calls that acquired it, innermost first; empty: not known.
+    pub acquired_at: Vec<Frame>,
+    /// Those are of this very acquisition, not of an earlier one by this thread.
+    pub is_exact: bool,
 }
 
 /// One call: as much as is known of where it is.
@@ -324,29 +380,40 @@ impl Lock {
 
     /// Acquisitions of both roles.
     pub fn acquired(&self) -> u64 {
-        self.reads.acquired + self.writes.acquired
+        self.reads.acquired.saturating_add(self.writes.acquired)
     }
 
-    /// Those that could not enter at once.
+    /// Requests that could not enter at once.
     pub fn waited(&self) -> u64 {
-        self.reads.wait.count + self.writes.wait.count
+        self.reads.wait.count.saturating_add(self.writes.wait.count)
     }
 
     /// How long they waited together, ns.
     pub fn wait_ns(&self) -> u64 {
-        self.reads.wait.sum_ns + self.writes.wait.sum_ns
+        self.reads.wait.sum_ns.saturating_add(self.writes.wait.sum_ns)
     }
 
-    /// Acquisitions that waited, over all; 0 to 1.
+    /// Somebody had it, or asked for it.
+    pub fn was_used(&self) -> bool {
+        self.roles().iter().any(|(_, role)| role.was_used())
+    }
+
+    /// Requests that waited, over all; 0 to 1.
     pub fn contended_share(&self) -> f64 {
-        share(self.waited(), self.acquired())
+        let requests = self.reads.requests().saturating_add(self.writes.requests());
+        share(self.waited(), requests)
+    }
+
+    /// The role of this name.
+    pub fn role(&self, name: &str) -> &Role {
+        if name == role_name(READ) { &self.reads } else { &self.writes }
     }
 
     /// The facts of a lock, but for what has to do with addresses.
     pub(super) fn of(lock: &snapshot::Lock, end: u64) -> Lock {
         let [reads, writes] = [READ, WRITE].map(|role| Role::of(lock, role));
         let mut threads: Vec<Thread> = lock.threads.iter().map(Thread::of).collect();
-        threads.sort_by_key(|thread| std::cmp::Reverse(thread.reads + thread.writes));
+        threads.sort_by_key(|thread| std::cmp::Reverse(thread.acquired()));
         threads.truncate(MOST_KEPT);
         Lock {
             locks: 1,
@@ -383,25 +450,76 @@ impl Lock {
     }
 }
 
+/// The threads with waits under way at a lock, and those that hold it meanwhile, with their places
+/// named by the caller.
+pub(super) fn under_way(
+    lock: &snapshot::Lock,
+    threads: &[snapshot::Thread],
+    mut calls: impl FnMut(usize) -> Vec<Frame>,
+) -> (Vec<Waiting>, Vec<Holding>) {
+    let thread = |index: usize| threads.get(index).cloned().unwrap_or_default();
+    let mut calls = |stack: Option<usize>| stack.map(&mut calls).unwrap_or_default();
+    let waiting = lock.waiting.iter().map(|it| Waiting {
+        role: role_name(it.role).to_owned(),
+        thread: it.thread,
+        name: thread(it.thread).name,
+        tid: thread(it.thread).tid,
+        wait_ns: it.ns,
+        calls: calls(it.stack),
+        is_exact: it.is_exact,
+        passed_by_others: it.passed.map(|passed| passed[1 - it.role]),
+        passed_by_same: it.passed.map(|passed| passed[it.role]),
+    });
+    let waiting: Vec<Waiting> = waiting.collect();
+    let holding = lock.holding.iter().filter(|_| !waiting.is_empty()).map(|it| Holding {
+        role: role_name(it.role).to_owned(),
+        thread: it.thread,
+        name: thread(it.thread).name,
+        tid: thread(it.thread).tid,
+        has_ended: it.has_ended,
+        times: it.times,
+        acquired_at: calls(it.acquired_at),
+        is_exact: it.is_exact,
+    });
+    let holding = holding.collect();
+    (waiting, holding)
+}
+
 impl Role {
-    /// Acquisitions that waited, over all; 0 to 1.
+    /// Acquisitions, and requests that still wait.
+    pub fn requests(&self) -> u64 {
+        self.acquired.saturating_add(self.waiting)
+    }
+
+    /// Somebody had the lock in this role, or asked for it.
+    pub fn was_used(&self) -> bool {
+        self.requests() > 0 || self.refused > 0
+    }
+
+    /// Requests that waited, over all; 0 to 1.
     pub fn contended_share(&self) -> f64 {
-        share(self.wait.count, self.acquired)
+        share(self.wait.count, self.requests())
+    }
+
+    /// Jain's index, where there are shares to compare: of one thread that had it whenever it asked
+    /// there is none.
+    pub fn fairness(&self) -> Option<f64> {
+        (self.threads > 1 || self.threads == 1 && self.acquired == 0).then_some(self.jain)
     }
 
     fn of(lock: &snapshot::Lock, role: usize) -> Role {
         let from = &lock.roles[role];
-        let acquired: Vec<f64> = lock
-            .threads
-            .iter()
-            .map(|thread| thread.acquired[role] as f64)
-            .filter(|acquired| *acquired > 0.0)
-            .collect();
+        let waits = |thread: &snapshot::Use| {
+            lock.waiting.iter().any(|it| it.role == role && it.thread == thread.thread)
+        };
+        let users = lock.threads.iter().filter(|thread| thread.acquired[role] > 0 || waits(thread));
+        let acquired: Vec<f64> = users.map(|thread| thread.acquired[role] as f64).collect();
         let [holds_looked_at, holds_preempted, holds_slept] = from.holders;
         Role {
             acquired: from.acquired,
             refused: from.refused,
             wait: Times::of(&from.wait),
+            waiting: lock.waiting.iter().filter(|it| it.role == role).count() as u64,
             hold: Times::of(&from.hold),
             longest_bypass: from.bypass.0,
             longest_bypass_wait_ns: from.bypass.1,
@@ -432,6 +550,16 @@ impl Times {
 }
 
 impl Thread {
+    /// Acquisitions of both roles.
+    pub fn acquired(&self) -> u64 {
+        self.reads.saturating_add(self.writes)
+    }
+
+    /// How long it waited, ns.
+    pub fn wait_ns(&self) -> u64 {
+        self.read_wait_ns.saturating_add(self.write_wait_ns)
+    }
+
     fn of(used: &snapshot::Use) -> Thread {
         Thread {
             name: used.name.clone(),
@@ -445,17 +573,22 @@ impl Thread {
     }
 }
 
-/// What whole runs under several policies took.
+/// What whole runs under several policies took, and what the locks did in one counted run under
+/// each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// The policy that the ratios refer to.
     pub control: String,
+    /// Whether the program used a pthread_rwlock at all in the counted runs; none: there was no such
+    /// run.
+    #[serde(default)]
+    pub used_locks: Option<bool>,
     /// The policies in the order they were named, the control among them.
     pub policies: Vec<ComparedPolicy>,
 }
 
 /// The runs under one policy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparedPolicy {
     /// Its name.
     pub policy: String,
@@ -465,8 +598,77 @@ pub struct ComparedPolicy {
     pub failed: u64,
     /// Median of the time from start to end, s.
     pub wall_s: f64,
-    /// Such a time over the control's; none for the control.
+    /// Such a time over the control's of the same round, with its 95 % interval; none for the control,
+    /// and where there are too few runs for an interval.
     pub ratio: Option<Estimate>,
+    /// The same ratio between the least and the greatest that were seen; none for the control.
+    #[serde(default)]
+    pub ratio_range: Option<Estimate>,
+    /// What its locks did in a counted run; empty: there was none, or it used none.
+    #[serde(default)]
+    pub locks: Vec<ComparedLock>,
+}
+
+/// What a lock did in the counted run under one policy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparedLock {
+    /// Its title, or [`ALL_LOCKS`].
+    pub lock: String,
+    /// What readers did.
+    pub reads: ComparedRole,
+    /// What writers did.
+    pub writes: ComparedRole,
+}
+
+/// What [`ComparedLock::lock`] is for all locks of the program together.
+pub const ALL_LOCKS: &str = "all locks";
+
+/// What one role did in the counted run under one policy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparedRole {
+    /// Acquisitions.
+    pub acquired: u64,
+    /// Those a second, over the time that was counted.
+    pub acquired_per_s: f64,
+    /// Requests that could not enter at once.
+    pub waited: u64,
+    /// Those of them that still waited at the end.
+    pub waiting: u64,
+    /// Half of the waits are not longer, ns.
+    pub wait_p50_ns: u64,
+    /// 99 of 100 waits are not longer, ns.
+    pub wait_p99_ns: u64,
+    /// The longest wait, ns.
+    pub wait_max_ns: u64,
+    /// Acquisitions by the other role during one wait, at most.
+    pub longest_bypass: u64,
+}
+
+impl ComparedRole {
+    pub(super) fn of(role: &Role, elapsed_ns: u64) -> ComparedRole {
+        ComparedRole {
+            acquired: role.acquired,
+            acquired_per_s: role.acquired as f64 / (elapsed_ns.max(1) as f64 / 1e9),
+            waited: role.wait.count,
+            waiting: role.waiting,
+            wait_p50_ns: role.wait.p50_ns,
+            wait_p99_ns: role.wait.p99_ns,
+            wait_max_ns: role.wait.max_ns,
+            longest_bypass: role.longest_bypass,
+        }
+    }
+
+    /// Somebody had a lock in this role, or asked for it.
+    pub fn was_used(&self) -> bool {
+        self.acquired > 0 || self.waited > 0
+    }
+}
+
+impl ComparedLock {
+    /// Both roles, with their names.
+    pub fn roles(&self) -> [(&'static str, &ComparedRole); 2] {
+        [("reads", &self.reads), ("writes", &self.writes)]
+    }
 }
 
 impl From<&Comparison> for Compared {
@@ -475,17 +677,20 @@ impl From<&Comparison> for Compared {
         let usual = comparison.sides[comparison.baseline].runs.first().map(|run| run.exit);
         let policy = |(index, side): (usize, &Side)| {
             let summary = comparison.summary(index)?;
-            let ratio = (index != comparison.baseline).then_some(summary.wall_ratio);
+            let ratios = (index != comparison.baseline).then_some(summary.wall_ratio);
             Some(ComparedPolicy {
                 policy: side.variant.to_string(),
                 runs: summary.rounds as u64,
                 failed: side.runs.iter().filter(|run| Some(run.exit) != usual).count() as u64,
                 wall_s: summary.wall_s.median,
-                ratio,
+                ratio: ratios.and_then(|ratios| ratios.interval),
+                ratio_range: ratios.map(|ratios| ratios.range),
+                locks: Vec::new(),
             })
         };
         Compared {
             control: comparison.sides[comparison.baseline].variant.to_string(),
+            used_locks: None,
             policies: comparison.sides.iter().enumerate().filter_map(policy).collect(),
         }
     }
@@ -541,6 +746,20 @@ mod tests {
         assert_eq!(calls, expected);
         let text = chain(&[full, without_name, alone.clone(), alone], 3);
         assert_eq!(text, "lookup ← 0x1012 (libtable.so.1) ← 0x1012");
+    }
+
+    #[test]
+    fn a_role_that_starves_has_no_fairness() {
+        let mut lock = example::lock(2, 100, 0);
+        example::still_waits(&mut lock, 3, WRITE, 5, 0);
+        let facts = Lock::of(&lock, 0);
+        let writes = &facts.writes;
+        assert_eq!((writes.acquired, writes.waiting, writes.threads), (0, 1, 1));
+        assert_eq!((writes.jain, writes.fairness()), (0.0, Some(0.0)));
+        assert_eq!((writes.contended_share(), facts.reads.fairness()), (1.0, None));
+        // One of two writers gets all.
+        example::acquire(&mut lock, 2, 0, 50);
+        assert_eq!(Lock::of(&lock, 0).writes.fairness(), Some(0.5));
     }
 
     #[test]

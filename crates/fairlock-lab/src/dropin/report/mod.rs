@@ -15,9 +15,10 @@ use std::cmp::Reverse;
 
 use fairlock_counts::snapshot::Snapshot;
 
+use super::comparison::COUNTED;
 use super::diagnosis;
 use super::symbols::Symbols;
-use facts::{Compared, Lock, Process, Run};
+use facts::{ALL_LOCKS, Compared, ComparedLock, ComparedRole, Lock, Process, Run};
 
 /// So many locks a terminal shows if nothing else is said: with what is said about each they fit
 /// a screen.
@@ -64,9 +65,8 @@ impl Report {
         let (mut processes, mut locks) = (Vec::new(), Vec::new());
         for snapshot in snapshots {
             let (process, mut found) = naming::facts(snapshot, &mut symbols);
-            for lock in &mut found {
-                lock.findings = diagnosis::lock(lock, &process, command);
-            }
+            let findings = diagnosis::locks(&found, &process, command);
+            found.iter_mut().zip(findings).for_each(|(lock, findings)| lock.findings = findings);
             locks.append(&mut found);
             processes.push(process);
         }
@@ -78,6 +78,49 @@ impl Report {
         let run =
             Run { format: lines::FORMAT, date: crate::machine::date(), command: command.to_vec() };
         Report { run, processes, locks, comparison: comparison.cloned() }
+    }
+
+    /// Adds to the comparison what the locks did in a counted run under each policy, by the policy's
+    /// name: all together, and those that this report puts first.
+    pub fn add_counted(&mut self, runs: &[(String, Vec<Snapshot>)]) {
+        /// More are no comparison that anybody reads.
+        const SHOWN_APART: usize = 3;
+        let Some(compared) = &mut self.comparison else { return };
+        let was_counted = runs.iter().any(|(_, snapshots)| !snapshots.is_empty());
+        let mut apart: Vec<&Lock> = self.locks.iter().filter(|lock| lock.was_used()).collect();
+        let is_one = apart.len() < 2;
+        apart.truncate(if is_one { 0 } else { SHOWN_APART });
+        let mut used_locks = false;
+        for (policy, snapshots) in runs {
+            let counted = Report::new(snapshots, None, &self.run.command);
+            let elapsed = counted.processes.iter().filter(|it| it.locks > 0);
+            let elapsed = elapsed.map(|it| it.elapsed_ns).max().unwrap_or(0);
+            let told = |title: &str, lock: &Lock| ComparedLock {
+                lock: title.to_owned(),
+                reads: ComparedRole::of(&lock.reads, elapsed),
+                writes: ComparedRole::of(&lock.writes, elapsed),
+            };
+            let all = Lock::of(&naming::all_locks(snapshots), 0);
+            if !all.was_used() {
+                continue;
+            }
+            used_locks = true;
+            let mut locks = vec![told(if is_one { "" } else { ALL_LOCKS }, &all)];
+            if let (true, Some(only)) = (is_one, self.locks.first()) {
+                locks[0].lock = only.title();
+            }
+            for lock in &apart {
+                let title = lock.title();
+                let same = counted.locks.iter().find(|it| it.title() == title);
+                locks.extend(same.map(|same| told(&title, same)));
+            }
+            // Timed runs may have been counted, too; the locks did the same.
+            let plain = |name: &str| name.strip_suffix(COUNTED).unwrap_or(name) == policy;
+            for side in compared.policies.iter_mut().filter(|side| plain(&side.policy)) {
+                side.locks.clone_from(&locks);
+            }
+        }
+        compared.used_locks = was_counted.then_some(used_locks);
     }
 
     /// The processes that used locks, and those that did not, of which nothing is to be told.
@@ -98,5 +141,118 @@ impl Report {
     /// One HTML file without anything to load.
     pub fn page(&self) -> String {
         page::page(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    use fairlock_counts::layout::{
+        self, FIRST_PAGE, LOCKS_AT, MAGIC, PAGE, READ, STACKS_AT, THREADS_AT, WRITE,
+    };
+    use fairlock_counts::map::Map;
+
+    use super::super::example;
+    use super::*;
+    use crate::measure::statistics::XorShift;
+
+    #[test]
+    fn a_comparison_tells_waits_bypass_and_rates_of_each_role_under_each_policy() {
+        let starving = || {
+            let mut snapshot = example::snapshot();
+            snapshot.locks = vec![example::starving_writer(), example::lock(3, 2000, 4)];
+            snapshot
+        };
+        let mut fair = example::snapshot();
+        fair.locks.push(example::lock(2, 900_000, 44));
+        example::waits(&mut fair.locks[0], WRITE, READ, 40, 90_000);
+        let runs = [("glibc", vec![starving()]), ("timefair", vec![fair])];
+        let runs = runs.map(|(policy, snapshots)| (policy.to_owned(), snapshots));
+        let compared = example::comparison();
+        let mut report = Report::new(&[starving()], Some(&compared), &["server".to_owned()]);
+        report.add_counted(&runs);
+        let compared = report.comparison.as_ref().expect("there is one");
+        assert_eq!(compared.used_locks, Some(true));
+        let [glibc, timefair, phase_fair] = &compared.policies[..] else { panic!("three") };
+        let titles: Vec<&str> = glibc.locks.iter().map(|lock| lock.lock.as_str()).collect();
+        assert_eq!(titles[0], "all locks");
+        assert_eq!((titles.len(), timefair.locks.len(), phase_fair.locks.len()), (3, 1, 0));
+        let all = &glibc.locks[0];
+        assert_eq!((all.reads.acquired, all.writes.acquired), (902_000, 44));
+        // In two seconds.
+        assert_eq!((all.reads.acquired_per_s, all.writes.acquired_per_s), (451_000.0, 22.0));
+        assert_eq!((all.writes.longest_bypass, all.writes.wait_max_ns), (812, 1_200_000_000));
+
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = words(&report.terminal(120));
+        for row in [
+            "in one counted run: all locks",
+            "glibc reads 451k 0.10 % – 40.0µs/40.0µs/40.0µs 0",
+            "glibc writes 22 90.9 % – 3.15ms/1.20s/1.20s 812",
+            "timefair reads 450k – – – –",
+            "timefair writes 22 90.9 % – 90.0µs/90.0µs/90.0µs 0",
+        ] {
+            assert!(text.contains(row), "lacks {row:?}: {text}");
+        }
+        let page = report.page();
+        assert!(page.contains("<td>3.15ms/1.20s/1.20s</td><td>812</td>"), "{page}");
+        assert!(page.contains("counted run under each: all locks"), "{page}");
+    }
+
+    #[test]
+    fn of_a_program_without_rwlocks_nothing_is_concluded() {
+        let compared = example::comparison();
+        let command = ["server".to_owned()];
+        let mut report = Report::new(&[example::snapshot()], Some(&compared), &command);
+        report.add_counted(&[("glibc".to_owned(), vec![example::snapshot()])]);
+        for text in [report.terminal(200), report.page()] {
+            assert!(
+                text.contains("The program used no pthread_rwlock when it was counted"),
+                "{text}"
+            );
+            assert!(!text.contains("less time") && !text.contains("no difference"), "{text}");
+        }
+        // Nothing was counted: nobody knows.
+        let mut report = Report::new(&[], Some(&compared), &command);
+        report.add_counted(&[("glibc".to_owned(), Vec::new())]);
+        assert!(report.terminal(200).contains("less time"), "{}", report.terminal(200));
+    }
+
+    /// Bytes that nobody wrote: mostly small numbers, which lead somewhere, and some of all sizes.
+    fn noise(random: &mut XorShift, size: usize) -> Vec<u8> {
+        let words = (0..size / 4).map(|_| match random.below(4) {
+            0 => random.next_u32(),
+            1 => 0,
+            _ => random.below(FIRST_PAGE + 64),
+        });
+        words.flat_map(u32::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn a_damaged_file_of_counts_is_read_and_reported_without_a_crash() {
+        let directory = tempfile::tempdir().expect("a folder");
+        for seed in 0..20 {
+            let mut random = XorShift::new(seed);
+            let map = Map::create(directory.path(), "glibc").expect("a counts file");
+            let file = OpenOptions::new().write(true).open(map.path()).expect("it is there");
+            let mut damage = |at: usize, size| {
+                let noise = noise(&mut random, size);
+                file.write_all_at(&noise, at as u64).expect("a file can be written");
+            };
+            damage(0, PAGE);
+            damage(layout::MODULES_AT, 4 * PAGE);
+            damage(STACKS_AT, 4 * PAGE);
+            damage(LOCKS_AT, 8 * PAGE);
+            damage(THREADS_AT, PAGE / 8);
+            damage(FIRST_PAGE as usize * PAGE, 64 * PAGE);
+            map.header().magic.store(MAGIC, std::sync::atomic::Ordering::Relaxed);
+            map.header().locks.store(40, std::sync::atomic::Ordering::Relaxed);
+            let snapshot = Snapshot::of(&Map::open(&map.path()).expect("it looks like one"));
+            assert!(!snapshot.locks.is_empty());
+            let report = Report::new(&[snapshot], None, &["server".to_owned()]);
+            assert!(!report.terminal(100).is_empty() && !report.page().is_empty());
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fairlock_counts::layout::{OTHERS, READ, WRITE};
 use fairlock_counts::snapshot::{self, Snapshot};
 
-use super::facts::{Frame, Lock, NamedBy, Process};
+use super::facts::{Frame, Lock, NamedBy, Process, under_way};
 use crate::dropin::symbols::Symbols;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
@@ -44,7 +44,8 @@ pub(super) fn facts(snapshot: &Snapshot, symbols: &mut Symbols) -> (Process, Vec
 }
 
 fn process(snapshot: &Snapshot) -> Process {
-    let sum = |of: fn(&snapshot::Lock) -> u64| snapshot.locks.iter().map(of).sum();
+    let sum =
+        |of: fn(&snapshot::Lock) -> u64| snapshot.locks.iter().map(of).fold(0, u64::saturating_add);
     let lives = snapshot.threads.iter().map(|thread| u64::from(thread.lives.max(1)));
     Process {
         pid: snapshot.pid,
@@ -118,9 +119,16 @@ impl Namer<'_> {
     /// The facts of locks with the same origin: the hot ones each, and the others together.
     fn together(&mut self, origin: &Origin, locks: Vec<&snapshot::Lock>) -> Vec<Lock> {
         let all = locks.len() as u64;
-        let waited: u64 = locks.iter().map(|lock| lock.waited_ns()).sum();
-        let acquired: u64 = locks.iter().map(|lock| lock.acquired()).sum();
+        let sum = |of: fn(&snapshot::Lock) -> u64| {
+            locks.iter().map(|lock| of(lock)).fold(0, u64::saturating_add)
+        };
+        let waited = sum(snapshot::Lock::waited_ns);
+        let acquired = sum(snapshot::Lock::acquired);
         let is_hot = |lock: &&snapshot::Lock| {
+            // Who waits for whom is said of one lock.
+            if !lock.waiting.is_empty() {
+                return true;
+            }
             let (part, whole) =
                 if waited > 0 { (lock.waited_ns(), waited) } else { (lock.acquired(), acquired) };
             whole > 0 && part as f64 >= HOT_SHARE * whole as f64
@@ -145,6 +153,8 @@ impl Namer<'_> {
         facts.reads.longest_hold_at = self.stack(lock.roles[READ].longest_hold_at);
         facts.writes.longest_hold_at = self.stack(lock.roles[WRITE].longest_hold_at);
         facts.sites = Lock::sites(lock, |stack| self.stack(Some(stack)));
+        (facts.waiting, facts.holding) =
+            under_way(lock, &self.snapshot.threads, |stack| self.stack(Some(stack)));
         (facts.named_by, facts.name, facts.module) = match origin {
             Origin::Others => (NamedBy::Others, "all other locks".to_owned(), None),
             Origin::Variable { module, name } => {
@@ -216,13 +226,23 @@ fn only_locks(function: &str) -> bool {
     })
 }
 
+/// All locks of these processes as one.
+pub(super) fn all_locks(snapshots: &[Snapshot]) -> snapshot::Lock {
+    let mut sum = snapshot::Lock::default();
+    for lock in snapshots.iter().flat_map(|snapshot| &snapshot.locks) {
+        add(&mut sum, lock);
+        sum.waiting.extend(lock.waiting.iter().cloned());
+    }
+    sum
+}
+
 /// All of another lock, too.
 fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
     sum.since = sum.since.min(lock.since);
     sum.destroyed = sum.destroyed.zip(lock.destroyed).map(|(mine, theirs)| mine.max(theirs));
     for (mine, theirs) in sum.roles.iter_mut().zip(&lock.roles) {
-        mine.acquired += theirs.acquired;
-        mine.refused += theirs.refused;
+        mine.acquired = mine.acquired.saturating_add(theirs.acquired);
+        mine.refused = mine.refused.saturating_add(theirs.refused);
         if theirs.hold.max > mine.hold.max {
             mine.longest_hold_at = theirs.longest_hold_at;
         }
@@ -230,16 +250,18 @@ fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
         mine.hold.add(&theirs.hold);
         mine.bypass = mine.bypass.max(theirs.bypass);
         mine.bypass_same = mine.bypass_same.max(theirs.bypass_same);
-        mine.bypass_sum += theirs.bypass_sum;
-        mine.holders.iter_mut().zip(theirs.holders).for_each(|(mine, theirs)| *mine += theirs);
+        mine.bypass_sum = mine.bypass_sum.saturating_add(theirs.bypass_sum);
+        for (mine, theirs) in mine.holders.iter_mut().zip(theirs.holders) {
+            *mine = mine.saturating_add(theirs);
+        }
     }
     let (mine, theirs) = (sum.waited_for.iter_mut().flatten(), lock.waited_for.iter().flatten());
-    mine.zip(theirs).for_each(|(mine, theirs)| add_sum(mine, *theirs));
+    mine.zip(theirs).for_each(|(mine, theirs)| mine.add(*theirs));
     for site in &lock.sites {
         let same =
             |known: &&mut snapshot::Site| (known.stack, known.role) == (site.stack, site.role);
         match sum.sites.iter_mut().find(same) {
-            Some(known) => add_sum(&mut known.waits, site.waits),
+            Some(known) => known.waits.add(site.waits),
             None => sum.sites.push(site.clone()),
         }
     }
@@ -248,19 +270,16 @@ fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
         match sum.threads.iter_mut().find(|known| known.thread == used.thread) {
             Some(known) => {
                 for role in [READ, WRITE] {
-                    known.acquired[role] += used.acquired[role];
-                    known.waited[role] += used.waited[role];
-                    known.waited_ns[role] += used.waited_ns[role];
+                    let sums = [&mut known.acquired, &mut known.waited, &mut known.waited_ns];
+                    let more = [used.acquired, used.waited, used.waited_ns];
+                    for (sum, more) in sums.into_iter().zip(more) {
+                        sum[role] = sum[role].saturating_add(more[role]);
+                    }
                 }
             }
             None => sum.threads.push(used.clone()),
         }
     }
-}
-
-fn add_sum(mine: &mut snapshot::Sum, theirs: snapshot::Sum) {
-    mine.count += theirs.count;
-    mine.ns += theirs.ns;
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::facts::{Compared, Frame, Lock, Process, Role, chain};
-use super::terminal::{percentiles, sampling, sign};
+use super::terminal::{
+    WAITS_COLUMNS, compared_locks, ends, percentiles, sampling, sign, waits_under_each,
+};
 use super::{Report, plot};
 use crate::dropin::diagnosis::{self, Finding, Weight};
 use crate::report::{PAGE_STYLE, escape};
@@ -127,31 +129,56 @@ fn comparison(html: &mut String, compared: &Compared) {
     for sentence in diagnosis::compared(compared) {
         let _ = writeln!(html, "<p>{}</p>", escape(&sentence));
     }
-    let title = format!("Time of whole runs over that of {}, 95 % intervals", compared.control);
+    let title = format!(
+        "Time of whole runs over that of {}: thin lines are all ratios, thick ones 95 % intervals",
+        compared.control
+    );
     html.push_str("<div class=\"plots\">\n");
     figure(html, &title, plot::ratios(&title, compared));
     html.push_str(
         "</div>\n<div class=\"wide\"><table>\n<tr><th>policy</th><th>runs</th><th>failed</th>\
-         <th>median s</th><th>ratio</th><th>95 % interval</th></tr>\n",
+         <th>median s</th><th>ratio</th><th>all ratios</th><th>95 % interval</th></tr>\n",
     );
     for policy in &compared.policies {
-        let (ratio, interval) = match policy.ratio {
-            None => ("1".to_owned(), "–".to_owned()),
-            Some(it) => (
-                format_number(it.median),
-                format!("{} to {}", format_number(it.low), format_number(it.high)),
-            ),
-        };
+        let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
         let _ = writeln!(
             html,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{ratio}</td><td>{interval}</td></tr>",
+            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&policy.policy),
             policy.runs,
             policy.failed,
-            format_number(policy.wall_s)
+            format_number(policy.wall_s),
+            ratio.as_deref().unwrap_or("1"),
+            ends(policy.ratio_range),
+            ends(policy.ratio)
         );
     }
-    html.push_str("</table></div>\n</section>\n");
+    html.push_str("</table></div>\n");
+    compared_waits(html, compared);
+    html.push_str("</section>\n");
+}
+
+/// What the locks did in one counted run under each policy.
+fn compared_waits(html: &mut String, compared: &Compared) {
+    for title in compared_locks(compared) {
+        let _ = write!(
+            html,
+            "<h3>Waits in one counted run under each: {}</h3>\n\
+             <div class=\"wide\"><table class=\"results\">\n<tr>",
+            escape(&title)
+        );
+        WAITS_COLUMNS.iter().for_each(|head| html.push_str(&format!("<th>{head}</th>")));
+        html.push_str("</tr>\n");
+        for [policy, role, figures @ ..] in waits_under_each(compared, &title) {
+            let figures = figures.map(|figure| format!("<td>{figure}</td>")).concat();
+            let _ = writeln!(
+                html,
+                "<tr><th>{}</th><td class=\"text\">{role}</td>{figures}</tr>",
+                escape(&policy)
+            );
+        }
+        html.push_str("</table></div>\n");
+    }
 }
 
 const ROLE_HEADS: &str = "<th>role</th><th>acquired</th><th>refused</th><th>waited %</th>\
@@ -175,7 +202,7 @@ fn role_cells(name: &str, role: &Role) -> String {
         format_count(role.longest_bypass as f64),
         format_ns(role.longest_bypass_wait_ns as f64),
         role.threads.to_string(),
-        format_number(role.jain),
+        role.fairness().map_or("–".to_owned(), format_number),
         percent(role.holds_preempted, role.holds_looked_at),
         percent(role.holds_slept, role.holds_looked_at),
     ];
@@ -227,6 +254,7 @@ fn lock_section(html: &mut String, lock: &Lock, with_plots: bool) {
     );
     lock.findings.iter().for_each(|finding| card(html, None, finding));
     html.push_str("</div>\n");
+    under_way(html, lock);
     if with_plots {
         html.push_str("<h3>Plots</h3>\n<div class=\"plots\">\n");
         let title = "How long acquisitions waited";
@@ -241,6 +269,57 @@ fn lock_section(html: &mut String, lock: &Lock, with_plots: bool) {
     }
     details(html, lock);
     html.push_str("</section>\n");
+}
+
+/// Who waits when counting ends, and who holds the lock meanwhile.
+fn under_way(html: &mut String, lock: &Lock) {
+    if lock.waiting.is_empty() {
+        return;
+    }
+    let thread = |name: &str, tid: u32| format!("<th>{}</th><td>{tid}</td>", escape(name));
+    html.push_str(
+        "<h3>Waits under way when counting ended</h3>\n<div class=\"wide\"><table class=\"results\">\n\
+         <tr><th>thread</th><th>number</th><th>waits for</th><th>so long</th><th>passed by others</th>\
+         <th>where</th></tr>\n",
+    );
+    for it in &lock.waiting {
+        let _ = writeln!(
+            html,
+            "<tr>{}<td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}{}</td></tr>",
+            thread(&it.name, it.tid),
+            escape(&it.role),
+            format_ns(it.wait_ns as f64),
+            it.passed_by_others.map_or("–".to_owned(), |passed| format_count(passed as f64)),
+            escape(&chain(&it.calls, CALLS)),
+            if it.is_exact || it.calls.is_empty() { "" } else { " (an earlier time)" }
+        );
+    }
+    html.push_str("</table></div>\n");
+    if lock.holding.is_empty() {
+        html.push_str("<p>Who held it then is not known.</p>\n");
+        return;
+    }
+    html.push_str(
+        "<div class=\"wide\"><table class=\"results\">\n<tr><th>held then by</th><th>number</th>\
+         <th>for</th><th>times</th><th>acquired at</th></tr>\n",
+    );
+    for it in &lock.holding {
+        let place = chain(&it.acquired_at, CALLS);
+        let _ = writeln!(
+            html,
+            "<tr>{}<td>{}</td><td>{}</td><td class=\"text\">{}{}</td></tr>",
+            thread(&it.name, it.tid),
+            escape(&it.role),
+            it.times,
+            escape(&place),
+            match (it.has_ended, place.is_empty() || it.is_exact) {
+                (true, _) => " (the thread has ended)",
+                (false, false) => " (an earlier time)",
+                (false, true) => "",
+            }
+        );
+    }
+    html.push_str("</table></div>\n");
 }
 
 fn details(html: &mut String, lock: &Lock) {
@@ -300,12 +379,17 @@ fn stack(html: &mut String, words: &str, calls: &[Frame]) {
 
 #[cfg(test)]
 mod tests {
+    use fairlock_counts::layout::{READ, WRITE};
+
     use super::*;
     use crate::dropin::example;
 
     fn report() -> Report {
         let mut snapshot = example::snapshot();
-        snapshot.locks.push(example::starving_writer());
+        let mut lock = example::starving_writer();
+        example::still_waits(&mut lock, 3, WRITE, 4_900_000_000, 1450);
+        example::held_by(&mut lock, 1, READ, true);
+        snapshot.locks.push(lock);
         snapshot.locks.push(example::lock(3, 2000, 3));
         Report::new(
             &[snapshot],
@@ -319,12 +403,15 @@ mod tests {
         let html = report().page();
         let at = |words: &str| html.find(words).unwrap_or_else(|| panic!("{words} is missing"));
         let order = [
-            "Readers starve the writer",
+            "A writer starves",
             "Under other policies",
             "<h2>Locks</h2>",
             "id=\"lock-1\"",
+            "Waits under way when counting ended",
+            "held then by",
         ];
         assert!(order.map(at).is_sorted());
+        assert!(html.contains("<td>4.90s</td><td>1.45k</td>"), "{html}");
         // Ratios; waits, holds, threads and who waited for whom of one lock, threads of the other.
         assert_eq!(html.matches("<svg").count(), 6);
         for outside in ["<script", "src=", "@import", "url(", "<link"] {
@@ -341,6 +428,10 @@ mod tests {
         lock.threads[0].name.clone_from(&evil);
         lock.sites[0].calls[0].function = Some(evil.clone());
         lock.first_used_at[0].function = Some(evil.clone());
+        lock.waiting[0].name.clone_from(&evil);
+        lock.waiting[0].calls[0].function = Some(evil.clone());
+        lock.holding[0].name.clone_from(&evil);
+        lock.holding[0].acquired_at[0].function = Some(evil.clone());
         lock.findings[0].text.clone_from(&evil);
         lock.findings[0].to_try = Some(evil.clone());
         report.processes[0].program.clone_from(&evil);

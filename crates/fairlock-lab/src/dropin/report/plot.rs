@@ -9,6 +9,7 @@ use crate::report::plot::{
     Area, Drawn, FAINT, PALETTE, READER_COLOR, TEXT, WIDTH, WRITER_COLOR, legend, small_text_style,
     text_style, themed,
 };
+use crate::row::Estimate;
 use crate::units::{format_count, format_ns, format_number};
 
 const HEIGHT: u32 = 300;
@@ -35,7 +36,7 @@ pub(super) fn threads(title: &str, threads: &[Thread]) -> Option<String> {
     let bars = threads.iter().take(MOST_THREADS).map(|thread| Bar {
         name: thread.name.clone(),
         parts: vec![(thread.reads as f64, READER_COLOR), (thread.writes as f64, WRITER_COLOR)],
-        words: format_count((thread.reads + thread.writes) as f64),
+        words: format_count(thread.acquired() as f64),
     });
     bar_chart(
         title,
@@ -62,17 +63,19 @@ pub(super) fn waits(title: &str, lock: &Lock) -> Option<String> {
     )
 }
 
-/// The ratios of whole runs, with their intervals.
+/// The ratios of whole runs, with their ranges and, where there are any, their intervals; nothing
+/// where no lock was used that could be the reason.
 pub(super) fn ratios(title: &str, compared: &Compared) -> Option<String> {
     let policies = compared.policies.iter();
-    let ratios: Vec<_> =
-        policies.filter_map(|it| it.ratio.map(|ratio| (it.policy.as_str(), ratio))).collect();
-    if ratios.is_empty() {
+    let ratios = policies
+        .filter_map(|it| Some((it.policy.as_str(), it.ratio_range.or(it.ratio)?, it.ratio)));
+    let ratios: Vec<(&str, Estimate, Option<Estimate>)> = ratios.collect();
+    if ratios.is_empty() || compared.used_locks == Some(false) {
         return None;
     }
     let height = (TOP + STEP * ratios.len() as i32 + 40) as u32;
     drawn(title, height, |root| {
-        let ends = ratios.iter().flat_map(|(_, ratio)| [ratio.low, ratio.high]);
+        let ends = ratios.iter().flat_map(|(_, range, _)| [range.low, range.high]);
         let (low, high) =
             ends.fold((1.0_f64, 1.0_f64), |(low, high), it| (low.min(it), high.max(it)));
         let room = (high - low).max(0.02) * 0.1;
@@ -90,7 +93,7 @@ pub(super) fn ratios(title: &str, compared: &Compared) -> Option<String> {
             (x(1.0), bottom + 6),
             text_style(&TEXT, HPos::Center, VPos::Top),
         ))?;
-        for ((name, ratio), index) in ratios.iter().zip(0..) {
+        for ((name, range, interval), index) in ratios.iter().zip(0..) {
             let y = TOP + STEP * index + STEP / 2;
             let color = PALETTE[index as usize % PALETTE.len()];
             let name = (*name).to_owned();
@@ -99,10 +102,15 @@ pub(super) fn ratios(title: &str, compared: &Compared) -> Option<String> {
                 (LEFT - 10, y),
                 text_style(&TEXT, HPos::Right, VPos::Center),
             ))?;
-            let interval = vec![(x(ratio.low), y), (x(ratio.high), y)];
-            root.draw(&PathElement::new(interval, color.stroke_width(3)))?;
-            root.draw(&Circle::new((x(ratio.median), y), 6, color.filled()))?;
-            let words = format_number(ratio.median);
+            let line = |ends: &Estimate| vec![(x(ends.low), y), (x(ends.high), y)];
+            root.draw(&PathElement::new(line(range), color.stroke_width(1)))?;
+            if let Some(interval) = interval {
+                root.draw(&PathElement::new(line(interval), color.stroke_width(5)))?;
+            }
+            // Without an interval the median stands for nothing but these runs.
+            let style = if interval.is_some() { color.filled() } else { color.stroke_width(2) };
+            root.draw(&Circle::new((x(range.median), y), 6, style))?;
+            let words = format_number(range.median);
             let style = small_text_style(&TEXT, HPos::Left, VPos::Center);
             root.draw(&Text::new(words, (right + 8, y), style))?;
         }
@@ -135,9 +143,11 @@ struct Bar {
 fn bar_chart(title: &str, bars: &[Bar], names: &[(&str, RGBColor)]) -> Option<String> {
     let length = |bar: &Bar| bar.parts.iter().map(|(value, _)| value).sum::<f64>();
     let longest = bars.iter().map(length).fold(0.0, f64::max);
-    if longest <= 0.0 {
+    if bars.is_empty() {
         return None;
     }
+    // Where all are 0 only the words beside the bars say so.
+    let longest = if longest > 0.0 { longest } else { 1.0 };
     let height = (TOP + STEP * bars.len() as i32 + 8) as u32;
     drawn(title, height, |root| {
         legend(root, LEFT, 6, names)?;
@@ -249,6 +259,17 @@ mod tests {
             ratios("", &Compared::default()),
         ];
         assert_eq!(nothing, [const { None }; 4]);
+    }
+
+    #[test]
+    fn threads_that_got_nothing_are_named_too() {
+        let mut lock = example::lock(2, 0, 0);
+        example::still_waits(&mut lock, 3, fairlock_counts::layout::WRITE, 5, 0);
+        let mut snapshot = example::snapshot();
+        snapshot.locks.push(lock);
+        let report = Report::new(&[snapshot], None, &[]);
+        let svg = threads("", &report.locks[0].threads).expect("there are threads");
+        assert!(svg.contains("writer"), "{svg}");
     }
 
     #[test]

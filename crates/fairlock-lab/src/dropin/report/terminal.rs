@@ -6,10 +6,13 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use super::facts::{Compared, Lock, Process, Role, Thread, Times, chain, share};
+use super::facts::{
+    Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, chain, share,
+};
 use super::{COST_OF_COUNTING, Report};
 use crate::dropin::diagnosis::{self, Weight};
 use crate::report::terminal::{STYLE, wrapped};
+use crate::row::Estimate;
 use crate::units::{format_count, format_ns, format_number};
 
 /// Narrower than that nothing is told well.
@@ -20,6 +23,10 @@ const WIDE: usize = 98;
 const FIGURES_WIDTH: [usize; 2] = [82, 62];
 /// Calls of a chain that are shown.
 const CALLS: usize = 4;
+/// Locks whose waits under each policy are shown.
+const COMPARED_LOCKS: usize = 2;
+/// Waits under way that are named.
+const WAITS_UNDER_WAY: usize = 3;
 /// Threads that are named for waiting most.
 const WAITING_THREADS: usize = 3;
 
@@ -48,7 +55,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
         let _ = writeln!(text, "{} more processes used no lock.", without.len());
     }
     let shown = &report.locks[..report.locks.len().min(most)];
-    if shown.iter().any(|lock| lock.acquired() > 0) {
+    if shown.iter().any(Lock::was_used) {
         let _ = writeln!(text, "\n{}", locks_table(shown, report.processes.len() > 1, width));
     } else {
         text.push_str(match report.processes.is_empty() {
@@ -70,7 +77,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     if let Some(compared) = &report.comparison {
         comparison(&mut text, compared, width);
     }
-    if shown.iter().any(|lock| lock.acquired() > 0) {
+    if shown.iter().any(Lock::was_used) {
         notes(&mut text, report, width);
     }
     text
@@ -143,7 +150,7 @@ fn cells(role: &Role, width: usize) -> [String; 6] {
         waits,
         holds,
         if wait.count == 0 { "–".to_owned() } else { format_count(role.longest_bypass as f64) },
-        if role.threads < 2 { "–".to_owned() } else { format_number(role.jain) },
+        role.fairness().map_or("–".to_owned(), format_number),
     ]
 }
 
@@ -162,7 +169,7 @@ fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
     for lock in locks {
         let title = if with_pid { format!("{} {}", lock.pid, lock.title()) } else { lock.title() };
         let title = in_two_lines(&title, name_width);
-        let roles = lock.roles().into_iter().filter(|(_, role)| role.acquired + role.refused > 0);
+        let roles = lock.roles().into_iter().filter(|(_, role)| role.was_used());
         for (index, (name, role)) in roles.enumerate() {
             let number = if index == 0 { lock.lock.to_string() } else { String::new() };
             let title = title.get(index).cloned().unwrap_or_default();
@@ -227,14 +234,24 @@ fn evidence(lock: &Lock) -> Vec<String> {
     for (words, calls) in used.iter().filter(|(_, calls)| !calls.is_empty()) {
         lines.push(format!("{words} {}", chain(calls, CALLS)));
     }
+    // What no finding has told already.
+    let is_told = |words: &str| lock.findings.iter().any(|finding| finding.text.contains(words));
+    let waits = lock.waiting.iter().map(diagnosis::wait_under_way);
+    let waits: Vec<String> = waits.filter(|words| !is_told(words)).collect();
+    let is_new = waits.len() == lock.waiting.len();
+    lines.extend(waits.into_iter().take(WAITS_UNDER_WAY));
+    if is_new && let Some(holders) = diagnosis::holders(lock) {
+        lines.push(format!("meanwhile {}", holders.trim_end_matches('.')));
+    }
     let waits = lock.waits.iter().map(|waits| {
         let (count, time) = (format_count(waits.count as f64), format_ns(waits.wait_ns as f64));
-        format!("{} waited for {} {count} times, {time} in all", waits.waiter, waits.holder)
+        let times = if waits.count == 1 { "once" } else { &format!("{count} times") };
+        format!("{} waited for {} {times}, {time} in all", waits.waiter, waits.holder)
     });
     if !lock.waits.is_empty() {
         lines.push(waits.collect::<Vec<_>>().join("; "));
     }
-    let waited = |thread: &&Thread| thread.read_wait_ns + thread.write_wait_ns;
+    let waited = |thread: &&Thread| thread.wait_ns();
     let mut threads: Vec<&Thread> = lock.threads.iter().filter(|it| waited(it) > 0).collect();
     threads.sort_by_key(|thread| Reverse(waited(thread)));
     let names = threads.iter().take(WAITING_THREADS);
@@ -283,35 +300,46 @@ fn rest(text: &mut String, locks: &[Lock], width: usize) {
     paragraph(text, &words, "", width);
 }
 
-fn comparison(text: &mut String, compared: &Compared, width: usize) {
+/// `0.95 to 1.02`
+pub(super) fn ends(of: Option<Estimate>) -> String {
+    let ends = |it: Estimate| format!("{} to {}", format_number(it.low), format_number(it.high));
+    of.map_or("–".to_owned(), ends)
+}
+
+/// Figures in columns, the first so many of which are text.
+fn figures<const COLUMNS: usize>(
+    heads: [&str; COLUMNS],
+    rows: Vec<[String; COLUMNS]>,
+    texts: usize,
+) -> Table {
     let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header([
-        "policy",
-        "runs",
-        "median s",
-        "ratio",
-        "95 % interval",
-    ]);
-    for policy in &compared.policies {
-        let ratio = policy.ratio.map(|it| format_number(it.median));
-        let interval = policy
-            .ratio
-            .map(|it| format!("{} to {}", format_number(it.low), format_number(it.high)));
-        let cells = [
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
+    for row in rows {
+        table.add_row(row.into_iter().enumerate().map(|(index, text)| {
+            let side = if index < texts { CellAlignment::Left } else { CellAlignment::Right };
+            Cell::new(text).set_alignment(side)
+        }));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index + 1 == COLUMNS { 0 } else { 2 }));
+    }
+    table
+}
+
+fn comparison(text: &mut String, compared: &Compared, width: usize) {
+    let rows = compared.policies.iter().map(|policy| {
+        let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
+        [
             policy.policy.clone(),
             policy.runs.to_string(),
             format_number(policy.wall_s),
             ratio.unwrap_or_else(|| "1".to_owned()),
-            interval.unwrap_or_else(|| "–".to_owned()),
-        ];
-        table.add_row(cells.into_iter().enumerate().map(|(index, text)| {
-            let side = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-            Cell::new(text).set_alignment(side)
-        }));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
+            ends(policy.ratio_range),
+            ends(policy.ratio),
+        ]
+    });
+    let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
+    let table = figures(heads, rows.collect(), 1);
     let _ = writeln!(
         text,
         "\nWhole runs, interleaved; time over that of {}\n{table}",
@@ -320,6 +348,51 @@ fn comparison(text: &mut String, compared: &Compared, width: usize) {
     for sentence in diagnosis::compared(compared) {
         paragraph(text, &sentence, "    ", width);
     }
+    for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
+        let rows = waits_under_each(compared, &title);
+        let table = figures(WAITS_COLUMNS, rows, 2);
+        let _ = writeln!(text, "\nWaits under each policy, in one counted run: {title}\n{table}");
+    }
+}
+
+/// What is compared under each policy by role.
+pub(super) const WAITS_COLUMNS: [&str; 7] =
+    ["policy", "", "acquired/s", "waited", "still wait", "wait p50/p99/max", "bypass"];
+
+/// The titles of the locks that were compared.
+pub(super) fn compared_locks(compared: &Compared) -> Vec<String> {
+    let mut titles: Vec<String> = Vec::new();
+    for lock in compared.policies.iter().flat_map(|policy| &policy.locks) {
+        if !titles.contains(&lock.lock) {
+            titles.push(lock.lock.clone());
+        }
+    }
+    titles
+}
+
+/// A row for each policy and role that used this lock.
+pub(super) fn waits_under_each(compared: &Compared, title: &str) -> Vec<[String; 7]> {
+    let locks = compared.policies.iter().flat_map(|policy| {
+        policy.locks.iter().filter(|lock| lock.lock == title).map(move |lock| (policy, lock))
+    });
+    let used = locks.flat_map(|(policy, lock)| {
+        lock.roles().into_iter().filter(|(_, role)| role.was_used()).map(move |it| (policy, it))
+    });
+    let row = |(policy, (name, role)): (&ComparedPolicy, (&str, &ComparedRole))| {
+        let waits = [role.wait_p50_ns, role.wait_p99_ns, role.wait_max_ns];
+        let waits = waits.map(|ns| format_ns(ns as f64)).join("/");
+        let or_none = |text: String| if role.waited == 0 { "–".to_owned() } else { text };
+        [
+            policy.policy.clone(),
+            name.to_owned(),
+            format_count(role.acquired_per_s),
+            or_none(percent(share(role.waited, role.acquired.saturating_add(role.waiting)))),
+            if role.waiting == 0 { "–".to_owned() } else { format_count(role.waiting as f64) },
+            or_none(waits),
+            or_none(format_count(role.longest_bypass as f64)),
+        ]
+    };
+    used.map(row).collect()
 }
 
 /// What is sampled, and what counting cost.
@@ -335,7 +408,7 @@ pub(super) fn sampling(report: &Report) -> String {
 fn notes(text: &mut String, report: &Report, width: usize) {
     text.push('\n');
     let words = "waited: share that could not enter at once. bypass: most acquisitions by the other \
-                 role during one wait. Jain: 1 is equal shares among the threads.";
+                 role during one wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.";
     paragraph(text, words, "", width);
     paragraph(text, &sampling(report), "", width);
 }
@@ -387,7 +460,7 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 2 Fine, uncontended: 0 of 2.00k acquisitions waited.
 
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
-wait. Jain: 1 is equal shares among the threads.
+wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
 Every acquisition and wait is counted; one in 16 holds is measured, of the first ones more;
 docs/src/measured.md says what counting costs.
 ";
