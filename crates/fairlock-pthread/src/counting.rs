@@ -31,6 +31,7 @@ use crate::lock::Lock;
 use crate::modes::{Choice, Mode};
 use crate::platform::keeping_errno;
 use crate::stacks::{self, Frames};
+use crate::standstill::is_owned;
 use crate::start;
 use crate::thread::Thread;
 
@@ -403,7 +404,7 @@ pub(crate) fn releases_at_once(at: &Lock, thread: &Thread) -> bool {
     }
     let number = at.number.load(Relaxed);
     let Some(entry) = thread.recent.last(number) else { return false };
-    let role = if at.owner().load(Relaxed) != 0 { WRITE } else { READ };
+    let role = if is_owned(at.owner().load(Relaxed)) { WRITE } else { READ };
     // Who does not hold it may get an error.
     let is_held = entry.acquired[role].load(Relaxed) as u32 != entry.released[role].load(Relaxed);
     if is_held {
