@@ -158,6 +158,14 @@ fn misuse_is_a_code_and_changes_nothing() {
 }
 
 #[test]
+fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
+    c().run("tests/programs/late_unlock.c");
+    if let Some(cpp) = cpp() {
+        cpp.run("tests/programs/late_unlock.cpp");
+    }
+}
+
+#[test]
 fn memory_of_a_lock_may_be_freed_after_its_last_unlock() {
     let is_long = env::var_os("FAIRLOCK_LONG").is_some_and(|value| value == "1");
     let objects = if is_long { "1000000" } else { "1500" };

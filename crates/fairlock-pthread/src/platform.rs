@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
-use fairlock::slots::Record;
+use fairlock::slots::{EndedThread, Record};
 
 use crate::thread::Thread;
 use crate::{modes, start};
@@ -98,6 +98,10 @@ impl Platform for Preloaded {
         Thread::with(|thread| unsafe { thread.record.get().as_ref() }).or_else(new_record)
     }
 
+    fn ended_thread() -> EndedThread<Self> {
+        Thread::with(|thread| thread.ended.get())
+    }
+
     fn is_asymmetric() -> bool {
         Os::is_asymmetric()
     }
@@ -148,7 +152,8 @@ pub(crate) fn thread_ends(thread: &Thread) {
     let record = thread.record.replace(ptr::null());
     // SAFETY: as in `Preloaded::thread`.
     if let Some(record) = unsafe { record.as_ref() } {
-        Preloaded::process().thread_ended(record);
+        // SAFETY: this thread's, which has just forgotten it.
+        thread.ended.set(unsafe { Preloaded::process().thread_ended(record) });
     }
 }
 

@@ -77,6 +77,16 @@ fn everything_is_answered_as_by_glibc() {
 }
 
 #[test]
+fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("late_unlock.c", folder.path());
+    assert_succeeds(&mut Command::new(&program));
+    for policy in POLICIES {
+        assert_succeeds(&mut under(policy, &program));
+    }
+}
+
+#[test]
 fn an_unknown_policy_is_said_and_the_program_runs() {
     let output = under("fastest", Path::new("true")).output().expect("it starts");
     assert!(output.status.success());

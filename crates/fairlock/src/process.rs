@@ -18,7 +18,7 @@ use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::rwsem::Rooms;
 use crate::shared_barrier::SharedBarrier;
-use crate::slots::{Record, Threads};
+use crate::slots::{EndedThread, Record, Threads};
 use crate::spin_queue::SpinQueue;
 
 /// What the locks of one process share. At the beginning of a line, so that the same words share one
@@ -78,9 +78,30 @@ impl<P: Platform> Process<P> {
         self.threads.claim()
     }
 
-    /// The thread to which this record was given reads no more.
-    pub fn thread_ended(&self, record: &Record<P>) {
-        self.threads.release(record);
+    /// The thread to which this record was given ends: from now on it reads without a record. What it
+    /// still reads it ends by what this returns, as its [`Platform::ended_thread`].
+    ///
+    /// # Safety
+    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has
+    /// not given it back; [`Platform::thread`] answers it to nobody any more; and the only references to
+    /// it that are left are those in guards.
+    pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
+        self.threads.release(record)
+    }
+
+    /// What `act` does with the calling thread's record; where the thread has ended, with the one by which
+    /// it still reads.
+    ///
+    /// # Safety
+    /// `act` sets no tag that is 0: it ends reads, or adds some to a slot's.
+    #[inline(always)]
+    pub(crate) unsafe fn with_record<R>(act: impl FnOnce(&Record<P>) -> R) -> Option<R> {
+        let Some(record) = P::thread() else {
+            // SAFETY: the platform answers what `thread_ended` of this process has given to this thread;
+            // the rest is the caller's.
+            return unsafe { P::ended_thread().with_record(&P::process().threads, act) };
+        };
+        Some(act(record))
     }
 
     /// What the threads were in the middle of that a `fork` has left behind is over: reading by slots,

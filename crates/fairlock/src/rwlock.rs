@@ -67,8 +67,9 @@ use lock_api::GuardNoSend;
 use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::process::Process;
 use crate::rwsem::{BESIDE, RawRwSem, Rented};
-use crate::slots::Slot;
+use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
 
@@ -629,7 +630,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !has_slots(bias) {
             return None;
         }
-        let entered = P::thread()?.nest(|tag| number(tag) == number(bias), MOST_NESTED)?;
+        let nest = |own: &Record<P>| own.nest(|tag| number(tag) == number(bias), MOST_NESTED);
+        // SAFETY: adds a read to a slot's, if there is one.
+        let entered = unsafe { Process::with_record(nest) }??;
         Some(if entered { Ok(()) } else { Err(Refused::Full) })
     }
 
@@ -641,7 +644,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !has_slots(bias) {
             return false;
         }
-        P::thread().is_some_and(|thread| thread.leave(|tag| number(tag) == number(bias)))
+        let leave = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
+        // SAFETY: ends a read, if there is one.
+        unsafe { Process::with_record(leave) }.unwrap_or(false)
     }
 }
 

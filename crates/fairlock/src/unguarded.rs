@@ -6,7 +6,7 @@
 //! | lock | a read within a read of the same thread | its unlock |
 //! |---|---|---|
 //! | [`RawRwSem`], any policy | enters at once if asked for with `past_waiters` | is one operation on the word |
-//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, else at the semaphore |
+//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, also of one that is ending, else at the semaphore |
 
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -48,9 +48,11 @@ pub enum Refused {
 /// wait for each other for ever.
 ///
 /// # One thread, and no guards
-/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it, before
-/// that gives back its record: on [`Os`](crate::platform::Os) when the variables of the thread are
-/// destroyed. And a lock is used by this trait or through guards, never both.
+/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it. That may
+/// be as late as it likes, and so may what it locks anew: in destructors of the thread's variables and
+/// of its keys (`pthread_key_create`), in whichever order they run, and in handlers of `atexit`. What a
+/// thread has not unlocked when it is gone stays locked. And a lock is used by this trait or through
+/// guards, never both.
 ///
 /// # Examples
 /// ```

@@ -21,7 +21,7 @@ pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;
 use crate::process::Process;
-use crate::slots::Record;
+use crate::slots::{EndedThread, Record};
 
 /// What a lock needs from the world it runs in.
 ///
@@ -116,6 +116,12 @@ pub trait Platform: Sized + Send + Sync + 'static {
     /// one, for instance when it is about to end.
     fn thread() -> Option<&'static Record<Self>> {
         None
+    }
+
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended). To be
+    /// answered until the thread's very last instruction, as whatever runs there may unlock.
+    fn ended_thread() -> EndedThread<Self> {
+        EndedThread::NONE
     }
 
     /// Memory for what the locks of a process share: the records of its threads, waiting rooms. Asked

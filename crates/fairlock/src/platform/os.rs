@@ -13,7 +13,7 @@ use super::{
 use super::{barrier, fork};
 use crate::events::{Counters, NoCounters};
 use crate::process::Process;
-use crate::slots::Record;
+use crate::slots::{EndedThread, Record};
 
 /// Real threads: what every lock uses unless told otherwise.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +129,25 @@ macro_rules! real_threads {
                 &RECORD
             }
 
+            /// What it was given for its record at its end. Without a destructor likewise.
+            fn ended() -> &'static LocalKey<Cell<EndedThread<Self>>> {
+                std::thread_local! {
+                    static ENDED: Cell<EndedThread<$platform>> =
+                        const { Cell::new(EndedThread::NONE) };
+                }
+                &ENDED
+            }
+
+            /// The calling thread ends: it gives back its record, if it has one.
+            fn end_thread() {
+                let record = Self::record().replace(core::ptr::null());
+                // SAFETY: as in `thread`.
+                if let Some(record) = unsafe { record.as_ref() } {
+                    // SAFETY: this thread's, which has just forgotten it.
+                    Self::ended().set(unsafe { Self::process().thread_ended(record) });
+                }
+            }
+
             #[cold]
             fn new_record() -> Option<&'static Record<Self>> {
                 std::thread_local! {
@@ -137,11 +156,7 @@ macro_rules! real_threads {
                 struct Leaver;
                 impl Drop for Leaver {
                     fn drop(&mut self) {
-                        let record = $platform::record().replace(core::ptr::null());
-                        // SAFETY: as in `thread`.
-                        if let Some(record) = unsafe { record.as_ref() } {
-                            $platform::process().thread_ended(record);
-                        }
+                        $platform::end_thread();
                     }
                 }
                 // Also by a thread that gets no record, as it may rent a room.
@@ -220,6 +235,9 @@ macro_rules! real_threads {
             fn thread() -> Option<&'static Record<Self>> {
                 // SAFETY: null or a record, which live as long as the process.
                 unsafe { Self::record().get().as_ref() }.or_else(Self::new_record)
+            }
+            fn ended_thread() -> EndedThread<Self> {
+                Self::ended().get()
             }
             fn is_asymmetric() -> bool {
                 $asymmetric

@@ -4,11 +4,12 @@ use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread::LocalKey;
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
-use fairlock::slots::Record;
+use fairlock::slots::{EndedThread, Record};
 
 /// Bytes that are mapped.
 pub(crate) static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -40,6 +41,16 @@ macro_rules! real_threads_but {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name;
+
+        impl $name {
+            fn ended() -> &'static LocalKey<Cell<EndedThread<Self>>> {
+                thread_local! {
+                    static ENDED: Cell<EndedThread<$name>> =
+                        const { Cell::new(EndedThread::NONE) };
+                }
+                &ENDED
+            }
+        }
 
         impl Platform for $name {
             type AtomicU32 = AtomicU32;
@@ -79,6 +90,9 @@ macro_rules! real_threads_but {
                 static PROCESS: Process<$name> = Process::NEW;
                 &PROCESS
             }
+            fn ended_thread() -> EndedThread<Self> {
+                Self::ended().get()
+            }
             fn thread() -> Option<&'static Record<Self>> {
                 // For those whose records are strange.
                 #[allow(dead_code)]
@@ -86,7 +100,10 @@ macro_rules! real_threads_but {
                 struct Own(&'static Record<$name>);
                 impl Drop for Own {
                     fn drop(&mut self) {
-                        real_threads_but!(@ $records $name, ANOTHER).thread_ended(self.0);
+                        let process = real_threads_but!(@ $records $name, ANOTHER);
+                        // SAFETY: this thread's, which has just become inaccessible to it.
+                        let ended = unsafe { process.thread_ended(self.0) };
+                        $name::ended().set(ended);
                     }
                 }
                 thread_local! {
@@ -118,7 +135,7 @@ macro_rules! real_threads_but {
     (@ or $usual:path) => { $usual };
     (@ or $usual:path, $other:path) => { $other };
     (@ own $name:ident, $another:ident) => { $name::process() };
-    (@ strange $name:ident, $another:ident) => { $another };
+    (@ strange $name:ident, $another:ident) => { &$another };
 }
 
 #[allow(unused_imports)]
