@@ -6,7 +6,8 @@
 //!
 //! Several copies of this crate in one program, by their versions or in libraries that are loaded,
 //! each have their own, and share nothing: a lock is used through the copy that made it, so its
-//! readers are in the records where its writers look. What they have in common is harmless to
+//! readers are in the records where its writers look. In Rust the types see to that, as those of two
+//! copies are two types; the C library has its copies find each other, and one of them works for all. What they have in common is harmless to
 //! share: the kernel's asymmetric barrier reaches all threads of the process, and registering for
 //! it twice is registering once. [`Os`](crate::platform::Os) and
 //! [`Counting`](crate::platform::Counting) are two copies in this sense.
