@@ -22,7 +22,9 @@ const PAGE: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Preloaded;
 
-impl Platform for Preloaded {
+// SAFETY: std's atomics and cells, the barriers and clocks of `Os`; one static process; a thread's record,
+// and what is left of it, are among that thread's own words; memory is new pages. Nothing unwinds.
+unsafe impl Platform for Preloaded {
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;

@@ -650,7 +650,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     }
 }
 
-impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
+// SAFETY: as for `lock_api::RawRwLock`, below.
+unsafe impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
     #[inline]

@@ -87,7 +87,27 @@ pub enum Refused {
 /// }
 /// assert_eq!(LOCK.try_write(), Ok(()));
 /// ```
-pub trait UnguardedRwLock: Send + Sync {
+///
+/// # Safety
+/// Whoever implements it promises that writers are alone, and that what happened under the lock before it was
+/// released is seen under the lock afterwards: users of the trait protect data by it.
+///
+/// ```compile_fail,E0200
+/// use fairlock::unguarded::{Refused, UnguardedRwLock};
+/// struct Open;
+/// impl UnguardedRwLock for Open {
+///     const FREE: Self = Open;
+///     fn read(&self, _: Option<u64>, _: bool) -> Result<(), Refused> { Ok(()) }
+///     fn try_read(&self, _: bool) -> Result<(), Refused> { Ok(()) }
+///     fn write(&self, _: Option<u64>) -> Result<(), Refused> { Ok(()) }
+///     fn try_write(&self) -> Result<(), Refused> { Ok(()) }
+///     unsafe fn unlock_read(&self) {}
+///     unsafe fn unlock_write(&self) {}
+///     fn has_writer(&self) -> bool { false }
+///     fn is_locked(&self) -> bool { false }
+/// }
+/// ```
+pub unsafe trait UnguardedRwLock: Send + Sync {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     const FREE: Self;
@@ -162,7 +182,8 @@ pub trait UnguardedRwLock: Send + Sync {
     fn is_locked(&self) -> bool;
 }
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
+// SAFETY: the semaphore's.
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
     const FREE: Self = Self::NEW;
 
     #[inline]

@@ -29,7 +29,8 @@ pub struct Symmetric;
 
 macro_rules! std_cell {
     ([$($generic:tt)*] $atomic:ty, $value:ty, $zero:expr) => {
-        impl $($generic)* AtomicCell<$value> for $atomic {
+        // SAFETY: std's.
+        unsafe impl $($generic)* AtomicCell<$value> for $atomic {
             const ZERO: Self = <$atomic>::new($zero);
             #[inline(always)]
             fn new(value: $value) -> Self {
@@ -78,7 +79,8 @@ macro_rules! std_cell {
 macro_rules! std_int {
     ($atomic:ty, $value:ty) => {
         std_cell!([] $atomic, $value, 0);
-        impl AtomicInt<$value> for $atomic {
+        // SAFETY: std's.
+        unsafe impl AtomicInt<$value> for $atomic {
             #[inline(always)]
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.fetch_add(value, order)
@@ -103,7 +105,8 @@ std_int!(AtomicU32, u32);
 std_int!(AtomicU64, u64);
 std_cell!([<T>] AtomicPtr<T>, *mut T, core::ptr::null_mut());
 
-impl<T: Zeroed> PlainCell<T> for Cell<T> {
+// SAFETY: std's.
+unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
     const ZERO: Self = Cell::new(T::ZERO);
     #[inline(always)]
     fn get(&self) -> T {
@@ -178,7 +181,11 @@ macro_rules! real_threads {
             }
         }
 
-        impl Platform for $platform {
+        // SAFETY: std's atomics, cells and fences, and the kernel's barrier where it has one, which does not
+        // change (barrier.rs); one static process; a thread's record, and what is left of it, are in
+        // variables of that thread; memory is the system allocator's. Nothing unwinds: system calls
+        // answer errors.
+        unsafe impl Platform for $platform {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
             type AtomicPtr<T> = AtomicPtr<T>;

@@ -4,12 +4,11 @@ use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::thread::LocalKey;
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
-use fairlock::slots::{EndedThread, Record};
+use fairlock::slots::Record;
 
 /// Bytes that are mapped.
 pub(crate) static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -43,16 +42,18 @@ macro_rules! real_threads_but {
         pub struct $name;
 
         impl $name {
-            fn ended() -> &'static LocalKey<Cell<EndedThread<Self>>> {
+            fn ended() -> &'static std::thread::LocalKey<Cell<fairlock::slots::EndedThread<Self>>> {
                 thread_local! {
-                    static ENDED: Cell<EndedThread<$name>> =
-                        const { Cell::new(EndedThread::NONE) };
+                    static ENDED: Cell<fairlock::slots::EndedThread<$name>> =
+                        const { Cell::new(fairlock::slots::EndedThread::NONE) };
                 }
                 &ENDED
             }
         }
 
-        impl Platform for $name {
+        // SAFETY: as `Os`. One without barriers or with strange records is wrong on purpose, and protects only
+        // what is atomic.
+        unsafe impl Platform for $name {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
             type AtomicPtr<T> = AtomicPtr<T>;
@@ -90,7 +91,7 @@ macro_rules! real_threads_but {
                 static PROCESS: Process<$name> = Process::NEW;
                 &PROCESS
             }
-            fn ended_thread() -> EndedThread<Self> {
+            fn ended_thread() -> fairlock::slots::EndedThread<Self> {
                 Self::ended().get()
             }
             fn thread() -> Option<&'static Record<Self>> {
