@@ -76,7 +76,7 @@ pub unsafe extern "C" fn fairlock_rwlock_read(lock: *mut fairlock_rwlock_t) -> c
 
 /// Acquires the lock for reading if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody writes, or is to write first), EINVAL, EAGAIN.
+/// Errors: EBUSY (somebody writes, is to write first, or tries to at this moment), EINVAL, EAGAIN.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_read(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_try_read(lock));
@@ -141,9 +141,10 @@ pub unsafe extern "C" fn fairlock_rwlock_write(lock: *mut fairlock_rwlock_t) -> 
     unsafe { write(lock, Wait::ForEver) }
 }
 
-/// Acquires the lock for writing if that is possible without waiting.
+/// Acquires the lock for writing if that is possible without waiting. Of a thread that tries to read and one
+/// that tries to write at the same moment neither may get in.
 ///
-/// Errors: EBUSY (somebody holds it, or is to get it first), EINVAL.
+/// Errors: EBUSY (somebody holds it, is to get it first, or tries to at this moment), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_write(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_try_write(lock));

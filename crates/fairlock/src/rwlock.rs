@@ -127,6 +127,9 @@ fn has_slots(bias: u64) -> bool {
 /// * While writes are frequent it is an [`RwSem`](crate::RwSem).
 /// * A lock may be freed as soon as its last user's unlock has begun to return, even while others are
 ///   still inside unlocks of their own that released it before.
+/// * A try fails only if somebody holds the lock, waits for it or tries to get it at that moment. Readers that
+///   try do not make each other fail, and of writers that try one gets in; but of a reader and a writer that
+///   try at the same moment neither may.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
 /// * Read guards do not move between threads.
@@ -219,8 +222,26 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     pub const NEW: Self =
         RawRwLock { bias: P::AtomicU64::ZERO, sem: RawRwSem::NEW, policy: PhantomData };
 
+    /// What the lock is called where recursion is looked for: by its number, which no other lock ever has.
+    /// An address would be another lock's when this one is dropped or moved, with a guard that was forgotten.
     fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
+        let bias = self.bias.load(Relaxed);
+        let number = match number(bias) {
+            0 => self.get_number(),
+            number => number,
+        };
+        // Odd, which addresses of locks are not.
+        core::ptr::without_provenance((number as usize) << 1 | 1)
+    }
+
+    /// Gives it a number before readers use slots, which changes nothing else.
+    #[cold]
+    fn get_number(&self) -> u64 {
+        let number = P::process().new_lock();
+        match self.bias.compare_exchange(0, number << NUMBER_SHIFT | SHARED, Relaxed, Relaxed) {
+            Ok(_) => number,
+            Err(others) => self::number(others),
+        }
     }
 
     /// In `SHARED`: reads since the last write. Else [`BESIDE`]; low byte: the tally that a reader saw when it
@@ -731,21 +752,21 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     #[inline(always)]
     fn check_recursion(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::check_recursion(self.id());
         }
     }
 
     #[inline(always)]
     fn begin_shared(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::note_shared(self.id());
         }
     }
 
     #[inline(always)]
     fn end_shared(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::forget_shared(self.id());
         }
     }

@@ -228,9 +228,12 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         Self::fence();
     }
 
+    /// Whether the three functions below do anything.
+    const CHECKS_RECURSION: bool = false;
+
     /// Reports a blocking shared acquisition of `lock` by this thread, before it blocks, and
-    /// panics if the thread holds it shared already. Debug builds only; see
-    /// [`crate::rwsem`] on recursion.
+    /// panics if the thread holds it shared already. `lock` is an address, or an odd number that is no other
+    /// lock's. Debug builds only; see [`crate::rwsem`] on recursion.
     fn check_recursion(_lock: *const ()) {}
 
     /// This thread now holds `lock` shared. Debug builds only.

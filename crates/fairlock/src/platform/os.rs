@@ -192,6 +192,7 @@ macro_rules! real_threads {
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
             const TURNS_BEFORE_CLOCK: u32 = 8;
+            const CHECKS_RECURSION: bool = cfg!(debug_assertions);
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 futex_wait(word, expected, deadline, libc::FUTEX_PRIVATE_FLAG);
