@@ -141,7 +141,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::platform::{Os, Symmetric};
+    use crate::platform::{Counting, Os, Symmetric};
     use crate::slots::range::{Claim, HELD};
 
     type Records = Threads<Os>;
@@ -253,6 +253,33 @@ mod tests {
             ever.extend(threads.map(|thread| thread.join().expect("no panic")));
         }
         assert!(ever.len() <= AT_ONCE + OTHERS, "{}", ever.len());
+    }
+
+    #[test]
+    fn threads_that_first_read_in_the_destructor_of_a_key_give_their_records_back() {
+        static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+        unsafe extern "C" fn read(_: *mut libc::c_void) {
+            let record = Counting::thread();
+            let slot = record.and_then(Record::free_slot).expect("a record, with slots");
+            slot.announce(9);
+            slot.clear();
+            EVER.lock().expect("no panic").extend(record.map(address));
+        }
+        let mut key = 0;
+        // SAFETY: the destructor is a function.
+        assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(read)) }, 0);
+        // SAFETY: the key exists; any value but null.
+        let body = move || unsafe { libc::pthread_setspecific(key, (&raw const EVER).cast()) };
+        const THREADS: usize = 100;
+        for _ in 0..THREADS {
+            assert_eq!(thread::spawn(body).join().expect("no panic"), 0);
+        }
+        let mut ever = EVER.lock().expect("no panic");
+        assert_eq!(ever.len(), THREADS);
+        ever.sort_unstable();
+        ever.dedup();
+        // Of the crate's other tests, the forks use records of `Counting`, too.
+        assert!(ever.len() <= 10, "{} records", ever.len());
     }
 
     /// Asks for its thread's record when it goes.

@@ -1,6 +1,7 @@
 //! Real threads on Linux: std atomics, the futex, the monotonic clock.
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::sync::atomic::Ordering::{self, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence, fence};
 
@@ -141,8 +142,17 @@ macro_rules! real_threads {
                 &ENDED
             }
 
+            /// Whether it has given back its record, and gets no other. Without a destructor likewise.
+            fn has_ended() -> &'static LocalKey<Cell<bool>> {
+                std::thread_local! {
+                    static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
+                }
+                &HAS_ENDED
+            }
+
             /// The calling thread ends: it gives back its record, if it has one.
             fn end_thread() {
+                Self::has_ended().set(true);
                 let record = Self::record().replace(core::ptr::null());
                 // SAFETY: as in `thread`.
                 if let Some(record) = unsafe { record.as_ref() } {
@@ -153,19 +163,28 @@ macro_rules! real_threads {
 
             #[cold]
             fn new_record() -> Option<&'static Record<Self>> {
+                static KEY: EndKey = EndKey::NEW;
                 std::thread_local! {
                     static LEAVER: Leaver = const { Leaver };
                 }
                 struct Leaver;
                 impl Drop for Leaver {
                     fn drop(&mut self) {
+                        KEY.disarm();
                         $platform::end_thread();
                     }
                 }
+                unsafe extern "C" fn end_thread(_: *mut c_void) {
+                    $platform::end_thread();
+                }
                 // Also by a thread that gets no record, as it may rent a room.
                 fork::handle();
-                // Fails once the thread has given its record back.
+                if Self::has_ended().get() {
+                    return None;
+                }
+                // Fails if the thread's variables were destroyed already.
                 LEAVER.try_with(|_| ()).ok()?;
+                KEY.arm(end_thread);
                 let record = Self::process().new_thread()?;
                 Self::record().set(record);
                 Some(record)
@@ -293,6 +312,63 @@ macro_rules! real_threads {
             }
         }
     };
+}
+
+/// A pthread key whose destructor tells the end of threads that use their first lock when their variables
+/// have been destroyed already, in the destructor of another key: the variable that tells it otherwise
+/// comes too late there (with glibc), and each such thread would keep a record for ever.
+///
+/// Nobody deletes the key. Where the library that contains this is unloaded, no thread has a value for
+/// it: of one that had the variable was destroyed, which takes the value away, or never is, which keeps
+/// the library loaded.
+struct EndKey {
+    /// Plus one; 0: none yet.
+    key: AtomicU32,
+}
+
+impl EndKey {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
+    const NEW: Self = EndKey { key: AtomicU32::new(0) };
+
+    /// The calling thread's end is told to `destructor`; unless there is no key left, or no memory.
+    fn arm(&self, destructor: unsafe extern "C" fn(*mut c_void)) {
+        let key = match self.key.load(Ordering::Relaxed) {
+            0 => self.create(destructor),
+            key => key,
+        };
+        if key != 0 {
+            // SAFETY: the key exists. Any value does but null.
+            unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(self).cast()) };
+        }
+    }
+
+    fn disarm(&self) {
+        match self.key.load(Ordering::Relaxed) {
+            0 => {}
+            // SAFETY: the key exists.
+            key => _ = unsafe { libc::pthread_setspecific(key - 1, core::ptr::null()) },
+        }
+    }
+
+    #[cold]
+    fn create(&self, destructor: unsafe extern "C" fn(*mut c_void)) -> u32 {
+        let mut new = 0;
+        // SAFETY: plain calls; the destructor is a function of this library, which is there when it runs,
+        // see above. A key that another thread was faster to create nobody has used.
+        unsafe {
+            if libc::pthread_key_create(&mut new, Some(destructor)) != 0 {
+                return 0;
+            }
+            let (none, relaxed) = (0, Ordering::Relaxed);
+            match self.key.compare_exchange(none, new + 1, relaxed, relaxed) {
+                Ok(_) => new + 1,
+                Err(first) => {
+                    libc::pthread_key_delete(new);
+                    first
+                }
+            }
+        }
+    }
 }
 
 real_threads!(Os, NoCounters, barrier::is_asymmetric());
