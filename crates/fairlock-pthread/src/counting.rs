@@ -27,6 +27,7 @@ use libc::c_int;
 
 use crate::lock::Lock;
 use crate::modes::{Choice, Mode};
+use crate::platform::keeping_errno;
 use crate::stacks::{self, Frames};
 use crate::start;
 use crate::thread::Thread;
@@ -534,7 +535,7 @@ fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
     let counts = map.thread(page);
     let mut name = [0u8; 16];
     // SAFETY: sixteen bytes, as many as the call writes.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    keeping_errno(|| unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) });
     for (place, half) in counts.name.iter().zip(name.chunks_exact(8)) {
         place.store(u64::from_ne_bytes(half.try_into().expect("eight bytes")), Relaxed);
     }
@@ -604,7 +605,7 @@ fn switches() -> u64 {
     // SAFETY: zero is a value of it.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: `usage` lives.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    keeping_errno(|| unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) });
     (usage.ru_nivcsw as u64) << 32 | usage.ru_nvcsw as u64 & 0xffff_ffff
 }
 

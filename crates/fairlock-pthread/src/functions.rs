@@ -6,6 +6,7 @@
 // What a caller has to see to is what POSIX says about the function of that name.
 #![allow(clippy::missing_safety_doc)]
 
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::Platform;
@@ -23,6 +24,7 @@ use crate::glibc;
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER, PREFER_WRITER_NONRECURSIVE};
 use crate::modes::{Biased, Choice, Linux, Mode, PhaseFair, TimeFair};
 use crate::platform::Preloaded;
+use crate::standstill::{Answer, CLOSED_NS, is_owned};
 use crate::thread::Thread;
 
 /// How long a caller waits.
@@ -33,9 +35,12 @@ enum Patience {
     Until(Deadline),
 }
 
-/// So long readers that may be recursive wait behind a writer that only waits itself, ns. Then
-/// nobody may be able to go on but by letting them in.
-const STANDSTILL: u64 = 1_000_000_000;
+/// While a lock of `biased` is left to readers, a writer looks whether they have left every so many ns.
+const LOOK_FOR_READERS: u64 = 2_000_000;
+
+/// A writer of `biased` looks whether somebody was refused after so many ns at most, at the cost of its
+/// place among the writers.
+const LONGEST_PAUSE: u64 = 4 * CLOSED_NS;
 
 /// The body, with the lock that this mode has there.
 macro_rules! with_lock {
@@ -53,7 +58,7 @@ macro_rules! with_lock {
         }
     };
     ($mode:expr, $at:expr, $lock:ident => $body:expr; $($choice:ident: $type:ty,)*) => {
-        match $mode.choice() {
+        match choice($mode, $at) {
             _ if $at.is_shared() => {
                 let $lock = $at.process_shared();
                 $body
@@ -116,7 +121,18 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
 /// Reads by slots do not tell a process-shared lock by its first word.
 #[inline(always)]
 fn is_biased(at: &Lock, mode: Mode) -> bool {
-    matches!(mode, Mode::BIASED | Mode::BIASED_COUNTED) && !at.is_shared()
+    matches!(mode, Mode::BIASED | Mode::BIASED_COUNTED) && at.may_have_slots()
+}
+
+/// What this lock is, unless it is process-shared. Where the kind does not let readers pass a writer that
+/// waits it is the nearest policy that can do so.
+fn choice(mode: Mode, at: &Lock) -> Choice {
+    match mode.choice() {
+        choice if at.is_recursive() => choice,
+        Choice::Biased => Choice::TimeFair,
+        Choice::Linux5_3 | Choice::Linux5_11 => Choice::NoReaderSteal,
+        choice => choice,
+    }
 }
 
 #[inline(never)]
@@ -354,7 +370,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
         let is_glibcs = mode.choice() == Choice::Glibc;
         let role = match is_glibcs {
             true if at.glibcs_owner() == thread.tid() => WRITE,
-            false if at.owner().load(Relaxed) != 0 => WRITE,
+            false if is_owned(at.owner().load(Relaxed)) => WRITE,
             _ => READ,
         };
         // The lock may be gone afterwards.
@@ -389,13 +405,24 @@ fn code(refused: Refused) -> c_int {
 fn read_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Patience) -> c_int {
     Thread::with(|thread| {
         let counted = counted(at, mode, thread);
-        let past_waiters = at.is_recursive() && thread.reads.get() > 0;
-        let mut result = lock.try_read(past_waiters);
-        if result == Err(Refused::Busy) && !matches!(patience, Patience::None) {
+        let reader = Reader { is_nested: thread.reads.get() > 0, is_biased: is_biased(at, mode) };
+        let is_poll = matches!(patience, Patience::None);
+        if !at.is_recursive() {
+            lock.end_read_phase();
+        }
+        let mut result = lock.try_read(false);
+        let mut asks_again = None;
+        if result == Err(Refused::Busy) && at.is_recursive() && (is_poll || reader.asks_first(at)) {
+            (result, asks_again) = reader.past_waiters(lock, at, is_poll);
+        }
+        if result == Err(Refused::Busy) && !is_poll {
             if at.owner().load(Relaxed) == thread.tid() {
                 return EDEADLK;
             }
-            let wait = || wait_to_read(lock, at.is_recursive(), past_waiters, patience);
+            let wait = || match at.is_recursive() {
+                true => reader.wait(lock, at, asks_again, patience),
+                false => wait(patience, |end| lock.read(end, false)),
+            };
             result = match counted {
                 Some(counted) => counted.wait(at, READ, lock.has_writer(), wait),
                 None => wait(),
@@ -420,7 +447,10 @@ fn write_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pat
             if at.owner().load(Relaxed) == thread.tid() {
                 return EDEADLK;
             }
-            let wait = || wait_to_write(lock, patience);
+            let wait = || match is_biased(at, mode) {
+                true => wait_to_write_where_readers_are_in_slots(lock, at, patience),
+                false => wait(patience, |end| lock.write(end)),
+            };
             result = match counted {
                 Some(counted) => counted.wait(at, WRITE, lock.has_writer(), wait),
                 None => wait(),
@@ -443,32 +473,121 @@ fn finish(result: Result<(), Refused>, counted: Option<Counted>, at: &Lock, role
     result.map_or_else(code, |()| 0)
 }
 
-fn wait_to_read<L: UnguardedRwLock>(
-    lock: &L,
-    is_recursive: bool,
-    past_waiters: bool,
-    patience: Patience,
-) -> Result<(), Refused> {
-    loop {
-        let mut end = monotonic(patience);
-        if is_recursive {
-            let standstill = Preloaded::now() + STANDSTILL;
-            end = Some(end.map_or(standstill, |end| end.min(standstill)));
+/// One that the policy refused, of a lock that prefers readers.
+#[derive(Clone, Copy)]
+struct Reader {
+    /// Its thread reads already.
+    is_nested: bool,
+    /// A writer that has the semaphore and waits for readers in slots cannot be passed: it has to know
+    /// that somebody waits, and gives way itself.
+    is_biased: bool,
+}
+
+impl Reader {
+    /// Before it has waited at all.
+    fn asks_first(self, at: &Lock) -> bool {
+        self.is_nested || self.is_biased || at.standstill().is_known()
+    }
+
+    /// Enters past those that wait, if it may (`standstill.rs`). If not, it may ask again at this moment,
+    /// in ns, as far as that is known.
+    #[cold]
+    fn past_waiters<L: UnguardedRwLock>(
+        self,
+        lock: &L,
+        at: &Lock,
+        is_poll: bool,
+    ) -> (Result<(), Refused>, Option<u64>) {
+        let standstill = at.standstill();
+        if standstill.is_written() {
+            return (Err(Refused::Busy), None);
         }
-        match lock.read(end, past_waiters) {
-            Err(Refused::TimedOut) if !has_passed(patience) => {
-                if is_recursive && lock.try_read(true).is_ok() {
-                    return Ok(());
-                }
+        let now = Preloaded::now();
+        let mark = match standstill.ask(now, self.is_nested, is_poll) {
+            Answer::Wait(until) => return (Err(Refused::Busy), until),
+            Answer::Enter(mark) => mark,
+        };
+        let result = lock.try_read(true);
+        if result.is_ok() {
+            standstill.entered(mark, is_poll);
+        } else if self.is_biased {
+            standstill.refused(now);
+        }
+        (result, None)
+    }
+
+    /// Waits as the policy says, and asks now and then whether it may pass those that wait, at the cost of
+    /// its place in the queue: at times that double, so that it keeps its place where others come and go.
+    fn wait<L: UnguardedRwLock>(
+        self,
+        lock: &L,
+        at: &Lock,
+        mut asks_again: Option<u64>,
+        patience: Patience,
+    ) -> Result<(), Refused> {
+        let mut pause = CLOSED_NS;
+        loop {
+            let look = asks_again.unwrap_or_else(|| {
+                let look = Preloaded::now().saturating_add(pause);
+                pause = pause.saturating_mul(2);
+                look
+            });
+            let end = monotonic(patience).map_or(look, |end| end.min(look));
+            match lock.read(Some(end), false) {
+                Err(Refused::TimedOut) => {}
+                result => return result,
             }
-            result => return result,
+            let is_last = has_passed(patience);
+            match self.past_waiters(lock, at, is_last) {
+                (Err(Refused::Busy), _) if is_last => return Err(Refused::TimedOut),
+                (Err(Refused::Busy), again) => asks_again = again,
+                (result, _) => return result,
+            }
         }
     }
 }
 
-fn wait_to_write<L: UnguardedRwLock>(lock: &L, patience: Patience) -> Result<(), Refused> {
+/// Those that have the lock for the moment may be readers in slots, for whom a writer waits with
+/// the semaphore, where nobody can pass it: so it gives that back now and then, for those that were
+/// refused, if there are any.
+fn wait_to_write_where_readers_are_in_slots<L: UnguardedRwLock>(
+    lock: &L,
+    at: &Lock,
+    patience: Patience,
+) -> Result<(), Refused> {
+    let mut pause = CLOSED_NS;
     loop {
-        match lock.write(monotonic(patience)) {
+        while at.standstill().is_open(Preloaded::now()) {
+            match lock.try_write() {
+                Err(Refused::Busy) if has_passed(patience) => return Err(Refused::TimedOut),
+                Err(Refused::Busy) => {
+                    let look = Preloaded::now() + LOOK_FOR_READERS;
+                    Preloaded::park(&AtomicU32::new(0), 0, Some(look));
+                }
+                result => return result,
+            }
+        }
+        let look = Preloaded::now() + pause;
+        let end = monotonic(patience).map_or(look, |end| end.min(look));
+        match lock.write(Some(end)) {
+            Err(Refused::TimedOut) if has_passed(patience) => return Err(Refused::TimedOut),
+            Err(Refused::TimedOut) => {}
+            result => return result,
+        }
+        pause = match at.standstill().give_way(Preloaded::now()) {
+            Some(closed) => closed,
+            None => (2 * pause).min(LONGEST_PAUSE),
+        };
+    }
+}
+
+/// Until the deadline has passed by its own clock.
+fn wait(
+    patience: Patience,
+    mut acquire: impl FnMut(Option<u64>) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    loop {
+        match acquire(monotonic(patience)) {
             Err(Refused::TimedOut) if !has_passed(patience) => {}
             result => return result,
         }
@@ -493,7 +612,7 @@ fn has_passed(patience: Patience) -> bool {
 unsafe fn unlock_with<L: UnguardedRwLock>(lock: &L, at: &Lock) -> c_int {
     // Whoever holds it for reading sees that nobody writes; so this need not be the thread that
     // locked it, nor have the number it had then: it may be the child of a fork.
-    if at.owner().load(Relaxed) != 0 {
+    if is_owned(at.owner().load(Relaxed)) {
         at.owner().store(0, Relaxed);
         // SAFETY: the caller's.
         unsafe { lock.unlock_write() };

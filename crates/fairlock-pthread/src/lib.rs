@@ -3,6 +3,7 @@
 //!
 //! * `lock.rs`: what lies in the 56 bytes of a `pthread_rwlock_t`.
 //! * `functions.rs`: every `pthread_rwlock_*` and `pthread_rwlockattr_*` function of glibc.
+//! * `standstill.rs`: when a reader is let past a writer that only waits itself.
 //! * `modes.rs`: which locks the process uses, by its environment, and whether it counts.
 //! * `counting.rs`, `stacks.rs`: what was done to which lock, and from where, for the report.
 //! * `glibc.rs`: the functions that these replace, for `glibc`, which counts and passes on.
@@ -16,14 +17,23 @@
 //! * Error codes, kinds, initialisers and process-shared locks are those of glibc; so is that a
 //!   lock may be destroyed, and its memory reused, as soon as its last unlock has begun to return,
 //!   and that none of the functions is a cancellation point.
-//! * A lock path allocates nothing, looks up no symbol and registers nothing with the thread.
-//! * Reads may be recursive unless the lock is of the kind
-//!   `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`: a thread that holds any lock for reading is
-//!   not made to wait for a writer that only waits itself. One that has waited behind such a writer
-//!   for a second enters, too: what a program may rely on under glibc's preference for readers
-//!   does not deadlock here.
-//! * Who waits for whom, and how long, is the policy's: see the crate `fairlock`. All kinds are
-//!   treated by it alike but for that recursion.
+//! * A lock path allocates nothing, looks up no symbol, registers nothing with the thread and leaves
+//!   `errno` alone. Variables of threads are at a fixed distance from the thread pointer.
+//! * A program that runs under glibc neither deadlocks nor waits without end under `timefair`, also where
+//!   its threads try in a loop, or wait for a short time in a loop. What makes it so is `standstill.rs`.
+//! * Who waits for whom, and how long, is otherwise the policy's: see the crate `fairlock`. By kind:
+//!
+//! | kind | a reader, while readers hold the lock and a writer waits |
+//! |---|---|
+//! | `PTHREAD_RWLOCK_PREFER_READER_NP`, the default, and `PTHREAD_RWLOCK_PREFER_WRITER_NP` | waits as the policy says, and passes the writer when that has lasted for 0.1 s (a poll) or 0.2 s (a wait) and no writer has got the lock meanwhile; its thread reads already, under any lock: passes at once |
+//! | `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` | waits until the writer has had the lock or has given up |
+//!
+//! | policy | what it keeps of this |
+//! |---|---|
+//! | `timefair`, `phase-fair`, `no-reader-steal`, `linux-3.10` to `linux-5.2` | all |
+//! | `linux-5.3`, `linux-5.11` | all; locks that prefer writers are `no-reader-steal`, as these let readers pass |
+//! | `biased` | all, but a wait in place of a poll may last 0.4 s: the writer has to give way itself; locks that prefer writers are `timefair`. A read must be unlocked by its thread |
+//! | `glibc` | readers pass at once |
 
 #[cfg(not(all(
     target_os = "linux",
@@ -43,5 +53,6 @@ mod lock;
 mod modes;
 mod platform;
 mod stacks;
+mod standstill;
 mod start;
 mod thread;

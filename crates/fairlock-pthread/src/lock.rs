@@ -1,13 +1,14 @@
 //! What lies in the 56 bytes of a `pthread_rwlock_t`.
 //!
 //! ```text
-//!        0                              32      36       40      44       48    49      52
-//!   ours [ the lock of the policy …     | owner | passed | numb. | passed | kind| shared| waiters ]
-//!   glibc's:                     24: owner        (spare)  (spare)  (spare) kind         (spare)
+//!        0                              32      36       40      44       48    49       50      52
+//!   ours [ the lock of the policy …     | owner | passed | numb. | passed | kind| shared | polls | waiters ]
+//!   glibc's:                     24: owner        (spare)  (spare)  (spare) kind                  (spare)
 //! ```
 //!
-//! A lock is free if all is zero but its kind, which is how static initialisers make it. What counting
-//! needs lies where glibc has nothing, so that its own locks can be counted likewise.
+//! A lock is free if all is zero but its kind, which is how static initialisers make it. (After its
+//! first use there may also be what `standstill.rs` remembers.) What counting needs lies where glibc has
+//! nothing, so that its own locks can be counted likewise.
 //!
 //! A process-shared lock has other contents, behind a first word whose bits are all set: every
 //! private lock takes that for one that cannot be had at once, so the fast paths do not ask
@@ -16,13 +17,14 @@
 use core::cell::UnsafeCell;
 use core::mem::{align_of, offset_of, size_of};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicU8, AtomicU32};
+use core::sync::atomic::{AtomicU16, AtomicU32};
 
 use fairlock::process_shared::ProcessSharedRwLock;
 use fairlock::unguarded::UnguardedRwLock;
 use libc::{c_int, pthread_rwlock_t};
 
 use crate::platform::Preloaded;
+use crate::standstill::Standstill;
 
 /// What process-shared locks are, whatever the process's policy.
 pub(crate) type ProcessShared = ProcessSharedRwLock<Preloaded>;
@@ -34,11 +36,15 @@ pub(crate) const PREFER_WRITER: c_int = 1;
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`: reads are not recursive.
 pub(crate) const PREFER_WRITER_NONRECURSIVE: c_int = 2;
 
+/// In `flags`.
+const IS_SHARED: u16 = 1 << 8;
+
 /// A `pthread_rwlock_t`.
 #[repr(C)]
 pub(crate) struct Lock {
     state: UnsafeCell<[u64; 4]>,
-    /// The thread that holds it for writing; 0: none. Only that thread can see its own number here.
+    /// The thread that holds it for writing. Only that thread can see its own number here. While
+    /// there is none: 0, or what `standstill.rs` remembers.
     owner: AtomicU32,
     /// Acquisitions by readers while somebody waited, counted only for reports.
     passed_reads: AtomicU32,
@@ -46,8 +52,10 @@ pub(crate) struct Lock {
     pub(crate) number: AtomicU32,
     /// As `passed_reads`, of writers.
     passed_writes: AtomicU32,
-    kind: AtomicU8,
-    is_shared: AtomicU8,
+    /// Low byte: the kind. High byte: 1 if it is process-shared.
+    flags: AtomicU16,
+    /// Since when polls have been refused (`standstill.rs`).
+    polls: AtomicU16,
     /// Threads that wait for it, counted only for reports.
     pub(crate) waiters: AtomicU32,
 }
@@ -69,10 +77,12 @@ const _: () = {
     assert!(size_of::<Lock>() == size_of::<pthread_rwlock_t>());
     assert!(align_of::<Lock>() <= align_of::<pthread_rwlock_t>());
     assert!(size_of::<Lock>() == 56, "as on x86-64 and aarch64");
-    assert!(offset_of!(Lock, kind) == 48 && offset_of!(Glibcs, flags) == 48);
+    assert!(offset_of!(Lock, flags) == 48 && offset_of!(Glibcs, flags) == 48);
     assert!(offset_of!(Glibcs, owner) == 24 && offset_of!(Glibcs, is_shared) == 28);
     assert!(offset_of!(Lock, number) >= offset_of!(Glibcs, elision_and_spare) + 4);
     assert!(cfg!(target_endian = "little"), "the kind is the low byte of glibc's flags");
+    let others = (PREFER_READER | PREFER_WRITER) & PREFER_WRITER_NONRECURSIVE;
+    assert!(others == 0, "one bit tells the kind that is not recursive");
 };
 
 impl Lock {
@@ -94,8 +104,8 @@ impl Lock {
         unsafe { lock.write_bytes(0, 1) };
         // SAFETY: zero is initialised.
         let initialised = unsafe { Self::at(lock) };
-        initialised.kind.store(kind as u8, Relaxed);
-        initialised.is_shared.store(is_shared.into(), Relaxed);
+        let shared = if is_shared { IS_SHARED } else { 0 };
+        initialised.flags.store(kind as u16 | shared, Relaxed);
         if is_shared {
             // SAFETY: inside the memory, which is the caller's.
             unsafe { lock.cast::<u64>().write(u64::MAX) };
@@ -124,11 +134,18 @@ impl Lock {
 
     #[inline(always)]
     pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared.load(Relaxed) != 0
+        self.flags.load(Relaxed) & IS_SHARED != 0
+    }
+
+    /// Neither process-shared nor of the kind whose readers pass no writer that waits: one comparison,
+    /// for paths that must be short.
+    #[inline(always)]
+    pub(crate) fn may_have_slots(&self) -> bool {
+        self.flags.load(Relaxed) & (IS_SHARED | PREFER_WRITER_NONRECURSIVE as u16) == 0
     }
 
     pub(crate) fn kind(&self) -> c_int {
-        self.kind.load(Relaxed).into()
+        (self.flags.load(Relaxed) & !IS_SHARED).into()
     }
 
     pub(crate) fn is_recursive(&self) -> bool {
@@ -138,6 +155,10 @@ impl Lock {
     #[inline(always)]
     pub(crate) fn owner(&self) -> &AtomicU32 {
         &self.owner
+    }
+
+    pub(crate) fn standstill(&self) -> Standstill<'_> {
+        Standstill { owner: &self.owner, polls: &self.polls }
     }
 
     /// Acquisitions while somebody waits, by role.

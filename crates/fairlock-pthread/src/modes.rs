@@ -9,7 +9,7 @@ use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{RawRwSem, Rented, RentedWithSpinners};
 
-use crate::platform::Preloaded;
+use crate::platform::{Preloaded, keeping_errno};
 use crate::{counting, glibc, start};
 
 /// The lock of a policy with phases.
@@ -127,6 +127,10 @@ pub(crate) fn has_records() -> bool {
 /// At the start; or at the first use of a lock, if another library's start comes before this one's.
 #[cold]
 pub(crate) fn decide() -> Mode {
+    keeping_errno(decide_once)
+}
+
+fn decide_once() -> Mode {
     start::prepare();
     let mut choice = Choice::TimeFair;
     if let Some(name) = variable(c"FAIRLOCK_LOCK") {

@@ -54,13 +54,15 @@ unsafe impl Platform for Preloaded {
         if layout.align() > PAGE {
             return ptr::null_mut();
         }
-        // SAFETY: new memory, which is aligned to a page.
-        let memory = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
-        if memory == libc::MAP_FAILED { ptr::null_mut() } else { memory.cast() }
+        keeping_errno(|| {
+            // SAFETY: new memory, which is aligned to a page.
+            let memory = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+            if memory == libc::MAP_FAILED { ptr::null_mut() } else { memory.cast() }
+        })
     }
     unsafe fn deallocate(memory: *mut u8, layout: Layout) {
         // SAFETY: mapped by `allocate` in this size, and nobody uses it any more.
-        unsafe { libc::munmap(memory.cast(), layout.size()) };
+        keeping_errno(|| unsafe { libc::munmap(memory.cast(), layout.size()) });
     }
 
     #[inline(always)]
@@ -70,9 +72,13 @@ unsafe impl Platform for Preloaded {
     fn give_way(attempt: u32) {
         keeping_errno(|| Os::give_way(attempt));
     }
+    /// Not by `Os`: its variable is found by a call into the dynamic linker, which may allocate.
     #[inline]
     fn turn() -> u32 {
-        Os::turn()
+        Thread::with(|thread| {
+            thread.turn.set(thread.turn.get().wrapping_add(1));
+            thread.turn.get()
+        })
     }
     #[inline]
     fn now() -> u64 {
@@ -105,14 +111,14 @@ unsafe impl Platform for Preloaded {
     }
 
     fn is_asymmetric() -> bool {
-        Os::is_asymmetric()
+        keeping_errno(Os::is_asymmetric)
     }
     #[inline(always)]
     fn asymmetric_light() {
         Os::asymmetric_light();
     }
     fn barrier_on_all_cpus() {
-        Os::barrier_on_all_cpus();
+        keeping_errno(Os::barrier_on_all_cpus);
     }
     #[inline(always)]
     fn fence() {
@@ -129,12 +135,15 @@ unsafe impl Platform for Preloaded {
 }
 
 /// The functions that this library replaces do not touch `errno`; system calls do.
-fn keeping_errno(body: impl FnOnce()) {
+pub(crate) fn keeping_errno<R>(body: impl FnOnce() -> R) -> R {
     // SAFETY: this thread's own, which is always there.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
-    body();
-    *errno = before;
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { errno.read() };
+    let result = body();
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+    result
 }
 
 #[cold]

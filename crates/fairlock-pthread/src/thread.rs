@@ -20,6 +20,8 @@ pub(crate) struct Thread {
     tid: Cell<u32>,
     /// Locks it holds for reading.
     pub(crate) reads: Cell<u32>,
+    /// See [`Platform::turn`](fairlock::platform::Platform::turn).
+    pub(crate) turn: Cell<u32>,
     /// The page of its counts; 0: none yet.
     pub(crate) page: Cell<u32>,
     /// Holds that are being measured.

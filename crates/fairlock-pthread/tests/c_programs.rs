@@ -1,10 +1,11 @@
-//! Programs in C, compiled with the system's compiler, under the library: what glibc answers, and
-//! torture.
+//! Programs in C, compiled with the system's compiler, under the library: what glibc answers, what a
+//! program may rely on, and torture.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
+use object::{Object, ObjectSymbol, SymbolKind};
 use tempfile::TempDir;
 
 /// What `FAIRLOCK_LOCK` may say.
@@ -35,7 +36,7 @@ fn compile(name: &str, into: &Path) -> PathBuf {
     let program = into.join(name.trim_end_matches(".c"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let compiled = Command::new(&compiler)
-        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o"])
         .args([&program, &source])
         .output()
         .unwrap_or_else(|error| panic!("a C compiler is needed; CC={compiler}: {error}"));
@@ -84,6 +85,76 @@ fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
     for policy in POLICIES {
         assert_succeeds(&mut under(policy, &program));
     }
+}
+
+#[test]
+fn a_read_beside_readers_is_granted_in_time_although_a_writer_waits() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("reader_preference.c", folder.path());
+    thread::scope(|scope| {
+        for policy in POLICIES {
+            scope.spawn(|| assert_succeeds(&mut under(policy, &program)));
+        }
+        for policy in ["timefair", "biased"] {
+            let mut counted = under(policy, &program);
+            counted.env("FAIRLOCK_COUNTS", folder.path());
+            scope.spawn(move || assert_succeeds(&mut counted));
+        }
+    });
+}
+
+#[test]
+fn reads_that_are_unlocked_by_another_thread_do_not_keep_a_writer_out() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("reader_preference.c", folder.path());
+    thread::scope(|scope| {
+        for policy in ["timefair", "phase-fair"] {
+            scope.spawn(|| assert_succeeds(under(policy, &program).arg("handed_over")));
+        }
+    });
+}
+
+#[test]
+fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("writer_preference.c", folder.path());
+    thread::scope(|scope| {
+        for policy in POLICIES {
+            scope.spawn(|| assert_succeeds(&mut under(policy, &program)));
+        }
+    });
+}
+
+#[test]
+fn a_lock_call_allocates_nothing_and_leaves_errno_alone() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("in_a_lock_call.c", folder.path());
+    thread::scope(|scope| {
+        for policy in POLICIES {
+            for (counts, argument) in [(false, "allowed"), (false, "refused"), (true, "refused")] {
+                let mut command = under(policy, &program);
+                if counts {
+                    command.env("FAIRLOCK_COUNTS", folder.path());
+                }
+                scope.spawn(move || assert_succeeds(command.arg(argument)));
+            }
+        }
+    });
+}
+
+/// A variable of threads that is found by a call into the dynamic linker may be allocated by that call.
+/// Those of the standard library are for panics alone, after which the process ends.
+#[test]
+fn the_library_has_no_variables_of_threads_but_those_in_their_fixed_place() {
+    let library = std::fs::read(library()).expect("it can be read");
+    let file = object::File::parse(&*library).expect("a shared library");
+    let ours: Vec<&str> = file
+        .symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Tls)
+        .map(|symbol| symbol.name().expect("a name"))
+        .filter(|name| name.contains("fairlock"))
+        .collect();
+    assert_eq!(ours, ["fairlock_thread"]);
 }
 
 #[test]

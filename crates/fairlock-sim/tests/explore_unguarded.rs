@@ -150,6 +150,17 @@ fn read_past<R: UnguardedRwLock>(it: &Object<R>) {
     it.reads(it.lock.read(None, true), &[]);
 }
 
+/// As one that prefers writers.
+fn read_behind<R: UnguardedRwLock>(it: &Object<R>) {
+    it.lock.end_read_phase();
+    it.reads(it.lock.read(None, false), &[]);
+}
+
+fn try_behind<R: UnguardedRwLock>(it: &Object<R>) {
+    it.lock.end_read_phase();
+    it.reads(it.lock.try_read(false), &[]);
+}
+
 /// Reads before the writer that it has called has come.
 fn write_and_read_past<R: UnguardedRwLock>(it: &Object<R>) {
     write(it);
@@ -324,6 +335,28 @@ fn a_called_writer_that_was_passed_is_not_forgotten() {
     }
     check::<Own<TimeFairAsleep>>();
     check::<Own<Linux5_11>>();
+}
+
+#[test]
+fn a_phase_that_readers_end_before_its_time_is_handed_over() {
+    fn check<C: Case>() {
+        let jobs: Vec<Job<C::Lock>> = vec![
+            ("two and a writer", vec![read_behind, read_behind, write], 1..=1),
+            ("among writers", vec![read_behind, read, write, write], 2..=2),
+            ("and a timed writer", vec![read, try_behind, write_in_time, read_behind], 0..=1),
+        ];
+        for job in jobs {
+            let program = program::<C>(job);
+            program.assert(&Search::exhaustive().preemptions(1).at_most(2_000));
+            let program = program.clock_jumps(1).store_buffers();
+            program.assert(&Search::random(4, 500));
+            program.assert(&Search::pct(4, 3, 500));
+        }
+    }
+    check::<Fresh<Own<TimeFair>>>();
+    check::<Fresh<Pool<TimeFair>>>();
+    check::<Fresh<Pool<PhaseFair>>>();
+    check::<WithSlots<AtOnce>>();
 }
 
 // ---- two locks, whose readers wait for each other ----

@@ -191,6 +191,8 @@ policies! {
     ///   competes with those that come, which pass it for at most one budget.
     /// * Newcomers of either side may use a lock that stands free in a phase of the other, within its
     ///   budget: at once where sections are short, else after that side has stayed away.
+    /// * This holds for whoever waits, also when another waiter gives up, and whether those that come
+    ///   wait or only try.
     /// * When nobody looks at the clock a budget ends at most one wake-up and one timer slack
     ///   late (Linux: 50 µs by default), and a holder that stays in longer than it was expected
     ///   to extends the phase by that much: no lock can throw a holder out.
@@ -317,7 +319,8 @@ pub trait BiasPolicy: Send + Sync + 'static {
 pub struct Bias {
     /// After so many reads without a write in between, readers use slots.
     pub reads: u32,
-    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew.
+    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew;
+    /// after four of them while others wait.
     pub writes: u8,
     /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
     /// needed.

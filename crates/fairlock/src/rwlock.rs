@@ -7,27 +7,31 @@
 //! | bias | a reader | a writer, once it holds the semaphore |
 //! |---|---|---|
 //! | `SHARED` | takes the semaphore | is alone |
-//! | `FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore and the bias is the same, is in | waits until no slot has the lock's number |
+//! | `FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore, nobody waits for it and the bias is the same, is in | waits until no slot has the lock's number |
 //! | `LIGHT` | announces itself with a plain store, sees that the bias is the same, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
 //! | `DIMMED` | as in `FENCED` | as in `LIGHT` |
 //!
 //! ```text
-//!          128 reads without a write             no write for twenty barriers' time
+//!        128 reads without a write,
+//!        nobody waits                            no write for twenty barriers' time
 //!   SHARED ────────────────────────────► FENCED ─────────────────────────────────► LIGHT
-//!      ▲                                  │   ▲                                   │    │ a writer
-//!      │                                  │   └── a writer that has the semaphore ┘    ▼ queues
+//!      ▲                                  │   ▲                                   │    │ somebody
+//!      │                                  │   └── a writer that has the semaphore ┘    ▼ waits
 //!      └──────────────────────────────────┘   └────────────────────────────────── DIMMED
-//!                  255 writes
+//!         255 writes, or 4 while others wait
 //! ```
 //!
 //! A reader that finds a writer spins for as long as a wake-up takes and then, like one that finds
 //! no free slot, takes the semaphore; so do upgradable readers. There the waiting is done. Writers
 //! exclude each other and those readers by the semaphore alone.
 //!
+//! **While somebody waits for the semaphore, every reader takes it**: who passes whom, and for how
+//! long, is then what [`TimeFair`] says, however readers came in before. (Readers that do without
+//! fences cannot see waiters, so whoever queues ends that; see invariant 6.)
+//!
 //! While readers use slots the semaphore stands free most of the time, so those that wait for it
 //! are told to try again as soon as it is free, instead of being handed it: a lock that is reserved
-//! for a thread that has to wake up first would stop all readers meanwhile. And readers in slots
-//! see to it now and then that a phase ends whose guard has no CPU to end it on.
+//! for a thread that has to wake up first would stop all readers meanwhile.
 //!
 //! Why it is right: whoever enters by a slot first stores its announcement, then loads the state;
 //! a writer first stores the state, then loads the slots. With a barrier between on both sides at
@@ -50,6 +54,9 @@
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
 //!    that touches the lock only while it has seen, under the lock of the waiters' room, that
 //!    somebody waits there for this very lock (`rwsem/lodging.rs`).
+//! 6. While somebody is queued the bias is not `LIGHT`, but for moments: whoever queues looks at it
+//!    afterwards, and a reader that makes it `LIGHT` looks for waiters afterwards, with a fence
+//!    between on both sides.
 //!
 //! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
 //! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
@@ -68,7 +75,7 @@ use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::process::Process;
-use crate::rwsem::{BESIDE, RawRwSem, Rented};
+use crate::rwsem::{NoSpinners, RawRwSem, ReaderBias, Rented};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
@@ -85,13 +92,18 @@ const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
 const ONE: u64 = 1 << TALLY_SHIFT;
 
-/// The lock's number, 0 before its bias first leaves `SHARED`. 53 bits do not run out.
+/// The same while somebody waits, who makes all readers take the semaphore: then each write looks at
+/// the slots for nothing. A handful, as one writer that was preempted makes others wait once.
+const WRITES_UNDER_WAITERS: u32 = 4;
+
+/// The lock's number, 0 before its bias first leaves `SHARED`; in debug builds before its first read by a
+/// guard. 53 bits do not run out.
 const NUMBER_SHIFT: u32 = 11;
 
-/// The clock of quiet times ticks every 4 µs and wraps after 34 s, which only makes a time look
+/// The clock of quiet times ticks every 4 µs and wraps after 68 s, which only makes a time look
 /// shorter.
 const TICK_SHIFT: u32 = 12;
-const TICKS: u32 = 0x007f_ffff;
+const TICKS: u32 = 0x00ff_ffff;
 
 /// So often can one thread read within a read, by one slot: as often as by the semaphore.
 const MOST_NESTED: u32 = 1 << 22;
@@ -119,8 +131,10 @@ fn has_slots(bias: u64) -> bool {
 /// CPUs at once. 32 bytes beside the data; usable in statics.
 ///
 /// # Guarantees
-/// * A writer waits for its turn at the semaphore, see [`TimeFair`], and then for the readers it
-///   finds. Readers that come after it has the semaphore wait for it.
+/// * Nobody starves, however readers come in. From the moment at which somebody waits, everybody who
+///   comes takes turns under [`TimeFair`]: nobody is passed for longer than one phase of the other side,
+///   at most 4 ms and the holds that it ends with. A writer whose turn it is waits for the
+///   readers it finds; readers that come after that wait for it.
 /// * A write that finds readers using slots costs a look at one cache line for each record of a
 ///   thread: as many as threads have ever read at once. After a time without writes it also costs
 ///   a barrier on all CPUs that run the process (microseconds); that time is twenty times as long.
@@ -186,9 +200,37 @@ pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
 
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
-    bias: P::AtomicU64,
-    sem: RawRwSem<TimeFair, P, Rented<P>>,
+    sem: RawRwSem<TimeFair, P, Rented<P, NoSpinners, Bias<P>>>,
     policy: PhantomData<fn() -> B>,
+}
+
+/// How readers come in: the mode, the tally and the lock's number. The semaphore keeps it for the lock,
+/// and tells it of waiters.
+pub struct Bias<P: Platform>(P::AtomicU64);
+
+impl<P: Platform> Bias<P> {
+    /// Those who wait for the semaphore make readers look at it: from now on they see waiters.
+    #[cold]
+    fn dim(&self) {
+        let bias = self.0.load(Relaxed);
+        if bias & LIGHT != 0 {
+            let dimmed = bias - LIGHT + DIMMED;
+            // In vain if a writer was faster: then it is not `LIGHT` any more.
+            _ = self.0.compare_exchange(bias, dimmed, Relaxed, Relaxed);
+        }
+    }
+}
+
+impl<P: Platform> ReaderBias for Bias<P> {
+    const NEW: Self = Bias(P::AtomicU64::ZERO);
+
+    fn somebody_queued(&self) -> bool {
+        // Pairs with the fence in `RawRwLock::lighten`: either this thread sees that readers do without
+        // fences, or the reader that decided so sees the waiter.
+        P::fence_after_update();
+        self.dim();
+        has_slots(self.0.load(Relaxed))
+    }
 }
 
 /// What a read guard remembers: the slot in which the thread said that it reads, if not the
@@ -219,13 +261,12 @@ impl<P: Platform> Shared<P> {
 impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
-    pub const NEW: Self =
-        RawRwLock { bias: P::AtomicU64::ZERO, sem: RawRwSem::NEW, policy: PhantomData };
+    pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
 
     /// What the lock is called where recursion is looked for: by its number, which no other lock ever has.
     /// An address would be another lock's when this one is dropped or moved, with a guard that was forgotten.
     fn id(&self) -> *const () {
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         let number = match number(bias) {
             0 => self.get_number(),
             number => number,
@@ -238,17 +279,22 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[cold]
     fn get_number(&self) -> u64 {
         let number = P::process().new_lock();
-        match self.bias.compare_exchange(0, number << NUMBER_SHIFT | SHARED, Relaxed, Relaxed) {
+        match self.bias().compare_exchange(0, number << NUMBER_SHIFT | SHARED, Relaxed, Relaxed) {
             Ok(_) => number,
             Err(others) => self::number(others),
         }
     }
 
-    /// In `SHARED`: reads since the last write. Else [`BESIDE`]; low byte: the tally that a reader saw when it
-    /// last looked, which every write changes; the rest: when it was first seen, in ticks.
+    #[inline(always)]
+    fn bias(&self) -> &P::AtomicU64 {
+        &self.sem.lodging().bias().0
+    }
+
+    /// In `SHARED`: reads since the last write. Else, in the low byte, the tally that a reader saw when
+    /// it last looked, which every write changes; in the rest when it was first seen, in ticks.
     #[inline(always)]
     fn count(&self) -> &P::AtomicU32 {
-        &self.sem.lodging().extra
+        self.sem.lodging().bias_count()
     }
 
     // ---- readers ----
@@ -259,7 +305,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         slot.announce(bias);
         // Acquire pairs with the Release in `look` and `use_slots`, and so with all writers before
         // that.
-        if self.bias.load(Acquire) == bias {
+        if self.bias().load(Acquire) == bias {
             return Some(Shared::by(slot));
         }
         cold_path();
@@ -272,8 +318,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
-        // Its Release pairs with the Acquire in `has_writer`. Acquire as in `read_light`.
-        if self.sem.has_writer() || self.bias.load(Acquire) != bias {
+        // Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_light`.
+        if !self.sem.is_open_to_readers() || self.bias().load(Acquire) != bias {
             slot.clear();
             return None;
         }
@@ -284,7 +330,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// have to reach the cache before a fence ends, which makes such a read half as dear again.
     #[inline(always)]
     fn read_at_once(&self) -> Option<Shared<P>> {
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         if bias & LIGHT != 0 {
             return self.read_light(P::thread()?.first_slot()?, bias);
         }
@@ -318,7 +364,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.read(deadline) {
             return None;
         }
-        self.count_read(self.bias.load(Relaxed));
+        self.count_read(self.bias().load(Relaxed));
         Some(Shared::by_semaphore())
     }
 
@@ -326,7 +372,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
-        while has_slots(self.bias.load(Relaxed)) {
+        while has_slots(self.bias().load(Relaxed)) && !self.sem.has_waiters() {
             if !self.sem.has_writer() {
                 if let Some(shared) = self.read_by_any_slot() {
                     return Some(shared);
@@ -347,7 +393,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     /// By any slot.
     fn read_by_any_slot(&self) -> Option<Shared<P>> {
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         if !has_slots(bias) {
             return None;
         }
@@ -362,7 +408,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
         let entered = self.sem.try_read();
         entered.then(|| {
-            self.count_read(self.bias.load(Relaxed));
+            self.count_read(self.bias().load(Relaxed));
             Shared::by_semaphore()
         })
     }
@@ -375,7 +421,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             let reads = self.count().load(Relaxed);
             if reads < B::BIAS.reads {
                 self.count().store(reads + 1, Relaxed);
-            } else {
+            } else if !self.sem.has_waiters() {
                 self.use_slots(bias);
             }
         }
@@ -388,26 +434,35 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             0 => P::process().new_lock(),
             number => number,
         };
-        let mode = if B::BIAS.patience == 0 && P::is_asymmetric() { LIGHT } else { FENCED };
-        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | mode;
+        let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | FENCED;
         // Release pairs with the Acquire of readers that come in by it.
-        if self.bias.compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
+        if self.bias().compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
             self.note_write_seen(next);
             self.sem.count(Event::SlotsBegin);
+            if B::BIAS.patience == 0 && P::is_asymmetric() {
+                self.lighten(next);
+            }
         }
     }
 
     /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
     #[cold]
     fn look(&self, bias: u64) {
-        if self.sem.has_waiters() {
-            // Readers in slots are what a waiter's timer may have to wait for a CPU for.
-            self.sem.end_overdue_phase();
-        } else if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
-            // Release pairs with the Acquire of readers that come in by it.
-            let light = bias - FENCED + LIGHT;
-            if self.bias.compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
-                self.sem.count(Event::SlotsLight);
+        if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
+            self.lighten(bias);
+        }
+    }
+
+    /// Readers do without fences, unless somebody waits. Invariant 1: the caller is in.
+    fn lighten(&self, bias: u64) {
+        // Release pairs with the Acquire of readers that come in by it.
+        let light = bias - FENCED + LIGHT;
+        if self.bias().compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
+            self.sem.count(Event::SlotsLight);
+            // Invariant 6; pairs with the fence in `somebody_queued`.
+            P::fence_after_update();
+            if self.sem.has_waiters() {
+                self.sem.lodging().bias().dim();
             }
         }
     }
@@ -425,7 +480,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     fn note_write_seen(&self, bias: u64) {
-        self.count().store(BESIDE | (Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
+        self.count().store((Self::tick() & TICKS) << 8 | tally(bias), Relaxed);
     }
 
     fn tick() -> u32 {
@@ -450,7 +505,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn exclude_readers(&self, deadline: Option<u64>) -> bool {
         // Relaxed: invariant 1.
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         if has_slots(bias) {
             return self.revoke(bias, Wait::Until(deadline));
         }
@@ -461,7 +516,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// The same without waiting: false if there are any.
     #[inline(always)]
     fn finds_no_readers(&self) -> bool {
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         if has_slots(bias) {
             return self.revoke(bias, Wait::No);
         }
@@ -496,19 +551,20 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
                 return false;
             }
             // One that was in may have changed it.
-            bias = self.bias.load(Relaxed);
+            bias = self.bias().load(Relaxed);
             if bias & FENCED != 0 {
                 break;
             }
         }
         // Nobody is in by a slot, so nobody else writes the bias now.
-        let next = if bias & TALLY == 0 {
+        let worn = u32::from(B::BIAS.writes).saturating_sub(tally(bias)) >= WRITES_UNDER_WAITERS;
+        let next = if bias & TALLY == 0 || (worn && self.sem.has_waiters()) {
             self.sem.count(Event::SlotsEnd);
             bias - FENCED + SHARED
         } else {
             bias - ONE
         };
-        self.bias.store(next, Relaxed);
+        self.bias().store(next, Relaxed);
         if !has_slots(next) {
             self.forget_reads();
         }
@@ -520,25 +576,20 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     fn darken(&self, bias: u64) {
         self.sem.count(Event::SlotsBarrier);
         let began = P::now();
-        self.bias.store(bias & !MODE | FENCED, Relaxed);
+        self.bias().store(bias & !MODE | FENCED, Relaxed);
         P::asymmetric_heavy();
         P::process().note_barrier(P::now() - began);
     }
 
     /// Some thread has said that it reads, or tries to.
     fn has_reader_in_slot(&self) -> bool {
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         has_slots(bias) && P::process().threads.any_reader(|tag| number(tag) == number(bias))
     }
 
-    /// A writer will have to wait for the semaphore: from now on readers look at it.
-    #[cold]
+    /// A writer may have to wait for the semaphore.
     fn dim(&self) {
-        let bias = self.bias.load(Relaxed);
-        if bias & LIGHT != 0 {
-            let dimmed = bias - LIGHT + DIMMED;
-            _ = self.bias.compare_exchange(bias, dimmed, Relaxed, Relaxed);
-        }
+        self.sem.lodging().bias().dim();
     }
 
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -623,7 +674,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.try_read_once() {
             self.sem.read_unguarded(deadline, past_waiters)?;
         }
-        self.count_read(self.bias.load(Relaxed));
+        self.count_read(self.bias().load(Relaxed));
         Ok(())
     }
 
@@ -639,7 +690,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.try_read_once() {
             self.sem.try_read_unguarded(past_waiters)?;
         }
-        self.count_read(self.bias.load(Relaxed));
+        self.count_read(self.bias().load(Relaxed));
         Ok(())
     }
 
@@ -647,7 +698,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// one that waits for just this slot. None if there is no such slot.
     fn read_within_slot(&self) -> Option<Result<(), Refused>> {
         // Relaxed: invariant 4; what this thread itself has seen.
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         if !has_slots(bias) {
             return None;
         }
@@ -661,7 +712,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn leave_slot(&self) -> bool {
         // As in `read_within_slot`. The last look at the lock.
-        let bias = self.bias.load(Relaxed);
+        let bias = self.bias().load(Relaxed);
         if !has_slots(bias) {
             return false;
         }

@@ -124,6 +124,12 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`], [`Refused::Full`].
     fn try_read(&self, past_waiters: bool) -> Result<(), Refused>;
 
+    /// If readers hold it while a writer waits, no newcomer enters beside them any more, also where a
+    /// policy with phases would let some in for a while yet. For callers that prefer writers, before they
+    /// ask to read. Does nothing to policies without phases, nor to readers that come by slots.
+    #[inline]
+    fn end_read_phase(&self) {}
+
     /// Acquires it for writing.
     ///
     /// # Errors
@@ -205,6 +211,11 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSe
     #[inline]
     fn read_at_once(&self) -> bool {
         self.try_read_once()
+    }
+
+    #[inline]
+    fn end_read_phase(&self) {
+        RawRwSem::end_read_phase(self);
     }
 
     #[inline]

@@ -68,6 +68,44 @@ locks_withstand! {
     without_an_asymmetric_barrier_it_withstands_a_mix_of_mostly_reads ReadMostly, Symmetric, 60;
 }
 
+/// Never without fences, or never with them.
+struct Fenced;
+struct Light;
+
+impl BiasPolicy for Fenced {
+    const BIAS: Bias = Bias { reads: 0, patience: u32::MAX, ..Bias::READ_MOSTLY };
+}
+
+impl BiasPolicy for Light {
+    const BIAS: Bias = Bias { reads: 0, patience: 0, ..Bias::READ_MOSTLY };
+}
+
+/// Reads again and again past a writer that waits, until it is refused or for far too long.
+fn is_refused_in_the_end<B: BiasPolicy>() {
+    let lock = &Lock::<u64, B, Counting>::new(0);
+    drop(lock.read());
+    watched(|| {
+        // Keeps writers at the semaphore, and readers by slots do not see it.
+        let keeper = lock.upgradable_read();
+        thread::scope(|scope| {
+            scope.spawn(|| *lock.write() += 1);
+            while events::of_rwlock(lock).get(Event::SleepWriter) == 0 {
+                thread::yield_now();
+            }
+            while lock.try_read().is_some() {}
+            drop(keeper);
+        });
+    });
+    assert_eq!(*lock.read(), 1);
+}
+
+#[test]
+fn readers_in_slots_do_not_pass_a_waiting_writer_for_ever() {
+    is_refused_in_the_end::<ReadMostly>();
+    is_refused_in_the_end::<Fenced>();
+    is_refused_in_the_end::<Light>();
+}
+
 #[test]
 fn these_mixes_see_every_change_of_how_readers_come_in() {
     let restless = withstands_a_mix_of_everything::<RawRwLock<Counting, Restless>>(STEPS, 10);

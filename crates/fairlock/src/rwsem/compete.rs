@@ -18,7 +18,7 @@ use super::lodging::{Attended, Lodging};
 use super::queue::{CALLED, Granted, Kind, LockedQueue, Node, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
-use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::platform::{AtomicCell, Platform};
 use crate::policy::{Competition, Handoff, Policy, ReaderWake, WriterSpin};
 use crate::spin_budget::SpinBudget;
 

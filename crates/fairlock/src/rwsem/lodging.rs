@@ -56,13 +56,14 @@ pub struct Inline<P: Platform> {
 /// that wait at the same time and does not shrink. Threads that would have to wait for an 8192nd
 /// lock, or have no memory for a room, give way and try again until they are let in or their time is
 /// over. Meanwhile the policy does not know of them, so its guarantees are not for them.
-pub struct Rented<P: Platform, S = NoSpinners> {
+pub struct Rented<P: Platform, S = NoSpinners, B = Unbiased> {
     owner_cpu: P::AtomicU32,
     /// What the room knew when it was given back.
     estimates: Estimates<P>,
-    /// For the lock that is built on this one, so that no padding is wasted. Here only the highest
-    /// bit matters, see [`BESIDE`].
-    pub(crate) extra: P::AtomicU32,
+    /// Of the lock that is built on this one.
+    bias: B,
+    /// What it counts; here so that no padding is wasted.
+    bias_count: P::AtomicU32,
     spinners: S,
 }
 
@@ -91,8 +92,35 @@ pub trait Spinners<P: Platform>: Send + Sync + 'static {
     fn queue(&self) -> Option<&SpinQueue<P>>;
 }
 
-/// In [`Rented::extra`]: readers need not take the lock.
-pub(crate) const BESIDE: u32 = 1 << 31;
+/// Whether readers have a way in beside this lock, of which those that wait for it must be told.
+pub trait ReaderBias: Send + Sync + 'static {
+    const NEW: Self;
+    /// Somebody waits for the lock from now on, as its word says. True if readers need not take it
+    /// while nobody does.
+    fn somebody_queued(&self) -> bool;
+}
+
+/// Everybody takes the lock itself.
+pub struct Unbiased;
+
+impl ReaderBias for Unbiased {
+    const NEW: Self = Unbiased;
+    fn somebody_queued(&self) -> bool {
+        false
+    }
+}
+
+impl<P: Platform, S, B> Rented<P, S, B> {
+    #[inline(always)]
+    pub(crate) fn bias(&self) -> &B {
+        &self.bias
+    }
+
+    #[inline(always)]
+    pub(crate) fn bias_count(&self) -> &P::AtomicU32 {
+        &self.bias_count
+    }
+}
 
 // SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
 // (queue.rs, invariant 1); everything else is atomic.
@@ -102,7 +130,7 @@ unsafe impl<P: Platform> Sync for Inline<P> {}
 unsafe impl<P: Platform> Send for Inline<P> {}
 
 impl<P: Platform> Lodging<P> for Inline<P> {}
-impl<P: Platform, S: Spinners<P>> Lodging<P> for Rented<P, S> {}
+impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodging<P> for Rented<P, S, B> {}
 
 /// The queue with its lock, and the clock.
 pub trait Place<P: Platform>: 'static {
@@ -145,7 +173,7 @@ pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     /// A room for a lock whose word names none, or may do so; none if all are rented.
     fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>>;
 
-    /// Somebody has queued in the room.
+    /// Somebody has queued in the room, and the word says so.
     fn note_queued(&self, _place: &Self::Place) {}
 
     /// The word does not name the room; it did so before if the lock `lived` there.
@@ -168,7 +196,24 @@ pub struct Attended<'a, P: Platform, L: Lodges<P>> {
 impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
     /// The queue of this room, if it is still that of the lock with this word.
     pub(super) fn home(lodging: &'a L, word: &P::AtomicU64, place: &'a L::Place) -> Option<Self> {
-        let queue = place.queue().lock();
+        Self::if_home(lodging, word, place, place.queue().lock())
+    }
+
+    /// The same if nobody has the queue's lock.
+    pub(super) fn try_home(
+        lodging: &'a L,
+        word: &P::AtomicU64,
+        place: &'a L::Place,
+    ) -> Option<Self> {
+        Self::if_home(lodging, word, place, place.queue().try_lock()?)
+    }
+
+    fn if_home(
+        lodging: &'a L,
+        word: &P::AtomicU64,
+        place: &'a L::Place,
+        queue: LockedQueue<'a, P>,
+    ) -> Option<Self> {
         if !L::lives_in(place, &queue, word) {
             return None;
         }
@@ -345,11 +390,12 @@ impl<P: Platform> Drop for Noted<P> {
     }
 }
 
-impl<P: Platform, S: Spinners<P>> Lodges<P> for Rented<P, S> {
+impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
     const NEW: Self = Rented {
         owner_cpu: P::AtomicU32::ZERO,
         estimates: Estimates::NEW,
-        extra: P::AtomicU32::ZERO,
+        bias: B::NEW,
+        bias_count: P::AtomicU32::ZERO,
         spinners: S::NEW,
     };
     const IS_INLINE: bool = false;
@@ -394,7 +440,7 @@ impl<P: Platform, S: Spinners<P>> Lodges<P> for Rented<P, S> {
         Some(Attended { lodging: self, place, queue, is_home })
     }
     fn note_queued(&self, place: &Room<P>) {
-        place.beside.store(self.extra.load(Relaxed) & BESIDE, Relaxed);
+        place.beside.store(self.bias.somebody_queued().into(), Relaxed);
     }
     fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
         compiler_fence(Release); // Invariant 4: after the word.

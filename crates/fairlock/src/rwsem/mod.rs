@@ -41,16 +41,15 @@ mod queue;
 mod rooms;
 mod word;
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
-pub(crate) use lodging::BESIDE;
-pub use lodging::{Inline, Lodging, NoSpinners, Rented, RentedWithSpinners};
+pub(crate) use lodging::ReaderBias;
+pub use lodging::{Inline, Lodging, NoSpinners, Rented, RentedWithSpinners, Unbiased};
 pub(crate) use rooms::Rooms;
 
 use crate::events::{CountEvents, Event, Snapshot};
-use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
+use crate::platform::{AtomicCell, Os, PlainCell, Platform};
 use crate::policy::{Discipline, Policy};
 use crate::unguarded::Refused;
 use lodging::Attended;
@@ -67,10 +66,9 @@ const LOOK_PAST_WAITERS: u64 = 100_000_000;
 /// 64 bytes; 24 with its room [`Rented`], 32 [with spinners](RentedWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
 #[repr(C)]
 pub struct RawRwSem<Pol, P: Platform = Os, L: Lodging<P> = Inline<P>> {
-    word: P::AtomicU64,
+    word: LockWord<Pol, P>,
     lodging: L,
     events: P::Counters,
-    policy: PhantomData<Pol>,
 }
 
 impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
@@ -81,12 +79,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             L::HAS_SPINNERS || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
             "a policy of the Linux family needs a queue of spinners: use RentedWithSpinners"
         );
-        RawRwSem {
-            word: P::AtomicU64::ZERO,
-            lodging: L::NEW,
-            events: P::Counters::NEW,
-            policy: PhantomData,
-        }
+        RawRwSem { word: LockWord::FREE, lodging: L::NEW, events: P::Counters::NEW }
     };
 
     pub(crate) fn lodging(&self) -> &L {
@@ -182,6 +175,22 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.try_enter(Kind::Read).then_some(()).ok_or(Refused::Busy)
     }
 
+    /// Closes a phase of readers while somebody waits, before its budget ends. Not where the lock is
+    /// free for the moment: then whoever closed it would have to hand it over, and the next reader
+    /// is as good a moment.
+    pub(crate) fn end_read_phase(&self) {
+        let Discipline::Phases(_) = Pol::DISCIPLINE else { return };
+        let mut word = self.word.load(Relaxed);
+        while has_waiters(word) && readers(word) > 0 && word & (CLOSED | WRITE_PHASE) == 0 {
+            // The last of the readers sees it, and hands the lock over.
+            let closed = (word | CLOSED) & !OPEN;
+            match self.word.compare_exchange_weak(word, closed, Relaxed, Relaxed) {
+                Ok(_) => return self.count(Event::PhaseClosed),
+                Err(found) => word = found,
+            }
+        }
+    }
+
     /// # Safety
     /// The caller holds the lock shared, and not upgradable.
     #[inline]
@@ -237,10 +246,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.try_enter(Kind::Write)
     }
 
-    pub(crate) const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
-        Discipline::Compete(knobs) => !knobs.writer_fast_fail,
-        Discipline::Phases(_) => false,
-    };
+    pub(crate) const ADDS_BIAS_FIRST: bool = LockWord::<Pol, P>::ADDS_BIAS_FIRST;
 
     /// # Safety
     /// The caller holds the lock exclusively.
@@ -267,6 +273,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
+        self.end_overdue_phase();
         false
     }
 
@@ -333,9 +340,15 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.home(self.lodging.place(word))
     }
 
+    /// The same if nobody has the queue's lock.
+    fn try_attend(&self, word: u64) -> Option<Attended<'_, P, L>> {
+        debug_assert!(has_waiters(word));
+        Attended::try_home(&self.lodging, self.word.atomic(), self.lodging.place(word))
+    }
+
     /// The queue in this room, if that is this lock's still.
     fn home<'a>(&'a self, place: &'a L::Place) -> Option<Attended<'a, P, L>> {
-        Attended::home(&self.lodging, &self.word, place)
+        Attended::home(&self.lodging, self.word.atomic(), place)
     }
 
     /// The queue in this lock's room, or in one that is about to be. For those that want to wait;
@@ -344,7 +357,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         loop {
             let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
             if !has_waiters(word) {
-                return self.lodging.rent(&self.word);
+                return self.lodging.rent(self.word.atomic());
             }
             if let Some(queue) = self.attend(word) {
                 return Some(queue);
@@ -382,8 +395,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if queue.is_empty() {
             clear |= QUEUE_FLAGS;
         }
+        let mut appointed = core::ptr::null();
         if node.guard.get() != 0 {
-            clear |= GUARDED;
+            match self.appoint(&queue) {
+                Some(state) => appointed = state,
+                None => clear |= GUARDED | OPEN,
+            }
         }
         if queue.oldest_reader().is_none() {
             clear |= READERS_WAIT;
@@ -399,6 +416,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let granted = if queue.is_empty() { Granted::none() } else { self.serve(&queue) };
         drop(queue);
         granted.grant();
+        if !appointed.is_null() {
+            P::unpark(appointed);
+        }
         self.events.count(match node.kind {
             Kind::Read => Event::RlockFail,
             _ => Event::WlockFail,
@@ -637,6 +657,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         queue.move_in();
         queue.push_front(node);
+        queue.note_queued();
         // The last other reader may have left just before that.
         let granted = self.serve(&queue);
         drop(queue);
@@ -682,6 +703,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     #[inline]
     pub(crate) fn has_writer(&self) -> bool {
         has_writer(self.word.load(Acquire))
+    }
+
+    /// No writer holds the lock and nobody waits for it. As [`has_writer`](Self::has_writer) otherwise.
+    #[inline]
+    pub(crate) fn is_open_to_readers(&self) -> bool {
+        self.word.load(Acquire) & (WRITERS | ROOM) == 0
     }
 
     /// Readers hold the lock.

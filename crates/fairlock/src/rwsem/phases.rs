@@ -15,13 +15,16 @@
 //! * *careful*: a newcomer of the running side enters past the waiters if it is expected to be
 //!   out before the phase's budget ends. It reads the clock, and so does the last to leave.
 //! * *open*: hold times are short against the budget, so newcomers of the running side look at
-//!   the clock only now and then.
+//!   the clock only now and then. Only while there is a guard.
 //! * *closed*: nobody enters. The last holder to leave hands the lock over: to all waiting
 //!   readers, or to the writer that waits longest, and within a phase of writers to the next.
-//! * The *guard* is one waiter that sleeps with the end of the phase as its deadline, so that a
-//!   phase ends even if nobody of the running side comes back. With a guard, a free lock may be
-//!   left to the running side for the moment (*lingering*) if that side is expected back
-//!   sooner than a wake-up takes. Without one it is handed over as soon as it is free.
+//! * The *guard*, the deadline waiter, is one waiter that sleeps with the end of the phase as its
+//!   deadline, so that a phase ends even if nobody of the running side comes back. With a guard, a
+//!   free lock may be left to the running side for the moment (*lingering*) if that side is expected
+//!   back sooner than a wake-up takes. Without one it is handed over as soon as it is free. A guard
+//!   that gives up appoints another waiter.
+//! * Once the budget has ended, whoever looks closes the phase: the guard, a newcomer that has to
+//!   queue, and one that only tries and is refused.
 //! * Where only writers wait, none is worth keeping the lock for: whoever leaves it free calls the
 //!   one that has waited longest (`CALLED_WRITER`), which competes with those that are awake and
 //!   keeps its place if it gets nothing. Nobody else is called before it has entered or is back.
@@ -32,16 +35,20 @@
 //!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!
-//! Invariants, beside those of `rwsem`
-//! 1. `CLOSED` excludes `OPEN`.
+//! Invariants, beside those of `rwsem`. What can be seen of them in the word alone is in its table
+//! (`word.rs`), and is checked after every transition in debug builds.
+//! 1. `CLOSED` excludes `OPEN`, and `OPEN` implies `GUARDED`.
 //! 2. `GUARDED` implies a queued node with its `guard` mark set, whose owner sleeps with a
-//!    deadline. Both change under the queue's lock.
+//!    deadline, or has been woken to do so (`APPOINTED`). All of it changes under the queue's lock.
 //! 3. A free lock with waiters stays so only while it lingers (`GUARDED` and not `CLOSED`) or a
 //!    called writer is awake (`CALLED_WRITER` and not `CLOSED`), or until the one who left last has
-//!    the queue's lock.
+//!    the queue's lock. After the budget has ended, whoever queues hands it over all the same.
 //! 4. `CLOSED`, free and the queue's lock held: the word is this thread's to write.
-//! 5. `CALLED_WRITER` is set by who calls a writer, under the queue's lock. That writer clears it when
-//!    it enters or is on the queue again, whichever comes first.
+//! 5. `CALLED_WRITER` is set by who calls a writer, under the queue's lock, and only if the lock is free
+//!    *then* in a phase of writers for which no reader waits: between its release and this moment a
+//!    thread may have been stopped for long. The writer that was called clears it when it enters or
+//!    is on the queue again, whichever comes first. (In a gap of the other side's phase there is
+//!    nothing to clear: the flag went with the phase of writers.)
 //!
 //! Estimates (hold times, return times) are updated without a lock and may lose an update; they
 //! decide how long somebody waits, never who may be in.
@@ -51,10 +58,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::RawRwSem;
 use super::compete::SPIN_ON_WRITER;
 use super::lodging::{Attended, Lodging, Place};
-use super::queue::{GRANTED, Granted, Kind, Node, RETRY, WAITING};
+use super::queue::{APPOINTED, GRANTED, Granted, Kind, Node, RETRY, WAITING};
 use super::word::*;
 use crate::events::{CountEvents, Event};
-use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
+use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::policy::{Discipline, Phases, Policy};
 use crate::spin_budget::SpinBudget;
 
@@ -80,10 +87,19 @@ const FAILURES_PER_TURN: u32 = 16;
 /// How often a writer naps, to leave its CPU to the holder that was running there, before it
 /// queues.
 const NAPS: u32 = 2;
-/// In an open phase every this many entries look at the clock (28 ns where an uncontended lock and
+/// In an open phase one in this many entries looks at the clock (28 ns where an uncontended lock and
 /// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
 /// phase allows are one budget.
 const ENTRIES_PER_CLOCK: u32 = 16;
+
+/// Whether an entry looks at the clock: as good as by chance, so that a thread that uses several
+/// locks by turns looks at the clock of each.
+fn looks_at_clock(turn: u32) -> bool {
+    // Two rounds of a multiplicative hash, for its upper bits.
+    let mixed = turn.wrapping_mul(0x9e37_79b9);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
+    mixed < u32::MAX / ENTRIES_PER_CLOCK
+}
 
 /// Longest spin among writers, ns, on a lock that goes from one to the next. Who sleeps in a convoy
 /// holds up all behind it when it is its turn.
@@ -316,8 +332,8 @@ impl Moves {
 
 /// How an attempt to queue ended.
 enum Queueing<'a, R> {
-    /// In this room.
-    Queued(&'a R),
+    /// In this room; as the deadline waiter, or not.
+    Queued(&'a R, bool),
     Entered,
     /// Ended the phase of its own side and handed the lock to the only ones that waited, or woke
     /// one to share it with.
@@ -373,7 +389,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let place = || self.lodging.place(word);
         if word & (OPEN | CALLED_WRITER) != 0 {
-            let looks = P::turn().is_multiple_of(ENTRIES_PER_CLOCK);
+            let looks = looks_at_clock(P::turn());
             let fits = || place().clock().fits(side, PhaseClock::<P>::now());
             return (!looks || fits()).then_some(entered);
         }
@@ -389,7 +405,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let hold = estimates.expected_hold(side);
         let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
         let outweighs = side == Side::Read || word & READERS_WAIT != 0;
-        if hold != 0 && short && outweighs && estimates.comes_right_back(side) && !is_beside {
+        let opens = hold != 0 && short && outweighs && word & GUARDED != 0 && !is_beside;
+        if opens && estimates.comes_right_back(side) {
             self.events.count(Event::PhaseOpened);
             clock.forget_admitted();
             return Some(entered | OPEN);
@@ -420,37 +437,44 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         entered.map(|entered| entered & !CALLED_WRITER)
     }
 
-    /// One that was called has entered: who waits longest now has a budget of its own.
+    /// One that was called has entered, and the word was this then: whoever waits longest now has a
+    /// budget of its own.
     fn begin_next_turn(&self, knobs: Phases, word: u64) {
+        // Those that waited may have given up meanwhile, and another lock may have the room.
+        if has_waiters(word)
+            && let Some(queue) = self.attend(word)
+        {
+            self.begin_turn_of_next(knobs, &queue);
+        }
+    }
+
+    fn begin_turn_of_next(&self, knobs: Phases, queue: &Attended<'_, P, L>) {
+        let word = self.word.load(Relaxed);
         if has_waiters(word) && word & READERS_WAIT == 0 && phase(word) == Side::Write {
-            let clock = self.lodging.place(word).clock();
+            let clock = queue.clock();
             clock.begin(PhaseClock::<P>::now(), clock.estimates().budget(knobs, 1));
         }
     }
 
-    /// Ends the running phase if its budget has ended, and with it the time that its guard needs
-    /// to wake up: it may be waiting for a CPU.
-    #[cold]
-    pub(crate) fn end_overdue_phase(&self) {
+    /// Ends the running phase if its budget has ended: what a newcomer that was refused and does not
+    /// queue owes to those that wait. Leaves it to others if somebody is at the queue.
+    pub(super) fn end_overdue_phase(&self) {
         let Discipline::Phases(knobs) = Pol::DISCIPLINE else { return };
-        let overdue = |word: u64| {
-            let late = || {
-                let now = PhaseClock::<P>::now();
-                self.lodging.place(word).clock().remaining(now).saturating_neg()
-            };
-            let grace = 2 * ticks(P::wake_latency().into()) as i32;
-            has_waiters(word) && !has_writer(word) && late() > grace
-        };
+        let ends = |word: u64| has_waiters(word) && word & CLOSED == 0;
         let word = self.word.load(Relaxed);
-        if !overdue(word) {
+        if knobs.longest_budget == 0 || !ends(word) {
             return;
         }
-        let Some(queue) = self.attend(word) else { return };
-        if !overdue(self.word.load(Relaxed)) {
+        let is_over = |clock: &PhaseClock<P>| clock.remaining(PhaseClock::<P>::now()) <= 0;
+        if !is_over(self.lodging.place(word).clock()) {
             return;
         }
+        let Some(queue) = self.try_attend(word) else { return };
         let mut word = self.word.load(Relaxed);
-        while has_waiters(word) && (word & CLOSED == 0 || word & OPEN != 0) {
+        if !is_over(queue.clock()) {
+            return;
+        }
+        while ends(word) {
             match self.close(word, OPEN) {
                 Ok(_) => break,
                 Err(found) => word = found,
@@ -459,6 +483,25 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let granted = self.serve_phases(knobs, &queue);
         drop(queue);
         granted.grant();
+    }
+
+    /// The deadline waiter has given up: another waiter takes its place, with a timer of its own, and
+    /// is to be woken for that. None if nobody needs to.
+    pub(super) fn appoint(&self, queue: &Attended<'_, P, L>) -> Option<*const P::AtomicU32> {
+        let word = self.word.load(Relaxed);
+        let (reader, writer) = (queue.oldest_reader(), queue.oldest_writer());
+        let next = match phase(word) {
+            _ if word & CLOSED != 0 => None,
+            Side::Read => writer.or(reader),
+            Side::Write => reader.or(writer),
+        };
+        // Nobody passes one that upgrades.
+        let next = next.filter(|next| next.kind != Kind::Upgrade)?;
+        next.guard.set(1);
+        // Relaxed: the owner looks at everything else under the queue's lock. Still linked, so it was
+        // told nothing yet, and what it is told later overwrites this.
+        next.state.store(APPOINTED, Relaxed);
+        Some(&next.state)
     }
 
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
@@ -474,8 +517,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 return true;
             }
             let node = Node::new(kind, P::now());
-            let place = match self.queue_for_phase(knobs, side, &node, front) {
-                Queueing::Queued(place) => place,
+            let (place, guarding) = match self.queue_for_phase(knobs, side, &node, front) {
+                Queueing::Queued(place, guarding) => (place, guarding),
                 Queueing::Entered => return true,
                 Queueing::HandedOver => {
                     spin = knobs.spin * SPIN_FOR_A_WAKE_UP;
@@ -490,7 +533,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     continue;
                 }
             };
-            match self.sleep_until_phase(knobs, place, &node, deadline) {
+            match self.sleep_until_phase(knobs, place, &node, guarding, deadline) {
                 Outcome::Granted => return true,
                 Outcome::TimedOut => return false,
                 Outcome::Retry => (spin, front) = (knobs.spin, true),
@@ -575,7 +618,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
                     if front {
-                        self.begin_next_turn(knobs, next);
+                        self.begin_turn_of_next(knobs, &queue);
                     }
                     drop(queue);
                     granted.grant();
@@ -596,10 +639,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if granted.is_empty() {
             granted = self.serve_phases(knobs, &queue);
         }
-        let place = queue.place();
+        let (place, guarding) = (queue.place(), node.guard.get() != 0);
         drop(queue);
         granted.grant();
-        Some(Queueing::Queued(place))
+        Some(Queueing::Queued(place, guarding))
     }
 
     /// Only writers wait, and the one that waits longest can simply join those that are awake.
@@ -621,7 +664,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let mut granted = Granted::none();
         if let Some(oldest) = queue.oldest_writer() {
             if oldest.guard.get() != 0 {
-                self.word.fetch_and(!GUARDED, Relaxed);
+                self.word.fetch_and(!(GUARDED | OPEN), Relaxed);
             }
             let oldest: *const Node<P> = oldest;
             // SAFETY: linked, so alive, and it stays so until it is told.
@@ -805,16 +848,23 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         knobs: Phases,
         place: &L::Place,
         node: &Node<P>,
+        mut guarding: bool,
         mut deadline: Option<u64>,
     ) -> Outcome {
         let clock = place.clock();
-        let mut guarding = node.guard.get() != 0;
         // When the guard looks next, if not at the end of the running phase.
         let mut next_look = 0;
         loop {
             match node.state.load(Acquire) {
                 GRANTED => break,
                 RETRY => return Outcome::Retry,
+                APPOINTED => {
+                    // Unless it is told what came of it just now.
+                    let unchanged =
+                        node.state.compare_exchange(APPOINTED, WAITING, Relaxed, Relaxed);
+                    guarding |= unchanged.is_ok();
+                    continue;
+                }
                 _ => {}
             }
             let now = P::now();
@@ -960,7 +1010,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         // the guard sees to it.
         while has_waiters(word) && is_free(word) && word & (OPEN | GUARDED) != OPEN | GUARDED {
             // Acquire pairs with the Release of everybody who has left.
-            match self.word.compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed) {
+            let closed = (word | CLOSED) & !OPEN;
+            match self.word.compare_exchange_weak(word, closed, Acquire, Relaxed) {
                 Ok(_) => {
                     granted = self.hand_over(knobs, &queue, word);
                     break;
@@ -988,28 +1039,30 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let Some(oldest) = queue.oldest_writer().filter(|oldest| oldest.kind == Kind::Write) else {
             return false;
         };
-        if queue.oldest_reader().is_some() {
-            return false;
-        }
-        let mut word = self.word.load(Relaxed);
-        if word & CALLED_WRITER != 0 {
-            return true;
-        }
-        if word & CLOSED != 0 {
-            return !is_free(word); // Whoever has it hands it over.
-        }
         let guard = if oldest.guard.get() != 0 { GUARDED } else { 0 };
+        // Only here does the queue become empty: then nobody waits, and nothing is said about it.
+        let (clear, set) = match queue.is_only_writer(oldest) {
+            true => (QUEUE_FLAGS, 0),
+            false => (guard | OPEN, CALLED_WRITER),
+        };
+        // What is true of the word now: much may have happened since this thread left.
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if !is_free(word) || word & (CALLED_WRITER | CLOSED) == CALLED_WRITER {
+                return true; // Whoever has it, or was called, sees to the rest.
+            }
+            if word & CLOSED != 0 || phase(word) == Side::Read || queue.oldest_reader().is_some() {
+                return false;
+            }
+            match self.word.compare_exchange_weak(word, word & !clear | set, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
         let oldest: *const Node<P> = oldest;
         let mut granted = Granted::none();
         // SAFETY: linked, so alive, and it stays so until it is told.
         granted.retry(&queue, unsafe { &*oldest });
-        let clear = if queue.is_empty() { QUEUE_FLAGS } else { guard | OPEN };
-        let set = if queue.is_empty() { 0 } else { CALLED_WRITER };
-        while let Err(found) =
-            self.word.compare_exchange_weak(word, word & !clear | set, Relaxed, Relaxed)
-        {
-            word = found;
-        }
         self.events.count(Event::PhaseCalled);
         drop(queue);
         granted.grant();
@@ -1054,7 +1107,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let clear = match (queue.is_empty(), guard) {
             (true, _) => QUEUE_FLAGS,
             (false, 0) => 0,
-            (false, _) => GUARDED,
+            (false, _) => GUARDED | OPEN,
         };
         if clear != 0 {
             self.word.fetch_and(!clear, Relaxed);
@@ -1077,7 +1130,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 };
                 if may_join {
                     if front.guard.get() != 0 {
-                        self.word.fetch_and(!GUARDED, Relaxed);
+                        self.word.fetch_and(!(GUARDED | OPEN), Relaxed);
                     }
                     return self.grant_one(queue, front);
                 }
@@ -1090,11 +1143,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 let join = queue.oldest_writer().is_none() && admits_reader(word);
                 return if join { self.begin_read_phase(knobs, queue) } else { Granted::none() };
             }
-            if word & (GUARDED | CALLED_WRITER) != 0 && word & CLOSED == 0 {
-                return Granted::none(); // Lingers.
+            let lingers = word & (GUARDED | CALLED_WRITER) != 0 && word & CLOSED == 0;
+            if lingers && queue.clock().remaining(PhaseClock::<P>::now()) > 0 {
+                return Granted::none();
             }
             // Acquire pairs with the Release of everybody who has left.
-            match self.word.compare_exchange_weak(word, word | CLOSED, Acquire, Relaxed) {
+            let closed = (word | CLOSED) & !OPEN;
+            match self.word.compare_exchange_weak(word, closed, Acquire, Relaxed) {
                 Ok(_) => return self.hand_over(knobs, queue, word),
                 Err(found) => word = found,
             }
@@ -1240,5 +1295,133 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.events.count(Event::PhaseRead);
         self.events.add(Event::WakeReader, u64::from(granted.len()));
         granted
+    }
+}
+
+/// The protocol step by step: the nodes stand in for sleeping threads.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Os;
+    use crate::policy::TimeFair;
+    use crate::rwsem::lodging::{Inline, Lodges};
+
+    type Raw = RawRwSem<TimeFair, Os>;
+
+    fn waiters<const N: usize>(kinds: [Kind; N]) -> [Node<Os>; N] {
+        kinds.map(|kind| Node::new(kind, Os::now()))
+    }
+
+    /// A lock that is held as `word` says, behind which these wait, the first as the deadline waiter,
+    /// until the phase ends in so many ticks.
+    fn lock_with(word: u64, nodes: &[Node<Os>], ends_in: i32) -> Raw {
+        let lock = Raw::NEW;
+        let queue = lock.lock_to_wait().expect("it is in the lock");
+        nodes.iter().for_each(|node| queue.push(node));
+        nodes[0].guard.set(1);
+        queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
+        lock.word.store(word | GUARDED | queue.bits(), Relaxed);
+        drop(queue);
+        lock
+    }
+
+    fn place(lock: &Raw) -> &Inline<Os> {
+        lock.lodging.place(lock.word.load(Relaxed))
+    }
+
+    fn states(nodes: &[Node<Os>]) -> Vec<u32> {
+        nodes.iter().map(|node| node.state.load(Relaxed)).collect()
+    }
+
+    const SOON: i32 = 1 << 20;
+
+    #[test]
+    fn only_a_lock_that_is_free_in_a_phase_of_writers_has_a_writer_called() {
+        for (word, is_seen_to) in [
+            // Readers have their phase by now, and whoever leaves last hands the lock over.
+            (READER, true),
+            (WRITER | WRITE_PHASE, true),
+            (0, false),
+            (WRITE_PHASE | CLOSED, false),
+        ] {
+            let nodes = waiters([Kind::Write, Kind::Write]);
+            let lock = lock_with(word, &nodes, SOON);
+            let before = lock.word.load(Relaxed);
+            assert_eq!(lock.call_writer(place(&lock)), is_seen_to, "{word:#x}");
+            assert_eq!((lock.word.load(Relaxed), states(&nodes)), (before, vec![WAITING; 2]));
+        }
+        let nodes = waiters([Kind::Write, Kind::Write]);
+        let lock = lock_with(WRITE_PHASE, &nodes, SOON);
+        assert!(lock.call_writer(place(&lock)));
+        assert_eq!(states(&nodes), [RETRY, WAITING]);
+        assert_eq!(lock.word.load(Relaxed) & (CALLED_WRITER | GUARDED), CALLED_WRITER);
+    }
+
+    #[test]
+    fn the_last_that_waits_is_called_without_a_trace() {
+        let nodes = waiters([Kind::Write]);
+        let lock = lock_with(WRITE_PHASE, &nodes, SOON);
+        assert!(lock.call_writer(place(&lock)));
+        assert_eq!((lock.word.load(Relaxed), states(&nodes)), (0, vec![RETRY]));
+    }
+
+    #[test]
+    fn a_deadline_waiter_that_gives_up_appoints_another() {
+        let nodes = waiters([Kind::Write, Kind::Read, Kind::Write]);
+        let lock = lock_with(READER | OPEN | READERS_WAIT, &nodes, SOON);
+        assert!(lock.withdraw(place(&lock), &nodes[0]));
+        assert_eq!(states(&nodes), [WAITING, WAITING, APPOINTED], "the side that is passed");
+        assert_eq!(nodes[2].guard.get(), 1);
+        assert!(lock.withdraw(place(&lock), &nodes[2]));
+        // Nobody but readers waits, and readers hold the lock: nothing to wait for.
+        assert_eq!(nodes[1].state.load(Relaxed), GRANTED);
+        assert_eq!(lock.word.load(Relaxed), 2 * READER);
+    }
+
+    #[test]
+    fn a_phase_without_a_deadline_waiter_is_not_open() {
+        let nodes = waiters([Kind::Write, Kind::Upgrade]);
+        let lock = lock_with(2 * READER, &nodes[..1], SOON);
+        let queue = lock.attend(lock.word.load(Relaxed)).expect("somebody waits");
+        queue.push_front(&nodes[1]);
+        drop(queue);
+        let upgrading = lock.word.load(Relaxed) | UPGRADABLE | UPGRADING | OPEN;
+        lock.word.store(upgrading, Relaxed);
+        assert!(lock.withdraw(place(&lock), &nodes[0]), "nobody else is passed");
+        assert_eq!(lock.word.load(Relaxed) & (OPEN | GUARDED), 0);
+    }
+
+    #[test]
+    fn whoever_only_tries_ends_a_phase_that_is_over() {
+        for _ in 0..100 {
+            let nodes = waiters([Kind::Write]);
+            let lock = lock_with(READER | OPEN, &nodes, -1);
+            // In an open phase not everybody looks.
+            let entries = (0..1_000).take_while(|_| lock.try_read()).count();
+            assert!(entries < 300, "{entries} entries without a look at the clock");
+            assert_eq!(lock.word.load(Relaxed) & (CLOSED | OPEN), CLOSED);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_uses_several_locks_by_turns_looks_at_the_clock_of_each() {
+        for locks in 1..50u32 {
+            let turns: Vec<_> = (0..10_000).map(|at| at * locks).collect();
+            let longest = turns.split(|&turn| looks_at_clock(turn)).map(<[u32]>::len).max();
+            assert!(longest < Some(300), "{locks} locks: {longest:?}");
+        }
+    }
+
+    #[test]
+    fn a_free_lock_whose_phase_is_over_is_not_kept_for_its_side() {
+        let nodes = waiters([Kind::Write, Kind::Write]);
+        let lock = lock_with(0, &nodes, -1);
+        let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { unreachable!() };
+        let queue = lock.attend(lock.word.load(Relaxed)).expect("somebody waits");
+        let granted = lock.serve_phases(knobs, &queue);
+        drop(queue);
+        assert_eq!(granted.len(), 1);
+        granted.grant();
+        assert_eq!(states(&nodes), [GRANTED, WAITING]);
     }
 }

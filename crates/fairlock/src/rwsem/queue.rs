@@ -30,6 +30,8 @@ pub(crate) const GRANTED: u32 = 1;
 pub(crate) const CALLED: u32 = 2;
 /// The owner should start over; the node is off the list.
 pub(crate) const RETRY: u32 = 3;
+/// The owner goes on waiting, but as the deadline waiter, see `phases`; the node is still on the list.
+pub(crate) const APPOINTED: u32 = 4;
 
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +176,12 @@ impl<P: Platform> LockedQueue<'_, P> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.oldest_reader().is_none() && self.oldest_writer().is_none()
+    }
+
+    /// Nobody but this waiter, which is on the queue, waits for more than shared access.
+    pub(crate) fn is_only_writer(&self, node: &Node<P>) -> bool {
+        self.queue.writers.younger(&self.locked, node).is_none()
+            && self.oldest_writer().is_some_and(|oldest| ptr::eq(oldest, node))
     }
 
     pub(crate) fn oldest_reader(&self) -> Option<&Node<P>> {

@@ -430,7 +430,7 @@ mod tests {
                 // Another test may have all rooms for a moment.
                 let queue = std::iter::repeat_with(|| lock.lock_to_wait()).flatten().next();
                 let queue = queue.expect("one day there is a room");
-                lock.word.fetch_or(queue.bits(), Relaxed);
+                lock.word.atomic().fetch_or(queue.bits(), Relaxed);
                 there.wait();
                 there.wait();
                 lock.word.fetch_and(!QUEUE_FLAGS, Relaxed);

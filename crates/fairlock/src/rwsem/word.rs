@@ -1,4 +1,11 @@
-//! The lock word of [`RwSem`](crate::RwSem): layout, and a name for every condition on it.
+//! The lock word of [`RwSem`](crate::RwSem): layout, a name for every condition on it, and the
+//! [table](ILLEGAL) of combinations that never occur.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+
+use crate::platform::{AtomicCell, AtomicInt, Platform};
+use crate::policy::{Discipline, Policy};
 
 /// Low 23 bits: shared holders, the upgradable one included.
 pub(super) const READERS: u64 = (1 << 23) - 1;
@@ -128,4 +135,193 @@ pub(super) fn plus_reader(word: u64) -> u64 {
         "more than 4194303 readers hold this lock at once: are guards being leaked?"
     );
     word + READER
+}
+
+/// A combination that no transition of the word may leave behind.
+struct Illegal {
+    what: &'static str,
+    holds: fn(u64) -> bool,
+}
+
+/// What never occurs in a word, whatever the policy. Debug builds look at every transition.
+const ILLEGAL: &[Illegal] = &[
+    Illegal {
+        what: "how the queue is served is said although nobody waits",
+        holds: |word| !has_waiters(word) && word & QUEUE_FLAGS != 0,
+    },
+    Illegal { what: "closed and open", holds: |word| word & CLOSED != 0 && word & OPEN != 0 },
+    Illegal {
+        what: "an open phase whose end nobody has a timer for",
+        holds: |word| word & OPEN != 0 && word & GUARDED == 0,
+    },
+    Illegal {
+        what: "a writer is called in a phase of readers",
+        holds: |word| word & CALLED_WRITER != 0 && word & WRITE_PHASE == 0,
+    },
+    Illegal {
+        what: "a writer is called in an open phase",
+        holds: |word| word & CALLED_WRITER != 0 && word & OPEN != 0,
+    },
+    Illegal {
+        what: "an upgradable reader that is not counted among the readers",
+        holds: |word| word & UPGRADABLE != 0 && readers(word) == 0,
+    },
+    Illegal {
+        what: "an upgrade by nobody",
+        holds: |word| word & UPGRADING != 0 && (word & UPGRADABLE == 0 || !has_waiters(word)),
+    },
+];
+
+/// The same where writers do not add their bias in vain.
+const ILLEGAL_WITHOUT_BIAS: &[Illegal] = &[
+    Illegal {
+        what: "a writer beside readers",
+        holds: |word| has_writer(word) && readers(word) != 0,
+    },
+    Illegal { what: "two writers", holds: |word| word & WRITERS > WRITER },
+];
+
+/// The word of a lock under `Pol`: std's operations, each of which [`ILLEGAL`] is checked after in
+/// debug builds.
+#[repr(transparent)]
+pub(super) struct LockWord<Pol, P: Platform> {
+    word: P::AtomicU64,
+    policy: PhantomData<fn() -> Pol>,
+}
+
+impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes part of statics
+    pub(super) const FREE: Self = LockWord { word: P::AtomicU64::ZERO, policy: PhantomData };
+
+    /// Writers add their bias before they know whether the lock is free.
+    pub(super) const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
+        Discipline::Compete(knobs) => !knobs.writer_fast_fail,
+        Discipline::Phases(_) => false,
+    };
+
+    /// For what identifies a lock by its word's address.
+    #[inline(always)]
+    pub(super) fn atomic(&self) -> &P::AtomicU64 {
+        &self.word
+    }
+
+    #[inline(always)]
+    fn check(before: u64, after: u64) {
+        if cfg!(debug_assertions) {
+            Self::assert_legal(before, after);
+        }
+    }
+
+    #[cold]
+    fn assert_legal(before: u64, after: u64) {
+        let exact: &[Illegal] = if Self::ADDS_BIAS_FIRST { &[] } else { ILLEGAL_WITHOUT_BIAS };
+        let illegal = ILLEGAL.iter().chain(exact).find(|illegal| (illegal.holds)(after));
+        if let Some(Illegal { what, .. }) = illegal {
+            panic!("a lock word that must not occur: {what}: {before:#018x} -> {after:#018x}");
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+
+    /// By a thread to whom the word belongs.
+    #[inline(always)]
+    pub(super) fn store(&self, value: u64, order: Ordering) {
+        Self::check(value, value);
+        self.word.store(value, order);
+    }
+
+    #[inline(always)]
+    pub(super) fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        let result = self.word.compare_exchange(current, new, success, failure);
+        result.inspect(|&before| Self::check(before, new))
+    }
+
+    #[inline(always)]
+    pub(super) fn compare_exchange_weak(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        let result = self.word.compare_exchange_weak(current, new, success, failure);
+        result.inspect(|&before| Self::check(before, new))
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        let before = self.word.fetch_add(value, order);
+        Self::check(before, before.wrapping_add(value));
+        before
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        let before = self.word.fetch_sub(value, order);
+        Self::check(before, before.wrapping_sub(value));
+        before
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        let before = self.word.fetch_and(value, order);
+        Self::check(before, before & value);
+        before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Os;
+    use crate::policy::{Linux3_10, TimeFair};
+
+    fn says<Pol: Policy>(word: u64) -> Option<String> {
+        let checked = std::panic::catch_unwind(|| LockWord::<Pol, Os>::assert_legal(0, word));
+        let message = checked.err()?;
+        Some(message.downcast_ref::<String>().expect("a message").clone())
+    }
+
+    #[test]
+    fn combinations_that_must_not_occur_are_named() {
+        let waiting = room_bits(1);
+        for legal in [
+            0,
+            3 * READER,
+            WRITER,
+            (2 * READER) | UPGRADABLE,
+            waiting | WRITER | WRITE_PHASE | GUARDED,
+            waiting | READER | OPEN | GUARDED,
+            waiting | WRITE_PHASE | CALLED_WRITER | CLOSED,
+            waiting | READER | UPGRADABLE | UPGRADING,
+        ] {
+            assert_eq!(says::<TimeFair>(legal), None, "{legal:#x}");
+        }
+        for (illegal, named) in [
+            (CLOSED, "nobody waits"),
+            (READER | WRITE_PHASE, "nobody waits"),
+            (waiting | CLOSED | OPEN | GUARDED, "closed and open"),
+            (waiting | READER | OPEN, "nobody has a timer"),
+            (waiting | READER | CALLED_WRITER, "in a phase of readers"),
+            (waiting | WRITE_PHASE | CALLED_WRITER | OPEN | GUARDED, "in an open phase"),
+            (UPGRADABLE, "not counted"),
+            (waiting | READER | UPGRADING, "by nobody"),
+            (WRITER | READER, "beside readers"),
+            (2 * WRITER, "two writers"),
+        ] {
+            let message = says::<TimeFair>(illegal).expect("it must not occur");
+            assert!(message.contains(named), "{message}");
+        }
+        // A writer that adds its bias in vain.
+        assert_eq!(says::<Linux3_10>((2 * WRITER) | READER), None);
+    }
 }
