@@ -190,7 +190,7 @@ int fairlock_rwlock_read(struct fairlock_rwlock_t *lock);
 /**
  * Acquires the lock for reading if that is possible without waiting.
  *
- * Errors: EBUSY (somebody writes, or is to write first), EINVAL, EAGAIN.
+ * Errors: EBUSY (somebody writes, is to write first, or tries to at this moment), EINVAL, EAGAIN.
  */
 int fairlock_rwlock_try_read(struct fairlock_rwlock_t *lock);
 
@@ -231,9 +231,10 @@ int fairlock_rwlock_read_recursive(struct fairlock_rwlock_t *lock);
 int fairlock_rwlock_write(struct fairlock_rwlock_t *lock);
 
 /**
- * Acquires the lock for writing if that is possible without waiting.
+ * Acquires the lock for writing if that is possible without waiting. Of a thread that tries to read and one
+ * that tries to write at the same moment neither may get in.
  *
- * Errors: EBUSY (somebody holds it, or is to get it first), EINVAL.
+ * Errors: EBUSY (somebody holds it, is to get it first, or tries to at this moment), EINVAL.
  */
 int fairlock_rwlock_try_write(struct fairlock_rwlock_t *lock);
 

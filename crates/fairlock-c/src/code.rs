@@ -1,6 +1,7 @@
 //! Errors as C has them: numbers of `errno.h`. And the boundary that no panic crosses.
 
 use core::ffi::c_int;
+use core::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fairlock::ready::PollError;
@@ -70,7 +71,10 @@ impl From<PollError> for Trouble {
 pub(crate) fn number(outcome: Result<(), Trouble>) -> c_int {
     match outcome {
         Ok(()) => 0,
-        Err(trouble) => trouble.number(),
+        Err(trouble) => {
+            cold_path();
+            trouble.number()
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! there; in Rust use the crate `fairlock`.
 //!
 //! * `code.rs`: errors as numbers, and the boundary that no panic crosses.
+//! * `copies.rs`: several copies of this library in one process, of which the first serves all.
 //! * `clock.rs`: deadlines on C's clocks.
 //! * `owned.rs`: a lock that knows its writer. `rwlock.rs` and `mutex.rs` are it, by address.
 //! * `range.rs`: the range lock, and the pool that its memory comes from.
@@ -12,7 +13,8 @@
 //!    holds a free one may be given back, copied over or zeroed.
 //! 2. After the atomic operation that releases a lock, its unlock touches none of it, or only memory
 //!    that is a lock of the same kind for ever (`range.rs`).
-//! 3. What a C caller can get wrong is an error before anything changes, as far as the lock knows.
+//! 3. Every function begins with `served_by_first!` (`copies.rs`).
+//! 4. What a C caller can get wrong is an error before anything changes, as far as the lock knows.
 //!
 //! The header is made from these files; `tests/c_programs.rs` says how to renew it.
 
@@ -22,6 +24,7 @@
 
 mod clock;
 mod code;
+mod copies;
 mod mutex;
 mod owned;
 mod range;

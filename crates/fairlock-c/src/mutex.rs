@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use crate::clock::Moment;
 use crate::code::number;
+use crate::copies::served_by_first;
 use crate::owned::{Exclusive, Owned, Wait};
 
 /// A mutex: one thread at a time. 40 bytes, anywhere in memory; a free one is all zero, so
@@ -35,6 +36,7 @@ unsafe fn acquire(mutex: *mut fairlock_mutex_t, wait: Wait) -> c_int {
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_init(mutex: *mut fairlock_mutex_t) -> c_int {
+    served_by_first!(fairlock_mutex_init(mutex));
     // SAFETY: as the page says.
     number(unsafe { Lock::create(mutex) })
 }
@@ -45,6 +47,7 @@ pub unsafe extern "C" fn fairlock_mutex_init(mutex: *mut fairlock_mutex_t) -> c_
 /// Errors: EINVAL (null, or destroyed already), EBUSY (somebody holds it or waits: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_destroy(mutex: *mut fairlock_mutex_t) -> c_int {
+    served_by_first!(fairlock_mutex_destroy(mutex));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(mutex) }.and_then(Lock::destroy))
 }
@@ -54,6 +57,7 @@ pub unsafe extern "C" fn fairlock_mutex_destroy(mutex: *mut fairlock_mutex_t) ->
 /// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread holds it).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_lock(mutex: *mut fairlock_mutex_t) -> c_int {
+    served_by_first!(fairlock_mutex_lock(mutex));
     // SAFETY: as the page says.
     unsafe { acquire(mutex, Wait::ForEver) }
 }
@@ -63,6 +67,7 @@ pub unsafe extern "C" fn fairlock_mutex_lock(mutex: *mut fairlock_mutex_t) -> c_
 /// Errors: EBUSY (somebody holds it, or is to get it first), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_try_lock(mutex: *mut fairlock_mutex_t) -> c_int {
+    served_by_first!(fairlock_mutex_try_lock(mutex));
     // SAFETY: as the page says.
     unsafe { acquire(mutex, Wait::Not) }
 }
@@ -75,6 +80,7 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_for(
     mutex: *mut fairlock_mutex_t,
     nanoseconds: u64,
 ) -> c_int {
+    served_by_first!(fairlock_mutex_try_lock_for(mutex, nanoseconds));
     // SAFETY: as the page says.
     unsafe { acquire(mutex, Wait::For(nanoseconds)) }
 }
@@ -88,6 +94,7 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_until(
     clock: c_int,
     deadline: *const libc::timespec,
 ) -> c_int {
+    served_by_first!(fairlock_mutex_try_lock_until(mutex, clock, deadline));
     // SAFETY: as the page says.
     match unsafe { Moment::of(clock, deadline) } {
         // SAFETY: as above.
@@ -101,6 +108,7 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_until(
 /// Errors: EPERM (the calling thread does not hold it), EINVAL (null, or destroyed).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_unlock(mutex: *mut fairlock_mutex_t) -> c_int {
+    served_by_first!(fairlock_mutex_unlock(mutex));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(mutex) }.and_then(Lock::unlock_write))
 }

@@ -16,6 +16,7 @@ use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHo
 
 use crate::clock::{Moment, after};
 use crate::code::{Trouble, borrowed, caught, guarded};
+use crate::copies::served_by_first;
 
 /// As a length: all from the offset on.
 pub const FAIRLOCK_TO_END: u64 = u64::MAX;
@@ -84,6 +85,7 @@ fn build() -> *mut fairlock_range_lock_t {
 /// A new lock of which nothing is taken; null if there is no memory for it (about 1200 bytes).
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
+    served_by_first!(fairlock_range_lock_new());
     caught(|| {
         let pooled = POOL.lock().take();
         pooled.unwrap_or_else(build)
@@ -97,6 +99,7 @@ pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
 /// Errors: EINVAL (null), EBUSY (some of it is held or waited for: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_lock_free(lock: *mut fairlock_range_lock_t) -> c_int {
+    served_by_first!(fairlock_range_lock_free(lock));
     guarded(|| {
         // SAFETY: as the page says.
         let raw = &unsafe { borrowed(lock) }?.lock;
@@ -180,6 +183,7 @@ pub unsafe extern "C" fn fairlock_range_read(
     length: u64,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_read(lock, offset, length, hold));
     let wanted = Wanted { lock, offset, length, exclusive: false };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
@@ -195,6 +199,7 @@ pub unsafe extern "C" fn fairlock_range_try_read(
     length: u64,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_try_read(lock, offset, length, hold));
     let wanted = Wanted { lock, offset, length, exclusive: false };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
@@ -212,6 +217,7 @@ pub unsafe extern "C" fn fairlock_range_try_read_for(
     nanoseconds: u64,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_try_read_for(lock, offset, length, nanoseconds, hold));
     let wanted = Wanted { lock, offset, length, exclusive: false };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
@@ -230,6 +236,7 @@ pub unsafe extern "C" fn fairlock_range_try_read_until(
     deadline: *const libc::timespec,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_try_read_until(lock, offset, length, clock, deadline, hold));
     let wanted = Wanted { lock, offset, length, exclusive: false };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
@@ -245,6 +252,7 @@ pub unsafe extern "C" fn fairlock_range_write(
     length: u64,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_write(lock, offset, length, hold));
     let wanted = Wanted { lock, offset, length, exclusive: true };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
@@ -260,6 +268,7 @@ pub unsafe extern "C" fn fairlock_range_try_write(
     length: u64,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_try_write(lock, offset, length, hold));
     let wanted = Wanted { lock, offset, length, exclusive: true };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
@@ -277,6 +286,7 @@ pub unsafe extern "C" fn fairlock_range_try_write_for(
     nanoseconds: u64,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_try_write_for(lock, offset, length, nanoseconds, hold));
     let wanted = Wanted { lock, offset, length, exclusive: true };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
@@ -295,6 +305,7 @@ pub unsafe extern "C" fn fairlock_range_try_write_until(
     deadline: *const libc::timespec,
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
+    served_by_first!(fairlock_range_try_write_until(lock, offset, length, clock, deadline, hold));
     let wanted = Wanted { lock, offset, length, exclusive: true };
     // SAFETY: as the page says.
     guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
@@ -315,6 +326,7 @@ unsafe fn held<'a>(hold: *mut fairlock_range_hold_t) -> Result<&'a mut Hold, Tro
 /// copies only one be released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t) -> c_int {
+    served_by_first!(fairlock_range_unlock(hold));
     guarded(|| {
         // SAFETY: as the page says.
         let held = unsafe { held(hold) }?;
@@ -334,6 +346,7 @@ pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t)
 /// Errors: EPERM (it is not held, or not alone), EINVAL (null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_downgrade(hold: *mut fairlock_range_hold_t) -> c_int {
+    served_by_first!(fairlock_range_downgrade(hold));
     guarded(|| {
         // SAFETY: as the page says.
         let held = unsafe { held(hold) }?;

@@ -12,6 +12,7 @@ use fairlock::ready::{
 };
 
 use crate::code::{Trouble, borrowed, caught, guarded};
+use crate::copies::served_by_first;
 
 /// There is something to read or to receive.
 pub const FAIRLOCK_READABLE: u32 = 1;
@@ -111,12 +112,14 @@ fn boxed<T>(build: impl FnOnce() -> T) -> *mut T {
 /// is, in user space.
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_counter_new(count: u64) -> *mut fairlock_source_t {
+    served_by_first!(fairlock_counter_new(count));
     boxed(|| fairlock_source_t(Kind::Counter(Counter::new(count))))
 }
 
 /// A new event, ready for nothing: for a thing of your own that becomes ready.
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_event_new() -> *mut fairlock_source_t {
+    served_by_first!(fairlock_event_new());
     boxed(|| fairlock_source_t(Kind::Event(Event::new())))
 }
 
@@ -125,6 +128,7 @@ pub extern "C" fn fairlock_event_new() -> *mut fairlock_source_t {
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_source_free(source: *mut fairlock_source_t) -> c_int {
+    served_by_first!(fairlock_source_free(source));
     guarded(|| {
         if source.is_null() {
             return Err(Trouble::Invalid);
@@ -164,6 +168,7 @@ pub unsafe extern "C" fn fairlock_counter_add(
     counter_source: *mut fairlock_source_t,
     count: u64,
 ) -> c_int {
+    served_by_first!(fairlock_counter_add(counter_source, count));
     // SAFETY: as the page says.
     guarded(|| match unsafe { counter(counter_source) }?.add(count) {
         true => Ok(()),
@@ -179,6 +184,7 @@ pub unsafe extern "C" fn fairlock_counter_take(
     counter_source: *mut fairlock_source_t,
     count: *mut u64,
 ) -> c_int {
+    served_by_first!(fairlock_counter_take(counter_source, count));
     guarded(|| {
         if count.is_null() {
             return Err(Trouble::Invalid);
@@ -200,6 +206,7 @@ pub unsafe extern "C" fn fairlock_event_set(
     event_source: *mut fairlock_source_t,
     readiness: u32,
 ) -> c_int {
+    served_by_first!(fairlock_event_set(event_source, readiness));
     guarded(|| {
         let readiness = readiness_of(readiness)?;
         // SAFETY: as the page says.
@@ -216,6 +223,7 @@ pub unsafe extern "C" fn fairlock_event_clear(
     event_source: *mut fairlock_source_t,
     readiness: u32,
 ) -> c_int {
+    served_by_first!(fairlock_event_clear(event_source, readiness));
     guarded(|| {
         let readiness = readiness_of(readiness)?;
         // SAFETY: as the page says.
@@ -229,6 +237,7 @@ pub unsafe extern "C" fn fairlock_event_clear(
 /// A new poll without sources.
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_poll_new() -> *mut fairlock_poll_t {
+    served_by_first!(fairlock_poll_new());
     boxed(|| fairlock_poll_t { poll: Poll::new(), waiting: AtomicU32::new(0) })
 }
 
@@ -237,6 +246,7 @@ pub extern "C" fn fairlock_poll_new() -> *mut fairlock_poll_t {
 /// Errors: EINVAL (null), EBUSY (a thread waits: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_poll_free(poll: *mut fairlock_poll_t) -> c_int {
+    served_by_first!(fairlock_poll_free(poll));
     guarded(|| {
         // SAFETY: as the page says.
         if unsafe { borrowed(poll) }?.waiting.load(Relaxed) != 0 {
@@ -261,6 +271,7 @@ pub unsafe extern "C" fn fairlock_poll_add(
     interest: u32,
     trigger: u32,
 ) -> c_int {
+    served_by_first!(fairlock_poll_add(poll, source, token, interest, trigger));
     guarded(|| {
         // SAFETY: as the page says.
         let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
@@ -281,6 +292,7 @@ pub unsafe extern "C" fn fairlock_poll_modify(
     interest: u32,
     trigger: u32,
 ) -> c_int {
+    served_by_first!(fairlock_poll_modify(poll, source, token, interest, trigger));
     guarded(|| {
         // SAFETY: as the page says.
         let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
@@ -297,6 +309,7 @@ pub unsafe extern "C" fn fairlock_poll_remove(
     poll: *mut fairlock_poll_t,
     source: *mut fairlock_source_t,
 ) -> c_int {
+    served_by_first!(fairlock_poll_remove(poll, source));
     guarded(|| {
         // SAFETY: as the page says.
         let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
@@ -318,6 +331,7 @@ pub unsafe extern "C" fn fairlock_poll_wait(
     nanoseconds: i64,
     count: *mut usize,
 ) -> c_int {
+    served_by_first!(fairlock_poll_wait(poll, ready, capacity, nanoseconds, count));
     guarded(|| {
         // SAFETY: as the page says.
         let poll = unsafe { borrowed(poll) }?;
@@ -394,6 +408,7 @@ pub unsafe extern "C" fn fairlock_poll_descriptor(
     poll: *mut fairlock_poll_t,
     descriptor: *mut c_int,
 ) -> c_int {
+    served_by_first!(fairlock_poll_descriptor(poll, descriptor));
     guarded(|| {
         // SAFETY: as the page says.
         let poll = unsafe { borrowed(poll) }?;

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use crate::clock::Moment;
 use crate::code::number;
+use crate::copies::served_by_first;
 use crate::owned::{Owned, ReadWrite, Wait};
 
 /// A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
@@ -30,6 +31,7 @@ type Lock = Owned<ReadWrite>;
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_init(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_init(lock));
     // SAFETY: as the page says.
     number(unsafe { Lock::create(lock) })
 }
@@ -40,6 +42,7 @@ pub unsafe extern "C" fn fairlock_rwlock_init(lock: *mut fairlock_rwlock_t) -> c
 /// Errors: EINVAL (null, or destroyed already), EBUSY (somebody holds it or waits: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_destroy(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_destroy(lock));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(lock) }.and_then(Lock::destroy))
 }
@@ -66,15 +69,17 @@ unsafe fn write(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
 /// million readers hold it).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_read(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_read(lock));
     // SAFETY: as the page says.
     unsafe { read(lock, Wait::ForEver) }
 }
 
 /// Acquires the lock for reading if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody writes, or is to write first), EINVAL, EAGAIN.
+/// Errors: EBUSY (somebody writes, is to write first, or tries to at this moment), EINVAL, EAGAIN.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_read(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_try_read(lock));
     // SAFETY: as the page says.
     unsafe { read(lock, Wait::Not) }
 }
@@ -87,6 +92,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_for(
     lock: *mut fairlock_rwlock_t,
     nanoseconds: u64,
 ) -> c_int {
+    served_by_first!(fairlock_rwlock_try_read_for(lock, nanoseconds));
     // SAFETY: as the page says.
     unsafe { read(lock, Wait::For(nanoseconds)) }
 }
@@ -104,6 +110,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_until(
     clock: c_int,
     deadline: *const libc::timespec,
 ) -> c_int {
+    served_by_first!(fairlock_rwlock_try_read_until(lock, clock, deadline));
     // SAFETY: as the page says.
     match unsafe { Moment::of(clock, deadline) } {
         // SAFETY: as above.
@@ -119,6 +126,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_until(
 /// Errors: as fairlock_rwlock_read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_read_recursive(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_read_recursive(lock));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(lock) }.and_then(|lock| lock.read(Wait::ForEver, true)))
 }
@@ -128,15 +136,18 @@ pub unsafe extern "C" fn fairlock_rwlock_read_recursive(lock: *mut fairlock_rwlo
 /// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_write(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_write(lock));
     // SAFETY: as the page says.
     unsafe { write(lock, Wait::ForEver) }
 }
 
-/// Acquires the lock for writing if that is possible without waiting.
+/// Acquires the lock for writing if that is possible without waiting. Of a thread that tries to read and one
+/// that tries to write at the same moment neither may get in.
 ///
-/// Errors: EBUSY (somebody holds it, or is to get it first), EINVAL.
+/// Errors: EBUSY (somebody holds it, is to get it first, or tries to at this moment), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_write(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_try_write(lock));
     // SAFETY: as the page says.
     unsafe { write(lock, Wait::Not) }
 }
@@ -149,6 +160,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_for(
     lock: *mut fairlock_rwlock_t,
     nanoseconds: u64,
 ) -> c_int {
+    served_by_first!(fairlock_rwlock_try_write_for(lock, nanoseconds));
     // SAFETY: as the page says.
     unsafe { write(lock, Wait::For(nanoseconds)) }
 }
@@ -163,6 +175,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_until(
     clock: c_int,
     deadline: *const libc::timespec,
 ) -> c_int {
+    served_by_first!(fairlock_rwlock_try_write_until(lock, clock, deadline));
     // SAFETY: as the page says.
     match unsafe { Moment::of(clock, deadline) } {
         // SAFETY: as above.
@@ -178,6 +191,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_until(
 /// unlocks what other threads read is not noticed, and spoils the lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_unlock(lock));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(lock).and_then(|lock| lock.unlock()) })
 }
@@ -188,6 +202,7 @@ pub unsafe extern "C" fn fairlock_rwlock_unlock(lock: *mut fairlock_rwlock_t) ->
 /// read it is is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock_read(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_unlock_read(lock));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(lock).and_then(|lock| lock.unlock_read()) })
 }
@@ -197,6 +212,7 @@ pub unsafe extern "C" fn fairlock_rwlock_unlock_read(lock: *mut fairlock_rwlock_
 /// Errors: EPERM (the calling thread does not write), EINVAL (null, or destroyed).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock_write(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_unlock_write(lock));
     // SAFETY: as the page says.
     number(unsafe { Lock::at(lock) }.and_then(Lock::unlock_write))
 }

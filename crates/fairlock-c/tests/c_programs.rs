@@ -7,6 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -155,6 +156,100 @@ fn every_example_in_cpp_runs() {
 #[test]
 fn misuse_is_a_code_and_changes_nothing() {
     c().run("tests/programs/misuse.c");
+}
+
+#[test]
+fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
+    c().run("tests/programs/late_unlock.c");
+    if let Some(cpp) = cpp() {
+        cpp.run("tests/programs/late_unlock.cpp");
+    }
+}
+
+/// Libraries and programs that each contain the static library.
+struct Copies {
+    place: TempDir,
+}
+
+impl Copies {
+    fn new() -> Self {
+        Copies { place: libraries() }
+    }
+
+    /// Builds sources of `tests/programs/copies` into one file.
+    fn build(&self, name: &str, sources: &[&str], flags: &[&str]) -> PathBuf {
+        let built = self.place.path().join(name);
+        let folder = package().join("tests/programs/copies");
+        let mut compile = Command::new(c().compiler);
+        compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-pthread"]);
+        compile.arg("-I").arg(package().join("include")).arg("-o").arg(&built);
+        compile.args(sources.iter().map(|source| folder.join(source)));
+        compile.args(flags).arg("-Wl,--as-needed").arg(self.place.path().join("libfairlock.a"));
+        compile.args(["-lm", "-ldl", "-lrt"]);
+        must_succeed(&mut compile, name);
+        built
+    }
+
+    fn library(&self, name: &str) -> PathBuf {
+        self.build(name, &["copy.c"], &["-shared", "-Wl,--gc-sections"])
+    }
+}
+
+#[test]
+fn a_program_and_what_it_loads_exclude_each_other_with_a_copy_of_the_library_each() {
+    let copies = Copies::new();
+    let library = copies.library("first.so");
+    for (name, flags) in
+        [("hidden", &["-DOWN"][..]), ("visible", &["-DOWN", "-DVISIBLE", "-rdynamic"])]
+    {
+        let program = copies.build(name, &["main.c", "copy.c"], flags);
+        must_succeed(Command::new(program).arg(&library), name);
+    }
+}
+
+#[test]
+fn two_loaded_libraries_exclude_each_other_with_a_copy_each_also_after_the_first_was_closed() {
+    let copies = Copies::new();
+    let (first, second) = (copies.library("first.so"), copies.library("second.so"));
+    let program = copies.build("neither", &["main.c"], &[]);
+    must_succeed(Command::new(&program).args([&first, &second]), "two libraries");
+    // By a name that is not where it is later.
+    let mut relative = Command::new(program);
+    relative.args(["./first.so", "./second.so"]).current_dir(copies.place.path());
+    must_succeed(&mut relative, "two libraries by relative names");
+}
+
+#[test]
+fn a_copy_that_does_not_fit_is_refused_with_a_message() {
+    let copies = Copies::new();
+    let stranger = copies.build("stranger.so", &["stranger.c"], &["-shared"]);
+    let library = copies.library("second.so");
+    let program = copies.build("neither", &["main.c"], &[]);
+    let mut run = Command::new(&program);
+    run.env("LD_PRELOAD", &stranger).args([&library, &library]);
+    let output = run.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
+    let expected = format!("version 1000.0.1 in {}", stranger.display());
+    assert!(said.contains(&expected) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn every_function_is_served_by_the_first_copy() {
+    let mut functions = 0;
+    for module in ["rwlock", "mutex", "range", "ready"] {
+        let source = fs::read_to_string(package().join(format!("src/{module}.rs")));
+        let source = source.expect("a readable source");
+        for function in source.split("extern \"C\" fn ").skip(1) {
+            let name = function.split('(').next().expect("a name");
+            let body = function.split_once("{\n").expect("a body").1.trim_start();
+            let begins = format!("served_by_first!({name}(");
+            let spaced = format!("served_by_first!(\n        {name}(");
+            assert!(body.starts_with(&begins) || body.starts_with(&spaced), "{name}");
+            functions += 1;
+        }
+    }
+    assert!(functions > 40, "{functions} were found");
 }
 
 #[test]

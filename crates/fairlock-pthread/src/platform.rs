@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
-use fairlock::slots::Record;
+use fairlock::slots::{EndedThread, Record};
 
 use crate::thread::Thread;
 use crate::{counting, modes, start};
@@ -23,7 +23,9 @@ const PAGE: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Preloaded;
 
-impl Platform for Preloaded {
+// SAFETY: std's atomics and cells, the barriers and clocks of `Os`; one static process; a thread's record,
+// and what is left of it, are among that thread's own words; memory is new pages. Nothing unwinds.
+unsafe impl Platform for Preloaded {
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;
@@ -105,6 +107,10 @@ impl Platform for Preloaded {
         Thread::with(|thread| unsafe { thread.record.get().as_ref() }).or_else(new_record)
     }
 
+    fn ended_thread() -> EndedThread<Self> {
+        Thread::with(|thread| thread.ended.get())
+    }
+
     fn is_asymmetric() -> bool {
         keeping_errno(Os::is_asymmetric)
     }
@@ -182,7 +188,8 @@ pub(crate) fn thread_ends(thread: &Thread) {
     let record = thread.record.replace(ptr::null());
     // SAFETY: as in `Preloaded::thread`.
     if let Some(record) = unsafe { record.as_ref() } {
-        Preloaded::process().thread_ended(record);
+        // SAFETY: this thread's, which has just forgotten it.
+        thread.ended.set(unsafe { Preloaded::process().thread_ended(record) });
     }
 }
 

@@ -9,7 +9,7 @@
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
 
-use fairlock::slots::Record;
+use fairlock::slots::{EndedThread, Record};
 
 use crate::counting::Recent;
 use crate::platform::Preloaded;
@@ -35,6 +35,8 @@ pub(crate) struct Thread {
     pub(crate) recent: Recent,
     /// Its slots.
     pub(crate) record: Cell<*const Record<Preloaded>>,
+    /// By what it ends the reads that it had not ended before its end.
+    pub(crate) ended: Cell<EndedThread<Preloaded>>,
 }
 
 global_asm!(

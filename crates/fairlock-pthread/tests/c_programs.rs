@@ -78,6 +78,16 @@ fn everything_is_answered_as_by_glibc() {
 }
 
 #[test]
+fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("late_unlock.c", folder.path());
+    assert_succeeds(&mut Command::new(&program));
+    for policy in POLICIES {
+        assert_succeeds(&mut under(policy, &program));
+    }
+}
+
+#[test]
 fn a_read_beside_readers_is_granted_in_time_although_a_writer_waits() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("reader_preference.c", folder.path());

@@ -109,7 +109,10 @@ impl<T> Value for *mut T {
 
 /// A scheduler: decides when the operations of simulated threads take effect. All functions are
 /// called on the simulated thread that they are about, or outside a run.
-pub trait Backend: Sized + Send + Sync + 'static {
+///
+/// # Safety
+/// What [`Platform`] asks for, of what each function is for.
+pub unsafe trait Backend: Sized + Send + Sync + 'static {
     /// See [`Platform::Counters`].
     type Counters: CountEvents;
     /// What the word holds when the load takes effect.
@@ -204,7 +207,10 @@ impl<V: Value, B: Backend> Drop for Atomic<V, B> {
     }
 }
 
-impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
+// SAFETY: the backend's operations are single steps on one word, in an order that the memory model allows,
+// or stronger. Those with flaws (`explore`) are wrong on purpose: what is run on them is there to be caught,
+// and protects only words of the simulated machine.
+unsafe impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
     const ZERO: Self = Atomic { word: V::Word::ZERO, backend: PhantomData };
     fn new(value: V) -> Self {
         Atomic { word: V::Word::new(value.to_bits()), backend: PhantomData }
@@ -250,7 +256,8 @@ impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
 
 macro_rules! arithmetic {
     ($($int:ty)*) => {
-        $(impl<B: Backend> AtomicInt<$int> for Atomic<$int, B> {
+        // SAFETY: as above.
+        $(unsafe impl<B: Backend> AtomicInt<$int> for Atomic<$int, B> {
             #[inline]
             fn fetch_add(&self, value: $int, _order: Ordering) -> $int {
                 B::update(&self.word, |old| Some((old as $int).wrapping_add(value).into())) as $int
@@ -279,7 +286,8 @@ pub struct Plain<T, B> {
     backend: PhantomData<fn() -> B>,
 }
 
-impl<T: Zeroed, B: Backend> PlainCell<T> for Plain<T, B> {
+// SAFETY: a `Cell`.
+unsafe impl<T: Zeroed, B: Backend> PlainCell<T> for Plain<T, B> {
     const ZERO: Self = Plain { value: Cell::new(T::ZERO), backend: PhantomData };
     fn get(&self) -> T {
         B::touch(self.value.as_ptr().addr(), false);
@@ -296,7 +304,9 @@ fn word_of<B: Backend>(atomic: *const Atomic<u32, B>) -> usize {
     atomic.addr() + std::mem::offset_of!(Atomic<u32, B>, word)
 }
 
-impl<B: Backend> Platform for On<B> {
+// SAFETY: the atomics as above; one process for each run, and a record for each of its threads, which nobody
+// gives back; memory is the default's. What a backend raises ends its run, whose threads go no further.
+unsafe impl<B: Backend> Platform for On<B> {
     type AtomicU32 = Atomic<u32, B>;
     type AtomicU64 = Atomic<u64, B>;
     type AtomicPtr<T> = Atomic<*mut T, B>;

@@ -12,6 +12,7 @@ mod slots;
 #[path = "../../fairlock/src/spin_budget.rs"]
 mod spin_budget;
 
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,7 +22,8 @@ use fairlock_sim::explore::{
     Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Search, Sound,
     Symmetric, SymmetricNoFence,
 };
-use slots::{Record, Slot, Threads};
+use slots::range::Claim;
+use slots::{EndedThread, RangeSlot, Record, Slot, Threads};
 
 type P<F> = On<Explore<F>>;
 
@@ -124,6 +126,74 @@ fn nobody_wakes_the_writer(found: Vec<FailureKind>) {
     for kind in found {
         let sleeps = matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. });
         assert!(sleeps, "{kind}");
+    }
+}
+
+/// A record whose thread ends while it reads, and what it remembers of that.
+struct Ending<F: Flaw> {
+    threads: Threads<P<F>>,
+    ended: Cell<EndedThread<P<F>>>,
+    /// The range that it holds.
+    range: *const RangeSlot<P<F>>,
+}
+
+/// A thread has ended that reads, by a slot and by a range that another thread gives back. It ends its
+/// read, and then looks whether it has another one to end, while a new thread reads under the same
+/// lock, perhaps by the same record.
+fn ended<F: Flaw>() -> Program<Ending<F>> {
+    let leave = |state: &Ending<F>| {
+        // SAFETY: the first thread alone remembers this; nothing is set.
+        let left = unsafe {
+            state.ended.get().with_record(&state.threads, |it| it.leave(|tag| tag == TAG))
+        };
+        left.unwrap_or(false)
+    };
+    let state = || {
+        let threads = Threads::NEW;
+        let (ended, range) = {
+            let record: &Record<P<F>> = threads.claim().expect("the first");
+            record.free_slot().expect("a fresh record").announce_fenced(TAG);
+            let range = record.free_range().expect("a fresh record");
+            range.announce_fenced(Claim::new(1, true), 0, 0);
+            (threads.release(record), ptr::from_ref(range))
+        };
+        Ending { threads, ended: Cell::new(ended), range }
+    };
+    Program::new("a thread has ended", state)
+        .thread(move |state| {
+            assert!(leave(state), "its own read");
+            assert!(!leave(state), "another's read");
+        })
+        .thread(|state: &Ending<F>| {
+            // SAFETY: records live as long as the state.
+            unsafe { &*state.range }.clear_unseen();
+        })
+        .thread(|state: &Ending<F>| {
+            let record = state.threads.claim().expect("there are enough");
+            let slot = record.free_slot().expect("it is empty");
+            slot.announce_fenced(TAG);
+            // It ends while it reads, too.
+            let ended = state.threads.release(record);
+            assert!(state.threads.any_reader(|tag| tag == TAG), "its read was ended");
+            // SAFETY: this thread's; nothing is set.
+            let left =
+                unsafe { ended.with_record(&state.threads, |it| it.leave(|tag| tag == TAG)) };
+            assert_eq!(left, Some(true), "its read was ended");
+        })
+        .finally(|state| {
+            assert!(!state.threads.any_reader(|tag| tag != 0), "everybody has left");
+            let first = state.threads.claim().expect("there are enough");
+            let second = state.threads.claim().expect("there are enough");
+            assert!(!ptr::eq(first, second));
+        })
+        .store_buffers()
+}
+
+#[test]
+fn a_thread_that_has_ended_ends_its_own_reads_and_no_other_s() {
+    for search in [Search::random(1, 10_000), Search::pct(1, 4, 10_000)] {
+        ended::<Sound>().assert(&search);
+        ended::<Symmetric>().assert(&search);
     }
 }
 

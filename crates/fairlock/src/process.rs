@@ -6,7 +6,8 @@
 //!
 //! Several copies of this crate in one program, by their versions or in libraries that are loaded,
 //! each have their own, and share nothing: a lock is used through the copy that made it, so its
-//! readers are in the records where its writers look. What they have in common is harmless to
+//! readers are in the records where its writers look. In Rust the types see to that, as those of two
+//! copies are two types; the C library has its copies find each other, and one of them works for all. What they have in common is harmless to
 //! share: the kernel's asymmetric barrier reaches all threads of the process, and registering for
 //! it twice is registering once. [`Os`](crate::platform::Os) and
 //! [`Counting`](crate::platform::Counting) are two copies in this sense.
@@ -18,7 +19,7 @@ use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::rwsem::Rooms;
 use crate::shared_barrier::SharedBarrier;
-use crate::slots::{Record, Threads};
+use crate::slots::{EndedThread, Record, Threads};
 use crate::spin_queue::SpinQueue;
 
 /// What the locks of one process share. At the beginning of a line, so that the same words share one
@@ -78,9 +79,30 @@ impl<P: Platform> Process<P> {
         self.threads.claim()
     }
 
-    /// The thread to which this record was given reads no more.
-    pub fn thread_ended(&self, record: &Record<P>) {
-        self.threads.release(record);
+    /// The thread to which this record was given ends: from now on it reads without a record. What it
+    /// still reads it ends by what this returns, as its [`Platform::ended_thread`].
+    ///
+    /// # Safety
+    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has
+    /// not given it back; [`Platform::thread`] answers it to nobody any more; and the only references to
+    /// it that are left are those in guards.
+    pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
+        self.threads.release(record)
+    }
+
+    /// What `act` does with the calling thread's record; where the thread has ended, with the one by which
+    /// it still reads.
+    ///
+    /// # Safety
+    /// `act` sets no tag that is 0: it ends reads, or adds some to a slot's.
+    #[inline(always)]
+    pub(crate) unsafe fn with_record<R>(act: impl FnOnce(&Record<P>) -> R) -> Option<R> {
+        let Some(record) = P::thread() else {
+            // SAFETY: the platform answers what `thread_ended` of this process has given to this thread;
+            // the rest is the caller's.
+            return unsafe { P::ended_thread().with_record(&P::process().threads, act) };
+        };
+        Some(act(record))
     }
 
     /// What the threads were in the middle of that a `fork` has left behind is over: reading by slots,
@@ -119,7 +141,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::platform::{Os, Symmetric};
+    use crate::platform::{Counting, Os, Symmetric};
     use crate::slots::range::{Claim, HELD};
 
     type Records = Threads<Os>;
@@ -231,6 +253,33 @@ mod tests {
             ever.extend(threads.map(|thread| thread.join().expect("no panic")));
         }
         assert!(ever.len() <= AT_ONCE + OTHERS, "{}", ever.len());
+    }
+
+    #[test]
+    fn threads_that_first_read_in_the_destructor_of_a_key_give_their_records_back() {
+        static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+        unsafe extern "C" fn read(_: *mut libc::c_void) {
+            let record = Counting::thread();
+            let slot = record.and_then(Record::free_slot).expect("a record, with slots");
+            slot.announce(9);
+            slot.clear();
+            EVER.lock().expect("no panic").extend(record.map(address));
+        }
+        let mut key = 0;
+        // SAFETY: the destructor is a function.
+        assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(read)) }, 0);
+        // SAFETY: the key exists; any value but null.
+        let body = move || unsafe { libc::pthread_setspecific(key, (&raw const EVER).cast()) };
+        const THREADS: usize = 100;
+        for _ in 0..THREADS {
+            assert_eq!(thread::spawn(body).join().expect("no panic"), 0);
+        }
+        let mut ever = EVER.lock().expect("no panic");
+        assert_eq!(ever.len(), THREADS);
+        ever.sort_unstable();
+        ever.dedup();
+        // Of the crate's other tests, the forks use records of `Counting`, too.
+        assert!(ever.len() <= 10, "{} records", ever.len());
     }
 
     /// Asks for its thread's record when it goes.

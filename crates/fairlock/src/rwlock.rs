@@ -74,8 +74,9 @@ use lock_api::GuardNoSend;
 use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::process::Process;
 use crate::rwsem::{NoSpinners, RawRwSem, ReaderBias, Rented};
-use crate::slots::Slot;
+use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
 
@@ -95,7 +96,8 @@ const ONE: u64 = 1 << TALLY_SHIFT;
 /// the slots for nothing. A handful, as one writer that was preempted makes others wait once.
 const WRITES_UNDER_WAITERS: u32 = 4;
 
-/// The lock's number, 0 before its bias first leaves `SHARED`. 53 bits do not run out.
+/// The lock's number, 0 before its bias first leaves `SHARED`; in debug builds before its first read by a
+/// guard. 53 bits do not run out.
 const NUMBER_SHIFT: u32 = 11;
 
 /// The clock of quiet times ticks every 4 µs and wraps after 68 s, which only makes a time look
@@ -139,6 +141,9 @@ fn has_slots(bias: u64) -> bool {
 /// * While writes are frequent it is an [`RwSem`](crate::RwSem).
 /// * A lock may be freed as soon as its last user's unlock has begun to return, even while others are
 ///   still inside unlocks of their own that released it before.
+/// * A try fails only if somebody holds the lock, waits for it or tries to get it at that moment. Readers that
+///   try do not make each other fail, and of writers that try one gets in; but of a reader and a writer that
+///   try at the same moment neither may.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
 /// * Read guards do not move between threads.
@@ -258,8 +263,26 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
 
+    /// What the lock is called where recursion is looked for: by its number, which no other lock ever has.
+    /// An address would be another lock's when this one is dropped or moved, with a guard that was forgotten.
     fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
+        let bias = self.bias().load(Relaxed);
+        let number = match number(bias) {
+            0 => self.get_number(),
+            number => number,
+        };
+        // Odd, which addresses of locks are not.
+        core::ptr::without_provenance((number as usize) << 1 | 1)
+    }
+
+    /// Gives it a number before readers use slots, which changes nothing else.
+    #[cold]
+    fn get_number(&self) -> u64 {
+        let number = P::process().new_lock();
+        match self.bias().compare_exchange(0, number << NUMBER_SHIFT | SHARED, Relaxed, Relaxed) {
+            Ok(_) => number,
+            Err(others) => self::number(others),
+        }
     }
 
     #[inline(always)]
@@ -679,7 +702,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !has_slots(bias) {
             return None;
         }
-        let entered = P::thread()?.nest(|tag| number(tag) == number(bias), MOST_NESTED)?;
+        let nest = |own: &Record<P>| own.nest(|tag| number(tag) == number(bias), MOST_NESTED);
+        // SAFETY: adds a read to a slot's, if there is one.
+        let entered = unsafe { Process::with_record(nest) }??;
         Some(if entered { Ok(()) } else { Err(Refused::Full) })
     }
 
@@ -691,11 +716,14 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if !has_slots(bias) {
             return false;
         }
-        P::thread().is_some_and(|thread| thread.leave(|tag| number(tag) == number(bias)))
+        let leave = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
+        // SAFETY: ends a read, if there is one.
+        unsafe { Process::with_record(leave) }.unwrap_or(false)
     }
 }
 
-impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
+// SAFETY: as for `lock_api::RawRwLock`, below.
+unsafe impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
     #[inline]
@@ -775,21 +803,21 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     #[inline(always)]
     fn check_recursion(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::check_recursion(self.id());
         }
     }
 
     #[inline(always)]
     fn begin_shared(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::note_shared(self.id());
         }
     }
 
     #[inline(always)]
     fn end_shared(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::forget_shared(self.id());
         }
     }

@@ -6,7 +6,7 @@
 //! | lock | a read within a read of the same thread | its unlock |
 //! |---|---|---|
 //! | [`RawRwSem`], any policy | enters at once if asked for with `past_waiters` | is one operation on the word |
-//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, else at the semaphore |
+//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, also of one that is ending, else at the semaphore |
 
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -48,9 +48,11 @@ pub enum Refused {
 /// wait for each other for ever.
 ///
 /// # One thread, and no guards
-/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it, before
-/// that gives back its record: on [`Os`](crate::platform::Os) when the variables of the thread are
-/// destroyed. And a lock is used by this trait or through guards, never both.
+/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it. That may
+/// be as late as it likes, and so may what it locks anew: in destructors of the thread's variables and
+/// of its keys (`pthread_key_create`), in whichever order they run, and in handlers of `atexit`. What a
+/// thread has not unlocked when it is gone stays locked. And a lock is used by this trait or through
+/// guards, never both.
 ///
 /// # Examples
 /// ```
@@ -85,7 +87,27 @@ pub enum Refused {
 /// }
 /// assert_eq!(LOCK.try_write(), Ok(()));
 /// ```
-pub trait UnguardedRwLock: Send + Sync {
+///
+/// # Safety
+/// Whoever implements it promises that writers are alone, and that what happened under the lock before it was
+/// released is seen under the lock afterwards: users of the trait protect data by it.
+///
+/// ```compile_fail,E0200
+/// use fairlock::unguarded::{Refused, UnguardedRwLock};
+/// struct Open;
+/// impl UnguardedRwLock for Open {
+///     const FREE: Self = Open;
+///     fn read(&self, _: Option<u64>, _: bool) -> Result<(), Refused> { Ok(()) }
+///     fn try_read(&self, _: bool) -> Result<(), Refused> { Ok(()) }
+///     fn write(&self, _: Option<u64>) -> Result<(), Refused> { Ok(()) }
+///     fn try_write(&self) -> Result<(), Refused> { Ok(()) }
+///     unsafe fn unlock_read(&self) {}
+///     unsafe fn unlock_write(&self) {}
+///     fn has_writer(&self) -> bool { false }
+///     fn is_locked(&self) -> bool { false }
+/// }
+/// ```
+pub unsafe trait UnguardedRwLock: Send + Sync {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     const FREE: Self;
@@ -166,7 +188,8 @@ pub trait UnguardedRwLock: Send + Sync {
     fn is_locked(&self) -> bool;
 }
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
+// SAFETY: the semaphore's.
+unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
     const FREE: Self = Self::NEW;
 
     #[inline]

@@ -25,7 +25,8 @@ static STUCK: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 /// The highest number of a barrier that has ended; they count from 1.
 static ENDED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-impl<const TEST: usize> Platform for Counted<TEST> {
+// SAFETY: as `Os`, whose barriers are counted.
+unsafe impl<const TEST: usize> Platform for Counted<TEST> {
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;

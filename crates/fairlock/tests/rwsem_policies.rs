@@ -81,7 +81,8 @@ static AHEAD: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 /// [`Counting`] with a stage manager; each number has a clock of its own.
 struct Staged<const CLOCK: usize>;
 
-impl<const CLOCK: usize> Platform for Staged<CLOCK> {
+// SAFETY: as `Os`, but for the clock.
+unsafe impl<const CLOCK: usize> Platform for Staged<CLOCK> {
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;

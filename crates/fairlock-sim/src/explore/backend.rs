@@ -69,7 +69,9 @@ flaws! {
 /// Spins and budgets are some multiple of this; the clock stands still or jumps beyond them.
 const WAKE_LATENCY_NS: u32 = 8_000;
 
-impl<F: Flaw> Backend for Explore<F> {
+// SAFETY: one simulated thread runs at a time, and an operation is one step; stores wait in their thread's
+// buffer where a program asks for that, as processors have it. Flaws are wrong on purpose, see `Atomic`.
+unsafe impl<F: Flaw> Backend for Explore<F> {
     type Counters = NoCounters;
 
     #[inline]

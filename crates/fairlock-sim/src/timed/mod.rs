@@ -388,7 +388,8 @@ fn moment(ns: u64) -> Ps {
     ns.saturating_mul(1000)
 }
 
-impl Backend for Timed {
+// SAFETY: one simulated thread runs at a time, and an operation is one step of the engine, in one order for all.
+unsafe impl Backend for Timed {
     type Counters = Counters;
 
     #[inline]

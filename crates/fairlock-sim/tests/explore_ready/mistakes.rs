@@ -1,8 +1,8 @@
 //! Polls with a mistake, on platforms with a flaw: each has to be found, by programs in which nothing
 //! is found without it.
 
-use fairlock::ready::flawed::{Flaw, Flawed, Flaws};
-use fairlock::ready::{List, RawCounter, RawPoll, ReadyList, RwLockList, SpinList, Trigger};
+use fairlock::ready::{Flaws, List, RawCounter, RawPoll, ReadyList, RwLockList, SpinList, Trigger};
+use fairlock_reference::flawed::{Flawed, Mistake, Mistakes};
 use fairlock_sim::explore::{
     Blind, Deaf, Explore, Failure, FailureKind, Program, Report, Search, Torn,
 };
@@ -13,24 +13,25 @@ use super::world::{NOW, READABLE, World, name, program, tokens};
 /// The list to use, with a mistake.
 pub type With<F> = Flawed<ReadyList<Explored>, F>;
 
-macro_rules! flaws {
-    ($($name:ident { $($flaw:ident)? })*) => {$(
+macro_rules! mistakes {
+    ($($name:ident { $($mistakes:tt)* })*) => {$(
         pub struct $name;
-        impl Flaw for $name {
-            const FLAWS: Flaws = Flaws { $($flaw: true,)? ..Flaws::NONE };
+        // SAFETY: the explorer ends what goes wrong, in memory that is not used again (`Quarantine`).
+        unsafe impl Mistake for $name {
+            const MISTAKES: Mistakes = Mistakes { $($mistakes)* ..Mistakes::NONE };
         }
     )*};
 }
 
-flaws! {
+mistakes! {
     Nothing {}
-    LooksTooEarly { looks_too_early }
-    ReleasesInTwoSteps { releases_in_two_steps }
-    CallsNobody { calls_nobody }
-    ForgetsSleepers { forgets_sleepers }
-    LeavesAtOnce { leaves_at_once }
-    TakesYoungestFirst { takes_youngest_first }
-    SurveysNothing { surveys_nothing }
+    LooksTooEarly { of_poll: Flaws { looks_too_early: true, ..Flaws::NONE }, }
+    ReleasesInTwoSteps { of_poll: Flaws { releases_in_two_steps: true, ..Flaws::NONE }, }
+    CallsNobody { of_poll: Flaws { calls_nobody: true, ..Flaws::NONE }, }
+    ForgetsSleepers { of_poll: Flaws { forgets_sleepers: true, ..Flaws::NONE }, }
+    LeavesAtOnce { of_poll: Flaws { leaves_at_once: true, ..Flaws::NONE }, }
+    TakesYoungestFirst { takes_youngest_first: true, }
+    SurveysNothing { surveys_nothing: true, }
 }
 
 type Found = Result<Report, Box<Failure>>;

@@ -7,7 +7,8 @@
 //! gets a record or rents a room.
 //!
 //! What holds in the child:
-//! * Readers of other threads by slots are gone. `fork` is unsafe, and this is part of what its
+//! * Readers of other threads by slots are gone; but those by the semaphore of a lock remain, as it only
+//!   counts them. `fork` is unsafe, and this is part of what its
 //!   caller answers for: the child uses no reference that another thread's guard lent it.
 //! * The forking thread keeps its guards.
 //! * Nobody waits for a lock that rents its room ([`RwLock`](crate::RwLock), and
@@ -85,7 +86,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::platform::Platform;
-    use crate::{Mutex as Fair, RwSem};
+    use crate::{Mutex as Fair, RwLock, RwSem};
 
     /// How a child ended.
     #[derive(Debug, PartialEq, Eq)]
@@ -205,6 +206,40 @@ pub(super) mod tests {
     #[test]
     fn a_child_has_no_readers_but_its_own_thread_without_an_asymmetric_barrier_either() {
         fork_among_readers::<Symmetric>();
+    }
+
+    /// What a child can do with a lock that another thread reads.
+    fn in_a_child_while_another_thread_reads(lock: &RwLock<u32>, child: fn(&RwLock<u32>) -> bool) {
+        let (there, over) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = lock.read();
+                there.wait();
+                over.wait();
+                drop(guard);
+            });
+            there.wait();
+            let ending = in_child_process(|| (!child(lock)).into());
+            over.wait();
+            assert_eq!(ending, Ending::Exited(0));
+        });
+        assert!(lock.try_write().is_some(), "the parent's readers have left");
+    }
+
+    #[test]
+    fn a_child_writes_under_a_lock_that_other_threads_read_by_slots() {
+        let lock = RwLock::new(1);
+        (0..300).for_each(|_| drop(lock.read()));
+        in_a_child_while_another_thread_reads(&lock, |lock| {
+            lock.try_read().is_some() && lock.try_write().is_some()
+        });
+    }
+
+    #[test]
+    fn a_child_only_reads_under_a_lock_that_other_threads_read_by_its_semaphore() {
+        in_a_child_while_another_thread_reads(&RwLock::new(1), |lock| {
+            lock.try_read().is_some() && lock.try_write().is_none()
+        });
     }
 
     #[test]

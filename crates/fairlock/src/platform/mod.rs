@@ -21,7 +21,7 @@ pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;
 use crate::process::Process;
-use crate::slots::Record;
+use crate::slots::{EndedThread, Record};
 
 /// What a lock needs from the world it runs in.
 ///
@@ -36,7 +36,42 @@ use crate::slots::Record;
 /// Os::relax(None);
 /// assert!(Os::now() >= before);
 /// ```
-pub trait Platform: Sized + Send + Sync + 'static {
+///
+/// # Safety
+/// Locks rely on a platform for the soundness of what they protect. Whoever implements one promises:
+/// * Its atomics, cells and fences are what they say: [`AtomicCell`], [`AtomicInt`], [`PlainCell`];
+///   [`fence`](Self::fence), [`fence_after_update`](Self::fence_after_update),
+///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) answers yes it
+///   always does so, and then the asymmetric barrier is one, too.
+/// * [`process`](Self::process) answers the same process, and no other platform does, for as long as a
+///   lock of this platform is used.
+/// * [`thread`](Self::thread) answers a record of that process which was
+///   [given](Process::new_thread) to the calling thread, to none beside it, and not given back; and
+///   [`ended_thread`](Self::ended_thread) what the calling thread itself was given for its record.
+/// * [`allocate`](Self::allocate) answers null, or memory for this layout that is nobody else's.
+/// * No function unwinds, nor does one of [`Counters`](Self::Counters); but for
+///   [`check_recursion`](Self::check_recursion), which is called before anything is done.
+/// * A thread that [`park`](Self::park)s goes on with the same stack, if it does.
+///
+/// Waking up late, or never, and clocks that are wrong cost time, not soundness.
+///
+/// Safe code cannot make a platform of its own, nor its parts:
+/// ```compile_fail,E0200
+/// use fairlock::platform::PlainCell;
+/// struct Liar;
+/// impl PlainCell<u32> for Liar {
+///     const ZERO: Self = Liar;
+///     fn get(&self) -> u32 { 7 }
+///     fn set(&self, _value: u32) {}
+/// }
+/// ```
+/// nor end the thread of a record:
+/// ```compile_fail,E0133
+/// use fairlock::platform::{Os, Platform};
+/// let record = Os::thread().unwrap();
+/// Os::process().thread_ended(record);
+/// ```
+pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Like [`core::sync::atomic::AtomicU32`].
     type AtomicU32: AtomicInt<u32>;
     /// Like [`core::sync::atomic::AtomicU64`].
@@ -118,6 +153,12 @@ pub trait Platform: Sized + Send + Sync + 'static {
         None
     }
 
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended). To be
+    /// answered until the thread's very last instruction, as whatever runs there may unlock.
+    fn ended_thread() -> EndedThread<Self> {
+        EndedThread::NONE
+    }
+
     /// Memory for what the locks of a process share: the records of its threads, waiting rooms. Asked
     /// for by threads that have to wait or that take their first lock, a few KiB at a time, and kept
     /// for as long as the process lives. Null if there is none; then they do without.
@@ -187,9 +228,12 @@ pub trait Platform: Sized + Send + Sync + 'static {
         Self::fence();
     }
 
+    /// Whether the three functions below do anything.
+    const CHECKS_RECURSION: bool = false;
+
     /// Reports a blocking shared acquisition of `lock` by this thread, before it blocks, and
-    /// panics if the thread holds it shared already. Debug builds only; see
-    /// [`crate::rwsem`] on recursion.
+    /// panics if the thread holds it shared already. `lock` is an address, or an odd number that is no other
+    /// lock's. Debug builds only; see [`crate::rwsem`] on recursion.
     fn check_recursion(_lock: *const ()) {}
 
     /// This thread now holds `lock` shared. Debug builds only.
@@ -229,7 +273,32 @@ pub(crate) fn until<P: Platform>(instant: Instant) -> Option<u64> {
 }
 
 /// Loads, stores and exchanges with std's names and meaning.
-pub trait AtomicCell<V: Copy>: Send + Sync {
+///
+/// # Safety
+/// It is as std's: every operation is one step on one value, ordered as it says, and none unwinds.
+///
+/// ```compile_fail,E0200
+/// use fairlock::platform::AtomicCell;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// struct Liar(AtomicU64);
+/// impl AtomicCell<u64> for Liar {
+///     const ZERO: Self = Liar(AtomicU64::new(0));
+///     fn new(value: u64) -> Self { Liar(AtomicU64::new(value)) }
+///     fn value(&mut self) -> u64 { 0 }
+///     fn load(&self, _: Ordering) -> u64 { 0 }
+///     fn store(&self, _: u64, _: Ordering) {}
+///     fn swap(&self, _: u64, _: Ordering) -> u64 { 0 }
+///     fn compare_exchange(&self, old: u64, _: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
+///         Ok(old)
+///     }
+///     fn compare_exchange_weak(
+///         &self, old: u64, _: u64, _: Ordering, _: Ordering,
+///     ) -> Result<u64, u64> {
+///         Ok(old)
+///     }
+/// }
+/// ```
+pub unsafe trait AtomicCell<V: Copy>: Send + Sync {
     /// Zero or null: the state of every fresh lock, usable in statics.
     const ZERO: Self;
     /// As in std.
@@ -268,7 +337,10 @@ pub trait AtomicCell<V: Copy>: Send + Sync {
 }
 
 /// [`AtomicCell`] with arithmetic.
-pub trait AtomicInt<V: Copy>: AtomicCell<V> {
+///
+/// # Safety
+/// As [`AtomicCell`]; sums and differences wrap.
+pub unsafe trait AtomicInt<V: Copy>: AtomicCell<V> {
     /// As in std.
     fn fetch_add(&self, value: V, order: Ordering) -> V;
     /// As in std.
@@ -280,7 +352,11 @@ pub trait AtomicInt<V: Copy>: AtomicCell<V> {
 }
 
 /// Get and set with [`core::cell::Cell`]'s names and meaning.
-pub trait PlainCell<T: Zeroed> {
+///
+/// # Safety
+/// It is as std's: `get` answers what was set last, by whichever thread that ordered it before, and
+/// neither unwinds.
+pub unsafe trait PlainCell<T: Zeroed> {
     /// Zero or null, usable in statics.
     const ZERO: Self;
     /// As in std.
@@ -289,7 +365,8 @@ pub trait PlainCell<T: Zeroed> {
     fn set(&self, value: T);
 }
 
-/// Values that a [`PlainCell`] can start with.
+/// Values that a [`PlainCell`] can start with. Safe to implement: locks keep only values of the types below,
+/// and of their own.
 pub trait Zeroed: Copy {
     /// Zero, null or none.
     const ZERO: Self;

@@ -1,6 +1,7 @@
 //! Real threads on Linux: std atomics, the futex, the monotonic clock.
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::sync::atomic::Ordering::{self, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence, fence};
 
@@ -13,7 +14,7 @@ use super::{
 use super::{barrier, fork};
 use crate::events::{Counters, NoCounters};
 use crate::process::Process;
-use crate::slots::Record;
+use crate::slots::{EndedThread, Record};
 
 /// Real threads: what every lock uses unless told otherwise.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +30,8 @@ pub struct Symmetric;
 
 macro_rules! std_cell {
     ([$($generic:tt)*] $atomic:ty, $value:ty, $zero:expr) => {
-        impl $($generic)* AtomicCell<$value> for $atomic {
+        // SAFETY: std's.
+        unsafe impl $($generic)* AtomicCell<$value> for $atomic {
             const ZERO: Self = <$atomic>::new($zero);
             #[inline(always)]
             fn new(value: $value) -> Self {
@@ -78,7 +80,8 @@ macro_rules! std_cell {
 macro_rules! std_int {
     ($atomic:ty, $value:ty) => {
         std_cell!([] $atomic, $value, 0);
-        impl AtomicInt<$value> for $atomic {
+        // SAFETY: std's.
+        unsafe impl AtomicInt<$value> for $atomic {
             #[inline(always)]
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.fetch_add(value, order)
@@ -103,7 +106,8 @@ std_int!(AtomicU32, u32);
 std_int!(AtomicU64, u64);
 std_cell!([<T>] AtomicPtr<T>, *mut T, core::ptr::null_mut());
 
-impl<T: Zeroed> PlainCell<T> for Cell<T> {
+// SAFETY: std's.
+unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
     const ZERO: Self = Cell::new(T::ZERO);
     #[inline(always)]
     fn get(&self) -> T {
@@ -129,25 +133,58 @@ macro_rules! real_threads {
                 &RECORD
             }
 
+            /// What it was given for its record at its end. Without a destructor likewise.
+            fn ended() -> &'static LocalKey<Cell<EndedThread<Self>>> {
+                std::thread_local! {
+                    static ENDED: Cell<EndedThread<$platform>> =
+                        const { Cell::new(EndedThread::NONE) };
+                }
+                &ENDED
+            }
+
+            /// Whether it has given back its record, and gets no other. Without a destructor likewise.
+            fn has_ended() -> &'static LocalKey<Cell<bool>> {
+                std::thread_local! {
+                    static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
+                }
+                &HAS_ENDED
+            }
+
+            /// The calling thread ends: it gives back its record, if it has one.
+            fn end_thread() {
+                Self::has_ended().set(true);
+                let record = Self::record().replace(core::ptr::null());
+                // SAFETY: as in `thread`.
+                if let Some(record) = unsafe { record.as_ref() } {
+                    // SAFETY: this thread's, which has just forgotten it.
+                    Self::ended().set(unsafe { Self::process().thread_ended(record) });
+                }
+            }
+
             #[cold]
             fn new_record() -> Option<&'static Record<Self>> {
+                static KEY: EndKey = EndKey::NEW;
                 std::thread_local! {
                     static LEAVER: Leaver = const { Leaver };
                 }
                 struct Leaver;
                 impl Drop for Leaver {
                     fn drop(&mut self) {
-                        let record = $platform::record().replace(core::ptr::null());
-                        // SAFETY: as in `thread`.
-                        if let Some(record) = unsafe { record.as_ref() } {
-                            $platform::process().thread_ended(record);
-                        }
+                        KEY.disarm();
+                        $platform::end_thread();
                     }
+                }
+                unsafe extern "C" fn end_thread(_: *mut c_void) {
+                    $platform::end_thread();
                 }
                 // Also by a thread that gets no record, as it may rent a room.
                 fork::handle();
-                // Fails once the thread has given its record back.
+                if Self::has_ended().get() {
+                    return None;
+                }
+                // Fails if the thread's variables were destroyed already.
                 LEAVER.try_with(|_| ()).ok()?;
+                KEY.arm(end_thread);
                 let record = Self::process().new_thread()?;
                 Self::record().set(record);
                 Some(record)
@@ -163,13 +200,18 @@ macro_rules! real_threads {
             }
         }
 
-        impl Platform for $platform {
+        // SAFETY: std's atomics, cells and fences, and the kernel's barrier where it has one, which does not
+        // change (barrier.rs); one static process; a thread's record, and what is left of it, are in
+        // variables of that thread; memory is the system allocator's. Nothing unwinds: system calls
+        // answer errors.
+        unsafe impl Platform for $platform {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
             const TURNS_BEFORE_CLOCK: u32 = 8;
+            const CHECKS_RECURSION: bool = cfg!(debug_assertions);
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 futex_wait(word, expected, deadline, libc::FUTEX_PRIVATE_FLAG);
@@ -221,6 +263,9 @@ macro_rules! real_threads {
                 // SAFETY: null or a record, which live as long as the process.
                 unsafe { Self::record().get().as_ref() }.or_else(Self::new_record)
             }
+            fn ended_thread() -> EndedThread<Self> {
+                Self::ended().get()
+            }
             fn is_asymmetric() -> bool {
                 $asymmetric
             }
@@ -267,6 +312,63 @@ macro_rules! real_threads {
             }
         }
     };
+}
+
+/// A pthread key whose destructor tells the end of threads that use their first lock when their variables
+/// have been destroyed already, in the destructor of another key: the variable that tells it otherwise
+/// comes too late there (with glibc), and each such thread would keep a record for ever.
+///
+/// Nobody deletes the key. Where the library that contains this is unloaded, no thread has a value for
+/// it: of one that had the variable was destroyed, which takes the value away, or never is, which keeps
+/// the library loaded.
+struct EndKey {
+    /// Plus one; 0: none yet.
+    key: AtomicU32,
+}
+
+impl EndKey {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
+    const NEW: Self = EndKey { key: AtomicU32::new(0) };
+
+    /// The calling thread's end is told to `destructor`; unless there is no key left, or no memory.
+    fn arm(&self, destructor: unsafe extern "C" fn(*mut c_void)) {
+        let key = match self.key.load(Ordering::Relaxed) {
+            0 => self.create(destructor),
+            key => key,
+        };
+        if key != 0 {
+            // SAFETY: the key exists. Any value does but null.
+            unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(self).cast()) };
+        }
+    }
+
+    fn disarm(&self) {
+        match self.key.load(Ordering::Relaxed) {
+            0 => {}
+            // SAFETY: the key exists.
+            key => _ = unsafe { libc::pthread_setspecific(key - 1, core::ptr::null()) },
+        }
+    }
+
+    #[cold]
+    fn create(&self, destructor: unsafe extern "C" fn(*mut c_void)) -> u32 {
+        let mut new = 0;
+        // SAFETY: plain calls; the destructor is a function of this library, which is there when it runs,
+        // see above. A key that another thread was faster to create nobody has used.
+        unsafe {
+            if libc::pthread_key_create(&mut new, Some(destructor)) != 0 {
+                return 0;
+            }
+            let (none, relaxed) = (0, Ordering::Relaxed);
+            match self.key.compare_exchange(none, new + 1, relaxed, relaxed) {
+                Ok(_) => new + 1,
+                Err(first) => {
+                    libc::pthread_key_delete(new);
+                    first
+                }
+            }
+        }
+    }
 }
 
 real_threads!(Os, NoCounters, barrier::is_asymmetric());

@@ -358,7 +358,8 @@ impl<P: Platform> ProcessSharedRwLock<P> {
     }
 }
 
-impl<P: Platform> UnguardedRwLock for ProcessSharedRwLock<P> {
+// SAFETY: the module's invariants: a writer is alone; acquisitions are Acquire, releases Release.
+unsafe impl<P: Platform> UnguardedRwLock for ProcessSharedRwLock<P> {
     const FREE: Self = Self::NEW;
 
     #[inline]

@@ -62,10 +62,13 @@ fn one(cause: Cause) -> u64 {
 }
 
 /// How many wide ranges there are, and above that how far the lowest block is from the last, so that
-/// 0 means none.
+/// 0 means none. Once there were [`MANY`] at the same time they are not counted any more: the filter stays
+/// raised as long as the lock lives, which makes newcomers look where they need not, and does no other
+/// harm.
 struct Wide<P: Platform>(P::AtomicU64);
 
 const COUNT: u64 = (1 << FLOOR_SHIFT) - 1;
+const MANY: u64 = COUNT;
 const FLOOR_SHIFT: u32 = 20;
 /// Blocks from here on count as this one.
 const LAST_BLOCK: u64 = u64::MAX >> FLOOR_SHIFT;
@@ -76,14 +79,18 @@ impl<P: Platform> Wide<P> {
     fn raise(&self, first_block: u64) {
         let height = LAST_BLOCK - first_block.min(LAST_BLOCK);
         self.update(|word| {
-            assert!(word & COUNT < COUNT, "more than a million wide ranges of one lock at once");
-            ((word >> FLOOR_SHIFT).max(height) << FLOOR_SHIFT) | ((word & COUNT) + 1)
+            let count = ((word & COUNT) + 1).min(MANY);
+            ((word >> FLOOR_SHIFT).max(height) << FLOOR_SHIFT) | count
         });
     }
 
     /// The floor stays until nobody is left.
     fn lower(&self) {
-        self.update(|word| if word & COUNT == 1 { 0 } else { word - 1 });
+        self.update(|word| match word & COUNT {
+            1 => 0,
+            MANY => word,
+            _ => word - 1,
+        });
     }
 
     fn update(&self, next: impl Fn(u64) -> u64) {
@@ -233,5 +240,38 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
             exclusive: stripes % LISTED != 0 || Wide::<P>::reaches(exclusive, blocks.last),
             listed: stripes / LISTED != 0 || Wide::<P>::reaches(listed, blocks.last),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Os;
+
+    #[test]
+    fn more_wide_ranges_than_can_be_counted_keep_the_filter_raised() {
+        let wide = Wide::<Os>::NEW;
+        let reaches = |block| Wide::<Os>::reaches(wide.0.load(Relaxed), block);
+        const MORE: u64 = MANY + 3;
+        (0..MORE).for_each(|at| wide.raise(2 * MORE - at));
+        assert!(reaches(MORE + 1) && !reaches(MORE));
+        for left in (0..MORE).rev() {
+            wide.lower();
+            assert!(reaches(MORE + 1) && !reaches(MORE), "{left} are left");
+        }
+        wide.raise(7);
+        wide.lower();
+        assert!(reaches(7) && !reaches(6));
+    }
+
+    #[test]
+    fn the_filter_is_lowered_with_the_last_wide_range_where_they_can_be_counted() {
+        let wide = Wide::<Os>::NEW;
+        (1..MANY).for_each(|_| wide.raise(0));
+        (1..MANY).for_each(|_| {
+            assert!(Wide::<Os>::reaches(wide.0.load(Relaxed), 0));
+            wide.lower();
+        });
+        assert!(!Wide::<Os>::reaches(wide.0.load(Relaxed), LAST_BLOCK));
     }
 }

@@ -74,10 +74,8 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 /// * A try fails only if somebody holds a range that is in its way, or waits for one.
 /// * Only those are woken that have their range; but threads that come to the queue at the same
 ///   moment may sleep on its own lock, for as long as somebody looks through it.
-///
-/// # Panics
-/// If more than a million ranges of many blocks are exclusive, waited for or held without a slot at
-/// once.
+/// * Any number of ranges can be held. Once a million of many blocks each were exclusive, waited for or
+///   held without a slot at the same time, those that come later look at what they could leave out.
 ///
 /// # Memory
 /// 1152 bytes with 16 stripes, or two cache lines and one for each stripe. A thread has slots for four

@@ -251,7 +251,7 @@ impl<P: Platform> Item<P> {
         P::fence_after_update();
     }
 
-    /// The same with a [flaw](super::flawed).
+    /// The same with a [flaw](super::list::Flaws).
     pub(super) fn release_in_two_steps(&self) {
         self.state.store(self.state.load(Relaxed) & !QUEUED, Release);
     }

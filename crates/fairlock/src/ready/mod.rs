@@ -30,8 +30,6 @@ mod channel;
 mod counter;
 mod event;
 mod fifo;
-#[doc(hidden)]
-pub mod flawed;
 mod item;
 mod list;
 mod lock_free;
@@ -46,8 +44,12 @@ mod timer;
 pub use channel::{RawReceiver, RawSender, Receiver, Sender, channel, raw_channel};
 pub use counter::{Counter, RawCounter};
 pub use event::{Event, RawEvent};
+#[doc(hidden)]
+pub use item::Item;
 pub use item::Readiness;
 pub use list::List;
+#[doc(hidden)]
+pub use list::{Flaws, Watchers};
 pub use lock_free::ReadyList;
 pub use poll::{Batch, Poll, PollError, RawPoll, Ready, Trigger};
 pub use rwlock_list::RwLockList;

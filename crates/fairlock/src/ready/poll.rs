@@ -35,7 +35,7 @@ use lock_api::{Mutex, MutexGuard};
 use super::alarms::Alarms;
 use super::fifo::Fifo;
 use super::item::{Item, Place, Readiness};
-use super::list::{List, OUTSIDE, SLEEPERS, Watchers, sealed};
+use super::list::{List, OUTSIDE, SLEEPERS, Watchers};
 use super::lock_free::ReadyList;
 use super::outside::Descriptor;
 use super::request::Request;
@@ -202,7 +202,7 @@ pub(super) struct Desk<P: Platform> {
 unsafe impl<P: Platform> Send for Desk<P> {}
 
 pub(super) type AtDesk<'a, L> =
-    MutexGuard<'a, RawMutex<<L as sealed::List>::Platform>, Desk<<L as sealed::List>::Platform>>;
+    MutexGuard<'a, RawMutex<<L as List>::Platform>, Desk<<L as List>::Platform>>;
 
 /// What a poll and its sources share.
 pub struct Shared<L: List> {

@@ -21,8 +21,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use lock_api::{RawRwLock, RwLock};
 
 use super::item::{INSIDE, Item, QUEUED, is_queued};
-use super::list::sealed::List;
-use super::list::{Watchers, hand_over};
+use super::list::{List, Watchers, hand_over};
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 use crate::policy::Linux5_11;
 use crate::rwsem::RawRwSem;
@@ -43,7 +42,8 @@ struct Ends<P: Platform> {
     tail: P::AtomicPtr<()>,
 }
 
-impl<P: Platform, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R> {
+// SAFETY: invariants 1 and 2; `INSIDE` counts every producer in and out.
+unsafe impl<P: Platform, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R> {
     type Platform = P;
     type Entry = ();
     const NEW: Self = RwLockList {

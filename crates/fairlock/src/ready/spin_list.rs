@@ -17,8 +17,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use lock_api::{Mutex, RawMutex};
 
 use super::item::{INSIDE, Item, QUEUED, is_queued};
-use super::list::sealed::List;
-use super::list::{Watchers, hand_over};
+use super::list::{List, Watchers, hand_over};
 use crate::mutex;
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 
@@ -37,7 +36,8 @@ struct Ends<P: Platform> {
     watchers: P::AtomicU32,
 }
 
-impl<P: Platform, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
+// SAFETY: invariants 1 and 2; `INSIDE` counts every producer in and out.
+unsafe impl<P: Platform, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
     type Platform = P;
     type Entry = ();
     const NEW: Self = SpinList {

@@ -13,6 +13,19 @@
 //! freed, so a writer may look at all of them at any time, and a reader that leaves touches
 //! nothing but its own record: not even the lock, which may be gone by then.
 //!
+//! A thread's end is not its last instruction: destructors run after it, in an order that nobody here
+//! chooses, and may unlock what the thread still reads. So a record that still says something when
+//! its thread ends stays that thread's until it says nothing any more:
+//!
+//! | `owned` | the record | leaves that state when |
+//! |---|---|---|
+//! | `FREE` | is nobody's, and empty | a thread claims it |
+//! | `OWNED` | is a thread's, which enters and leaves by it | its thread ends: `FREE` if it is empty, else `ENDED` |
+//! | `ENDED` | is a thread's that has ended, which only leaves by it | its thread takes it back for one operation ([`EndedThread`]); or it is empty, and a thread claims it |
+//!
+//! The ended thread remembers the record and which claim of it was its own. If another thread has
+//! claimed the record since, the ended thread sees a later claim and leaves the record alone.
+//!
 //! Invariants
 //! 1. A slot's tag is 0, or that of the lock that its thread reads under or tries to. The
 //!    record's thread alone sets a tag that is 0; whoever drops the guard clears it.
@@ -20,9 +33,11 @@
 //!    sees a tag in it.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
 //!    keeps its slot, and the record, for ever. Except in the child of a `fork`, see
-//!    `Threads::keep_only`.
+//!    `Threads::keep_only`. In `FREE` all tags are 0, and in `ENDED` none is set that is 0: so a record
+//!    that was seen empty in either stays so until its next claim.
 //! 4. `search` does not pass a record that can be claimed: all below it are owned, or were given back
-//!    with a tag (those are found again once a lower one is given back).
+//!    with a tag. Those are found again once their thread has ended the last of its reads without a
+//!    guard, or once a lower one is given back.
 //! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
 //! 6. `spare_room`, `spins_in` and `nested` are touched by the record's thread alone; in the child of a `fork` by
@@ -30,6 +45,8 @@
 //! 7. `nested` counts the reads, of those without guards, that came in by a slot that said already
 //!    what they would have said. Where the tag is 0 so is the count: a read without a guard that ends
 //!    takes the count down first, and clears the tag only where it is 0.
+//! 8. Each claim of a record has a number of its own, in `owned`. From `ENDED` only the thread whose
+//!    claim it was goes back to `OWNED` with the same number.
 
 pub(crate) mod range;
 
@@ -56,6 +73,13 @@ const CHUNKS: usize = 512;
 /// the rest, which says who waits.
 const FENCED: u32 = 1 << 31;
 
+/// Of `owned`: whose the record is, and above that how often it was claimed.
+const OWNERSHIP: u64 = 0b11;
+const FREE: u64 = 0b00;
+const OWNED: u64 = 0b01;
+const ENDED: u64 = 0b10;
+const ONE_CLAIM: u64 = OWNERSHIP + 1;
+
 /// One lock that a thread reads under.
 #[repr(C)]
 pub struct Slot<P: Platform> {
@@ -71,7 +95,7 @@ pub struct Slot<P: Platform> {
 pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
     // ---- the second line, which hardly anybody else touches ----
-    owned: P::AtomicU32,
+    owned: P::AtomicU64,
     /// Counts the thread's reads, but for those without a fence.
     reads: P::AtomicU32,
     /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
@@ -185,7 +209,7 @@ impl<P: Platform> Record<P> {
     fn new(index: u32) -> Self {
         Record {
             slots: [const { Slot::NEW }; SLOTS],
-            owned: P::AtomicU32::ZERO,
+            owned: P::AtomicU64::ZERO,
             reads: P::AtomicU32::ZERO,
             spare_room: P::Cell::ZERO,
             spins_in: P::Cell::ZERO,
@@ -272,18 +296,23 @@ impl<P: Platform> Record<P> {
     }
 
     fn is_empty(&self) -> bool {
-        self.slots.iter().all(|slot| slot.tag.load(Relaxed) == 0)
+        // Acquire pairs with the Release in `clear`: the record's next thread comes after the last
+        // time that the one before left by it.
+        self.slots.iter().all(|slot| slot.tag.load(Acquire) == 0)
             && self.ranges.0.iter().all(RangeSlot::is_free)
     }
 
     fn claim(&self) -> bool {
-        if self.owned.load(Relaxed) != 0
-            || self.owned.compare_exchange(0, 1, Acquire, Relaxed).is_err()
-        {
-            return false;
-        }
-        if !self.is_empty() {
-            self.disown(); // Invariant 3.
+        // Acquire pairs with the Release in `disown`.
+        let found = self.owned.load(Acquire);
+        // Invariant 3.
+        let is_claimable = match found & OWNERSHIP {
+            FREE => true,
+            ENDED => self.is_empty(),
+            _ => false,
+        };
+        let claimed = (found & !OWNERSHIP).wrapping_add(ONE_CLAIM) | OWNED;
+        if !is_claimable || self.owned.compare_exchange(found, claimed, Acquire, Relaxed).is_err() {
             return false;
         }
         if !P::is_asymmetric() {
@@ -294,9 +323,65 @@ impl<P: Platform> Record<P> {
         true
     }
 
-    fn disown(&self) {
+    /// For the record's thread only. If the record is not empty: the number of its claim, by which the
+    /// thread finds it again.
+    fn disown(&self) -> Option<u64> {
+        let claim = self.owned.load(Relaxed) & !OWNERSHIP;
+        let is_empty = self.is_empty();
         // Release pairs with the Acquire in `claim`.
-        self.owned.store(0, Release);
+        self.owned.store(claim | if is_empty { FREE } else { ENDED }, Release);
+        (!is_empty).then_some(claim)
+    }
+
+    /// Makes it the ended thread's again whose claim this was. False if it is another's by now.
+    fn take_back(&self, claim: u64) -> bool {
+        self.owned.compare_exchange(claim | ENDED, claim | OWNED, Relaxed, Relaxed).is_ok()
+    }
+}
+
+/// What a thread remembers of its record once it has [ended](crate::process::Process::thread_ended): by
+/// it, the reads without guards end that the thread had not ended before.
+///
+/// Plain words; all zero is [`NONE`](Self::NONE).
+#[repr(C)]
+pub struct EndedThread<P: Platform> {
+    /// Null, or a record that lives as long as the thread's process. It may be another thread's by now.
+    record: *const Record<P>,
+    /// The number of the claim by which it was this thread's.
+    claim: u64,
+}
+
+impl<P: Platform> Clone for EndedThread<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for EndedThread<P> {}
+
+impl<P: Platform> EndedThread<P> {
+    /// Of a thread that has not ended, or that held nothing when it did.
+    pub const NONE: Self = EndedThread { record: ptr::null(), claim: 0 };
+
+    /// What `act` does with the record, if it is still this thread's.
+    ///
+    /// # Safety
+    /// This is what the calling thread remembers of its record, which is among those of `threads`. `act`
+    /// sets no tag that is 0.
+    #[cold]
+    pub(crate) unsafe fn with_record<R>(
+        self,
+        threads: &Threads<P>,
+        act: impl FnOnce(&Record<P>) -> R,
+    ) -> Option<R> {
+        // SAFETY: null or a record of `threads`, where it stays.
+        let record = unsafe { self.record.as_ref() }?;
+        if !record.take_back(self.claim) {
+            return None;
+        }
+        let done = act(record);
+        threads.release(record);
+        Some(done)
     }
 }
 
@@ -335,9 +420,9 @@ impl<P: Platform> Threads<P> {
         None
     }
 
-    /// Gives a record back: its thread has ended.
-    pub(crate) fn release(&self, record: &Record<P>) {
-        record.disown();
+    /// Gives a record back: its thread has ended. For that thread only.
+    pub(crate) fn release(&self, record: &Record<P>) -> EndedThread<P> {
+        let left = record.disown();
         let mut found = self.search.load(Relaxed);
         loop {
             let first = u64::from(record.index.min(found as u32));
@@ -348,11 +433,12 @@ impl<P: Platform> Threads<P> {
                 Err(newer) => found = newer,
             }
         }
+        left.map_or(EndedThread::NONE, |claim| EndedThread { record, claim })
     }
 
     /// In the child of a `fork`, whose only thread has the record `own`: the others are gone, and
-    /// with them what they read and whom they waited for. What a thread left behind that had ended
-    /// before, by a guard that it forgot, remains; but no room, all of which are about to be vacant.
+    /// with them what they read and whom they waited for. What a thread still held that had ended
+    /// before, be it by a guard that it forgot, remains; but no room, all of which are about to be vacant.
     /// `left_spinning` is told each queue of spinners that one of those threads was in, or about to
     /// enter or leave.
     ///
@@ -368,7 +454,7 @@ impl<P: Platform> Threads<P> {
         let places = 0..CHUNKS * RECORDS_PER_CHUNK;
         for record in places.map_while(|index| self.records.get(index)) {
             let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
-            let is_gone = !is_own && record.owned.load(Relaxed) != 0;
+            let is_gone = !is_own && record.owned.load(Relaxed) & OWNERSHIP == OWNED;
             for (slot, nested) in record.slots.iter().zip(&record.nested) {
                 slot.awaited.fetch_and(FENCED, Relaxed);
                 if is_gone {

@@ -339,7 +339,8 @@ macro_rules! atomic {
             }
         }
 
-        impl<$($generic)*> AtomicCell<$value> for $name {
+        // SAFETY: Loom's, or wrong on purpose where nothing depends on it but what Loom watches.
+        unsafe impl<$($generic)*> AtomicCell<$value> for $name {
             const ZERO: Self = $type {
                 object: OnceCell::new(),
                 newest: Cell::new($zero),
@@ -431,7 +432,8 @@ macro_rules! atomic_int {
         atomic!([F: Flaw] $type<F>, $type, $loom, $value, 0, $stock,
             std::convert::identity, std::convert::identity, $gullible, $wide);
 
-        impl<F: Flaw> AtomicInt<$value> for $type<F> {
+        // SAFETY: as above.
+        unsafe impl<F: Flaw> AtomicInt<$value> for $type<F> {
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 if inert() {
                     return 0;
@@ -506,7 +508,8 @@ impl<T> Plain<T> {
     }
 }
 
-impl<T: Zeroed> PlainCell<T> for Plain<T> {
+// SAFETY: a cell that Loom watches.
+unsafe impl<T: Zeroed> PlainCell<T> for Plain<T> {
     const ZERO: Self = Plain { value: Cell::new(T::ZERO), watch: OnceCell::new() };
     fn get(&self) -> T {
         if inert() {
@@ -530,7 +533,9 @@ const TURNS_OF_THE_STUBBORN: u32 = 40;
 /// Far longer than a tick of any lock's clock.
 const NS_PER_LOOK: u64 = 1_000;
 
-impl<F: Flaw> Platform for Model<F> {
+// SAFETY: Loom's atomics and fences; one process for each execution, and a record for each of its threads. With
+// a flaw it is wrong on purpose, where nothing depends on it but what Loom watches.
+unsafe impl<F: Flaw> Platform for Model<F> {
     type AtomicU32 = AtomicU32<F>;
     type AtomicU64 = AtomicU64<F>;
     type AtomicPtr<T> = AtomicPtr<F, T>;

@@ -41,7 +41,19 @@ macro_rules! real_threads_but {
         #[derive(Debug)]
         pub struct $name;
 
-        impl Platform for $name {
+        impl $name {
+            fn ended() -> &'static std::thread::LocalKey<Cell<fairlock::slots::EndedThread<Self>>> {
+                thread_local! {
+                    static ENDED: Cell<fairlock::slots::EndedThread<$name>> =
+                        const { Cell::new(fairlock::slots::EndedThread::NONE) };
+                }
+                &ENDED
+            }
+        }
+
+        // SAFETY: as `Os`. One without barriers or with strange records is wrong on purpose, and protects only
+        // what is atomic.
+        unsafe impl Platform for $name {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
             type AtomicPtr<T> = AtomicPtr<T>;
@@ -79,6 +91,9 @@ macro_rules! real_threads_but {
                 static PROCESS: Process<$name> = Process::NEW;
                 &PROCESS
             }
+            fn ended_thread() -> fairlock::slots::EndedThread<Self> {
+                Self::ended().get()
+            }
             fn thread() -> Option<&'static Record<Self>> {
                 // For those whose records are strange.
                 #[allow(dead_code)]
@@ -86,7 +101,10 @@ macro_rules! real_threads_but {
                 struct Own(&'static Record<$name>);
                 impl Drop for Own {
                     fn drop(&mut self) {
-                        real_threads_but!(@ $records $name, ANOTHER).thread_ended(self.0);
+                        let process = real_threads_but!(@ $records $name, ANOTHER);
+                        // SAFETY: this thread's, which has just become inaccessible to it.
+                        let ended = unsafe { process.thread_ended(self.0) };
+                        $name::ended().set(ended);
                     }
                 }
                 thread_local! {
@@ -118,7 +136,7 @@ macro_rules! real_threads_but {
     (@ or $usual:path) => { $usual };
     (@ or $usual:path, $other:path) => { $other };
     (@ own $name:ident, $another:ident) => { $name::process() };
-    (@ strange $name:ident, $another:ident) => { $another };
+    (@ strange $name:ident, $another:ident) => { &$another };
 }
 
 #[allow(unused_imports)]

@@ -1,57 +1,45 @@
 //! Lists and polls with one mistake each: checks that do not notice it are worth nothing. Not for use.
 
-use core::marker::PhantomData;
+use std::marker::PhantomData;
 
-use super::item::Item;
-use super::list::Watchers;
-use super::list::sealed::List;
+use fairlock::ready::{Flaws, Item, List, Watchers};
 
-/// What is wrong. Constants, so that nothing of it is left in a list without flaws.
+/// What is wrong, of those mistakes that are the poll's and those that are the list's.
 #[derive(Debug, Clone, Copy)]
-pub struct Flaws {
-    /// A consumer looks at the level, and then lets go of the item.
-    pub looks_too_early: bool,
-    /// It lets go of the item in two steps.
-    pub releases_in_two_steps: bool,
-    /// Whoever leaves something behind calls nobody.
-    pub calls_nobody: bool,
-    /// Whoever takes the list does not ask again for those who sleep.
-    pub forgets_sleepers: bool,
-    /// A source leaves while others are in the middle of signalling it.
-    pub leaves_at_once: bool,
+pub struct Mistakes {
+    /// The poll's.
+    pub of_poll: Flaws,
     /// The youngest come first.
     pub takes_youngest_first: bool,
     /// Items that are being linked are not looked for.
     pub surveys_nothing: bool,
 }
 
-impl Flaws {
+impl Mistakes {
     /// Nothing is wrong.
-    pub const NONE: Flaws = Flaws {
-        looks_too_early: false,
-        releases_in_two_steps: false,
-        calls_nobody: false,
-        forgets_sleepers: false,
-        leaves_at_once: false,
-        takes_youngest_first: false,
-        surveys_nothing: false,
-    };
+    pub const NONE: Mistakes =
+        Mistakes { of_poll: Flaws::NONE, takes_youngest_first: false, surveys_nothing: false };
 }
 
-/// A choice of flaws.
-pub trait Flaw: Send + Sync + 'static {
+/// A choice of mistakes.
+///
+/// # Safety
+/// Polls over a list with mistakes do what polls must not, for instance touch sources that are gone. Whoever
+/// chooses them sees to it that this does no harm: under a checker that keeps memory from being used again.
+pub unsafe trait Mistake: Send + Sync + 'static {
     /// Them.
-    const FLAWS: Flaws;
+    const MISTAKES: Mistakes;
 }
 
-/// A list with flaws, and a poll over it.
-pub struct Flawed<L, F>(L, PhantomData<F>);
+/// A list with mistakes, and a poll over it.
+pub struct Flawed<L, M>(L, PhantomData<M>);
 
-impl<L: List, F: Flaw> List for Flawed<L, F> {
+// SAFETY: the list's, but for the mistakes, which whoever has chosen them answers for.
+unsafe impl<L: List, M: Mistake> List for Flawed<L, M> {
     type Platform = L::Platform;
     type Entry = L::Entry;
     const NEW: Self = Flawed(L::NEW, PhantomData);
-    const FLAWS: Flaws = F::FLAWS;
+    const FLAWS: Flaws = M::MISTAKES.of_poll;
 
     fn enter(item: &Item<L::Platform>) -> Option<L::Entry> {
         L::enter(item)
@@ -71,11 +59,11 @@ impl<L: List, F: Flaw> List for Flawed<L, F> {
     fn take(&self, sink: impl FnMut(*const Item<L::Platform>)) -> bool {
         let mut taken = Vec::new();
         let survey = self.0.take(|item| taken.push(item));
-        if F::FLAWS.takes_youngest_first {
+        if M::MISTAKES.takes_youngest_first {
             taken.reverse();
         }
         taken.into_iter().for_each(sink);
-        survey && !F::FLAWS.surveys_nothing
+        survey && !M::MISTAKES.surveys_nothing
     }
     fn watch(&self, watchers: Watchers) -> bool {
         self.0.watch(watchers)

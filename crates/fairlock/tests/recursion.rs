@@ -1,0 +1,77 @@
+//! Debug builds say that a thread reads within a read, where it would deadlock if a writer came in between;
+//! and say so of no lock that the thread does not hold.
+
+use std::hint::black_box;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use fairlock::RwLock;
+
+/// Whether a read is refused as one within another.
+fn is_reported<T>(lock: &RwLock<T>) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(lock.read()))).is_err()
+}
+
+#[test]
+fn a_read_within_a_read_is_reported() {
+    let (lock, other) = (RwLock::new(1), RwLock::new(2));
+    for times in [1, 300] {
+        // By the semaphore, and by slots.
+        (0..times).for_each(|_| drop(lock.read()));
+        let guard = lock.read();
+        assert_eq!(is_reported(&lock), cfg!(debug_assertions));
+        assert!(!is_reported(&other));
+        drop(guard);
+        assert!(!is_reported(&lock), "it has left");
+    }
+    let guard = lock.upgradable_read();
+    assert_eq!(is_reported(&lock), cfg!(debug_assertions));
+    drop(guard);
+}
+
+#[test]
+fn a_lock_that_is_moved_with_a_forgotten_guard_is_still_known() {
+    let lock = RwLock::new(1);
+    forget(lock.read());
+    let elsewhere = black_box(Box::new(lock));
+    assert_eq!(is_reported(&elsewhere), cfg!(debug_assertions));
+}
+
+#[test]
+fn a_new_lock_where_one_was_dropped_whose_guard_was_forgotten_is_another() {
+    let mut place = Some(RwLock::new(1));
+    for value in 2..10 {
+        forget(place.as_ref().expect("filled").read());
+        place = Some(RwLock::new(value));
+        assert_eq!(*black_box(&place).as_ref().expect("filled").read(), value);
+    }
+}
+
+#[test]
+fn a_new_lock_where_one_was_moved_away_is_another_also_while_others_read() {
+    let mut place = Some(Arc::new(RwLock::new(1)));
+    let mut moved = Vec::new();
+    for value in 2..10 {
+        // The lock itself moves out of its memory, and a new one in.
+        let lock = place.as_mut().expect("filled");
+        forget(lock.read());
+        let old = std::mem::replace(Arc::get_mut(lock).expect("alone"), RwLock::new(value));
+        moved.push(old);
+        let (there, over) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = lock.read();
+                there.wait();
+                over.wait();
+                drop(guard);
+            });
+            there.wait();
+            let again = !is_reported(lock);
+            over.wait();
+            assert!(again, "another thread reads it, this one does not");
+        });
+    }
+    assert!(moved.iter().all(|lock| lock.try_write().is_none()), "forgotten guards");
+}
