@@ -4,8 +4,9 @@
 
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering::SeqCst;
 
-use fairlock::platform::Platform;
+use fairlock::platform::{AtomicCell, Platform};
 use fairlock::policy::{
     Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Phases,
     Policy, TimeFair,
@@ -388,4 +389,38 @@ fn readers_of_two_locks_do_not_wait_for_each_other_behind_writers() {
     crosswise::<Own<PhaseFair>>();
     crosswise::<Own<Linux3_10>>();
     crosswise::<Own<Linux5_11>>();
+}
+
+// ---- waiting in a circle ----
+
+type Met = <Explored as Platform>::AtomicU32;
+
+/// A reader that found a writer, another writer that queued, and a reader that has come in past both
+/// and does not leave before the first one has read: that one has to look for a way past the second
+/// writer, too.
+fn in_a_circle<C: Case>(name: &str) {
+    let program = Program::new(name, || (C::object(), Met::new(0)))
+        .thread(|(it, _)| write(it))
+        .thread(|(it, _)| write(it))
+        .thread(|(it, met)| {
+            it.reads(it.lock.read(None, true), &[]);
+            met.store(1, SeqCst);
+        })
+        .thread(|(it, met)| {
+            let entered = it.lock.read(None, true);
+            while met.load(SeqCst) == 0 {
+                Explored::relax(None);
+            }
+            it.reads(entered, &[]);
+        });
+    program.assert(&Search::random(1, 2_000));
+    program.assert(&Search::pct(1, 3, 2_000));
+}
+
+#[test]
+fn a_reader_that_may_pass_waiters_looks_for_a_way_past_those_that_came_later() {
+    in_a_circle::<Fresh<Own<Linux5_11>>>("a circle under Linux 5.11");
+    in_a_circle::<Fresh<Own<Linux3_10>>>("a circle under Linux 3.10");
+    in_a_circle::<Fresh<Own<PhaseFair>>>("a circle under PhaseFair");
+    in_a_circle::<Fresh<Pool<TimeFair>>>("a circle under TimeFair");
 }

@@ -35,13 +35,13 @@ type Clock = [Step; ACTORS];
 
 /// One decision on the way to where the search is.
 struct Node {
-    enabled: u32,
+    enabled: u64,
     /// Steps whose executions have been seen elsewhere.
-    asleep: u32,
+    asleep: u64,
     /// Steps that were tried here, the current one included.
-    tried: u32,
+    tried: u64,
     /// Steps to be tried here.
-    to_try: u32,
+    to_try: u64,
     current: Choice,
     /// Before this step.
     preemptions: u32,
@@ -90,7 +90,7 @@ pub(super) struct DepthFirst {
     nodes: Vec<Node>,
     /// Of the current run.
     depth: usize,
-    asleep: u32,
+    asleep: u64,
     objects: Vec<Touched>,
     clocks: [Clock; ACTORS],
     /// For each thread, its clock at each store in its buffer.
@@ -345,7 +345,7 @@ impl Strategy for DepthFirst {
         if self.sleeps() {
             let node = &self.nodes[step - 1];
             let candidates = (node.asleep | node.tried) & !bits_of(actor);
-            let mut asleep = 0;
+            let mut asleep = 0u64;
             let mut expected = std::mem::take(&mut self.expected);
             for other in each(candidates) {
                 state.accesses(other, &mut expected);
@@ -421,7 +421,7 @@ impl DepthFirst {
 
     /// Where to be tried means no preemption beyond those there are: where another actor's turn
     /// ended, or the same one waited. Stores that leave a buffer end no thread's turn.
-    fn stretch_of(&self, depth: usize, choice: Choice, enabled: u32) -> usize {
+    fn stretch_of(&self, depth: usize, choice: Choice, enabled: u64) -> usize {
         let goes_on = enabled & normal_bit(choice.actor()) != 0;
         let of_thread = |node: &Node| choice.thread().is_none() || node.current.thread().is_some();
         match self.nodes[..depth].iter().rposition(of_thread).map(|last| &self.nodes[last]) {

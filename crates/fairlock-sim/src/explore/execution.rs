@@ -11,7 +11,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr;
 
 use super::Limits;
-use super::failure::FailureKind;
+use super::failure::{FailureKind, in_words};
+use super::passing::Claim;
 use super::schedule::{Choice, MOST_THREADS, Schedule};
 use super::state::{Access, FIRST_WORD, Op, Pending, State, Waited, WordId};
 use super::state::{memory, queue, sleep_of};
@@ -22,7 +23,7 @@ use crate::platform::Word;
 /// Where a turn is given.
 pub(super) struct Decision {
     /// The steps that can be taken: at least one.
-    pub(super) enabled: u32,
+    pub(super) enabled: u64,
     /// The thread that took the last step, if any.
     pub(super) previous: Option<usize>,
 }
@@ -268,8 +269,15 @@ impl Execution {
                 return self.end(Ending::Strayed);
             }
             self.schedule.0.push(choice);
+            if choice.is_stop() {
+                let ns = self.state.stop(choice);
+                let what = |_: &mut Trace| format!("is stopped for {}", in_words(ns));
+                self.note(choice.actor(), None, what);
+                continue;
+            }
             match choice.thread() {
                 Some(thread) => {
+                    self.state.begin_step(choice);
                     self.state.threads[thread].early = choice.is_early();
                     self.state.threads[thread].steps += 1;
                     self.previous = Some(thread);
@@ -333,7 +341,9 @@ impl Execution {
     ) {
         if let Some(trace) = &mut self.trace {
             let what = what(trace);
-            trace.push(self.schedule.len(), thread, word.map(|word| word - FIRST_WORD), what);
+            let clock = self.state.limits.time.is_some().then_some(self.state.clock);
+            let word = word.map(|word| word - FIRST_WORD);
+            trace.push(self.schedule.len(), clock, thread, word, what);
         }
     }
 
@@ -620,6 +630,7 @@ impl Run {
             ptr::from_ref(word).expose_provenance();
             let sleeps = &mut run.state.threads[running].sleeps;
             (sleeps.asleep, sleeps.count) = (true, sleeps.count + 1);
+            run.state.passing.sleeps(running);
             true
         });
         if !sleeps {
@@ -731,9 +742,42 @@ impl Run {
             self.with(|run| {
                 let running = run.running;
                 run.takes_as_announced();
-                run.state.clock += ns;
+                run.state.pass_time(running, ns);
                 run.note(running, None, |_| format!("lets {ns} ns pass"));
             });
+        }
+    }
+
+    // ---- claims: no steps, just what the run remembers of a thread ----
+
+    fn is_watched(self) -> bool {
+        !std::thread::panicking() && self.with(|run| run.state.limits.time.is_some())
+    }
+
+    pub(super) fn claim(self, claim: Claim) {
+        if self.is_watched() {
+            self.with(|run| run.state.passing.claim(run.running, claim));
+        }
+    }
+
+    pub(super) fn claimed(self, entered: bool) {
+        if self.is_watched() {
+            let wrong = self.with(|run| {
+                run.note(run.running, None, |_| {
+                    let claimed = if entered { "has what it claimed" } else { "gets nothing" };
+                    claimed.to_string()
+                });
+                run.state.passing.claimed(run.running, entered)
+            });
+            if let Some(kind) = wrong {
+                self.fail(kind);
+            }
+        }
+    }
+
+    pub(super) fn unclaim(self) {
+        if self.is_watched() {
+            self.with(|run| run.state.passing.unclaim(run.running));
         }
     }
 

@@ -6,6 +6,15 @@ use super::execution::Execution;
 use super::schedule::Schedule;
 use super::state::{Op, Thread};
 
+/// A duration for people.
+pub(super) fn in_words(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        _ => format!("{:.2} ms", ns as f64 / 1e6),
+    }
+}
+
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureKind {
@@ -45,6 +54,19 @@ pub enum FailureKind {
         doing: &'static str,
         /// The word.
         word: String,
+    },
+    /// A waiter was passed for longer than it [claimed](super::Claim). See there for what counts.
+    Passed {
+        /// Who, counted from 1.
+        thread: usize,
+        /// By whom, counted from 1, and how many times.
+        by: Vec<(usize, u32)>,
+        /// For how long, in ns.
+        ns: u64,
+        /// For how long it may be passed.
+        bound: u64,
+        /// While plain readers held the lock at every moment.
+        without_a_break: bool,
     },
     /// The same schedule led elsewhere: the program depends on something that the explorer does
     /// not decide, such as an address, or on what an earlier execution left behind.
@@ -103,6 +125,15 @@ impl fmt::Display for FailureKind {
             FailureKind::Livelock { steps } => write!(f, "livelock: no end after {steps} steps"),
             FailureKind::Gone { thread, doing, word } => {
                 write!(f, "t{thread} {doing} {word}, which is gone")
+            }
+            FailureKind::Passed { thread, by, ns, bound, without_a_break } => {
+                let unbroken = if *without_a_break { " without a break" } else { "" };
+                write!(f, "t{thread} was passed for {}{unbroken} by ", in_words(*ns))?;
+                for (nth, (passer, times)) in by.iter().enumerate() {
+                    let separator = if nth == 0 { "" } else { ", " };
+                    write!(f, "{separator}t{passer} ({times} times)")?;
+                }
+                write!(f, "; its bound is {}", in_words(*bound))
             }
             FailureKind::NotDeterministic => f.write_str("the same schedule led elsewhere"),
         }

@@ -27,6 +27,7 @@
 //! * A word is used after it was dropped; in a test binary with the [`Quarantine`], also one in a box
 //!   that was freed.
 //! * Threads wait for one that was [frozen](Program::frozen): the same as a deadlock.
+//! * A waiter is passed for longer than it [claimed](Claim), in a program in time.
 //!
 //! # Time
 //! The clock stands still while threads can go on, so waits with an end (a time-out, a spin's
@@ -34,6 +35,9 @@
 //! may, in the searches that try everything at any point, end a [few](Program::early_time_outs) of
 //! its waits early, and find at a [few](Program::clock_jumps) of its looks that the clock has jumped
 //! by 5 ms. These figures are part of what a report calls complete.
+//!
+//! In a program [in time](Program::in_time) every step takes time instead, and threads are stopped for
+//! long between any two.
 //!
 //! # Not for
 //! Weak memory: operations take effect in one order that all threads agree on, or, with
@@ -45,12 +49,14 @@ mod depth_first;
 mod execution;
 mod failure;
 mod guarded;
+mod passing;
 mod pct;
 mod quarantine;
 mod random;
 mod replay;
 mod schedule;
 mod state;
+mod time;
 mod trace;
 
 use std::fmt;
@@ -61,8 +67,10 @@ pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, So
 pub use backend::{Symmetric, SymmetricNoFence, Torn};
 pub use failure::{Failure, FailureKind};
 pub use guarded::Guarded;
+pub use passing::{Claim, hold};
 pub use quarantine::Quarantine;
 pub use schedule::{MOST_THREADS, Schedule};
+pub use time::Time;
 pub use trace::{Named, named};
 
 use crate::fiber::{Fiber, panic_message};
@@ -99,6 +107,8 @@ struct Limits {
     jump_ns: u64,
     tick_ns: u64,
     most_steps: usize,
+    /// Time passes with every step.
+    time: Option<Time>,
     /// Threads that stop for good, and after how many of their steps.
     frozen: Vec<(usize, u32)>,
 }
@@ -227,6 +237,24 @@ impl<S> Program<S> {
         self
     }
 
+    /// Time passes with every step, and threads may be stopped for long between any two of them while
+    /// the others go on. Every thread has a CPU of its own; whose step comes next is the search's
+    /// choice among those that are due within 2 µs. Waits end when their time has come, so there are
+    /// no [early ends](Self::early_time_outs) and no [jumps](Self::clock_jumps) of the clock.
+    /// [`pass_time`] keeps its own thread busy for so long. Who is [passed](Claim) for too long fails.
+    ///
+    /// An exhaustive search leaves nothing out here, as every step depends on the clock: bound its
+    /// preemptions, and the stops.
+    ///
+    /// # Panics
+    /// Together with [`store_buffers`](Self::store_buffers), when it is run: stores would arrive
+    /// without taking time.
+    #[must_use]
+    pub fn in_time(mut self, time: Time) -> Self {
+        self.limits.time = Some(time);
+        self
+    }
+
     /// An execution with more steps than this is a livelock; by default 5000. An exhaustive search
     /// that leaves executions out panics in one with more than 65,535.
     #[must_use]
@@ -317,7 +345,9 @@ impl<S> Program<S> {
     /// # Errors
     /// The first one found.
     pub fn check(&self, search: &Search) -> Result<Report, Box<Failure>> {
-        let mut strategy = search.strategy();
+        let in_time = self.limits.time.is_some();
+        assert!(!(in_time && self.limits.store_buffers), "stores in buffers take no time");
+        let mut strategy = search.strategy(in_time);
         let mut run = Execution::new(&mut *strategy);
         let mut report =
             Report { program: self.name.clone(), search: search.to_string(), ..Report::default() };
@@ -524,13 +554,13 @@ impl Search {
         matches!(self.kind, SearchKind::Exhaustive { .. })
     }
 
-    fn strategy(&self) -> Box<dyn Strategy> {
+    fn strategy(&self, in_time: bool) -> Box<dyn Strategy> {
         match self.kind {
             SearchKind::Exhaustive { preemptions, reduces } => {
-                Box::new(DepthFirst::new(preemptions, reduces))
+                Box::new(DepthFirst::new(preemptions, reduces && !in_time))
             }
-            SearchKind::Random { seed } => Box::new(Random::new(seed)),
-            SearchKind::Pct { seed, depth } => Box::new(Pct::new(seed, depth)),
+            SearchKind::Random { seed } => Box::new(Random::new(seed, in_time)),
+            SearchKind::Pct { seed, depth } => Box::new(Pct::new(seed, depth, in_time)),
         }
     }
 }
@@ -607,7 +637,8 @@ pub fn sleeps_of(thread: usize) -> Sleeps {
     Run::current().expect("only a program's thread can ask").sleeps_of(thread)
 }
 
-/// The calling thread lets the clock advance.
+/// The calling thread lets the clock advance; where time passes [anyway](Program::in_time), it is
+/// busy for so long while the others go on.
 ///
 /// # Panics
 /// Outside a run.

@@ -15,7 +15,9 @@
 use std::collections::VecDeque;
 
 use super::Limits;
+use super::passing::Passing;
 use super::schedule::{Choice, MOST_THREADS};
+use super::time::{Pace, SKEW_NS};
 
 /// A word's number, in the order of first touch.
 pub(super) type WordId = u32;
@@ -154,10 +156,18 @@ pub(super) struct Thread {
     /// Reads a word like the one it parked on last.
     pub(super) peek: unsafe fn(usize) -> u64,
     pub(super) sleeps: super::Sleeps,
+    /// Where time passes: when it can take its next step, unless it waits for something.
+    ready: u64,
+    /// It is stopped until then.
+    stopped_until: u64,
+    /// So often it may still be stopped.
+    stops: u32,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    pub(super) pace: Pace,
+    pub(super) passing: Passing,
     pub(super) threads: Vec<Thread>,
     pub(super) limits: Limits,
     pub(super) clock: u64,
@@ -170,7 +180,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn reset(&mut self, threads: usize, limits: &Limits) {
         self.limits = limits.clone();
-        self.clock = 0;
+        self.clock = limits.time.as_ref().map_or(0, |time| self.pace.begin(time));
+        self.passing.reset();
         self.versions.clear();
         self.versions.resize(FIRST_WORD as usize, 0);
         self.sleepers.clear();
@@ -193,6 +204,9 @@ impl State {
                 freezes_after: None,
                 peek: |_| 0,
                 sleeps: super::Sleeps::default(),
+                ready: 0,
+                stopped_until: 0,
+                stops: 0,
             });
         }
         for thread in &mut self.threads {
@@ -206,6 +220,8 @@ impl State {
             (thread.wakes, thread.jumps) = (limits.spurious_wakes, limits.clock_jumps);
             (thread.turns, thread.sleeps) = (0, super::Sleeps::default());
             (thread.steps, thread.freezes_after) = (0, None);
+            (thread.ready, thread.stopped_until) = (self.clock, 0);
+            thread.stops = limits.time.as_ref().map_or(0, |time| time.most_stops());
         }
         for &(thread, steps) in &limits.frozen {
             self.threads[thread].freezes_after = Some(steps);
@@ -213,7 +229,10 @@ impl State {
     }
 
     /// Every step that can be taken.
-    pub(super) fn enabled(&self) -> u32 {
+    pub(super) fn enabled(&self) -> u64 {
+        if self.limits.time.is_some() {
+            return self.enabled_in_time();
+        }
         let mut enabled = 0;
         for (at, thread) in self.threads.iter().enumerate() {
             let (normal, early) = self.ways(thread);
@@ -229,6 +248,88 @@ impl State {
         }
         enabled
     }
+
+    // ---- where time passes ----
+
+    /// When a thread can take its step; none if it waits for another one.
+    fn moment(&self, thread: &Thread) -> Option<u64> {
+        match thread.op {
+            Op::Ended | Op::Frozen => None,
+            Op::Parked { woken: false, deadline, .. } => deadline.map(|at| at.max(thread.ready)),
+            Op::Await { until, ends } => {
+                let goes_on = thread.watched.is_empty()
+                    || (until.is_none() && ends)
+                    || self.has_change(thread);
+                if goes_on { Some(thread.ready) } else { until.map(|at| at.max(thread.ready)) }
+            }
+            _ => Some(thread.ready),
+        }
+    }
+
+    fn enabled_in_time(&self) -> u64 {
+        let moments = self.threads.iter().map(|thread| self.moment(thread));
+        let Some(earliest) = moments.clone().flatten().min() else {
+            return 0;
+        };
+        let mut enabled = 0;
+        for (at, moment) in moments.enumerate() {
+            if moment.is_some_and(|moment| moment <= earliest + SKEW_NS) {
+                enabled |= Choice::new(at, false).bit();
+                // Not while it waits: it does not run then, and its next step is as good.
+                let thread = &self.threads[at];
+                let waits = matches!(thread.op, Op::Parked { woken: false, .. } | Op::Await { .. });
+                if thread.stops > 0 && !waits {
+                    enabled |= Choice::stop(at).bit();
+                }
+            }
+        }
+        enabled
+    }
+
+    /// A thread takes its step, or is stopped before it: it is its moment.
+    fn come_to(&mut self, choice: Choice) {
+        self.pace.note(choice);
+        let at = choice.actor();
+        let moment = self.moment(&self.threads[at]).expect("it can go on");
+        let (before, now) = (self.clock, self.clock.max(moment));
+        if now > before {
+            let within = (0..self.threads.len()).filter(|&at| self.passing.is_within(at));
+            let stopped = within.map(|at| self.threads[at].stopped_until).max().unwrap_or(0);
+            self.passing.pass(now - stopped.clamp(before, now));
+            self.clock = now;
+        }
+    }
+
+    /// A thread is given its turn.
+    pub(super) fn begin_step(&mut self, choice: Choice) {
+        if self.limits.time.is_some() {
+            self.come_to(choice);
+            let takes = self.pace.step();
+            self.threads[choice.actor()].ready = self.clock + takes;
+        }
+    }
+
+    /// A thread is stopped before its step. For how long.
+    pub(super) fn stop(&mut self, choice: Choice) -> u64 {
+        self.come_to(choice);
+        let ns = self.pace.stop();
+        let until = self.clock + ns;
+        let thread = &mut self.threads[choice.actor()];
+        thread.stops -= 1;
+        (thread.ready, thread.stopped_until) = (until, until);
+        ns
+    }
+
+    /// A thread lets time pass: its own where time passes anyway.
+    pub(super) fn pass_time(&mut self, at: usize, ns: u64) {
+        if self.limits.time.is_some() {
+            self.threads[at].ready = self.clock + ns;
+        } else {
+            self.clock += ns;
+        }
+    }
+
+    // ---- where it stands still ----
 
     fn ways(&self, thread: &Thread) -> (bool, bool) {
         match thread.op {
@@ -315,6 +416,9 @@ impl State {
         let thread = &mut self.threads[at];
         let freezes = thread.freezes_after.is_some_and(|after| thread.steps >= after);
         let sleeps = matches!(op, Op::Parked { .. });
+        if self.limits.time.is_some() && matches!(op, Op::Await { until: None, ends: true }) {
+            thread.ready += self.pace.nap();
+        }
         thread.op = if freezes && !sleeps { Op::Frozen } else { op };
     }
 
@@ -407,11 +511,27 @@ impl State {
 
     /// A thread's own write is not news to itself.
     pub(super) fn note_write(&mut self, at: usize, word: WordId) {
+        if self.limits.time.is_some() {
+            self.let_go_on(word);
+        }
         self.versions[word as usize] += 1;
         let version = self.versions[word as usize];
         let watched = &mut self.threads[at].watched;
         if let Some((_, seen)) = watched.iter_mut().find(|(known, _)| *known == word) {
             *seen = version;
+        }
+    }
+
+    /// A word is about to change: who waits for that goes on now.
+    fn let_go_on(&mut self, word: WordId) {
+        for at in 0..self.threads.len() {
+            let thread = &self.threads[at];
+            let waits = matches!(thread.op, Op::Await { until, ends } if until.is_some() || !ends);
+            let watches = thread.watched.iter().any(|&(watched, _)| watched == word);
+            if waits && watches && !self.has_change(thread) {
+                let fetches = self.pace.step();
+                self.threads[at].ready = self.threads[at].ready.max(self.clock + fetches);
+            }
         }
     }
 
@@ -466,6 +586,9 @@ impl State {
     pub(super) fn wake(&mut self, sleeper: usize) {
         self.sleepers.retain(|&other| other != sleeper);
         self.threads[sleeper].sleeps.asleep = false;
+        if self.limits.time.is_some() {
+            self.threads[sleeper].ready = self.clock + self.pace.wake_up();
+        }
         if let Op::Parked { woken, .. } = &mut self.threads[sleeper].op {
             *woken = true;
         }

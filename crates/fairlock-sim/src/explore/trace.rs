@@ -18,6 +18,8 @@ pub fn named<T>(name: &'static str, value: &T) -> Named {
 
 struct Line {
     step: usize,
+    /// Where time passes.
+    clock: Option<u64>,
     thread: usize,
     word: String,
     what: String,
@@ -66,18 +68,27 @@ impl Trace {
         format!("pointer {}", at + 1)
     }
 
-    pub(super) fn push(&mut self, step: usize, thread: usize, word: Option<u32>, what: String) {
+    pub(super) fn push(
+        &mut self,
+        step: usize,
+        clock: Option<u64>,
+        thread: usize,
+        word: Option<u32>,
+        what: String,
+    ) {
         let word = word.map(|word| self.word_name(word)).unwrap_or_default();
-        self.lines.push(Line { step, thread, word, what });
+        self.lines.push(Line { step, clock, thread, word, what });
     }
 
     pub(super) fn text(&self) -> String {
         let width = self.lines.iter().map(|line| line.word.len()).max().unwrap_or(0);
         let mut text = String::new();
-        for Line { step, thread, word, what } in &self.lines {
+        for Line { step, clock, thread, word, what } in &self.lines {
             let indent = "    ".repeat(*thread);
             let thread = thread + 1;
-            writeln!(text, "{step:>5} {indent}t{thread}  {word:width$}  {what}")
+            let clock =
+                clock.map(|ns| format!(" {:>10.3} µs", ns as f64 / 1e3)).unwrap_or_default();
+            writeln!(text, "{step:>5}{clock} {indent}t{thread}  {word:width$}  {what}")
                 .expect("a string takes everything");
         }
         text
