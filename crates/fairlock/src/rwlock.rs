@@ -54,9 +54,9 @@
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
 //!    that touches the lock only while it has seen, under the lock of the waiters' room, that
 //!    somebody waits there for this very lock (`rwsem/lodging.rs`).
-//! 6. While somebody is queued the bias is not `LIGHT`, but for moments: whoever queues looks at it
-//!    afterwards, and a reader that makes it `LIGHT` looks for waiters afterwards, with a fence
-//!    between on both sides.
+//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `LIGHT`, but
+//!    for moments: whoever queues or takes the semaphore looks at it afterwards, and a reader that
+//!    makes it `LIGHT` looks for them afterwards, with a fence between on both sides.
 //!
 //! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
 //! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
@@ -453,15 +453,19 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Readers do without fences, unless somebody waits. Invariant 1: the caller is in.
+    /// Readers do without fences, unless somebody waits or a writer waits for those that are in.
+    /// Invariant 1: the caller is in.
     fn lighten(&self, bias: u64) {
+        if !self.sem.is_open_to_readers() {
+            return;
+        }
         // Release pairs with the Acquire of readers that come in by it.
         let light = bias - FENCED + LIGHT;
         if self.bias().compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
             self.sem.count(Event::SlotsLight);
-            // Invariant 6; pairs with the fence in `somebody_queued`.
+            // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
             P::fence_after_update();
-            if self.sem.has_waiters() {
+            if !self.sem.is_open_to_readers() {
                 self.sem.lodging().bias().dim();
             }
         }

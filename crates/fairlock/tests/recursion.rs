@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use fairlock::RwLock;
+use fairlock::{RwLock, RwSem};
 
 /// Whether a read is refused as one within another.
 fn is_reported<T>(lock: &RwLock<T>) -> bool {
@@ -74,4 +74,14 @@ fn a_new_lock_where_one_was_moved_away_is_another_also_while_others_read() {
         });
     }
     assert!(moved.iter().all(|lock| lock.try_write().is_none()), "forgotten guards");
+}
+
+#[test]
+fn a_new_semaphore_where_one_was_dropped_whose_guard_was_forgotten_is_another() {
+    let mut place = Some(RwSem::new(1));
+    for value in 2..10 {
+        forget(place.as_ref().expect("filled").read());
+        place = Some(RwSem::new(value));
+        assert_eq!(*black_box(&place).as_ref().expect("filled").read(), value);
+    }
 }

@@ -75,17 +75,24 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         core::ptr::from_ref(self).cast()
     }
 
-    #[inline]
-    fn lock_read(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        if cfg!(debug_assertions) {
+    /// A lock that nobody reads is not read by this thread either: a guard that it forgot may have been
+    /// that of another lock, in the same place.
+    #[inline(always)]
+    fn check_recursion(&self) {
+        if P::CHECKS_RECURSION && self.has_readers() {
             P::check_recursion(self.id());
         }
+    }
+
+    #[inline]
+    fn lock_read(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
+        self.check_recursion();
         self.read(deadline).then(|| self.new_shared())
     }
 
     #[inline]
     fn new_shared(&self) -> GuardNoSend {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::note_shared(self.id());
         }
         guard()
@@ -93,7 +100,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     #[inline]
     fn end_shared(&self) {
-        if cfg!(debug_assertions) {
+        if P::CHECKS_RECURSION {
             P::forget_shared(self.id());
         }
     }
@@ -104,9 +111,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     fn lock_upgrade(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        if cfg!(debug_assertions) {
-            P::check_recursion(self.id());
-        }
+        self.check_recursion();
         self.upgradable(deadline).then(|| self.new_shared())
     }
 
@@ -140,9 +145,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for Raw
 
     #[inline]
     fn lock_shared(&self) -> GuardNoSend {
-        if cfg!(debug_assertions) {
-            P::check_recursion(self.id());
-        }
+        self.check_recursion();
         self.read_without_deadline();
         self.new_shared()
     }

@@ -171,16 +171,26 @@ pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     fn lives_in(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
 
     /// A room for a lock whose word names none, or may do so; none if all are rented.
-    fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>>;
+    ///
+    /// # Safety
+    /// `word` is that of the lock that this is part of, and the room is dropped, not forgotten.
+    unsafe fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>>;
 
     /// Somebody has queued in the room, and the word says so.
     fn note_queued(&self, _place: &Self::Place) {}
 
     /// The word does not name the room; it did so before if the lock `lived` there.
-    fn move_out(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, lived: bool);
+    ///
+    /// # Safety
+    /// `queue` is that of the place, and empty.
+    unsafe fn move_out(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, lived: bool);
 
     /// The room, which is this thread's, can be somebody else's.
-    fn give_back(place: &Self::Place);
+    ///
+    /// # Safety
+    /// It is: this thread has rented it, or took the last waiter off its queue, and then has moved
+    /// out of it.
+    unsafe fn give_back(place: &Self::Place);
 }
 
 /// A room with its queue locked, by a thread that may touch the lock (invariant 2). When it is
@@ -265,12 +275,14 @@ impl<P: Platform, L: Lodges<P>> Drop for Attended<'_, P, L> {
     fn drop(&mut self) {
         let leaves = !self.stays();
         if leaves {
-            self.lodging.move_out(self.place, &self.queue, self.is_home.get());
+            // SAFETY: it is empty, as `stays` says.
+            unsafe { self.lodging.move_out(self.place, &self.queue, self.is_home.get()) };
         }
         // SAFETY: not used after this.
         unsafe { ManuallyDrop::drop(&mut self.queue) };
         if leaves {
-            L::give_back(self.place);
+            // SAFETY: moved out of above; whoever has the queue's lock when it is empty has the room.
+            unsafe { L::give_back(self.place) };
         }
     }
 }
@@ -331,11 +343,11 @@ impl<P: Platform> Lodges<P> for Inline<P> {
     fn lives_in(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
         true
     }
-    fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
+    unsafe fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
         Attended::home(self, word, self)
     }
-    fn move_out(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _lived: bool) {}
-    fn give_back(_place: &Self) {}
+    unsafe fn move_out(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _lived: bool) {}
+    unsafe fn give_back(_place: &Self) {}
 }
 
 impl<P: Platform> Place<P> for Room<P> {
@@ -431,7 +443,7 @@ impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
     fn lives_in(place: &Room<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
         place.tenant.get() == ptr::from_ref(word).cast::<()>()
     }
-    fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
+    unsafe fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
         let (place, queue) = rooms::rent::<P>()?;
         place.tenant.set(ptr::from_ref(word).cast::<()>());
         compiler_fence(Release); // Invariant 4: before the word.
@@ -442,14 +454,14 @@ impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
     fn note_queued(&self, place: &Room<P>) {
         place.beside.store(self.bias.somebody_queued().into(), Relaxed);
     }
-    fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
+    unsafe fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
         compiler_fence(Release); // Invariant 4: after the word.
         place.tenant.set(ptr::null());
         if lived {
             self.estimates.copy_from(place.clock.estimates());
         }
     }
-    fn give_back(place: &Room<P>) {
+    unsafe fn give_back(place: &Room<P>) {
         rooms::give_back(place);
     }
 }

@@ -357,7 +357,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         loop {
             let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
             if !has_waiters(word) {
-                return self.lodging.rent(self.word.atomic());
+                // SAFETY: this lock's own, and nobody forgets what this returns.
+                return unsafe { self.lodging.rent(self.word.atomic()) };
             }
             if let Some(queue) = self.attend(word) {
                 return Some(queue);
@@ -572,6 +573,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         };
         let granted = match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => self.serve_competitors(knobs, &queue),
+            // A phase that begins with nobody would be a new budget for newcomers, again and again.
+            Discipline::Phases(_) if !queue.may_read_be_joined() => Granted::none(),
             Discipline::Phases(knobs) => self.begin_read_phase(knobs, &queue),
         };
         drop(queue);

@@ -76,6 +76,8 @@ const OPEN_FRACTION: u32 = 16;
 const SPIN_FOR_A_WAKE_UP: u32 = 3;
 /// The shortest budget is divided by this where holds are short and only one waits.
 const FIRST_PHASE: u32 = 3;
+/// A wake-up that takes more than this many times as long as usual is no reason for a longer phase.
+const LATEST_WAKE_UP: u32 = 4;
 /// Up to this many readers with long holds are woken by one thread.
 const FEW: u32 = 8;
 /// Up to this many readers are told to try again at once.
@@ -165,6 +167,11 @@ impl<P: Platform> PhaseClock<P> {
     fn begin(&self, now: u32, budget: u32) {
         self.estimates.note_budget(budget);
         self.ends.store(now.wrapping_add(budget), Relaxed);
+    }
+
+    /// The phase ends now.
+    fn end(&self, now: u32) {
+        self.ends.store(now, Relaxed);
     }
 
     /// Lets the phase end later.
@@ -612,7 +619,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, front) };
             let next = entered.unwrap_or_else(|| {
-                let next = self.with_waiter(knobs, &queue, word, side, node);
+                let next = self.with_waiter(knobs, &queue, word, side, node, front);
                 if front { next & !CALLED_WRITER } else { next }
             });
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
@@ -687,7 +694,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         Ok(closed)
     }
 
-    /// The word with one more waiter of `side`; marks the node if it becomes the guard.
+    /// The word with one more waiter of `side`, which may be `back` from an attempt in vain; marks the
+    /// node if it becomes the guard.
     fn with_waiter(
         &self,
         knobs: Phases,
@@ -695,6 +703,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         word: u64,
         side: Side,
         node: &Node<P>,
+        back: bool,
     ) -> u64 {
         let mut next = word | queue.bits();
         if node.kind == Kind::Read {
@@ -706,6 +715,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 next |= WRITE_PHASE;
             }
             self.begin_first_phase(knobs, queue.clock(), node.since);
+            if back {
+                // It was passed for a budget already, and called when the queue became empty.
+                queue.clock().end(ticks(node.since));
+            }
         }
         if knobs.longest_budget == 0 {
             next |= CLOSED;
@@ -907,8 +920,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             if self.is_still_in(place) {
                 clock.note_admitted(now);
                 if told != 0 {
-                    // The first of its phase: the budget runs from here, not from the wake-up.
-                    clock.extend(late);
+                    // The first of its phase: the budget runs from here, not from the wake-up. If that
+                    // took far too long, whoever woke it may have been stopped; others wait meanwhile.
+                    clock.extend(late.min(LATEST_WAKE_UP * ticks(P::wake_latency().into())));
                 }
             }
         }
@@ -1128,6 +1142,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     Kind::Upgradable => !is_free(word) && admits_upgradable(word),
                     _ => false,
                 };
+                let readers_too = front.kind == Kind::Upgradable
+                    && queue.is_only_writer(front)
+                    && queue.oldest_reader().is_some();
+                if may_join && readers_too {
+                    // Then nobody but readers would wait, for readers.
+                    return self.begin_read_phase(knobs, queue);
+                }
                 if may_join {
                     if front.guard.get() != 0 {
                         self.word.fetch_and(!(GUARDED | OPEN), Relaxed);
@@ -1329,6 +1350,10 @@ mod tests {
         lock.lodging.place(lock.word.load(Relaxed))
     }
 
+    fn clock(lock: &Raw) -> &PhaseClock<Os> {
+        Lodges::clock(&lock.lodging, lock.word.load(Relaxed)).expect("it is in the lock")
+    }
+
     fn states(nodes: &[Node<Os>]) -> Vec<u32> {
         nodes.iter().map(|node| node.state.load(Relaxed)).collect()
     }
@@ -1409,6 +1434,46 @@ mod tests {
             let turns: Vec<_> = (0..10_000).map(|at| at * locks).collect();
             let longest = turns.split(|&turn| looks_at_clock(turn)).map(<[u32]>::len).max();
             assert!(longest < Some(300), "{locks} locks: {longest:?}");
+        }
+    }
+
+    #[test]
+    fn readers_do_not_wait_for_readers_when_the_last_other_waiter_joins_those() {
+        let nodes = waiters([Kind::Upgradable, Kind::Read]);
+        let lock = lock_with(READER | CLOSED | READERS_WAIT, &nodes, -1);
+        let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { unreachable!() };
+        let queue = lock.attend(lock.word.load(Relaxed)).expect("somebody waits");
+        let granted = lock.serve_phases(knobs, &queue);
+        drop(queue);
+        granted.grant();
+        assert_eq!(states(&nodes), [GRANTED; 2]);
+        assert_eq!(lock.word.load(Relaxed), (3 * READER) | UPGRADABLE);
+    }
+
+    #[test]
+    fn a_downgrade_beside_waiting_writers_is_no_phase_of_its_own() {
+        let nodes = waiters([Kind::Write]);
+        let lock = lock_with(WRITER | WRITE_PHASE, &nodes, SOON);
+        let ends = clock(&lock).ends.load(Relaxed);
+        // SAFETY: held, as the word says.
+        unsafe { lock.downgrade_to_read() };
+        assert_eq!(clock(&lock).ends.load(Relaxed), ends);
+        assert!(!lock.try_read(), "the phase is the writers' still");
+        assert_eq!(states(&nodes), [WAITING]);
+    }
+
+    #[test]
+    fn one_that_was_called_in_vain_finds_its_budget_used_up() {
+        let lock = Raw::NEW;
+        lock.word.store(WRITER, Relaxed);
+        let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { unreachable!() };
+        let (first, again) = (Node::new(Kind::Write, Os::now()), Node::new(Kind::Write, Os::now()));
+        for (node, back) in [(&first, false), (&again, true)] {
+            let queued = lock.queue_for_phase(knobs, Side::Write, node, back);
+            assert!(matches!(queued, Queueing::Queued(_, true)), "as the deadline waiter");
+            let left = clock(&lock).remaining(ticks(node.since));
+            assert_eq!(left > 0, !back);
+            assert!(lock.withdraw(place(&lock), node));
         }
     }
 

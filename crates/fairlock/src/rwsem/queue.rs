@@ -193,6 +193,12 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.queue.writers.oldest(&self.locked)
     }
 
+    /// Somebody waits who can be let in beside readers, without passing a writer.
+    pub(crate) fn may_read_be_joined(&self) -> bool {
+        self.oldest_reader().is_some()
+            || self.oldest_writer().is_some_and(|front| front.kind == Kind::Upgradable)
+    }
+
     /// The waiter that queued first.
     pub(crate) fn head(&self) -> Option<&Node<P>> {
         match (self.oldest_reader(), self.oldest_writer()) {
