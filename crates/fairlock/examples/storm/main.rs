@@ -74,7 +74,9 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
             "--seconds" => settings.duration = Duration::from_secs(number(value()?)?),
             "--seed" => settings.seed = number(value()?)?,
             "--keep-going" => settings.keeps_going = true,
-            "--lock" => settings.subjects = value()?.split(',').map(subject).collect::<Result<_, _>>()?,
+            "--lock" => {
+                settings.subjects = value()?.split(',').map(subject).collect::<Result<_, _>>()?
+            }
             other => return Err(format!("{other:?} is no option")),
         }
     }

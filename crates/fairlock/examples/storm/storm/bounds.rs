@@ -3,8 +3,8 @@
 //! A *pass* of a waiter is an acquisition by a newcomer in its way: one that asked for the lock when
 //! the waiter had been on the queue for sure, and had it first. Order on the queue is not seen from
 //! outside, and the storm itself holds threads up. So that what is called broken is broken:
-//! * A waiter is taken to be on the queue only 1 ms after it asked (longer than any lock here lets it
-//!   spin), not counting the time for which it was stopped or had no CPU ([`queued_by`]).
+//! * A waiter is on the queue when it was seen asleep. Before that it may spin, be stopped, have no CPU, or wait
+//!   for the queue's own lock, whose holder was stopped.
 //! * Of those that wait at the same place, *somebody* is the first, and it is the one that a promise
 //!   is about. So the clock of a waiter's bypass starts again whenever one that asked before it, or about
 //!   the same time, gets the lock or gives up.
@@ -44,7 +44,9 @@ pub enum Promise {
     TimeFair,
     PhaseFair,
     /// The lock is reserved for the head of the queue after 4 ms.
-    Handoff { for_readers: bool },
+    Handoff {
+        for_readers: bool,
+    },
     /// Readers and batches of writers take turns.
     Turns,
     /// First come, first served, but for readers that wait together.
@@ -54,31 +56,20 @@ pub enum Promise {
 /// The longest budget, and the time after which a lock is handed over.
 const BUDGET: u64 = 4 * MILLISECOND;
 const SLACK: u64 = MILLISECOND;
-/// Whoever asked this long ago is on the queue.
-const QUEUED_AFTER: u64 = MILLISECOND;
-/// Where newcomers spin one after the other, before they queue.
-const QUEUED_AFTER_SPINNERS: u64 = 3 * MILLISECOND;
 
 impl Promise {
     /// Shorter waits cannot break it.
     pub fn judged_from(self) -> u64 {
         match self {
             Promise::Nothing => u64::MAX,
-            Promise::TimeFair | Promise::Handoff { .. } => BUDGET + QUEUED_AFTER,
-            Promise::PhaseFair | Promise::Turns | Promise::Ranges => QUEUED_AFTER,
+            Promise::TimeFair | Promise::Handoff { .. } => BUDGET,
+            Promise::PhaseFair | Promise::Turns | Promise::Ranges => MILLISECOND,
         }
     }
 
     /// It is about time, not about how often.
     fn is_timed(self) -> bool {
         matches!(self, Promise::TimeFair | Promise::Handoff { .. })
-    }
-
-    fn queued_after(self) -> u64 {
-        match self {
-            Promise::Handoff { .. } => QUEUED_AFTER_SPINNERS,
-            _ => QUEUED_AFTER,
-        }
     }
 }
 
@@ -97,6 +88,8 @@ pub struct Case {
     pub seat: usize,
     pub operation: u32,
     pub wait: Span,
+    /// When it was on the queue for sure.
+    pub queued: Option<u64>,
     /// Of each thread and side the last in each half of a millisecond.
     pub passes: Vec<Pass>,
 }
@@ -106,17 +99,19 @@ const BUCKET: u64 = 500 * MICROSECOND;
 impl Case {
     /// Of a wait that has ended, or goes on.
     pub fn new(seat: &Seat, wait: Span) -> Self {
+        let queued = seat.slept_by(wait.from);
         let mut passes = Vec::new();
-        for (number, other) in seats::all().iter().enumerate() {
+        let others = if queued.is_some() { &seats::all()[..] } else { &[] };
+        for (number, other) in others.iter().enumerate() {
             if std::ptr::eq(other, seat) {
                 continue;
             }
             let mut buckets = [u64::MAX; 3];
             for span in other.entries.newest_first() {
-                if span.to <= wait.from + QUEUED_AFTER {
+                if span.to <= queued.unwrap_or(0) {
                     break;
                 }
-                let came_later = span.from > wait.from + QUEUED_AFTER && span.to < wait.to;
+                let came_later = span.from > queued.unwrap_or(0) && span.to < wait.to;
                 let bucket = &mut buckets[span.what.side as usize];
                 if came_later && span.what.overlaps(wait.what) && *bucket != span.from / BUCKET {
                     *bucket = span.from / BUCKET;
@@ -125,14 +120,14 @@ impl Case {
             }
         }
         passes.sort_unstable_by_key(|pass| pass.span.from);
-        Case { seat: seat.number(), operation: seat.operation.load(Relaxed), wait, passes }
+        let operation = seat.operation.load(Relaxed);
+        Case { seat: seat.number(), operation, wait, queued, passes }
     }
 }
 
 /// A thread was ready and had no CPU, for so long in all, at some time between these moments.
 #[derive(Debug, Clone, Copy)]
 pub struct Shortage {
-    pub seat: usize,
     pub from: u64,
     pub to: u64,
     pub ns: u64,
@@ -191,10 +186,12 @@ pub fn judge(promise: Promise, case: &Case, weather: &Weather) -> Option<Verdict
         // Once it is in, readers pass it by right, before it can say so.
         Side::Upgradable => return None,
     };
-    if promise == Promise::Nothing || !exclusive && promise == (Promise::Handoff { for_readers: false }) {
+    if promise == Promise::Nothing
+        || !exclusive && promise == (Promise::Handoff { for_readers: false })
+    {
         return None;
     }
-    let queued = queued_by(promise, case, weather);
+    let queued = case.queued?;
     // Others that read do not keep a reader waiting.
     let in_the_way = |pass: &&Pass| {
         pass.span.from > queued && (exclusive || pass.span.what.side == Side::Exclusive)
@@ -205,23 +202,6 @@ pub fn judge(promise: Promise, case: &Case, weather: &Weather) -> Option<Verdict
     } else {
         judge_count(promise, case, queued, exclusive, &passes)
     }
-}
-
-/// From then on it was on the queue.
-fn queued_by(promise: Promise, case: &Case, weather: &Weather) -> u64 {
-    let wait = case.wait;
-    let mine = weather.shortages.iter().filter(|it| it.seat == case.seat);
-    let without_cpu: u64 =
-        mine.filter(|it| it.from <= wait.to && wait.from <= it.to).map(|it| it.ns).sum();
-    let mut queued = wait.from + promise.queued_after() + without_cpu;
-    let mut stops: Vec<_> = seats::all()[case.seat].stops.newest_first().collect();
-    stops.sort_unstable_by_key(|stop| stop.from);
-    for stop in stops.iter().chain(&weather.stalls) {
-        if stop.to >= wait.from && stop.from <= queued {
-            queued = queued.max(stop.to + promise.queued_after());
-        }
-    }
-    queued
 }
 
 /// When those ahead of the waiter, or beside it, got the lock or gave up, in order.
@@ -260,9 +240,9 @@ fn judge_time(
     passes: &[Pass],
 ) -> Option<Verdict> {
     let by_stalls = weather.stalls.iter().copied();
-    let by_stops = seats::all().iter().flat_map(|seat| {
-        seat.stops.newest_first().take_while(|stop| stop.to >= case.wait.from)
-    });
+    let by_stops = seats::all()
+        .iter()
+        .flat_map(|seat| seat.stops.newest_first().take_while(|stop| stop.to >= case.wait.from));
     let mut stops: Vec<_> =
         by_stops.chain(by_stalls).filter(|stop| stop.meets(case.wait.from, case.wait.to)).collect();
     stops.sort_unstable_by_key(|stop| stop.from);

@@ -118,10 +118,21 @@ pub fn run(settings: &Settings) -> ExitCode {
 }
 
 fn report(settings: &Settings, tallies: &[Tally], began: u64) {
-    println!("after {}, {} children; longest of each:", show(now() - began), children::CHILDREN.load(Relaxed));
+    println!(
+        "after {}, {} children; longest of each:",
+        show(now() - began),
+        children::CHILDREN.load(Relaxed)
+    );
     println!(
         "{:20} {:>11} {:>9} {:>9} {:>22} {:>22} {:>8} {:>6} {:>6}",
-        "lock", "operations", "read", "write", "reader passed (bound)", "writer passed (bound)", "stops", "deaths",
+        "lock",
+        "operations",
+        "read",
+        "write",
+        "reader passed (bound)",
+        "writer passed (bound)",
+        "stops",
+        "deaths",
         "forks"
     );
     for (kind, tally) in settings.subjects.iter().zip(tallies) {

@@ -158,7 +158,8 @@ fn pick<T: Copy>(dice: &mut Dice, among: &[T]) -> T {
 pub fn dice(seed: u64, numbers: &[u64]) -> Dice {
     let mut mixed = seed;
     for number in numbers {
-        mixed = (mixed ^ number.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        mixed = (mixed ^ number.wrapping_mul(0xff51_afd7_ed55_8ccd))
+            .wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         mixed ^= mixed >> 29;
     }
     // Its state must not be 0.

@@ -144,6 +144,8 @@ pub enum Doing {
 pub struct Seat {
     /// 0 before the first thread.
     pub thread: AtomicI32,
+    /// Where its stack is: the address of something at the beginning of it.
+    pub stack: AtomicU64,
     pub doing: AtomicU32,
     /// The number of the operation that it belongs to.
     pub operation: AtomicU32,
@@ -161,6 +163,8 @@ pub struct Seat {
     pub operations: AtomicU64,
     /// By side: shared, exclusive.
     pub longest_wait: [AtomicU64; 2],
+    /// A wait that began then was seen asleep, and so on the queue, at this later moment.
+    pub slept: [AtomicU64; 2],
     pub stop_count: AtomicU64,
     /// For how long the last thread of this seat had no CPU, all its life.
     pub final_delay: AtomicU64,
@@ -180,8 +184,8 @@ impl Seat {
 
     #[inline(always)]
     pub fn set(&self, doing: Doing, since: u64) {
-        self.since.store(since, Relaxed);
-        self.doing.store(doing as u32, Relaxed);
+        self.since.store(since, Release);
+        self.doing.store(doing as u32, Release);
     }
 
     pub fn is_resting(&self) -> bool {
@@ -195,6 +199,21 @@ impl Seat {
 
     pub fn what(&self) -> What {
         What::unpack(self.what.load(Relaxed))
+    }
+
+    /// Since when its thread has waited, if it does.
+    pub fn waits_since(&self) -> Option<u64> {
+        let asks = [Doing::AsksShared, Doing::AsksExclusive, Doing::AsksUpgradable];
+        let since = self.since.load(Acquire);
+        let doing = self.doing.load(Acquire);
+        asks.into_iter().any(|asks| asks as u32 == doing).then_some(since)
+    }
+
+    /// When a wait that began then was seen asleep.
+    pub fn slept_by(&self, since: u64) -> Option<u64> {
+        let [began, slept] = &self.slept;
+        // Acquire pairs with the Release of the one who saw it.
+        (began.load(Acquire) == since).then(|| slept.load(Relaxed))
     }
 
     pub fn note_stop(&self, from: u64) {

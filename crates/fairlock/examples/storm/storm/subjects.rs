@@ -115,6 +115,10 @@ pub static ALL: [Kind; 25] = [
     kind("unguarded-linux-5.11", HANDOFF, unguarded::<PooledSem<policy::Linux5_11>>),
 ];
 
+fn not_free(state: &str) -> ! {
+    super::fail(&format!("lost: nobody holds the lock, and it is not free: {state}"))
+}
+
 /// The bytes of a lock. It may change meanwhile.
 fn bytes<T>(lock: &T) -> String {
     let words = ptr_words(lock);
@@ -348,7 +352,7 @@ impl<R: Versatile + 'static> Subject for Guarded<R> {
     fn check(&self) {
         match self.0.try_write() {
             Some(guard) => guard.check(),
-            None => super::fail("lost: nobody holds the lock, and it is not free"),
+            None => not_free(&self.describe()),
         }
     }
 
@@ -467,7 +471,7 @@ impl Subject for Exclusive {
     fn check(&self) {
         match self.0.try_lock() {
             Some(guard) => guard.check(),
-            None => super::fail("lost: nobody holds the lock, and it is not free"),
+            None => not_free(&self.describe()),
         }
     }
 
@@ -572,7 +576,9 @@ impl<R: RawRangeLock + 'static> Ranges<R> {
 impl<R: RawRangeLock + 'static> Subject for Ranges<R> {
     fn operate(&self, op: Op, v: &mut Visitor) {
         match op {
-            Op::Read | Op::TryRead | Op::ReadFor | Op::ReadFair | Op::ReadWithin => self.read(op, v),
+            Op::Read | Op::TryRead | Op::ReadFor | Op::ReadFair | Op::ReadWithin => {
+                self.read(op, v)
+            }
             _ => self.write(op, v),
         }
     }
@@ -606,7 +612,7 @@ impl<R: RawRangeLock + 'static> Subject for Ranges<R> {
 
     fn check(&self) {
         if self.lock.try_write(Extent::ALL).is_none() {
-            super::fail("lost: nobody holds a range, and they are not free");
+            not_free(&self.describe());
         }
         self.cells.check();
     }
@@ -714,7 +720,7 @@ fn fork_unguarded<L: UnguardedRwLock>(v: &mut Visitor) {
 
 fn check_unguarded<L: UnguardedRwLock>(lock: &L, data: &Protected) {
     if lock.is_locked() {
-        super::fail("lost: nobody holds the lock, and it is not free");
+        not_free(&describe_unguarded(lock));
     }
     data.check();
 }

@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ const SAMPLE: u64 = 5 * MILLISECOND;
 const SHORTEST_SHORTAGE: u64 = 100_000;
 /// Whoever runs, however slowly, does not hang before this.
 const LONGEST_RUN: u64 = 60 * SECOND;
+
+/// Of each thread, bytes.
+const STACK: usize = 256 << 10;
 
 pub struct Watch<'a> {
     settings: &'a Settings,
@@ -65,9 +69,10 @@ impl Crew {
         for number in vacant {
             self.lives[number] += 1;
             // The one before is waited for first: it uses the lock to its very end.
-            if self.threads[number].is_finished() {
-                let next = start(&self.visit, number, self.lives[number]);
-                join(std::mem::replace(&mut self.threads[number], next));
+            let thread = seats::all()[number].thread.load(Relaxed);
+            if !Path::new(&format!("/proc/self/task/{thread}")).exists() {
+                join(self.threads.remove(number));
+                self.threads.insert(number, start(&self.visit, number, self.lives[number]));
             } else {
                 self.lives[number] -= 1;
                 self.visit.vacant.lock().unwrap().push(number);
@@ -78,7 +83,7 @@ impl Crew {
 
 fn start(visit: &Arc<Visit>, number: usize, life: u64) -> JoinHandle<()> {
     let visit = Arc::clone(visit);
-    let thread = thread::Builder::new().name(format!("{number}.{life}")).stack_size(256 << 10);
+    let thread = thread::Builder::new().name(format!("{number}.{life}")).stack_size(STACK);
     thread.spawn(move || worker::live(&visit, number, life)).expect("threads can be started")
 }
 
@@ -107,12 +112,15 @@ impl<'a> Watch<'a> {
         let ends = now() + self.settings.visit.as_nanos() as u64;
         let judged_from = if self.settings.judges { kind.promise.judged_from() } else { u64::MAX };
         for seat in seats::all() {
-            for count in [&seat.operations, &seat.stop_count, &seat.longest_wait[0], &seat.longest_wait[1]] {
+            for count in
+                [&seat.operations, &seat.stop_count, &seat.longest_wait[0], &seat.longest_wait[1]]
+            {
                 count.store(0, Relaxed);
             }
         }
         let mut gust = Gust::new(seed, 0, u64::MAX);
-        let mut crew = Crew::new(Visit::new((kind.new)(), seed, judged_from), SEATS.min(gust.threads));
+        let mut crew =
+            Crew::new(Visit::new((kind.new)(), seed, judged_from), SEATS.min(gust.threads));
         loop {
             *WHERE.lock().unwrap() = format!(
                 "after {}: {}, --seed {}, visit {number} of it, {gust:?}",
@@ -169,7 +177,8 @@ impl<'a> Watch<'a> {
             self.nap(nap);
             let now = now();
             crew.fill_seats();
-            let errands_done = gust.has_stream() && crew.visit.errands_done.load(Relaxed) >= errands;
+            let errands_done =
+                gust.has_stream() && crew.visit.errands_done.load(Relaxed) >= errands;
             let over = errands_done || now - began > gust.longest;
             if over && over_at.is_none() {
                 crew.visit.over.store(true, Relaxed);
@@ -179,6 +188,7 @@ impl<'a> Watch<'a> {
                 next_signal = now + dice.roll(2 * every);
                 stop_somebody(&mut dice, gust.threads, longest);
             }
+            look_for_sleepers(&gust);
             self.sample(false);
             self.look_for_hang(crew, over_at.unwrap_or(now));
         }
@@ -203,7 +213,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.sampled = now;
-        for (number, (seat, sample)) in seats::all().iter().zip(&mut self.samples).enumerate() {
+        for (seat, sample) in seats::all().iter().zip(&mut self.samples) {
             let thread = seat.thread.load(Acquire);
             if thread == 0 {
                 continue;
@@ -223,7 +233,7 @@ impl<'a> Watch<'a> {
             for ns in delays.into_iter().flatten().filter(|&ns| ns >= SHORTEST_SHORTAGE) {
                 // The kernel counts it when it is over.
                 let from = sample.at.saturating_sub(ns);
-                self.weather.shortages.push(Shortage { seat: number, from, to: now, ns });
+                self.weather.shortages.push(Shortage { from, to: now, ns });
             }
             sample.at = now;
         }
@@ -292,6 +302,43 @@ fn stop_somebody(dice: &mut Dice, threads: usize, longest: u64) {
     if seat.thread.load(Relaxed) != 0 && !worker::is_stopped(seat) && !seat.is_resting() {
         stops::send(seat, ns);
     }
+}
+
+/// Notes who sleeps on a lock's queue. A thread that only is about to, as it has no CPU, is stopped, or waits for the
+/// queue's own lock, is not on the queue for sure.
+fn look_for_sleepers(gust: &Gust) {
+    for seat in &seats::all()[..gust.threads] {
+        let Some(since) = seat.waits_since() else { continue };
+        let [began, slept] = &seat.slept;
+        if began.load(Relaxed) == since || now() < since + MILLISECOND || !sleeps_on_queue(seat) {
+            continue;
+        }
+        if seat.waits_since() == Some(since) {
+            slept.store(now(), Relaxed);
+            // Release pairs with the Acquire in `slept_by`.
+            began.store(since, Release);
+        }
+    }
+}
+
+/// On a futex in its own stack, where nodes of the queues are; or in memory of several processes. Those that wait for
+/// a queue's own lock, or for their turn to spin, sleep on a lock's memory or on another value.
+fn sleeps_on_queue(seat: &Seat) -> bool {
+    const ASLEEP_BEHIND_SPINNERS: u64 = 2;
+    let path = format!("/proc/self/task/{}/syscall", seat.thread.load(Relaxed));
+    let call = std::fs::read_to_string(path).unwrap_or_default();
+    let mut words = call.split_ascii_whitespace();
+    if words.next().and_then(|word| word.parse().ok()) != Some(libc::SYS_futex) {
+        return false;
+    }
+    let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (Some(address), Some(operation), Some(value)) = (word(), word(), word()) else {
+        return false;
+    };
+    let top = seat.stack.load(Relaxed);
+    let is_private = operation & libc::FUTEX_PRIVATE_FLAG as u64 != 0;
+    let is_own = (top.saturating_sub(STACK as u64)..=top).contains(&address);
+    !is_private || is_own && value != ASLEEP_BEHIND_SPINNERS
 }
 
 /// For how long, in all, the thread with this file was ready and had no CPU, ns.

@@ -64,7 +64,9 @@ impl Visit {
                 return None;
             }
             match &*gust {
-                Some(next) if last.is_none_or(|last| next.number > last) => return Some(Arc::clone(next)),
+                Some(next) if last.is_none_or(|last| next.number > last) => {
+                    return Some(Arc::clone(next));
+                }
                 _ => gust = self.begins.wait(gust).unwrap(),
             }
         }
@@ -109,7 +111,10 @@ impl Drop for Farewell {
         self.visit.hand_in(&mut self.visitor);
         self.visitor.seat.set(Doing::Ends, now());
         // Others wait for the CPU time of this one to be known; later nobody can read it.
-        self.visitor.seat.final_delay.store(run_delay("/proc/thread-self/schedstat").unwrap_or(0), Relaxed);
+        self.visitor
+            .seat
+            .final_delay
+            .store(run_delay("/proc/thread-self/schedstat").unwrap_or(0), Relaxed);
     }
 }
 
@@ -127,6 +132,8 @@ pub fn live(visit: &Arc<Visit>, number: usize, life: u64) {
     EARLY.with_borrow_mut(|_| ());
     // SAFETY: a plain system call.
     let thread = unsafe { libc::gettid() };
+    let here = 0_u8;
+    seat.stack.store(std::ptr::from_ref(&here).addr() as u64, Relaxed);
     seat.thread.store(thread, Release);
     let mut last = None;
     seat.set(Doing::Rests, now());
@@ -180,7 +187,8 @@ fn blow(visit: &Visit, role: Role, visitor: &mut Visitor) -> bool {
         visitor.begin(op);
         visit.subject.operate(op, visitor);
         visit.hand_in(visitor);
-        let mut happens = |often: Option<u64>| often.is_some_and(|often| visitor.dice.roll(often) == 0);
+        let mut happens =
+            |often: Option<u64>| often.is_some_and(|often| visitor.dice.roll(often) == 0);
         if happens(gust.forks) && visit.forks.load(Relaxed) < MOST_FORKS {
             fork(visit, visitor);
         } else if happens(gust.deaths) && !visit.over.load(Relaxed) {
