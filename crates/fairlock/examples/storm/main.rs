@@ -57,7 +57,8 @@ fn main() -> ExitCode {
 fn settings(arguments: &[String]) -> Result<Settings, String> {
     let mut settings = Settings {
         duration: Duration::from_secs(60),
-        visit: Duration::from_millis(1_500),
+        visit: Duration::from_secs(2),
+        longest_gust: Duration::from_secs(3),
         subjects: subjects::ALL.iter().collect(),
         seed: storm::clock::now() % 1_000_000,
         judges: true,

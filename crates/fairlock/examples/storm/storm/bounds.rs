@@ -14,8 +14,8 @@
 //! * A bypass ends when the newcomer *asked*, not when it got the lock, which it only notices when it has
 //!   a CPU.
 //! * Too few CPUs are not the lock's fault either. The kernel counts for how long each thread was ready and
-//!   had no CPU; the longest such time anywhere is added for each wake-up that the promise has in it.
-//! * So is the longest hold, as no lock can throw a holder out.
+//!   had no CPU; the longest such time of anybody who waited is added for each wake-up that the promise has in it.
+//! * So is the longest hold, however long its thread was stopped or had no CPU, as no lock can throw a holder out.
 //!
 //! | promise | passed for at most | or so often |
 //! |---|---|---|
@@ -128,6 +128,7 @@ impl Case {
 /// A thread was ready and had no CPU, for so long in all, at some time between these moments.
 #[derive(Debug, Clone, Copy)]
 pub struct Shortage {
+    pub seat: usize,
     pub from: u64,
     pub to: u64,
     pub ns: u64,
@@ -142,10 +143,17 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// The longest wait for a CPU between these moments.
+    /// The longest time between these moments for which a thread that waited for the lock had no CPU.
     fn shortage(&self, from: u64, to: u64) -> u64 {
         let meeting = self.shortages.iter().filter(|it| it.from <= to && from <= it.to);
-        meeting.map(|it| it.ns).max().unwrap_or(0)
+        let of_waiters = meeting.filter(|it| {
+            let seat = &seats::all()[it.seat];
+            let (from, to) = (from.max(it.from), to.min(it.to));
+            let waits_now = seat.waits_since().is_some_and(|since| since <= to);
+            let mut past = seat.waits.newest_first().take_while(|wait| wait.to >= from);
+            waits_now || past.any(|wait| wait.meets(from, to))
+        });
+        of_waiters.map(|it| it.ns).max().unwrap_or(0)
     }
 
     pub fn clear(&mut self) {
@@ -163,10 +171,30 @@ pub struct Verdict {
     pub why: String,
 }
 
+impl Verdict {
+    /// Of its bound.
+    pub fn share(&self) -> f64 {
+        share((self.bypass, self.bound))
+    }
+}
+
+/// How much of the bound a bypass is.
+pub fn share((bypass, bound): (Amount, Amount)) -> f64 {
+    bypass.value() / bound.value().max(0.5)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Amount {
     Times(u64),
     Time(u64),
+}
+
+impl Amount {
+    fn value(self) -> f64 {
+        match self {
+            Amount::Times(value) | Amount::Time(value) => value as f64,
+        }
+    }
 }
 
 impl fmt::Display for Amount {

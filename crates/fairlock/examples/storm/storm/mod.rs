@@ -40,6 +40,7 @@ pub struct Settings {
     pub duration: Duration,
     /// How long one lock is used before the next.
     pub visit: Duration,
+    pub longest_gust: Duration,
     pub subjects: Vec<&'static Kind>,
     pub seed: u64,
     /// Bounds are looked at.
@@ -52,6 +53,7 @@ pub struct Settings {
 /// What is known about a kind of lock after some visits.
 #[derive(Default, Clone)]
 pub struct Tally {
+    pub gusts: u64,
     pub operations: u64,
     /// By side: shared, exclusive.
     pub longest_wait: [u64; 2],
@@ -124,8 +126,9 @@ fn report(settings: &Settings, tallies: &[Tally], began: u64) {
         children::CHILDREN.load(Relaxed)
     );
     println!(
-        "{:20} {:>11} {:>9} {:>9} {:>22} {:>22} {:>8} {:>6} {:>6}",
+        "{:20} {:>6} {:>11} {:>9} {:>9} {:>22} {:>22} {:>8} {:>6} {:>6}",
         "lock",
+        "gusts",
         "operations",
         "read",
         "write",
@@ -141,8 +144,9 @@ fn report(settings: &Settings, tallies: &[Tally], began: u64) {
             None => "-".into(),
         };
         println!(
-            "{:20} {:>11} {:>9} {:>9} {:>22} {:>22} {:>8} {:>6} {:>6}",
+            "{:20} {:>6} {:>11} {:>9} {:>9} {:>22} {:>22} {:>8} {:>6} {:>6}",
             kind.name,
+            tally.gusts,
             tally.operations,
             show(tally.longest_wait[0]),
             show(tally.longest_wait[1]),

@@ -58,6 +58,8 @@ enum Mix {
     Everything,
     /// Plain ones, so many of a thousand reads.
     Plain(u64),
+    /// Plain ones, of each thread on one side only.
+    Sides,
     /// All ways to read, and all ways to write.
     Reads(u64),
     /// Mostly such as give up.
@@ -115,6 +117,11 @@ pub enum Cpus {
     Random,
 }
 
+/// One in so many gusts is of a crowd.
+const GUSTS_PER_CROWD: u64 = 64;
+/// And one in so many has a stream of readers.
+const GUSTS_PER_STREAM: u64 = 4;
+
 /// One gust.
 #[derive(Debug, Clone)]
 pub struct Gust {
@@ -124,6 +131,8 @@ pub struct Gust {
     /// So many of them read all the time, if others have errands.
     stream: usize,
     stream_tries: bool,
+    /// These readers stay for longer than they are away, so that some are always in.
+    pub stream_stay: Pause,
     errands: Option<u64>,
     /// It ends then at the latest, ns.
     pub longest: u64,
@@ -172,40 +181,39 @@ impl Gust {
     /// The gust with this number in a visit with this seed. None is to take longer than so many ns.
     pub fn new(seed: u64, number: u64, longest: u64) -> Self {
         let dice = &mut dice(seed, &[number]);
-        // Few operations by few threads, so that it is quiet afterwards and nobody comes to set right
-        // what went wrong; streams of readers past others with errands; and crowds.
-        let kind = dice.roll(8);
-        let (threads, errands, mut stream, time) = match kind {
-            0..4 => {
-                let threads = 2 + dice.roll(8) as usize;
-                (threads, Some(1 + dice.roll(5)), 0, 100 * MILLISECOND)
-            }
-            4..6 => {
-                let stream = pick(dice, &[2, 4, 8, 16, 24]);
-                let threads = stream + 1 + dice.roll(6) as usize;
-                let time = pick(dice, &[50, 100, 300]) * MILLISECOND;
-                (threads, Some(1 + dice.roll(4)), stream, time)
-            }
-            _ => {
-                let time = pick(dice, &[20, 50, 200, 600]) * MILLISECOND;
-                (pick(dice, &[2, 3, 4, 8, 16, 32, SEATS]), None, 0, time)
-            }
+        // Mostly few operations by few threads, so that it is quiet afterwards and nobody comes to set
+        // right what went wrong; between these, streams of readers past others with errands, and crowds.
+        let (threads, errands, stream, time) = if number.is_multiple_of(GUSTS_PER_CROWD) {
+            let time = pick(dice, &[20, 50, 200, 600, 2_000, 3_000]) * MILLISECOND;
+            (pick(dice, &[2, 3, 4, 8, 16, 32, SEATS]), None, 0, time)
+        } else if number.is_multiple_of(GUSTS_PER_STREAM) {
+            let stream = pick(dice, &[2, 4, 8, 16, 24]);
+            let threads = stream + 1 + dice.roll(6) as usize;
+            let time = pick(dice, &[50, 100, 300]) * MILLISECOND;
+            (threads, Some(1 + dice.roll(3)), stream, time)
+        } else {
+            let threads = 2 + dice.roll(8) as usize;
+            (threads, Some(1 + dice.roll(5)), 0, 100 * MILLISECOND)
         };
-        stream = stream.min(threads);
         let is_calm = dice.roll(3) == 0;
-        let crowded = threads > 8;
-        let mix = match dice.roll(6) {
-            0..2 => Mix::Everything,
-            2 => Mix::Plain(500),
-            3 => Mix::Plain(pick(dice, &[0, 100, 900, 990])),
-            4 => Mix::Reads(pick(dice, &[200, 500, 800])),
+        let is_crowd = errands.is_none();
+        let mix = match dice.roll(8) {
+            0..=2 if stream > 0 => Mix::Timed,
+            0 | 1 if is_crowd => Mix::Sides,
+            2 | 3 if is_crowd => Mix::Plain(500),
+            0..=2 => Mix::Everything,
+            3 => Mix::Sides,
+            4 => Mix::Plain(500),
+            5 => Mix::Plain(pick(dice, &[0, 100, 900, 990])),
+            6 => Mix::Reads(pick(dice, &[200, 500, 800])),
             _ => Mix::Timed,
         };
         let pauses = [
             Pause::Nothing,
             Pause::Spin(20),
             Pause::Spin(1_000),
-            Pause::Sleep(100 * MICROSECOND),
+            Pause::Sleep(20 * MICROSECOND),
+            Pause::Sleep(200 * MICROSECOND),
             Pause::Any(2 * MILLISECOND),
         ];
         Gust {
@@ -214,11 +222,19 @@ impl Gust {
             threads,
             stream,
             stream_tries: dice.roll(3) != 0,
+            stream_stay: pick(
+                dice,
+                &[
+                    Pause::Sleep(20 * MICROSECOND),
+                    Pause::Sleep(100 * MICROSECOND),
+                    Pause::Spin(1_000),
+                ],
+            ),
             errands,
             longest: time.min(longest),
             mix,
-            stay: pick(dice, if crowded { &pauses[..4] } else { &pauses }),
-            think: pick(dice, &pauses),
+            stay: pick(dice, if is_crowd { &pauses[..4] } else { &pauses }),
+            think: pick(dice, if is_crowd { &pauses[..4] } else { &pauses }),
             patience: pick(dice, &[1, 20, 200, 2_000]) * MICROSECOND,
             signals: (!is_calm && dice.roll(2) == 0).then(|| {
                 let every = pick(dice, &[100, 300, 1_000, 5_000]) * MICROSECOND;
@@ -258,8 +274,10 @@ impl Gust {
     }
 
     /// An operation.
-    pub fn operation(&self, dice: &mut Dice) -> Op {
+    pub fn operation(&self, thread: usize, dice: &mut Dice) -> Op {
         match self.mix {
+            Mix::Sides if thread.is_multiple_of(2) => Op::Read,
+            Mix::Sides => Op::Write,
             Mix::Everything => pick(dice, &Op::ALL),
             Mix::Plain(reads) if dice.roll(1_000) < reads => Op::Read,
             Mix::Plain(_) => Op::Write,

@@ -8,13 +8,15 @@ use crate::stress::Dice;
 
 use super::bounds::Case;
 use super::clock::now;
-use super::plan::{Gust, Op};
+use super::plan::{Gust, Op, Pause};
 use super::seats::{Doing, LONG, Seat, Side, Span, What};
 use super::stops;
 
 /// Long enough for most unlocks that have somebody to wake; each takes 10 µs here and there.
 const MOST_INSTRUCTIONS_LOG: u64 = 9;
-const LONGEST_COUNTED_STOP: u64 = 8_000_000;
+/// Stops take as much, or up to as many times twice as much.
+const SHORTEST_STOP: u64 = 100_000;
+const STOP_DOUBLINGS: u64 = 7;
 
 /// How long an acquisition may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Visitor {
     pub gust: Arc<Gust>,
     /// Waits at least this long are looked into; `u64::MAX` for none.
     pub judged_from: u64,
+    /// How long it stays inside.
+    pub stay: Pause,
     pub cases: Vec<Case>,
     patience: Patience,
     /// When it asked and entered.
@@ -43,11 +47,13 @@ pub struct Visitor {
 
 impl Visitor {
     pub fn new(seat: &'static Seat, dice: Dice, gust: Arc<Gust>, judged_from: u64) -> Self {
+        let stay = gust.stay;
         Visitor {
             seat,
             dice,
             gust,
             judged_from,
+            stay,
             cases: Vec::new(),
             patience: Patience::Try,
             asked: 0,
@@ -74,8 +80,8 @@ impl Visitor {
     fn endanger(&mut self) {
         if self.counts && self.dice.roll(2) == 0 {
             let most = 1 << self.dice.roll(MOST_INSTRUCTIONS_LOG + 1);
-            let (instructions, log) = (1 + self.dice.roll(most), self.dice.roll(8));
-            let stop = 1 + self.dice.roll(LONGEST_COUNTED_STOP >> log);
+            let instructions = 1 + self.dice.roll(most);
+            let stop = SHORTEST_STOP << self.dice.roll(STOP_DOUBLINGS + 1);
             stops::after_instructions(self.seat, instructions, stop);
         }
     }
@@ -153,7 +159,7 @@ impl Visitor {
     /// Time inside.
     #[inline]
     pub fn stay(&mut self) {
-        self.gust.stay.take(&mut self.dice);
+        self.stay.take(&mut self.dice);
     }
 
     /// It is about to release the lock.

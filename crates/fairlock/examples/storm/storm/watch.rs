@@ -69,8 +69,7 @@ impl Crew {
         for number in vacant {
             self.lives[number] += 1;
             // The one before is waited for first: it uses the lock to its very end.
-            let thread = seats::all()[number].thread.load(Relaxed);
-            if !Path::new(&format!("/proc/self/task/{thread}")).exists() {
+            if !exists(number) {
                 join(self.threads.remove(number));
                 self.threads.insert(number, start(&self.visit, number, self.lives[number]));
             } else {
@@ -85,6 +84,12 @@ fn start(visit: &Arc<Visit>, number: usize, life: u64) -> JoinHandle<()> {
     let visit = Arc::clone(visit);
     let thread = thread::Builder::new().name(format!("{number}.{life}")).stack_size(STACK);
     thread.spawn(move || worker::live(&visit, number, life)).expect("threads can be started")
+}
+
+/// This seat's thread has not come to its very end.
+fn exists(number: usize) -> bool {
+    let thread = seats::all()[number].thread.load(Relaxed);
+    Path::new(&format!("/proc/self/task/{thread}")).exists()
 }
 
 fn join(thread: JoinHandle<()>) {
@@ -109,6 +114,7 @@ impl<'a> Watch<'a> {
     /// A new lock of this kind in gusts of wind.
     pub fn visit(&mut self, kind: &Kind, number: u64, hash: u64, began: u64, tally: &mut Tally) {
         let seed = plan::dice(self.settings.seed, &[hash, number]).roll(1 << 62);
+        let longest = self.settings.longest_gust.as_nanos() as u64;
         let ends = now() + self.settings.visit.as_nanos() as u64;
         let judged_from = if self.settings.judges { kind.promise.judged_from() } else { u64::MAX };
         for seat in seats::all() {
@@ -118,7 +124,7 @@ impl<'a> Watch<'a> {
                 count.store(0, Relaxed);
             }
         }
-        let mut gust = Gust::new(seed, 0, u64::MAX);
+        let mut gust = Gust::new(seed, 0, longest);
         let mut crew =
             Crew::new(Visit::new((kind.new)(), seed, judged_from), SEATS.min(gust.threads));
         loop {
@@ -139,12 +145,17 @@ impl<'a> Watch<'a> {
             if left == 0 {
                 break;
             }
-            gust = Gust::new(seed, gust.number + 1, left.max(20 * MILLISECOND));
+            gust = Gust::new(seed, gust.number + 1, longest.min(left.max(20 * MILLISECOND)));
         }
         crew.visit.subject.check();
         crew.visit.ends.store(true, Relaxed);
         drop(crew.visit.gust.lock().unwrap());
         crew.visit.begins.notify_all();
+        let over_at = now();
+        while (0..crew.threads.len()).any(exists) {
+            self.nap(NAP);
+            self.look_for_hang(&crew, over_at);
+        }
         crew.threads.into_iter().for_each(join);
         for seat in seats::all() {
             tally.operations += seat.operations.load(Relaxed);
@@ -154,6 +165,7 @@ impl<'a> Watch<'a> {
             }
         }
         tally.deaths += crew.lives.iter().sum::<u64>();
+        tally.gusts += gust.number + 1;
         tally.forks += crew.visit.forks.load(Relaxed);
     }
 
@@ -192,6 +204,8 @@ impl<'a> Watch<'a> {
             self.sample(false);
             self.look_for_hang(crew, over_at.unwrap_or(now));
         }
+        // Threads that are started for the next gust are to wait for that.
+        *crew.visit.gust.lock().unwrap() = None;
         self.sample(true);
     }
 
@@ -213,7 +227,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.sampled = now;
-        for (seat, sample) in seats::all().iter().zip(&mut self.samples) {
+        for (number, (seat, sample)) in seats::all().iter().zip(&mut self.samples).enumerate() {
             let thread = seat.thread.load(Acquire);
             if thread == 0 {
                 continue;
@@ -233,7 +247,7 @@ impl<'a> Watch<'a> {
             for ns in delays.into_iter().flatten().filter(|&ns| ns >= SHORTEST_SHORTAGE) {
                 // The kernel counts it when it is over.
                 let from = sample.at.saturating_sub(ns);
-                self.weather.shortages.push(Shortage { from, to: now, ns });
+                self.weather.shortages.push(Shortage { seat: number, from, to: now, ns });
             }
             sample.at = now;
         }
@@ -246,7 +260,7 @@ impl<'a> Watch<'a> {
             let Some(verdict) = bounds::judge(kind.promise, &case, &self.weather) else { continue };
             let side = usize::from(case.wait.what.side != Side::Shared);
             let longest = &mut tally.longest_bypass[side];
-            if longest.is_none_or(|(longest, _)| verdict.bypass > longest) {
+            if longest.is_none_or(|longest| verdict.share() > bounds::share(longest)) {
                 *longest = Some((verdict.bypass, verdict.bound));
             }
             if !verdict.broken {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::stress::Dice;
 
 use super::bounds::Case;
-use super::clock::now;
-use super::plan::{self, Cpus, Gust, Op, Role};
+use super::clock::{MICROSECOND, now};
+use super::plan::{self, Cpus, Gust, Op, Pause, Role};
 use super::seats::{self, Doing, Seat, Side, What};
 use super::stops;
 use super::subjects::Subject;
@@ -172,16 +172,21 @@ fn blow(visit: &Visit, role: Role, visitor: &mut Visitor) -> bool {
         Role::Errand(most) => most,
         _ => u64::MAX,
     };
+    if matches!(role, Role::TriesToRead | Role::Reads) {
+        visitor.stay = gust.stream_stay;
+    }
     let mut done = 0;
     while done < most && !visit.over.load(Relaxed) {
         done += 1;
         visitor.seat.set(Doing::Thinks, now());
         let op = match role {
-            Role::TriesToRead => Op::TryRead,
-            Role::Reads => Op::Read,
+            Role::TriesToRead | Role::Reads => {
+                BETWEEN_READS.take(&mut visitor.dice);
+                if role == Role::Reads { Op::Read } else { Op::TryRead }
+            }
             _ => {
                 gust.think.take(&mut visitor.dice);
-                gust.operation(&mut visitor.dice)
+                gust.operation(visitor.seat.number(), &mut visitor.dice)
             }
         };
         visitor.begin(op);
@@ -197,6 +202,9 @@ fn blow(visit: &Visit, role: Role, visitor: &mut Visitor) -> bool {
     }
     true
 }
+
+/// Of a thread in a stream: most readers are to be inside at any time, and leave CPUs to others.
+const BETWEEN_READS: Pause = Pause::Any(20 * MICROSECOND);
 
 /// A visit is not to consist of forks.
 const MOST_FORKS: u64 = 10;
