@@ -120,7 +120,7 @@ pub enum Cpus {
 /// One in so many gusts is of a crowd.
 const GUSTS_PER_CROWD: u64 = 64;
 /// And one in so many has a stream of readers.
-const GUSTS_PER_STREAM: u64 = 4;
+const GUSTS_PER_STREAM: u64 = 3;
 
 /// One gust.
 #[derive(Debug, Clone)]
@@ -187,7 +187,7 @@ impl Gust {
             let time = pick(dice, &[20, 50, 200, 600, 2_000, 3_000]) * MILLISECOND;
             (pick(dice, &[2, 3, 4, 8, 16, 32, SEATS]), None, 0, time)
         } else if number.is_multiple_of(GUSTS_PER_STREAM) {
-            let stream = pick(dice, &[2, 4, 8, 16, 24]);
+            let stream = pick(dice, &[2, 8, 16, 24]);
             let threads = stream + 1 + dice.roll(6) as usize;
             let time = pick(dice, &[50, 100, 300]) * MILLISECOND;
             (threads, Some(1 + dice.roll(3)), stream, time)
@@ -198,7 +198,7 @@ impl Gust {
         let is_calm = dice.roll(3) == 0;
         let is_crowd = errands.is_none();
         let mix = match dice.roll(8) {
-            0..=2 if stream > 0 => Mix::Timed,
+            0..=3 if stream > 0 => Mix::Timed,
             0 | 1 if is_crowd => Mix::Sides,
             2 | 3 if is_crowd => Mix::Plain(500),
             0..=2 => Mix::Everything,
@@ -240,7 +240,7 @@ impl Gust {
                 let every = pick(dice, &[100, 300, 1_000, 5_000]) * MICROSECOND;
                 (every, pick(dice, &[500, 3_000, 20_000]) * MICROSECOND)
             }),
-            counted: (!is_calm).then(|| pick(dice, &[3, 8, 40])),
+            counted: (!is_calm).then(|| pick(dice, &[4, 16, 60])),
             deaths: some(dice, 4, 20),
             forks: some(dice, 12, 40),
             cpus: match dice.roll(6) {
@@ -283,10 +283,10 @@ impl Gust {
             Mix::Plain(_) => Op::Write,
             Mix::Reads(reads) if dice.roll(1_000) < reads => pick(dice, &Op::READS),
             Mix::Reads(_) => pick(dice, &Op::WRITES),
-            Mix::Timed => match dice.roll(6) {
+            Mix::Timed => match dice.roll(8) {
                 0 => Op::Read,
-                1 => Op::Write,
-                2..4 => Op::ReadFor,
+                1 => Op::ReadFor,
+                2..4 => Op::Write,
                 _ => Op::WriteFor,
             },
         }

@@ -12,8 +12,10 @@ use super::plan::{Gust, Op, Pause};
 use super::seats::{Doing, LONG, Seat, Side, Span, What};
 use super::stops;
 
-/// Long enough for most unlocks that have somebody to wake; each takes 10 µs here and there.
-const MOST_INSTRUCTIONS_LOG: u64 = 9;
+/// Up to so many instructions, and twice as many up to so often: to ask for a lock may take long, and what is delicate
+/// in a release is near its beginning. (Counting takes 10 µs for each, on a virtual machine.)
+const DOUBLINGS_OF_ASKING: u64 = 9;
+const DOUBLINGS_OF_RELEASING: u64 = 7;
 /// Stops take as much, or up to as many times twice as much.
 const SHORTEST_STOP: u64 = 100_000;
 const STOP_DOUBLINGS: u64 = 7;
@@ -77,9 +79,9 @@ impl Visitor {
 
     /// May have this thread stopped somewhere in the call that follows.
     #[inline]
-    fn endanger(&mut self) {
+    fn endanger(&mut self, doublings: u64) {
         if self.counts && self.dice.roll(2) == 0 {
-            let most = 1 << self.dice.roll(MOST_INSTRUCTIONS_LOG + 1);
+            let most = 1 << self.dice.roll(doublings + 1);
             let instructions = 1 + self.dice.roll(most);
             let stop = SHORTEST_STOP << self.dice.roll(STOP_DOUBLINGS + 1);
             stops::after_instructions(self.seat, instructions, stop);
@@ -105,7 +107,7 @@ impl Visitor {
             (_, Side::Upgradable) => Doing::AsksUpgradable,
         };
         self.seat.set(doing, now);
-        self.endanger();
+        self.endanger(DOUBLINGS_OF_ASKING);
     }
 
     /// It has what it asked for.
@@ -148,7 +150,7 @@ impl Visitor {
     /// It holds the lock, and its guard becomes another.
     pub fn upgrade(&mut self) {
         self.seat.set(Doing::Upgrades, now());
-        self.endanger();
+        self.endanger(DOUBLINGS_OF_ASKING);
     }
 
     pub fn upgraded(&mut self) {
@@ -166,7 +168,7 @@ impl Visitor {
     #[inline]
     pub fn leave(&mut self) {
         self.seat.set(Doing::Releases, now());
-        self.endanger();
+        self.endanger(DOUBLINGS_OF_RELEASING);
     }
 
     /// It has released it.
