@@ -71,7 +71,9 @@ const ALONE: i32 = -1;
 pub struct Cells([AtomicI32; CELLS]);
 
 impl Cells {
-    pub const NEW: Self = Cells([const { AtomicI32::new(0) }; CELLS]);
+    pub const fn new() -> Self {
+        Cells([const { AtomicI32::new(0) }; CELLS])
+    }
 
     fn of(&self, what: What) -> &[AtomicI32] {
         &self.0[what.first.into()..=usize::from(what.last).min(CELLS - 1)]

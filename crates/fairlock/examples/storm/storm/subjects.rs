@@ -490,7 +490,7 @@ struct Ranges<R> {
 }
 
 fn ranges<R: RawRangeLock + 'static>() -> Arc<dyn Subject> {
-    Arc::new(Ranges { lock: Arc::new(RangeLock::<R>::new_in()), cells: Cells::NEW })
+    Arc::new(Ranges { lock: Arc::new(RangeLock::<R>::new_in()), cells: Cells::new() })
 }
 
 impl<R: RawRangeLock + 'static> Ranges<R> {
