@@ -140,7 +140,8 @@ fn ptr_words<T>(lock: &T) -> *const u32 {
 /// A reader-writer lock with guards.
 struct Guarded<R>(Arc<RwLock<R, Protected>>);
 
-fn guarded<R: Versatile + 'static>() -> Arc<dyn Subject> {
+/// One with guards.
+pub fn guarded<R: Versatile + 'static>() -> Arc<dyn Subject> {
     Arc::new(Guarded(Arc::new(RwLock::<R, _>::new(Protected::default()))))
 }
 
