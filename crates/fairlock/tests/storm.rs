@@ -57,6 +57,7 @@ fn short(subjects: Vec<&'static Kind>) -> Settings {
     Settings {
         duration: Duration::ZERO, // One visit of each.
         visit: Duration::from_millis(60),
+        short_visits: 1,
         longest_gust: Duration::from_millis(40),
         subjects,
         seed: 1,

@@ -58,6 +58,7 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
     let mut settings = Settings {
         duration: Duration::from_secs(60),
         visit: Duration::from_secs(2),
+        short_visits: 10,
         longest_gust: Duration::from_secs(3),
         subjects: subjects::ALL.iter().collect(),
         seed: storm::clock::now() % 1_000_000,

@@ -1,4 +1,4 @@
-//! The storm goes from lock to lock, for a second or two at a time. In each *visit* a new lock meets many
+//! The storm goes from lock to lock, for a few seconds at a time. In each *visit* a new lock meets many
 //! *gusts*: threads do random operations on it, of all kinds and with random time-outs and stays,
 //! and rest in between. Meanwhile, by the gust's plan (`plan.rs`),
 //! * threads are stopped for up to 20 ms, by signals and after a random number of instructions in a
@@ -38,8 +38,10 @@ use watch::Watch;
 /// What is to be done.
 pub struct Settings {
     pub duration: Duration,
-    /// How long one lock is used before the next.
+    /// How long one lock is used that is to learn about its users.
     pub visit: Duration,
+    /// After each of these so many locks follow that know nothing yet, for a tenth of that each.
+    pub short_visits: u64,
     pub longest_gust: Duration,
     pub subjects: Vec<&'static Kind>,
     pub seed: u64,
@@ -109,7 +111,14 @@ pub fn run(settings: &Settings) -> ExitCode {
             if kind.promise != Promise::TimeFair && visit % ROUNDS_OF_TIME_FAIR != 0 {
                 continue;
             }
-            watch.visit(kind, visit, hash(kind.name), began, tally);
+            let visits = settings.short_visits + 1;
+            for number in visit * visits..(visit + 1) * visits {
+                let length = match number % visits {
+                    0 => settings.visit,
+                    _ => settings.visit / 10,
+                };
+                watch.visit(kind, number, length, began, tally);
+            }
         }
         visit += 1;
         if now() >= ends {

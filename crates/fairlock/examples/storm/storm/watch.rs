@@ -17,7 +17,7 @@ use super::plan::{self, Gust, Op, Role};
 use super::seats::{self, DOINGS, SEATS, Seat, Side, Span, What};
 use super::subjects::Kind;
 use super::worker::{self, Visit};
-use super::{Settings, Tally, WHERE, fail, stops};
+use super::{Settings, Tally, WHERE, fail, hash, stops};
 
 /// How long a look around is put off, ns.
 const NAP: u64 = 300_000;
@@ -112,10 +112,19 @@ impl<'a> Watch<'a> {
     }
 
     /// A new lock of this kind in gusts of wind.
-    pub fn visit(&mut self, kind: &Kind, number: u64, hash: u64, began: u64, tally: &mut Tally) {
-        let seed = plan::dice(self.settings.seed, &[hash, number]).roll(1 << 62);
+    pub fn visit(
+        &mut self,
+        kind: &Kind,
+        number: u64,
+        length: Duration,
+        began: u64,
+        tally: &mut Tally,
+    ) {
+        let seed = plan::dice(self.settings.seed, &[hash(kind.name), number]).roll(1 << 62);
         let longest = self.settings.longest_gust.as_nanos() as u64;
-        let ends = now() + self.settings.visit.as_nanos() as u64;
+        let ends = now() + length.as_nanos() as u64;
+        // A short visit has no crowd, which comes first.
+        let first = u64::from(length < self.settings.visit);
         let judged_from = if self.settings.judges { kind.promise.judged_from() } else { u64::MAX };
         for seat in seats::all() {
             for count in
@@ -124,7 +133,7 @@ impl<'a> Watch<'a> {
                 count.store(0, Relaxed);
             }
         }
-        let mut gust = Gust::new(seed, 0, longest);
+        let mut gust = Gust::new(seed, first, longest);
         let mut crew =
             Crew::new(Visit::new((kind.new)(), seed, judged_from), SEATS.min(gust.threads));
         loop {
@@ -165,7 +174,7 @@ impl<'a> Watch<'a> {
             }
         }
         tally.deaths += crew.lives.iter().sum::<u64>();
-        tally.gusts += gust.number + 1;
+        tally.gusts += gust.number + 1 - first;
         tally.forks += crew.visit.forks.load(Relaxed);
     }
 
