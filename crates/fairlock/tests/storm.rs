@@ -1,5 +1,6 @@
-//! Some moments of the storm under every lock, so that the storm itself keeps working: nothing is torn or lost, and
-//! nobody waits for ever. How long somebody is passed is left to the long run (CONTRIBUTING.md).
+//! Some moments of the storm under every lock, so that the storm itself keeps working: nothing is
+//! torn or lost, and nobody waits for ever. How long somebody is passed is left to the long run
+//! (CONTRIBUTING.md).
 
 #[path = "../examples/storm/storm/mod.rs"]
 #[allow(dead_code)]

@@ -1,5 +1,5 @@
-//! A storm over every lock of the crate, on real threads: whether it stays fair and alive while threads
-//! are stopped at any instruction, die, fork, and are moved and starved by the scheduler.
+//! A storm over every lock of the crate, on real threads: whether it stays fair and alive while
+//! threads are stopped at any instruction, die, fork, and are moved and starved by the scheduler.
 //!
 //! ```text
 //! cargo run --release -p fairlock --example storm -- --seconds 600

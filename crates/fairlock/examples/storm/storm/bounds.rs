@@ -3,19 +3,22 @@
 //! A *pass* of a waiter is an acquisition by a newcomer in its way: one that asked for the lock when
 //! the waiter had been on the queue for sure, and had it first. Order on the queue is not seen from
 //! outside, and the storm itself holds threads up. So that what is called broken is broken:
-//! * A waiter is on the queue when it was seen asleep. Before that it may spin, be stopped, have no CPU, or wait
-//!   for the queue's own lock, whose holder was stopped.
-//! * Of those that wait at the same place, *somebody* is the first, and it is the one that a promise
-//!   is about. So the clock of a waiter's bypass starts again whenever one that asked before it, or about
-//!   the same time, gets the lock or gives up.
-//! * The clock starts again after every stop of any thread that uses the lock, whoever that is: a holder, one
-//!   in the middle of an unlock, the waiter whose timer ends the phase. A thread whose
-//!   instructions are counted, or that forks, is stopped. So is everybody while the machine itself is.
-//! * A bypass ends when the newcomer *asked*, not when it got the lock, which it only notices when it has
-//!   a CPU.
-//! * Too few CPUs are not the lock's fault either. The kernel counts for how long each thread was ready and
-//!   had no CPU; the longest such time of anybody who waited is added for each wake-up that the promise has in it.
-//! * So is the longest hold, however long its thread was stopped or had no CPU, as no lock can throw a holder out.
+//! * A waiter is on the queue when it was seen asleep. Before that it may spin, be stopped, have no
+//!   CPU, or wait for the queue's own lock, whose holder was stopped.
+//! * Of those that wait at the same place, *somebody* is the first, and it is the one that a
+//!   promise is about. So the clock of a waiter's bypass starts again whenever one that asked
+//!   before it, or about the same time, gets the lock or gives up.
+//! * The clock starts again after every stop of any thread that uses the lock, whoever that is: a
+//!   holder, one in the middle of an unlock, the waiter whose timer ends the phase. A thread whose
+//!   instructions are counted, or that forks, is stopped. So is everybody while the machine itself
+//!   is.
+//! * A bypass ends when the newcomer *asked*, not when it got the lock, which it only notices when
+//!   it has a CPU.
+//! * Too few CPUs are not the lock's fault either. The kernel counts for how long each thread was
+//!   ready and had no CPU; the longest such time of anybody who waited is added for each wake-up
+//!   that the promise has in it.
+//! * So is the longest hold, however long its thread was stopped or had no CPU, as no lock can
+//!   throw a holder out.
 //!
 //! | promise | passed for at most | or so often |
 //! |---|---|---|
@@ -28,8 +31,8 @@
 //! | `Turns`, a shared waiter | | by one writer |
 //! | `Ranges` | | never by one that wants an overlapping range alone |
 //!
-//! The 1 ms is for timer slack, wake-up latency and a barrier on all CPUs, each below 0.1 ms on an idle
-//! machine.
+//! The 1 ms is for timer slack, wake-up latency and a barrier on all CPUs, each below 0.1 ms on an
+//! idle machine.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -206,7 +209,8 @@ impl fmt::Display for Amount {
     }
 }
 
-/// The longest bypass in a wait, and the bound that holds for it. None if nobody passed, or nothing is promised.
+/// The longest bypass in a wait, and the bound that holds for it. None if nobody passed, or nothing
+/// is promised.
 pub fn judge(promise: Promise, case: &Case, weather: &Weather) -> Option<Verdict> {
     let exclusive = match case.wait.what.side {
         Side::Exclusive => true,

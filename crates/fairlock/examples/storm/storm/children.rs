@@ -22,7 +22,8 @@ pub enum Ending {
     Child,
 }
 
-/// Parent and child both go on with `release`, what the thread holds; the child then with `use_it`, and ends.
+/// Parent and child both go on with `release`, what the thread holds; the child then with `use_it`,
+/// and ends.
 pub fn fork(release: impl FnOnce(Ending), use_it: impl FnOnce()) {
     // SAFETY: the child uses nothing that another thread may have held but the allocator, which the
     // C library keeps usable; and it ends without running anything of its parent's.
@@ -62,8 +63,8 @@ fn wait_for(child: libc::pid_t) {
     CHILDREN.fetch_add(1, Relaxed);
 }
 
-/// Runs `body` while another thread runs `other`; without the standard library, whose own locks may be
-/// held by threads that the child does not have.
+/// Runs `body` while another thread runs `other`; without the standard library, whose own locks may
+/// be held by threads that the child does not have.
 pub fn beside(other: &dyn Fn(), body: impl FnOnce()) {
     extern "C" fn run(other: *mut c_void) -> *mut c_void {
         // SAFETY: whoever started this thread waits for it, and keeps this until then.
@@ -72,8 +73,8 @@ pub fn beside(other: &dyn Fn(), body: impl FnOnce()) {
         ptr::null_mut()
     }
     let mut thread = 0;
-    // SAFETY: the thread's number goes to this stack; the rest as above. Only what may be shared is, as
-    // the caller is the child's only other thread.
+    // SAFETY: the thread's number goes to this stack; the rest as above. Only what may be shared
+    // is, as the caller is the child's only other thread.
     let error = unsafe {
         let other = ptr::from_ref(&other).cast_mut().cast();
         libc::pthread_create(&mut thread, ptr::null(), run, other)

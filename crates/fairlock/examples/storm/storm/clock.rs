@@ -1,4 +1,5 @@
-//! The clock of everything the storm notes: ns of CLOCK_MONOTONIC, which the locks' deadlines are in, too.
+//! The clock of everything the storm notes: ns of CLOCK_MONOTONIC, which the locks' deadlines are
+//! in, too.
 
 use fairlock::platform::{Os, Platform};
 

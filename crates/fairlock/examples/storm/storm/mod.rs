@@ -1,10 +1,11 @@
-//! The storm goes from lock to lock, for a few seconds at a time. In each *visit* a new lock meets many
-//! *gusts*: threads do random operations on it, of all kinds and with random time-outs and stays,
-//! and rest in between. Meanwhile, by the gust's plan (`plan.rs`),
+//! The storm goes from lock to lock, for a few seconds at a time. In each *visit* a new lock meets
+//! many *gusts*: threads do random operations on it, of all kinds and with random time-outs and
+//! stays, and rest in between. Meanwhile, by the gust's plan (`plan.rs`),
 //! * threads are stopped for up to 20 ms, by signals and after a random number of instructions in a
 //!   lock or an unlock (`stops.rs`);
 //! * they have different priorities, one may be real-time, and all may be on one CPU;
-//! * threads end, and use the lock to the very end, in destructors of thread-local variables; others take their seats;
+//! * threads end, and use the lock to the very end, in destructors of thread-local variables;
+//!   others take their seats;
 //! * threads fork, and children use locks (`children.rs`).
 //!
 //! It is checked that

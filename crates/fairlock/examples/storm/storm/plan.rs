@@ -181,8 +181,9 @@ impl Gust {
     /// The gust with this number in a visit with this seed. None is to take longer than so many ns.
     pub fn new(seed: u64, number: u64, longest: u64) -> Self {
         let dice = &mut dice(seed, &[number]);
-        // Mostly few operations by few threads, so that it is quiet afterwards and nobody comes to set
-        // right what went wrong; between these, streams of readers past others with errands, and crowds.
+        // Mostly few operations by few threads, so that it is quiet afterwards and nobody comes to
+        // set right what went wrong; between these, streams of readers past others with errands,
+        // and crowds.
         let (threads, errands, stream, time) = if number.is_multiple_of(GUSTS_PER_CROWD) {
             let time = pick(dice, &[20, 50, 200, 600, 2_000, 3_000]) * MILLISECOND;
             (pick(dice, &[2, 3, 4, 8, 16, 32, SEATS]), None, 0, time)

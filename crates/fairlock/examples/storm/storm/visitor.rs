@@ -12,8 +12,9 @@ use super::plan::{Gust, Op, Pause};
 use super::seats::{Doing, LONG, Seat, Side, Span, What};
 use super::stops;
 
-/// Up to so many instructions, and twice as many up to so often: to ask for a lock may take long, and what is delicate
-/// in a release is near its beginning. (Counting takes 10 µs for each, on a virtual machine.)
+/// Up to so many instructions, and twice as many up to so often: to ask for a lock may take long,
+/// and what is delicate in a release is near its beginning. (Counting takes 10 µs for each, on a
+/// virtual machine.)
 const DOUBLINGS_OF_ASKING: u64 = 9;
 const DOUBLINGS_OF_RELEASING: u64 = 7;
 /// Stops take as much, or up to as many times twice as much.

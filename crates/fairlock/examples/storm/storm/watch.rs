@@ -317,7 +317,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Stops one of the threads, most often one that is at the lock.
+/// Stops one of the threads, unless it rests.
 fn stop_somebody(dice: &mut Dice, threads: usize, longest: u64) {
     let (number, log) = (dice.roll(threads as u64) as usize, dice.roll(8));
     let seat = &seats::all()[number];
@@ -327,8 +327,8 @@ fn stop_somebody(dice: &mut Dice, threads: usize, longest: u64) {
     }
 }
 
-/// Notes who sleeps on a lock's queue. A thread that only is about to, as it has no CPU, is stopped, or waits for the
-/// queue's own lock, is not on the queue for sure.
+/// Notes who sleeps on a lock's queue. A thread that only is about to, as it has no CPU, is
+/// stopped, or waits for the queue's own lock, is not on the queue for sure.
 fn look_for_sleepers(gust: &Gust) {
     for seat in &seats::all()[..gust.threads] {
         let Some(since) = seat.waits_since() else { continue };
@@ -344,8 +344,9 @@ fn look_for_sleepers(gust: &Gust) {
     }
 }
 
-/// On a futex in its own stack, where nodes of the queues are; or in memory of several processes. Those that wait for
-/// a queue's own lock, or for their turn to spin, sleep on a lock's memory or on another value.
+/// On a futex in its own stack, where nodes of the queues are; or in memory of several processes.
+/// Those that wait for a queue's own lock, or for their turn to spin, sleep on a lock's memory or
+/// on another value.
 fn sleeps_on_queue(seat: &Seat) -> bool {
     const ASLEEP_BEHIND_SPINNERS: u64 = 2;
     let path = format!("/proc/self/task/{}/syscall", seat.thread.load(Relaxed));

@@ -207,7 +207,7 @@ fn blow(visit: &Visit, role: Role, visitor: &mut Visitor) -> bool {
 const BETWEEN_READS: Pause = Pause::Any(20 * MICROSECOND);
 
 /// A visit is not to consist of forks.
-const MOST_FORKS: u64 = 10;
+const MOST_FORKS: u64 = 3;
 
 fn fork(visit: &Visit, visitor: &mut Visitor) {
     let seat = visitor.seat;
@@ -236,7 +236,8 @@ fn end(visit: &Arc<Visit>, mut visitor: Visitor) {
     };
     match visitor.dice.roll(4) {
         choice @ 0..2 => {
-            // A guard that lives in a thread-local variable. Nothing else may wait for the lock there.
+            // A guard that lives in a thread-local variable. Nothing else may wait for the lock
+            // there.
             let mut last = farewell(&mut visitor, true);
             last.visitor.begin(Op::Read);
             last.visitor.ask(What::all(Side::Shared), Patience::Endless);
@@ -266,8 +267,8 @@ fn set_place(gust: &Gust, number: usize, dice: &mut Dice) {
     let nice = if gust.nice { dice.roll(20) as i32 } else { 0 };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let (only, mask) = (dice.roll(cpus) as usize, 1 + dice.roll((1 << cpus.min(63)) - 1));
-    // SAFETY: zero is an empty set, the numbers are of this thread's own CPUs, and the calls change nothing
-    // but how this thread is scheduled.
+    // SAFETY: zero is an empty set, the numbers are of this thread's own CPUs, and the calls change
+    // nothing but how this thread is scheduled.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, nice);
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -297,8 +298,8 @@ fn leave_place(gust: &Gust, number: usize) {
 
 /// Of this thread; those that it starts have the usual one. Whether it is permitted.
 pub fn set_policy(policy: libc::c_int, priority: libc::c_int) -> bool {
-    // A real-time thread that does not sleep could keep everything else from running, if the kernel does
-    // not see to that.
+    // A real-time thread that does not sleep could keep everything else from running, if the kernel
+    // does not see to that.
     let limit = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us");
     let is_limited = limit.is_ok_and(|limit| limit.trim().parse::<i64>().is_ok_and(|us| us > 0));
     if policy != libc::SCHED_OTHER && !is_limited {
