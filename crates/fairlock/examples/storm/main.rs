@@ -1,0 +1,91 @@
+//! A storm over every lock of the crate, on real threads: whether it stays fair and alive while
+//! threads are stopped at any instruction, die, fork, and are moved and starved by the scheduler.
+//!
+//! ```text
+//! cargo run --release -p fairlock --example storm -- --seconds 600
+//! ```
+//!
+//! `storm/mod.rs` says what happens and what is checked. Exit status 0: nothing was torn or lost,
+//! nobody waited for ever, and nobody was passed for longer than the lock promises. 1: not so; the
+//! output says which lock, which seed, who waited and for whom. 2: the arguments make no sense.
+
+mod storm;
+#[path = "../../tests/stress/mod.rs"]
+mod stress;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use storm::{Settings, subjects};
+
+const HELP: &str = "\
+Locks under a storm: fairness and liveness on real threads.
+
+usage: storm [--seconds N] [--lock NAME,...] [--seed N] [--keep-going]
+
+  --seconds N      how long the storm takes in all (60)
+  --lock NAME,...  only these locks (all)
+  --seed N         of all random numbers (one that differs from run to run, and is printed)
+  --keep-going     broken bounds are counted instead of ending the run; torn data and hangs end it always
+
+The same seed and lock give the same threads the same operations and the same stops to suffer; when
+these meet is up to the machine. Root may also change priorities; then holders are starved by their
+priority, too.
+
+example: cargo run --release -p fairlock --example storm -- --seconds 30 --lock rwlock,rwsem --seed 7
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        let names: Vec<_> = subjects::ALL.iter().map(|subject| subject.name).collect();
+        println!("{HELP}\nlocks: {}", names.join(", "));
+        return ExitCode::SUCCESS;
+    }
+    match settings(&arguments) {
+        Ok(settings) => {
+            println!("seed {}", settings.seed);
+            storm::run(&settings)
+        }
+        Err(error) => {
+            eprintln!("{error}; --help says what is allowed");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn settings(arguments: &[String]) -> Result<Settings, String> {
+    let mut settings = Settings {
+        duration: Duration::from_secs(60),
+        visit: Duration::from_secs(2),
+        short_visits: 10,
+        longest_gust: Duration::from_secs(3),
+        subjects: subjects::ALL.iter().collect(),
+        seed: storm::clock::now() % 1_000_000,
+        judges: true,
+        keeps_going: false,
+        hang_after: Duration::from_secs(6),
+    };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        let number = |text: &String| {
+            text.parse::<u64>().map_err(|error| format!("{argument} {text:?}: {error}"))
+        };
+        match argument.as_str() {
+            "--seconds" => settings.duration = Duration::from_secs(number(value()?)?),
+            "--seed" => settings.seed = number(value()?)?,
+            "--keep-going" => settings.keeps_going = true,
+            "--lock" => {
+                settings.subjects = value()?.split(',').map(subject).collect::<Result<_, _>>()?
+            }
+            other => return Err(format!("{other:?} is no option")),
+        }
+    }
+    Ok(settings)
+}
+
+fn subject(name: &str) -> Result<&'static subjects::Kind, String> {
+    let found = subjects::ALL.iter().find(|subject| subject.name == name);
+    found.ok_or(format!("{name:?} is no lock of the storm"))
+}
