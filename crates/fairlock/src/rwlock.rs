@@ -316,6 +316,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// By this slot, with a fence.
     #[inline(always)]
     fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
+        if !self.sem.is_open_to_readers() {
+            return None; // Sooner than by what follows, and no writer has to look twice.
+        }
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
         // Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_light`.
@@ -642,7 +645,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let alone = self.exclude_readers(deadline);
         if !alone {
             // SAFETY: upgraded above.
-            unsafe { self.sem.downgrade_to_upgradable() };
+            unsafe { self.sem.take_back_upgrade() };
         }
         alone
     }
@@ -657,7 +660,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let alone = self.finds_no_readers();
         if !alone {
             // SAFETY: upgraded above.
-            unsafe { self.sem.downgrade_to_upgradable() };
+            unsafe { self.sem.take_back_upgrade() };
         }
         alone
     }

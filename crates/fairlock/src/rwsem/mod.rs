@@ -528,6 +528,19 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         granted.grant();
     }
 
+    /// Goes back from an upgrade that turned out not to be one: no turn of a writer's was used, so it is
+    /// not the turn of the other side.
+    ///
+    /// # Safety
+    /// The caller holds the lock exclusively, by an upgrade; afterwards it holds it upgradable.
+    pub(crate) unsafe fn take_back_upgrade(&self) {
+        // As in `downgrade`.
+        let word = self.word.fetch_add((READER | UPGRADABLE).wrapping_sub(WRITER), Release);
+        if has_waiters(word) {
+            self.serve_left(word);
+        }
+    }
+
     /// # Safety
     /// The caller holds the lock exclusively; afterwards it holds it shared, with the right to
     /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.

@@ -1085,8 +1085,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// Where most readers do not take this lock, as they have slots, it stands free most of the time.
     /// Then nobody is worth keeping it for, and reserving it for somebody who has to wake up first
-    /// would stop all those readers meanwhile: those that wait are told to try again. One that
-    /// comes back in vain is served as usual. False if there is nobody to tell.
+    /// would stop all those readers meanwhile: those that wait are told to try again, within the budget.
+    /// One that comes back in vain is served as usual. False if there is nobody to tell.
     #[cold]
     fn call_waiters(&self, word: u64) -> bool {
         let Some(queue) = self.attend(word) else {
@@ -1096,6 +1096,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if !is_free(word) || word & CLOSED != 0 {
             // Whoever has it calls them; whoever closed it serves them.
             return !is_free(word);
+        }
+        if queue.clock().remaining(PhaseClock::<P>::now()) <= 0 {
+            return false; // Readers pass them until they are up, and have done so for long enough.
         }
         let mut granted = Granted::none();
         let mut guard = 0;
@@ -1252,13 +1255,14 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// readers that hold the lock already.
     pub(super) fn begin_read_phase(&self, knobs: Phases, queue: &Attended<'_, P, L>) -> Granted<P> {
         let mut before = self.word.load(Relaxed);
-        // An upgradable holder must not become a writer meanwhile: one more reader keeps it.
+        // No writer must come in meanwhile, and an upgradable holder not become one: one more reader
+        // keeps the lock, unless it is closed to all.
         let mut keeper = 0;
         loop {
             if before & UPGRADING != 0 || has_writer(before) {
                 return Granted::none();
             }
-            if before & UPGRADABLE == 0 {
+            if before & (UPGRADABLE | CLOSED) == CLOSED {
                 break;
             }
             match self.word.compare_exchange_weak(before, before + READER, Relaxed, Relaxed) {
