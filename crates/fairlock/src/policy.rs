@@ -11,7 +11,7 @@
 //! | [`Linux3_16`] | rwsem of Linux 3.16: writers spin before they queue | the same |
 //! | [`Linux5_1`] | before "wake almost all readers in the queue" (Long, 2019-05-20) | nobody for long (4 ms handoff), but slow |
 //! | [`Linux5_2`] | after that patch | nobody for long |
-//! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10 | nobody for long |
+//! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10: readers spin | writers, under readers that spin and overlap |
 //! | [`Linux5_11`] | rwsem of Linux 5.11 and later: readers steal | writers, 4 ms for each write |
 //! | [`NoReaderSteal`] | the same without reader stealing (Wang, 2026-05-21) | nobody for long |
 //!
@@ -266,7 +266,9 @@ policies! {
     /// The rwsem of Linux 5.3 to 5.10: readers spin too, writers spin on readers.
     ///
     /// # Guarantees
-    /// As [`Linux5_2`]; a reader that spins takes the lock past waiters when it becomes free.
+    /// As [`Linux5_2`], but a reader that spins takes the lock past waiters as soon as no writer is in. Where
+    /// such readers overlap all the time, the head of the queue does not wake up to have the lock
+    /// reserved, and is passed for as long as they do.
     Linux5_3 "linux-5.3" = Discipline::Compete(Competition {
         reader_steals: false,
         reader_spins: true,

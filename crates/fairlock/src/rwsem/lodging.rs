@@ -447,7 +447,7 @@ impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
         let (place, queue) = rooms::rent::<P>()?;
         place.tenant.set(ptr::from_ref(word).cast::<()>());
         compiler_fence(Release); // Invariant 4: before the word.
-        place.clock.estimates().copy_from(&self.estimates);
+        place.clock.start(&self.estimates);
         let (queue, is_home) = (ManuallyDrop::new(queue), Cell::new(false));
         Some(Attended { lodging: self, place, queue, is_home })
     }

@@ -151,6 +151,14 @@ impl<P: Platform> PhaseClock<P> {
         &self.estimates
     }
 
+    /// From now on this is the clock of a lock of which so much is known. What was noted for another
+    /// lock is forgotten.
+    pub(super) fn start(&self, known: &Estimates<P>) {
+        self.estimates.copy_from(known);
+        self.admitted.store(0, Relaxed);
+        self.left.store(0, Relaxed);
+    }
+
     /// Ticks until the phase ends; negative when it has.
     fn remaining(&self, now: u32) -> i32 {
         self.ends.load(Relaxed).wrapping_sub(now) as i32
@@ -513,7 +521,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
-        if let Some(clock) = self.lodging.clock(self.word.load(Relaxed))
+        if knobs.longest_budget != 0
+            && let Some(clock) = self.lodging.clock(self.word.load(Relaxed))
             && clock.left(side).is_some()
         {
             clock.note_return(side, PhaseClock::<P>::now());
@@ -1221,6 +1230,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if let Some(second) = queue.oldest_writer()
             && second.kind == Kind::Write
             && next == Next::Writer
+            && knobs.longest_budget != 0
             && queue.clock().estimates().leaves_room_for_a_second()
         {
             took_guard |= second.guard.get() != 0;

@@ -98,7 +98,7 @@ pub static ALL: [Kind; 25] = [
     kind("linux-3.16", Promise::Nothing, guarded::<Sem<policy::Linux3_16>>),
     kind("linux-5.1", HANDOFF_TO_ALL, guarded::<Sem<policy::Linux5_1>>),
     kind("linux-5.2", HANDOFF_TO_ALL, guarded::<Sem<policy::Linux5_2>>),
-    kind("linux-5.3", HANDOFF_TO_ALL, guarded::<Sem<policy::Linux5_3>>),
+    kind("linux-5.3", Promise::Nothing, guarded::<Sem<policy::Linux5_3>>),
     kind("linux-5.11", HANDOFF, guarded::<Sem<policy::Linux5_11>>),
     kind("no-reader-steal", HANDOFF, guarded::<Sem<policy::NoReaderSteal>>),
     kind("linux-3.10-pooled", Promise::Nothing, guarded::<PooledSem<policy::Linux3_10>>),
