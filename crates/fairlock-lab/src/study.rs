@@ -899,7 +899,7 @@ mod tests {
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
-        let peer = broken("\"linux-5.1\", \"linux-5.2\", \"timefair\"]\n#", "\"std\"]\n#");
+        let peer = broken("\"linux-5.2\", \"rwlock\", \"timefair\"]\n#", "\"std\"]\n#");
         assert!(peer.contains("real threads only"), "{peer}");
         assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
     }

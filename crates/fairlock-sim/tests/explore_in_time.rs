@@ -186,15 +186,17 @@ const WAKE_LATENCY: u64 = 8_000;
 
 /// A reader may be passed by what is left of a phase and by the next one; a writer by two of each
 /// side, as one that is woken to compete may be overtaken once. Where nobody is stopped holds are no
-/// longer than the program's `section`s, nor are budgets, but for their least.
-fn phases(policy: Discipline, stops: bool, section: u64) -> Bounds {
+/// longer than the program's `section`s, nor are budgets, but for their least. Without a break readers
+/// pass within what is left of a phase and the next one; but the first may have come in by a gap
+/// of a phase of writers, and stay for as long as the longest `read` before the readers' phase begins.
+fn phases(policy: Discipline, stops: bool, section: u64, read: u64) -> Bounds {
     let Discipline::Phases(phases) = policy else { panic!("no phases") };
     let least = u64::from(phases.shortest_budget) * WAKE_LATENCY;
     let longest = if stops { phases.longest_budget } else { least.max(section) };
     let budget = longest.min(phases.longest_budget);
     // And how long its last holder may stay.
     let phase = budget + section + SLACK;
-    Bounds { reader: 2 * phase, writer: 4 * phase, unbroken: 2 * (budget + SLACK) }
+    Bounds { reader: 2 * phase, writer: 4 * phase, unbroken: 2 * (budget + SLACK) + read }
 }
 
 fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
@@ -280,8 +282,12 @@ fn program<R: Raw>(name: &str, policy: Discipline, seed: u64) -> Program<RwLock<
     let threads = Seeded::new(seed).threads(Shape::of(seed));
     // Without stops bounds are shorter, and more is found that needs none.
     let stops = seed.is_multiple_of(2);
-    let section = threads.iter().flatten().map(|task| task.section).max().unwrap_or(0);
-    let bounds = phases(policy, stops, section);
+    let longest = |counts: fn(&Task) -> bool| {
+        let tasks = threads.iter().flatten().filter(|task| counts(task));
+        tasks.map(|task| task.section).max().unwrap_or(0)
+    };
+    let (section, read) = (longest(|_| true), longest(|task| READS.contains(&task.op)));
+    let bounds = phases(policy, stops, section, read);
     let name = format!("{name}, program {seed}: {threads:?}");
     let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));
     let program = threads.into_iter().fold(program, |program, tasks| {
