@@ -483,7 +483,9 @@ fn report_sums_up_the_studies_that_ran_in_their_order() {
     let names = ["s0", "rwlock", "s4"].map(str::to_owned).to_vec();
     let mut writer = Writer::create(&rows, &Header::now(names, true, Machine::here(None))).unwrap();
     let threads = [("readers", 32.0), ("writers", 32.0)];
-    for (lock, rate) in [("linux-5.1", 100.0), ("linux-5.2", 490.0), ("timefair", 980.0)] {
+    let rates =
+        [("linux-5.1", 100.0), ("linux-5.2", 490.0), ("rwlock", 980.0), ("timefair", 980.0)];
+    for (lock, rate) in rates {
         let mut row = example::row("mix", lock, &threads);
         row.total_ops_per_s = example::estimate(rate);
         writer.row(&row).unwrap();
