@@ -70,6 +70,8 @@ enum Shape {
     Long,
     /// Readers that are all alike, and writers.
     Readers,
+    /// All come right back: the lock is free, or changes hands, most of the time.
+    Crowd,
 }
 
 impl Shape {
@@ -130,10 +132,33 @@ impl Seeded {
             .collect()
     }
 
+    /// Again and again, with little in between.
+    fn right_back(&mut self, ops: &[Op], times: u32) -> Vec<Task> {
+        let task = Task {
+            op: self.among(ops),
+            times,
+            section: self.among(&[0, 1_000, 10_000]),
+            pause: self.among(&[0, 500, 5_000]),
+            patience: Duration::from_micros(self.among(&[1, 10, 30, 100])),
+        };
+        vec![task]
+    }
+
+    /// One writer, or two, among readers: all come right back, and some readers give up.
+    fn crowd(&mut self) -> Vec<Vec<Task>> {
+        let writers = 1 + self.below(2);
+        let readers = 2 + self.below(2);
+        let writers = (0..writers).map(|_| self.right_back(&[Op::Write], 100)).collect::<Vec<_>>();
+        let readers = (0..readers).map(|_| self.right_back(&[Op::Read, Op::ReadFor], 50));
+        let readers = readers.collect::<Vec<_>>();
+        [writers, readers].concat()
+    }
+
     /// What each thread does.
     fn threads(&mut self, shape: Shape) -> Vec<Vec<Task>> {
         let threads = 3 + self.below(3);
         match shape {
+            Shape::Crowd => self.crowd(),
             Shape::Short => (0..threads).map(|_| self.tasks(&[1, 1, 2])).collect(),
             Shape::Long => (0..threads).map(|_| self.tasks(&[1, 1, 1, 3, 30, 300])).collect(),
             Shape::Readers => {
@@ -278,8 +303,13 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
 }
 
 /// The program with this number for a lock with these phases.
-fn program<R: Raw>(name: &str, policy: Discipline, seed: u64) -> Program<RwLock<R, Guarded>> {
-    let threads = Seeded::new(seed).threads(Shape::of(seed));
+fn program<R: Raw>(
+    name: &str,
+    policy: Discipline,
+    seed: u64,
+    shape: Shape,
+) -> Program<RwLock<R, Guarded>> {
+    let threads = Seeded::new(seed).threads(shape);
     // Without stops bounds are shorter, and more is found that needs none.
     let stops = seed.is_multiple_of(2);
     let longest = |counts: fn(&Task) -> bool| {
@@ -310,12 +340,13 @@ fn program<R: Raw>(name: &str, policy: Discipline, seed: u64) -> Program<RwLock<
 
 /// So many programs in the suite, and twenty times as many in a long run; of each some executions by
 /// chance and as many by random priorities.
-fn explore<R: Raw>(name: &str, policy: Discipline, programs: u64) {
+fn explore<R: Raw>(name: &str, policy: Discipline, programs: u64, shape: fn(u64) -> Shape) {
     let began = Instant::now();
     let (mut executions, mut steps) = (0, 0);
     for seed in 0..long::depth(programs, 20 * programs) {
-        let program = program::<R>(name, policy, seed);
-        let each = Shape::of(seed).executions();
+        let shape = shape(seed);
+        let program = program::<R>(name, policy, seed, shape);
+        let each = shape.executions();
         for search in [Search::random(seed, each), Search::pct(seed, 3, each)] {
             match program.check(&search) {
                 Ok(report) => {
@@ -358,7 +389,7 @@ macro_rules! locks {
     ($($test:ident: $raw:ty, $policy:ty, $programs:literal;)*) => {$(
         #[test]
         fn $test() {
-            explore::<$raw>(stringify!($test), <$policy>::DISCIPLINE, $programs);
+            explore::<$raw>(stringify!($test), <$policy>::DISCIPLINE, $programs, Shape::of);
         }
     )*};
 }
@@ -371,4 +402,14 @@ locks! {
     rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair, 120;
     rwlock_with_slots_and_fences: RawRwLock<Explored, Fenced>, TimeFair, 120;
     rwlock_with_slots_by_turns: RawRwLock<Explored, ByTurns>, TimeFair, 120;
+}
+
+/// Where all come right back, a lock is often free while somebody waits, and whoever serves the queue
+/// then does so beside newcomers.
+#[test]
+fn crowds_that_come_right_back() {
+    let policy = TimeFair::DISCIPLINE;
+    let crowd = |_| Shape::Crowd;
+    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, 400, crowd);
+    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, 400, crowd);
 }

@@ -1339,9 +1339,19 @@ mod tests {
     use super::*;
     use crate::platform::Os;
     use crate::policy::TimeFair;
-    use crate::rwsem::lodging::{Inline, Lodges};
+    use crate::rwsem::lodging::{Inline, Lodges, NoSpinners, ReaderBias, Rented};
 
     type Raw = RawRwSem<TimeFair, Os>;
+
+    /// Readers need not take the lock while nobody waits.
+    struct Biased;
+
+    impl ReaderBias for Biased {
+        const NEW: Self = Biased;
+        fn somebody_queued(&self) -> bool {
+            true
+        }
+    }
 
     fn waiters<const N: usize>(kinds: [Kind; N]) -> [Node<Os>; N] {
         kinds.map(|kind| Node::new(kind, Os::now()))
@@ -1474,6 +1484,58 @@ mod tests {
         assert_eq!(clock(&lock).ends.load(Relaxed), ends);
         assert!(!lock.try_read(), "the phase is the writers' still");
         assert_eq!(states(&nodes), [WAITING]);
+    }
+
+    #[test]
+    fn an_upgrade_that_fails_is_no_turn_after_which_it_is_the_readers() {
+        let nodes = waiters([Kind::Write, Kind::Read]);
+        let lock = lock_with(WRITER | READERS_WAIT, &nodes, SOON);
+        // SAFETY: held, as the word says.
+        unsafe { lock.take_back_upgrade() };
+        assert_eq!(states(&nodes), [WAITING; 2]);
+        assert_eq!(lock.word.load(Relaxed) & (READERS | UPGRADABLE), READER | UPGRADABLE);
+
+        let nodes = waiters([Kind::Read]);
+        let lock = lock_with(WRITER | READERS_WAIT, &nodes, SOON);
+        // SAFETY: as above.
+        unsafe { lock.take_back_upgrade() };
+        assert_eq!(states(&nodes), [GRANTED], "nobody but readers is left");
+    }
+
+    #[test]
+    fn a_wake_up_that_took_long_does_not_make_the_phase_longer_by_as_much() {
+        let nodes = waiters([Kind::Write, Kind::Write]);
+        let lock = lock_with(WRITER | WRITE_PHASE, &nodes[1..], SOON);
+        let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { unreachable!() };
+        let before = clock(&lock).ends.load(Relaxed);
+        let a_second_ago = PhaseClock::<Os>::now().wrapping_sub(ticks(1_000_000_000));
+        nodes[0].told.set(a_second_ago.max(1));
+        nodes[0].state.store(GRANTED, Relaxed);
+        let outcome = lock.sleep_until_phase(knobs, place(&lock), &nodes[0], false, None);
+        assert!(matches!(outcome, Outcome::Granted));
+        let longer = clock(&lock).ends.load(Relaxed).wrapping_sub(before);
+        assert!(longer <= ticks(10_000_000), "{longer} ticks");
+    }
+
+    #[test]
+    fn those_that_readers_have_passed_for_a_budget_are_not_told_to_try_again() {
+        for (ends_in, called) in [(SOON, true), (-1, false)] {
+            let lock = RawRwSem::<TimeFair, Os, Rented<Os, NoSpinners, Biased>>::NEW;
+            let node = Node::new(Kind::Write, Os::now());
+            let queue = lock.lock_to_wait().expect("there are enough");
+            queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
+            lock.word.store(queue.bits(), Relaxed);
+            queue.move_in();
+            queue.push(&node);
+            drop(queue);
+            assert_eq!(lock.call_waiters(lock.word.load(Relaxed)), called);
+            assert_eq!(node.state.load(Relaxed), if called { RETRY } else { WAITING });
+            if !called {
+                let queue = lock.attend(lock.word.load(Relaxed)).expect("it waits");
+                queue.remove(&node);
+                lock.word.store(0, Relaxed);
+            }
+        }
     }
 
     #[test]
