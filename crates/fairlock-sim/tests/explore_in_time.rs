@@ -144,14 +144,20 @@ impl Seeded {
         vec![task]
     }
 
-    /// One writer, or two, among readers: all come right back, and some readers give up.
+    /// One writer, or two, among readers: all come right back, and some readers give up. In every third
+    /// crowd somebody who may upgrade stays for long, and readers come in beside it.
     fn crowd(&mut self) -> Vec<Vec<Task>> {
-        let writers = 1 + self.below(2);
-        let readers = 2 + self.below(2);
-        let writers = (0..writers).map(|_| self.right_back(&[Op::Write], 100)).collect::<Vec<_>>();
-        let readers = (0..readers).map(|_| self.right_back(&[Op::Read, Op::ReadFor], 50));
-        let readers = readers.collect::<Vec<_>>();
-        [writers, readers].concat()
+        let stays = self.below(3) == 0;
+        let (writers, readers) = (1 + self.below(2), 2 + self.below(2));
+        let times = if stays { 300 } else { 50 };
+        let mut all: Vec<_> =
+            (0..writers).map(|_| self.right_back(&[Op::Write], 2 * times)).collect();
+        all.extend((0..readers).map(|_| self.right_back(&[Op::Read, Op::ReadFor], times)));
+        if stays {
+            let section = LONGEST_SECTION;
+            all.push(vec![Task { op: Op::Upgrade, section, ..self.task(&[Op::Upgrade], &[1]) }]);
+        }
+        all
     }
 
     /// What each thread does.
@@ -410,6 +416,7 @@ locks! {
 fn crowds_that_come_right_back() {
     let policy = TimeFair::DISCIPLINE;
     let crowd = |_| Shape::Crowd;
-    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, 400, crowd);
-    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, 400, crowd);
+    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, 200, crowd);
+    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, 200, crowd);
+    explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", policy, 200, crowd);
 }
