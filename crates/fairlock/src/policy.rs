@@ -321,8 +321,8 @@ pub trait BiasPolicy: Send + Sync + 'static {
 pub struct Bias {
     /// After so many reads without a write in between, readers use slots.
     pub reads: u32,
-    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew;
-    /// after four of them while others wait.
+    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew. A
+    /// write that finds others waiting counts for sixteen.
     pub writes: u8,
     /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
     /// needed.

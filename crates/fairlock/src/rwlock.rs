@@ -7,26 +7,28 @@
 //! | bias | a reader | a writer, once it holds the semaphore |
 //! |---|---|---|
 //! | `SHARED` | takes the semaphore | is alone |
-//! | `FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore, nobody waits for it and the bias is the same, is in | waits until no slot has the lock's number |
+//! | `FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore, it is not closed and the bias is the same, is in | waits until no slot has the lock's number |
 //! | `LIGHT` | announces itself with a plain store, sees that the bias is the same, is in | sets `FENCED`, raises a barrier on all CPUs, then the same |
 //! | `DIMMED` | as in `FENCED` | as in `LIGHT` |
 //!
 //! ```text
-//!        128 reads without a write,
-//!        nobody waits                            no write for twenty barriers' time
+//!        128 reads without a write                 no write for twenty barriers' time
 //!   SHARED ────────────────────────────► FENCED ─────────────────────────────────► LIGHT
 //!      ▲                                  │   ▲                                   │    │ somebody
 //!      │                                  │   └── a writer that has the semaphore ┘    ▼ waits
 //!      └──────────────────────────────────┘   └────────────────────────────────── DIMMED
-//!         255 writes, or 4 while others wait
+//!         255 writes, or 16 while others wait
 //! ```
 //!
 //! A reader that finds a writer spins for as long as a wake-up takes and then, like one that finds
 //! no free slot, takes the semaphore; so do upgradable readers. There the waiting is done. Writers
 //! exclude each other and those readers by the semaphore alone.
 //!
-//! **While somebody waits for the semaphore, every reader takes it**: who passes whom, and for how
-//! long, is then what [`TimeFair`] says, however readers came in before. (Readers that do without
+//! **While somebody waits for the semaphore, readers pass by slots only within the budget of the running
+//! phase**, as newcomers do that take the semaphore: then it is closed, and every reader queues. So for
+//! how long anybody is passed is what [`TimeFair`] says, however readers come in. The deadline waiter
+//! closes the phase; where there is none, each reader that sees waiters looks at the clock; and now and
+//! then readers look in any case, as the deadline waiter may have no CPU. (Readers that do without
 //! fences cannot see waiters, so whoever queues ends that; see invariant 6.)
 //!
 //! While readers use slots the semaphore stands free most of the time, so those that wait for it
@@ -90,11 +92,10 @@ const DIMMED: u64 = 0b100;
 /// Writes until the lock is `SHARED` again.
 const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
-const ONE: u64 = 1 << TALLY_SHIFT;
 
-/// The same while somebody waits, who makes all readers take the semaphore: then each write looks at
-/// the slots for nothing. A handful, as one writer that was preempted makes others wait once.
-const WRITES_UNDER_WAITERS: u32 = 4;
+/// A write that finds others waiting counts for so many: under contention the slots are looked at for
+/// nothing, as readers take the semaphore most of the time.
+const WEIGHT_UNDER_WAITERS: u32 = 16;
 
 /// The lock's number, 0 before its bias first leaves `SHARED`; in debug builds before its first read by a
 /// guard. 53 bits do not run out.
@@ -316,8 +317,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// By this slot, with a fence.
     #[inline(always)]
     fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
-        if !self.sem.is_open_to_readers() {
-            return None; // Sooner than by what follows, and no writer has to look twice.
+        if !self.sem.lets_readers_pass() {
+            return None;
         }
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
@@ -375,7 +376,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
-        while has_slots(self.bias().load(Relaxed)) && !self.sem.has_waiters() {
+        while has_slots(self.bias().load(Relaxed)) {
             if !self.sem.has_writer() {
                 if let Some(shared) = self.read_by_any_slot() {
                     return Some(shared);
@@ -424,7 +425,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             let reads = self.count().load(Relaxed);
             if reads < B::BIAS.reads {
                 self.count().store(reads + 1, Relaxed);
-            } else if !self.sem.has_waiters() {
+            } else {
                 self.use_slots(bias);
             }
         }
@@ -451,7 +452,10 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
     #[cold]
     fn look(&self, bias: u64) {
-        if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
+        if self.sem.has_waiters() {
+            // Readers in slots may be what the deadline waiter has to wait for a CPU for.
+            self.sem.end_overdue_phase();
+        } else if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
             self.lighten(bias);
         }
     }
@@ -459,7 +463,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// Readers do without fences, unless somebody waits or a writer waits for those that are in.
     /// Invariant 1: the caller is in.
     fn lighten(&self, bias: u64) {
-        if !self.sem.is_open_to_readers() {
+        if self.sem.has_waiters() || self.sem.has_writer() {
             return;
         }
         // Release pairs with the Acquire of readers that come in by it.
@@ -468,7 +472,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             self.sem.count(Event::SlotsLight);
             // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
             P::fence_after_update();
-            if !self.sem.is_open_to_readers() {
+            if self.sem.has_waiters() || self.sem.has_writer() {
                 self.sem.lodging().bias().dim();
             }
         }
@@ -564,12 +568,13 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             }
         }
         // Nobody is in by a slot, so nobody else writes the bias now.
-        let worn = u32::from(B::BIAS.writes).saturating_sub(tally(bias)) >= WRITES_UNDER_WAITERS;
-        let next = if bias & TALLY == 0 || (worn && self.sem.has_waiters()) {
-            self.sem.count(Event::SlotsEnd);
-            bias - FENCED + SHARED
-        } else {
-            bias - ONE
+        let weight = if self.sem.has_waiters() { WEIGHT_UNDER_WAITERS } else { 1 };
+        let next = match tally(bias).checked_sub(weight) {
+            Some(tally) => bias & !TALLY | u64::from(tally) << TALLY_SHIFT,
+            None => {
+                self.sem.count(Event::SlotsEnd);
+                bias - FENCED + SHARED
+            }
         };
         self.bias().store(next, Relaxed);
         if !has_slots(next) {

@@ -721,10 +721,18 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         has_writer(self.word.load(Acquire))
     }
 
-    /// No writer holds the lock and nobody waits for it. As [`has_writer`](Self::has_writer) otherwise.
+    /// Readers that have another way in are not kept out of it. As [`has_writer`](Self::has_writer)
+    /// otherwise.
     #[inline]
     pub(crate) fn is_open_to_readers(&self) -> bool {
-        self.word.load(Acquire) & (WRITERS | ROOM) == 0
+        is_open_to_readers(self.word.load(Acquire))
+    }
+
+    /// Nobody waits whom readers may not pass, by another way in, any more.
+    #[inline]
+    pub(crate) fn lets_readers_pass(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        !has_waiters(word) || (is_open_to_readers(word) && self.has_budget(word))
     }
 
     /// Readers hold the lock.

@@ -471,9 +471,21 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
+    /// The running phase has not ended; if it has, this ends it. Where a deadline waiter sees to that,
+    /// it does not look at the clock.
+    #[cold]
+    pub(super) fn has_budget(&self, word: u64) -> bool {
+        let lasts = || self.lodging.place(word).clock().remaining(PhaseClock::<P>::now()) > 0;
+        let has_budget = word & GUARDED != 0 || lasts();
+        if !has_budget {
+            self.end_overdue_phase();
+        }
+        has_budget
+    }
+
     /// Ends the running phase if its budget has ended: what a newcomer that was refused and does not
     /// queue owes to those that wait. Leaves it to others if somebody is at the queue.
-    pub(super) fn end_overdue_phase(&self) {
+    pub(crate) fn end_overdue_phase(&self) {
         let Discipline::Phases(knobs) = Pol::DISCIPLINE else { return };
         let ends = |word: u64| has_waiters(word) && word & CLOSED == 0;
         let word = self.word.load(Relaxed);

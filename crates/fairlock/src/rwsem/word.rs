@@ -111,6 +111,13 @@ pub(super) fn admits_past_waiters(word: u64) -> bool {
     word & UPGRADING == 0 && (readers(word) != 0 || word & (WRITERS | CLOSED) == 0)
 }
 
+/// Readers that have another way in may use it: no writer is in, nobody is about to upgrade, and the
+/// lock is not closed.
+#[inline(always)]
+pub(super) fn is_open_to_readers(word: u64) -> bool {
+    word & (WRITERS | UPGRADING | CLOSED) == 0
+}
+
 /// As far as the holders are concerned an upgradable reader may enter.
 #[inline(always)]
 pub(super) fn admits_upgradable(word: u64) -> bool {
