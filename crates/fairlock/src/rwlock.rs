@@ -317,9 +317,6 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// By this slot, with a fence.
     #[inline(always)]
     fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
-        if !self.sem.lets_readers_pass() {
-            return None;
-        }
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
         // Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_light`.
@@ -341,6 +338,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         // Not rare, but where a jump more hardly counts.
         cold_path();
         if has_slots(bias) {
+            if self.sem.has_waiters() {
+                return None; // Whether readers may pass them takes more than a look.
+            }
             let thread = P::thread()?;
             let shared = self.read_fenced(thread.first_slot()?, bias)?;
             if thread.counts_read(B::BIAS.reads_per_look) {
@@ -398,7 +398,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// By any slot.
     fn read_by_any_slot(&self) -> Option<Shared<P>> {
         let bias = self.bias().load(Relaxed);
-        if !has_slots(bias) {
+        if !has_slots(bias) || !self.sem.lets_readers_pass() {
             return None;
         }
         let slot = P::thread()?.free_slot()?;
