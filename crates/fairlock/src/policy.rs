@@ -319,10 +319,9 @@ pub trait BiasPolicy: Send + Sync + 'static {
 /// Knobs of [`RwLock`](crate::RwLock)'s bias; see [`crate::rwlock`] for the states.
 #[derive(Debug, Clone, Copy)]
 pub struct Bias {
-    /// After so many reads without a write in between, readers use slots.
+    /// After so many reads, and an eighth of that for each write, readers use slots.
     pub reads: u32,
-    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew. A
-    /// write that finds others waiting counts for sixteen.
+    /// After so many writes that had to look at the slots, and one more, the lock counts reads anew.
     pub writes: u8,
     /// Every so many-th read of a thread with a fence looks at the clock whether fences are still
     /// needed.
@@ -338,8 +337,8 @@ impl Bias {
         Bias { reads: 128, writes: 255, reads_per_look: 512, patience: 20 };
 }
 
-/// Readers use slots after 128 reads without a write, and no fences after a time without
-/// a write of which a barrier on all CPUs is a twentieth.
+/// Readers use slots after 128 reads, and 16 for each write; and no fences after a time without a
+/// write of which a barrier on all CPUs is a twentieth.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadMostly;
 

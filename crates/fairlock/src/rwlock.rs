@@ -12,13 +12,17 @@
 //! | `DIMMED` | as in `FENCED` | as in `LIGHT` |
 //!
 //! ```text
-//!        128 reads without a write                 no write for twenty barriers' time
+//!        many reads, few writes                    no write for twenty barriers' time
 //!   SHARED ────────────────────────────► FENCED ─────────────────────────────────► LIGHT
 //!      ▲                                  │   ▲                                   │    │ somebody
 //!      │                                  │   └── a writer that has the semaphore ┘    ▼ waits
 //!      └──────────────────────────────────┘   └────────────────────────────────── DIMMED
-//!         255 writes, or 16 while others wait
+//!                255 writes
 //! ```
+//!
+//! Many are 128 reads more than 16 for each write since the lock became `SHARED`; of writes long ago some are
+//! forgotten. Reads without a write in between would say nothing: under contention TimeFair lets in readers for a
+//! while, and then writers for a while, however often each of them comes.
 //!
 //! A reader that finds a writer spins for as long as a wake-up takes and then, like one that finds
 //! no free slot, takes the semaphore; so do upgradable readers. There the waiting is done. Writers
@@ -27,9 +31,9 @@
 //! **While somebody waits for the semaphore, readers pass by slots only within the budget of the running
 //! phase**, as newcomers do that take the semaphore: then it is closed, and every reader queues. So for
 //! how long anybody is passed is what [`TimeFair`] says, however readers come in. The deadline waiter
-//! closes the phase; where there is none, each reader that sees waiters looks at the clock; and now and
-//! then readers look in any case, as the deadline waiter may have no CPU. (Readers that do without
-//! fences cannot see waiters, so whoever queues ends that; see invariant 6.)
+//! closes the phase; as it may have no CPU, and there may be none, so does each reader that looks at
+//! the clock, about every 16 µs. (Readers that do without fences cannot see waiters, so whoever queues
+//! ends that; see invariant 6.)
 //!
 //! While readers use slots the semaphore stands free most of the time, so those that wait for it
 //! are told to try again as soon as it is free, instead of being handed it: a lock that is reserved
@@ -77,7 +81,7 @@ use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::process::Process;
-use crate::rwsem::{NoSpinners, RawRwSem, ReaderBias, Rented};
+use crate::rwsem::{Entrance, NoSpinners, RawRwSem, ReaderBias, Rented};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
@@ -93,9 +97,12 @@ const DIMMED: u64 = 0b100;
 const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
 
-/// A write that finds others waiting counts for so many: under contention the slots are looked at for
-/// nothing, as readers take the semaphore most of the time.
-const WEIGHT_UNDER_WAITERS: u32 = 16;
+/// A write outweighs so much of [`Bias::reads`](crate::policy::Bias::reads).
+const WRITE_OUTWEIGHS: u32 = 8;
+
+/// No more reads than this have to make up for writes: under TimeFair's longest phases of writers that is
+/// never enough for slots, and a lock whose writes end has them again within milliseconds.
+const LARGEST_DEBT: i32 = 1 << 18;
 
 /// The lock's number, 0 before its bias first leaves `SHARED`; in debug builds before its first read by a
 /// guard. 53 bits do not run out.
@@ -291,7 +298,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         &self.sem.lodging().bias().0
     }
 
-    /// In `SHARED`: reads since the last write. Else, in the low byte, the tally that a reader saw when
+    /// In `SHARED`: how many more reads than writes outweigh have come. Else, in the low byte, the tally that a reader saw when
     /// it last looked, which every write changes; in the rest when it was first seen, in ticks.
     #[inline(always)]
     fn count(&self) -> &P::AtomicU32 {
@@ -314,17 +321,38 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         None
     }
 
-    /// By this slot, with a fence.
+    /// By this slot of this thread, with a fence.
     #[inline(always)]
-    fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
+    fn read_fenced(
+        &self,
+        thread: &Record<P>,
+        slot: &'static Slot<P>,
+        bias: u64,
+    ) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
         // In this order: a writer that came and went may have left the lock without slots.
-        // Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_light`.
-        if !self.sem.is_open_to_readers() || self.bias().load(Acquire) != bias {
+        // Its Release pairs with the Acquire in `entrance`. Acquire as in `read_light`.
+        let is_open = match self.sem.entrance() {
+            Entrance::Free => true,
+            Entrance::PastWaiters(word) => {
+                // In place, as a call would be: see `read_at_once`.
+                cold_path();
+                !thread.is_time_to_look() || self.look_past_waiters(thread, word)
+            }
+            Entrance::Shut => false,
+        };
+        if !is_open || self.bias().load(Acquire) != bias {
             slot.clear();
             return None;
         }
         Some(Shared::by(slot))
+    }
+
+    /// Readers may still pass those that wait, as far as the clock is concerned.
+    #[cold]
+    fn look_past_waiters(&self, thread: &Record<P>, word: u64) -> bool {
+        thread.note_look();
+        self.sem.has_budget(word)
     }
 
     /// Everything that can be tried without waiting, in place: what a call keeps on the stack would
@@ -338,11 +366,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         // Not rare, but where a jump more hardly counts.
         cold_path();
         if has_slots(bias) {
-            if self.sem.has_waiters() {
-                return None; // Whether readers may pass them takes more than a look.
-            }
             let thread = P::thread()?;
-            let shared = self.read_fenced(thread.first_slot()?, bias)?;
+            let shared = self.read_fenced(thread, thread.first_slot()?, bias)?;
             if thread.counts_read(B::BIAS.reads_per_look) {
                 self.look(bias);
             }
@@ -398,11 +423,15 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// By any slot.
     fn read_by_any_slot(&self) -> Option<Shared<P>> {
         let bias = self.bias().load(Relaxed);
-        if !has_slots(bias) || !self.sem.lets_readers_pass() {
+        if !has_slots(bias) {
             return None;
         }
-        let slot = P::thread()?.free_slot()?;
-        if bias & LIGHT != 0 { self.read_light(slot, bias) } else { self.read_fenced(slot, bias) }
+        let thread = P::thread()?;
+        let slot = thread.free_slot()?;
+        if bias & LIGHT != 0 {
+            return self.read_light(slot, bias);
+        }
+        self.read_fenced(thread, slot, bias)
     }
 
     /// By a slot or the semaphore, without waiting.
@@ -422,9 +451,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn count_read(&self, bias: u64) {
         if mode(bias) == SHARED {
-            let reads = self.count().load(Relaxed);
-            if reads < B::BIAS.reads {
-                self.count().store(reads + 1, Relaxed);
+            let balance = self.count().load(Relaxed).cast_signed();
+            if balance < B::BIAS.reads.cast_signed() {
+                self.count().store((balance + 1).cast_unsigned(), Relaxed);
             } else {
                 self.use_slots(bias);
             }
@@ -452,10 +481,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
     #[cold]
     fn look(&self, bias: u64) {
-        if self.sem.has_waiters() {
-            // Readers in slots may be what the deadline waiter has to wait for a CPU for.
-            self.sem.end_overdue_phase();
-        } else if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
+        if bias & FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
             self.lighten(bias);
         }
     }
@@ -520,7 +546,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if has_slots(bias) {
             return self.revoke(bias, Wait::Until(deadline));
         }
-        self.forget_reads();
+        self.count_write();
         true
     }
 
@@ -531,14 +557,17 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         if has_slots(bias) {
             return self.revoke(bias, Wait::No);
         }
-        self.forget_reads();
+        self.count_write();
         true
     }
 
+    /// The caller holds the semaphore exclusively, and the bias is `SHARED`.
     #[inline(always)]
-    fn forget_reads(&self) {
-        if self.count().load(Relaxed) != 0 {
-            self.count().store(0, Relaxed);
+    fn count_write(&self) {
+        let balance = self.count().load(Relaxed).cast_signed();
+        if balance > -LARGEST_DEBT {
+            let outweighed = const { (B::BIAS.reads / WRITE_OUTWEIGHS).cast_signed() };
+            self.count().store(balance.wrapping_sub(outweighed).cast_unsigned(), Relaxed);
         }
     }
 
@@ -568,8 +597,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             }
         }
         // Nobody is in by a slot, so nobody else writes the bias now.
-        let weight = if self.sem.has_waiters() { WEIGHT_UNDER_WAITERS } else { 1 };
-        let next = match tally(bias).checked_sub(weight) {
+        let next = match tally(bias).checked_sub(1) {
             Some(tally) => bias & !TALLY | u64::from(tally) << TALLY_SHIFT,
             None => {
                 self.sem.count(Event::SlotsEnd);
@@ -578,7 +606,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         };
         self.bias().store(next, Relaxed);
         if !has_slots(next) {
-            self.forget_reads();
+            self.count().store(0, Relaxed);
         }
         true
     }
@@ -876,7 +904,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
     type SharedGuard = Shared<P>;
     type ExclusiveGuard = GuardNoSend;
 
-    #[inline]
+    #[inline(always)]
     fn lock_shared(&self) -> Shared<P> {
         self.check_recursion();
         let shared = self.read_at_once().unwrap_or_else(|| self.wait_to_read());

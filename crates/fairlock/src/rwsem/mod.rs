@@ -721,18 +721,15 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         has_writer(self.word.load(Acquire))
     }
 
-    /// Readers that have another way in are not kept out of it. As [`has_writer`](Self::has_writer)
-    /// otherwise.
-    #[inline]
-    pub(crate) fn is_open_to_readers(&self) -> bool {
-        is_open_to_readers(self.word.load(Acquire))
-    }
-
-    /// Nobody waits whom readers may not pass, by another way in, any more.
-    #[inline]
-    pub(crate) fn lets_readers_pass(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        !has_waiters(word) || (is_open_to_readers(word) && self.has_budget(word))
+    /// For readers that have another way in. Acquire as in [`has_writer`](Self::has_writer).
+    #[inline(always)]
+    pub(crate) fn entrance(&self) -> Entrance {
+        let word = self.word.load(Acquire);
+        match (is_open_to_readers(word), has_waiters(word)) {
+            (true, false) => Entrance::Free,
+            (true, true) => Entrance::PastWaiters(word),
+            (false, _) => Entrance::Shut,
+        }
     }
 
     /// Readers hold the lock.
@@ -755,6 +752,16 @@ const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Rented<Os>>>() <= 24);
 const _: () =
     assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, RentedWithSpinners<Os>>>() <= 32);
+
+/// What the semaphore says to readers that have another way in.
+pub(crate) enum Entrance {
+    /// Come in.
+    Free,
+    /// Come in past those that wait, if [`has_budget`](RawRwSem::has_budget) agrees; the word.
+    PastWaiters(u64),
+    /// A writer is in or about to upgrade, or the phase is closed.
+    Shut,
+}
 
 #[cfg(test)]
 mod tests {

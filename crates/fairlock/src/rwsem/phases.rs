@@ -471,12 +471,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// The running phase has not ended; if it has, this ends it. Where a deadline waiter sees to that,
-    /// it does not look at the clock.
-    #[cold]
-    pub(super) fn has_budget(&self, word: u64) -> bool {
-        let lasts = || self.lodging.place(word).clock().remaining(PhaseClock::<P>::now()) > 0;
-        let has_budget = word & GUARDED != 0 || lasts();
+    /// The running phase has not ended; if it has, this ends it. Somebody waits, as the word says.
+    pub(crate) fn has_budget(&self, word: u64) -> bool {
+        let clock = self.lodging.place(word).clock();
+        let has_budget = clock.remaining(PhaseClock::<P>::now()) > 0;
         if !has_budget {
             self.end_overdue_phase();
         }

@@ -40,7 +40,7 @@
 //!    guard, or once a lower one is given back.
 //! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
 //!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
-//! 6. `spare_room`, `spins_in` and `nested` are touched by the record's thread alone; in the child of a `fork` by
+//! 6. The plain cells are touched by the record's thread alone; in the child of a `fork` by
 //!    the only thread that there is.
 //! 7. `nested` counts the reads, of those without guards, that came in by a slot that said already
 //!    what they would have said. Where the tag is 0 so is the count: a read without a guard that ends
@@ -68,6 +68,11 @@ pub(crate) const RANGES: usize = 4;
 const RECORDS_PER_CHUNK: usize = 64;
 /// So many times 64 threads; later ones do without a record. 4 KiB of pointers in the process.
 const CHUNKS: usize = 512;
+
+/// How often a thread that reads past those that wait looks at the clock, in µs: a small part of any budget.
+const LOOK_EVERY: u32 = 16;
+/// A look costs 28 ns here, a read at least 5, so looks cost 2 % at most.
+const MOST_BETWEEN_LOOKS: u32 = 256;
 
 /// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
 /// the rest, which says who waits.
@@ -98,6 +103,11 @@ pub struct Record<P: Platform> {
     owned: P::AtomicU64,
     /// Counts the thread's reads, but for those without a fence.
     reads: P::AtomicU32,
+    /// Reads past waiters until the thread looks at the clock, and between its looks.
+    until_look: P::Cell<u32>,
+    between_looks: P::Cell<u32>,
+    /// When it looked last, µs.
+    looked: P::Cell<u32>,
     /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
     /// the record when the thread ends.
     spare_room: P::Cell<*const ()>,
@@ -114,6 +124,7 @@ pub struct Record<P: Platform> {
 struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 
 const _: () = assert!(size_of::<Ranges<crate::platform::Os>>() == 128, "two cache lines");
+const _: () = assert!(size_of::<Record<crate::platform::Os>>() == 256, "two, and those");
 
 // SAFETY: invariant 6 for the plain cells; everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
@@ -211,6 +222,9 @@ impl<P: Platform> Record<P> {
             slots: [const { Slot::NEW }; SLOTS],
             owned: P::AtomicU64::ZERO,
             reads: P::AtomicU32::ZERO,
+            until_look: P::Cell::ZERO,
+            between_looks: P::Cell::ZERO,
+            looked: P::Cell::ZERO,
             spare_room: P::Cell::ZERO,
             spins_in: P::Cell::ZERO,
             index,
@@ -246,6 +260,29 @@ impl<P: Platform> Record<P> {
         let reads = self.reads.load(Relaxed).wrapping_add(1);
         self.reads.store(reads, Relaxed);
         reads.is_multiple_of(every)
+    }
+
+    /// Counts one of this thread's reads past somebody who waits; true if it should look at the clock.
+    #[inline(always)]
+    pub(crate) fn is_time_to_look(&self) -> bool {
+        let left = self.until_look.get();
+        self.until_look.set(left.wrapping_sub(1));
+        left == 0
+    }
+
+    /// This thread looks at the clock. It does so about every [`LOOK_EVERY`], however long it reads
+    /// and whatever it does between reads, and at a read taken by chance, as it may read under several locks by turns.
+    pub(crate) fn note_look(&self) {
+        let now = (P::now() >> 10) as u32;
+        let elapsed = now.wrapping_sub(self.looked.get());
+        self.looked.set(now);
+        // By steps, as the thread may have been away: so many reads took so long, but for one of them.
+        let between = self.between_looks.get().max(1);
+        let between = if elapsed < LOOK_EVERY { between * 2 } else { between / 4 };
+        let between = between.clamp(1, MOST_BETWEEN_LOOKS);
+        self.between_looks.set(between);
+        let by_chance = P::turn().wrapping_mul(0x9e37_79b9) >> 16;
+        self.until_look.set(between / 2 + by_chance % between);
     }
 
     /// A slot that says nothing yet.

@@ -1,0 +1,63 @@
+//! When readers of an `RwLock` use slots: by how many reads come for each write, not by how many come
+//! in a row.
+
+use fairlock::events::{self, Event};
+use fairlock::platform::Counting;
+use fairlock::rwlock::RawRwLock;
+
+type Counted = fairlock::lock_api::RwLock<RawRwLock<Counting>, ()>;
+
+fn read(lock: &Counted, times: u32) {
+    (0..times).for_each(|_| drop(lock.read()));
+}
+
+fn write(lock: &Counted, times: u32) {
+    (0..times).for_each(|_| drop(lock.write()));
+}
+
+fn count(lock: &Counted, event: Event) -> u64 {
+    events::of_rwlock(lock).get(event)
+}
+
+#[test]
+fn slots_begin_after_128_reads_and_end_after_255_writes() {
+    let lock = Counted::new(());
+    read(&lock, 128);
+    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+    read(&lock, 1);
+    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+    write(&lock, 255);
+    assert_eq!(count(&lock, Event::SlotsEnd), 0);
+    write(&lock, 1);
+    assert_eq!((count(&lock, Event::SlotsEnd), count(&lock, Event::SlotsWrite)), (1, 256));
+}
+
+#[test]
+fn a_write_takes_sixteen_reads_to_make_up_for() {
+    let lock = Counted::new(());
+    write(&lock, 10);
+    read(&lock, 128 + 160);
+    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+    read(&lock, 1);
+    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+}
+
+#[test]
+fn as_many_writes_as_reads_bring_no_slots_however_they_take_turns() {
+    let lock = Counted::new(());
+    for in_a_row in [1, 10, 100, 1_000, 4_000] {
+        for _ in 0..10_000 / in_a_row {
+            write(&lock, in_a_row);
+            read(&lock, in_a_row);
+        }
+    }
+    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+}
+
+#[test]
+fn slots_come_back_soon_after_the_last_of_many_writes() {
+    let lock = Counted::new(());
+    write(&lock, 100_000);
+    read(&lock, 300_000);
+    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+}
