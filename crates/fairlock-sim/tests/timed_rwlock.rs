@@ -190,13 +190,13 @@ fn writes_in_a_row_raise_one_barrier_and_then_end_the_slots() {
     assert_eq!(*lock.0.try_read().expect("it is free"), 300);
 }
 
-/// How long it takes one thread to write so often, when it has done so before, in ns; and what the
-/// run counted.
-fn writes<R: lock_api::RawRwLock>(rounds: u64) -> (u64, Counts) {
+/// How long it takes one thread to write so often, when it has done so this often before, in ns; and
+/// what the run counted.
+fn writes<R: lock_api::RawRwLock>(before: u64, rounds: u64) -> (u64, Counts) {
     let lock = Alone::<R>::new();
     let took = Cell::new(0);
     let counts = run(vec![Box::new(|| {
-        lock.write();
+        (0..before).for_each(|_| lock.write());
         let began = timed::now();
         (0..rounds).for_each(|_| lock.write());
         took.set(timed::now() - began);
@@ -207,12 +207,19 @@ fn writes<R: lock_api::RawRwLock>(rounds: u64) -> (u64, Counts) {
 #[test]
 fn a_write_of_a_lock_that_nobody_reads_costs_two_loads_more_than_of_a_semaphore() {
     const ROUNDS: u64 = 1_000;
-    let (of_lock, few) = (writes::<RawRwLock<Sim>>(ROUNDS).0, writes::<RawRwLock<Sim>>(0).1);
-    let (of_sem, _) = writes::<RawRwSem<TimeFair, Sim>>(ROUNDS);
-    // How readers come in, and how many there were since the last write.
-    let loads = (2.0 * ROUNDS as f64 * Profile::example().cost.load_ns) as u64;
-    assert_eq!(of_lock, of_sem + loads);
-    let (_, many) = writes::<RawRwLock<Sim>>(ROUNDS);
+    // So many writes that slots need as many reads as they ever do.
+    const MANY: u64 = 20_000;
+    let writes_of_lock = writes::<RawRwLock<Sim>>;
+    let (of_sem, _) = writes::<RawRwSem<TimeFair, Sim>>(1, ROUNDS);
+    let cost = Profile::example().cost;
+    // How readers come in, and by how much reads outweigh writes.
+    let loads = (2.0 * ROUNDS as f64 * cost.load_ns) as u64;
+    assert_eq!(writes_of_lock(MANY, ROUNDS).0, of_sem + loads);
+    // Before that it keeps the balance.
+    let stores = (ROUNDS as f64 * cost.store_ns) as u64;
+    assert_eq!(writes_of_lock(1, ROUNDS).0, of_sem + loads + stores);
+    let few = writes_of_lock(1, 0).1;
+    let many = writes_of_lock(1, ROUNDS).1;
     assert_eq!(many.transfers, few.transfers, "and no line moves");
     assert_eq!(many.shared_writes, 0);
 }

@@ -291,16 +291,21 @@ impl<P: Platform> Estimates<P> {
 
     /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
     fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
+        // Fading, lest the largest need of all times stays.
+        let last = self.last_budget();
+        self.budget_after(knobs, wakeups, last - last / 8)
+    }
+
+    /// The same after a phase of the other side whose budget was the last.
+    fn budget_after(&self, knobs: Phases, wakeups: u32, last: u32) -> u32 {
         let latency = ticks(P::wake_latency().into()).max(1);
         let holds = [Side::Read, Side::Write].map(|side| self.expected_hold(side));
-        let last = self.last_budget();
         let budget = (latency * knobs.shortest_budget)
             .max(latency.saturating_mul(knobs.budget_per_wakeup * wakeups))
             .max(holds[0])
             .max(holds[1])
-            // What the other side needed, so that both get the same; fading, lest the largest
-            // need of all times stays.
-            .max(last - last / 8)
+            // What the other side needed, so that both get the same.
+            .max(last)
             .min(ticks(knobs.longest_budget));
         // Long holds fill a budget only in whole numbers; the other side gets no more than that.
         let filled = |hold: u32| match hold {
@@ -1228,8 +1233,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let mut granted = Granted::none();
         granted.take(queue, writer);
         if next == Next::Writer {
-            let clock = queue.clock();
-            clock.begin(now, clock.estimates().budget(knobs, 1));
+            let (clock, estimates) = (queue.clock(), queue.clock().estimates());
+            let budget = match phase(before) {
+                Side::Read => estimates.budget_after(knobs, 1, estimates.last_budget()),
+                Side::Write => estimates.budget(knobs, 1),
+            };
+            clock.begin(now, budget);
         }
         self.events.count(if next == Next::Turn { Event::PhaseTurn } else { Event::PhaseWrite });
         self.events.count(Event::WakeWriter);
