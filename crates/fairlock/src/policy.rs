@@ -182,11 +182,13 @@ policies! {
     /// wake-up that the phase began with; it is at most 4 ms, and both sides get about the same.
     ///
     /// # Guarantees
-    /// * A waiting reader is passed by at most one phase of writers, whose admissions end with
-    ///   its budget, and then enters together with every waiting reader.
-    /// * The writer that has waited longest is passed by at most one phase of readers.
-    /// * Writers come up for the lock in the order in which they queued. One that is woken to
-    ///   compete beside the running writer may see the next one overtake it once. Where only
+    /// * A waiting reader is passed in what is left of the running phase and in one phase of writers
+    ///   at most, and then enters together with every waiting reader. Admissions to a phase end with its
+    ///   budget.
+    /// * The writer that has waited longest is passed in what is left of the running phase and in one
+    ///   phase of readers. If it is woken to compete beside the running writer and gets nothing, the
+    ///   next one may overtake it, once: then it is twice as much.
+    /// * Writers come up for the lock in the order in which they queued, but for that. Where only
     ///   writers wait, the one that has waited longest is woken whenever the lock is left free and
     ///   competes with those that come, which pass it for at most one budget.
     /// * Newcomers of either side may use a lock that stands free in a phase of the other, within its

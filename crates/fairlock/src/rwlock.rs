@@ -140,9 +140,10 @@ fn has_slots(bias: u64) -> bool {
 ///
 /// # Guarantees
 /// * Nobody starves, however readers come in. From the moment at which somebody waits, everybody who
-///   comes takes turns under [`TimeFair`]: nobody is passed for longer than one phase of the other side,
-///   at most 4 ms and the holds that it ends with. A writer whose turn it is waits for the
-///   readers it finds; readers that come after that wait for it.
+///   comes takes turns under [`TimeFair`]: nobody is passed for longer than the running phase and one of the
+///   other side, which end after 4 ms at most, and as soon as those inside have left then; a writer that
+///   was woken in vain, twice as long. A writer whose turn it is waits for the readers it finds;
+///   readers that come after that wait for it.
 /// * A write that finds readers using slots costs a look at one cache line for each record of a
 ///   thread: as many as threads have ever read at once. After a time without writes it also costs
 ///   a barrier on all CPUs that run the process (microseconds); that time is twenty times as long.

@@ -655,3 +655,32 @@ fn a_failed_batch_does_not_return_in_the_place_of_the_one_that_replaced_it() {
         assert!([1, 2, 3].starts_with(&numbers), "{numbers:?}");
     }
 }
+
+#[test]
+fn after_a_failed_sync_of_acknowledged_records_the_log_takes_no_more() {
+    let hourly = SyncPolicy::Interval(Duration::from_secs(3600));
+    for (sync, refuses) in
+        [(SyncPolicy::EveryCommit, false), (hourly, true), (SyncPolicy::Never, true)]
+    {
+        let options = LogOptions::new().segment_bytes(64 << 10).sync(sync);
+        let machine = Machine::new(0);
+        let log = Log::open(machine.disk(), options).expect("opened");
+        let append = |number| {
+            let bytes = record(number, 100);
+            log.wait(log.submit(&[IoSlice::new(&bytes)])?)
+        };
+        append(0).expect("it is well");
+        machine.fail_at(machine.operations(), Failure::Nothing);
+        assert_eq!(
+            log.sync().is_err(),
+            refuses,
+            "{sync:?}: with every commit there is nothing to sync"
+        );
+        machine.fail_no_more();
+        let later = [append(1).map(|_| ()), log.sync()];
+        for result in &later {
+            let kind = result.as_ref().err().map(LogError::kind);
+            assert_eq!(kind == Some(&LogErrorKind::SyncFailed), refuses, "{sync:?}: {kind:?}");
+        }
+    }
+}

@@ -39,6 +39,7 @@ mod lodging;
 mod phases;
 mod queue;
 mod rooms;
+mod vacant;
 mod word;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1434,6 +1434,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_called_in_vain_is_called_again() {
+        let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { panic!("it has phases") };
+        let nodes = waiters([Kind::Write]);
+        let lock = lock_with(WRITER | WRITE_PHASE | CALLED_WRITER, &nodes, SOON);
+        let called = Node::new(Kind::Write, Os::now());
+        let queueing = lock.queue_for_phase(knobs, Side::Write, &called, true);
+        assert!(matches!(queueing, Queueing::Queued(..)));
+        assert_eq!(lock.word.load(Relaxed) & CALLED_WRITER, 0, "it is back on the queue");
+        // SAFETY: the word says that there is a writer, and nobody else is.
+        unsafe { lock.unlock_write() };
+        assert_eq!((called.state.load(Relaxed), states(&nodes)), (RETRY, vec![WAITING]));
+    }
+
+    #[test]
     fn a_deadline_waiter_that_gives_up_appoints_another() {
         let nodes = waiters([Kind::Write, Kind::Read, Kind::Write]);
         let lock = lock_with(READER | OPEN | READERS_WAIT, &nodes, SOON);

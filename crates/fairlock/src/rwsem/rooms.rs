@@ -20,16 +20,15 @@
 //!    their lock.
 //! 2. A room that is not rented has an empty queue. It is one thread's spare, on the list, or in
 //!    the hands of one thread, never two of these.
-//! 3. The list's head changes with every removal (a counter in its upper half), so that a thread
-//!    that was interrupted in the middle of one does not take an old successor for the new one.
-//! 4. Nobody waits for a thread in the middle of renting or giving back, nor for one that has the
+//! 3. Nobody waits for a thread in the middle of renting or giving back, nor for one that has the
 //!    lock of a queue in a room that is not rented: after a fork that thread may not exist.
 
 use core::ptr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::phases::PhaseClock;
 use super::queue::{LockedQueue, Queue};
+use super::vacant::Vacant;
 use super::word::{QUEUE_FLAGS, ROOMS, UPGRADING};
 use crate::chunks::Chunks;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
@@ -76,18 +75,13 @@ pub(crate) struct Rooms<P: Platform> {
     rooms: Chunks<P, Room<P>, ROOMS_PER_CHUNK, CHUNKS>,
     /// How many were ever rented.
     used: P::AtomicU32,
-    /// The list of those that are not: the number of the first, and how many were ever taken off.
-    vacant: P::AtomicU64,
+    /// Those that are not, by their numbers.
+    vacant: Vacant<P>,
 }
-
-/// In `vacant`: one more taken off.
-const TAKEN: u64 = 1 << 32;
-/// In `vacant`: the first room's number.
-const FIRST: u64 = TAKEN - 1;
 
 impl<P: Platform> Rooms<P> {
     pub(crate) const NEW: Self =
-        Rooms { rooms: Chunks::NEW, used: P::AtomicU32::ZERO, vacant: P::AtomicU64::ZERO };
+        Rooms { rooms: Chunks::NEW, used: P::AtomicU32::ZERO, vacant: Vacant::NEW };
 
     /// The room that a lock's word names.
     #[inline]
@@ -116,30 +110,12 @@ impl<P: Platform> Rooms<P> {
     }
 
     fn take_from_list(&self) -> Option<&Room<P>> {
-        // Acquire pairs with the Release in `put_on_list`, here and below.
-        let mut head = self.vacant.load(Acquire);
-        while head & FIRST != 0 {
-            let first = self.named((head & FIRST) as u32);
-            let rest = u64::from(first.next.load(Relaxed));
-            let taken = (head & !FIRST).wrapping_add(TAKEN) | rest;
-            match self.vacant.compare_exchange_weak(head, taken, AcqRel, Acquire) {
-                Ok(_) => return Some(first),
-                Err(found) => head = found,
-            }
-        }
-        None
+        let next = |number| self.named(number).next.load(Relaxed);
+        self.vacant.take(next).map(|number| self.named(number))
     }
 
     fn put_on_list(&self, room: &Room<P>) {
-        let mut head = self.vacant.load(Relaxed);
-        loop {
-            room.next.store((head & FIRST) as u32, Relaxed);
-            let first = head & !FIRST | u64::from(room.number);
-            match self.vacant.compare_exchange_weak(head, first, Release, Relaxed) {
-                Ok(_) => return,
-                Err(found) => head = found,
-            }
-        }
+        self.vacant.put(room.number, |next| room.next.store(next, Relaxed));
     }
 
     /// In the child of a `fork`: those who waited are gone, and so are those who had the lock of a
@@ -150,7 +126,7 @@ impl<P: Platform> Rooms<P> {
     /// The calling thread is the only one, and came from the `fork` by which this process began. It
     /// was not in a lock's code.
     pub(crate) unsafe fn forked(&self, spare: *const ()) {
-        self.vacant.store(0, Relaxed);
+        self.vacant.clear();
         let used = self.used.load(Relaxed) as usize;
         for room in (0..used).filter_map(|index| self.rooms.get(index)) {
             let tenant = room.tenant.get().cast::<P::AtomicU64>();
@@ -191,7 +167,7 @@ pub(super) fn rent<P: Platform>() -> Option<(&'static Room<P>, LockedQueue<'stat
         return Some((room, queue));
     }
     // Somebody is late and finds out just now that his lock does not rent it any more; or was about
-    // to when this process was forked off (invariant 4).
+    // to when this process was forked off (invariant 3).
     let other = rent();
     P::process().rooms.put_on_list(room);
     other
