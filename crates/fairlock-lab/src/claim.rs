@@ -193,6 +193,20 @@ impl Status {
     }
 }
 
+impl Verdict {
+    /// Its words, with the cases that it is for where others came out better.
+    pub fn words_and_cases(&self) -> String {
+        let of_it = self.cases.iter().filter(|case| case.status == self.status);
+        let names: Vec<&str> = of_it.map(|case| case.name.as_str()).collect();
+        match self.status {
+            Status::NotMet | Status::Inconclusive if names.len() < self.cases.len() => {
+                format!("{} ({})", self.words, names.join(", "))
+            }
+            _ => self.words.clone(),
+        }
+    }
+}
+
 /// One case of a verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaseVerdict {

@@ -516,8 +516,11 @@ impl Reader {
         let result = lock.try_read(true);
         if result.is_ok() {
             standstill.entered(mark, is_poll);
-        } else if self.is_biased {
+        } else if self.is_biased && self.is_nested {
             standstill.refused(now);
+        } else if self.is_biased {
+            // The writer may give up before it would give way by itself, and the next one as well.
+            standstill.give_way(now);
         }
         (result, None)
     }

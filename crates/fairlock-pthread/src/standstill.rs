@@ -247,8 +247,8 @@ impl Standstill<'_> {
         _ = self.owner.compare_exchange(0, mark.word(), Relaxed, Relaxed);
     }
 
-    /// A writer that gives way opens the lock for those that were refused, if there are any. Then this
-    /// is how long it is closed afterwards, in ns.
+    /// Opens the lock for those that were refused, if there are any: by a writer that gives way, or by a
+    /// reader that it is to give way to. Then this is how long it is closed afterwards, in ns.
     pub(crate) fn give_way(self, now: u64) -> Option<u64> {
         let (owner, ticks) = (self.owner.load(Relaxed), Self::ticks(now));
         let opened = match Mark::of(owner)? {

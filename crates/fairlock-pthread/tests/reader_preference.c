@@ -123,6 +123,59 @@ static void read_by_another(void *(*read)(void *), pthread_rwlock_t *lock) {
     OK(pthread_join(writer.thread, NULL));
 }
 
+/* Writers that never wait for long: each gives up before the one that polls has been refused for long. */
+static atomic_int given_up;
+
+struct impatient {
+    pthread_rwlock_t *lock;
+    long nanoseconds;
+    pthread_t thread;
+};
+
+static void *write_for_a_moment(void *argument) {
+    struct impatient *it = argument;
+    while (!atomic_load(&given_up)) {
+        struct timespec time;
+        OK(clock_gettime(CLOCK_REALTIME, &time));
+        time.tv_nsec += it->nanoseconds;
+        time.tv_sec += time.tv_nsec / 1000000000;
+        time.tv_nsec %= 1000000000;
+        int code = pthread_rwlock_timedwrlock(it->lock, &time);
+        CHECK(code == 0 || code == ETIMEDOUT);
+        if (code == 0)
+            OK(pthread_rwlock_unlock(it->lock));
+    }
+    return NULL;
+}
+
+static void *by_polling_now_and_then(void *lock) {
+    int code;
+    while ((code = pthread_rwlock_tryrdlock(lock)) != 0) {
+        CHECK(code == EBUSY);
+        usleep(10000);
+    }
+    OK(pthread_rwlock_unlock(lock));
+    return NULL;
+}
+
+static void beside_impatient_writers(pthread_rwlock_t *lock) {
+    enum { WRITERS = 3 };
+    struct impatient writers[WRITERS];
+    pthread_t reader;
+    OK(pthread_rwlock_rdlock(lock));
+    atomic_store(&given_up, 0);
+    for (int writer = 0; writer < WRITERS; writer++) {
+        writers[writer] = (struct impatient){lock, 5000000 + 7000000 * writer, 0};
+        OK(pthread_create(&writers[writer].thread, NULL, write_for_a_moment, &writers[writer]));
+    }
+    OK(pthread_create(&reader, NULL, by_polling_now_and_then, lock));
+    OK(pthread_join(reader, NULL));
+    atomic_store(&given_up, 1);
+    OK(pthread_rwlock_unlock(lock));
+    for (int writer = 0; writer < WRITERS; writer++)
+        OK(pthread_join(writers[writer].thread, NULL));
+}
+
 /* Two threads that read two locks in both orders, while writers wait for both. */
 struct crosswise {
     pthread_rwlock_t *locks[2];
@@ -221,13 +274,13 @@ int main(int count, char **arguments) {
     enum { WAYS = sizeof ways / sizeof *ways };
     for (int warm = 0; warm < 2; warm++)
         for (int shared = 0; shared < 2; shared++) {
-            pthread_rwlock_t locks[WAYS + 2];
+            pthread_rwlock_t locks[WAYS + 3];
             pthread_rwlockattr_t attributes;
             OK(pthread_rwlockattr_init(&attributes));
             OK(pthread_rwlockattr_setpshared(&attributes, shared));
             OK(pthread_rwlockattr_setkind_np(&attributes, warm ? PTHREAD_RWLOCK_PREFER_READER_NP
                                                                : PTHREAD_RWLOCK_PREFER_WRITER_NP));
-            for (int lock = 0; lock < WAYS + 2; lock++) {
+            for (int lock = 0; lock < WAYS + 3; lock++) {
                 OK(pthread_rwlock_init(&locks[lock], &attributes));
                 pthread_t thread;
                 OK(pthread_create(&thread, NULL, read_often, &locks[lock]));
@@ -238,6 +291,7 @@ int main(int count, char **arguments) {
             for (int way = 0; way < WAYS; way++)
                 read_by_another(ways[way], &locks[way]);
             crosswise(&locks[WAYS], &locks[WAYS + 1]);
+            beside_impatient_writers(&locks[WAYS + 2]);
         }
     return 0;
 }

@@ -505,7 +505,7 @@ pub fn summary(lines: &[Line<'_>]) -> String {
     for line in lines {
         let is_first = last.replace(line.study) != Some(line.study);
         let verdicts = line.verdicts.iter().map(|verdict| {
-            let words = format!("{} {}", sign(verdict.status), verdict.words);
+            let words = format!("{} {}", sign(verdict.status), verdict.words_and_cases());
             wrapped(&words, "  ", SUMMARY[5].1)
         });
         let system = if is_first { line.system } else { "" };

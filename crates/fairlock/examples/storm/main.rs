@@ -23,7 +23,7 @@ Locks under a storm: fairness and liveness on real threads.
 
 usage: storm [--seconds N] [--lock NAME,...] [--seed N] [--keep-going]
 
-  --seconds N      how long the storm takes in all (60)
+  --seconds N      how long the storm takes in all (60), but every lock is visited once
   --lock NAME,...  only these locks (all)
   --seed N         of all random numbers (one that differs from run to run, and is printed)
   --keep-going     broken bounds are counted instead of ending the run; torn data and hangs end it always
@@ -31,6 +31,13 @@ usage: storm [--seconds N] [--lock NAME,...] [--seed N] [--keep-going]
 The same seed and lock give the same threads the same operations and the same stops to suffer; when
 these meet is up to the machine. Root may also change priorities; then holders are starved by their
 priority, too.
+
+The table at the end has a row for each lock: how often the weather changed (gusts), the longest waits of readers and writers, and
+the longest time, or how often, a waiter was passed by somebody who came later. The bound behind that is what the lock
+promises, with the longest hold and the longest wait for a CPU that were seen then, as no lock can shorten these.
+
+Behind a name: -at-once uses slots from the first read on, -restless changes all the time how readers come in, -symmetric has no
+barrier on other CPUs, -pooled has its queue in memory that it rents; unguarded- is the interface for C.
 
 example: cargo run --release -p fairlock --example storm -- --seconds 30 --lock rwlock,rwsem --seed 7
 ";
@@ -54,10 +61,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// A visit with the short ones that follow it takes two of these.
+const LONGEST_VISIT: Duration = Duration::from_secs(2);
+const SHORTEST_VISIT: Duration = Duration::from_millis(100);
+
 fn settings(arguments: &[String]) -> Result<Settings, String> {
     let mut settings = Settings {
         duration: Duration::from_secs(60),
-        visit: Duration::from_secs(2),
+        visit: LONGEST_VISIT,
         short_visits: 10,
         longest_gust: Duration::from_secs(3),
         subjects: subjects::ALL.iter().collect(),
@@ -70,7 +81,8 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         let number = |text: &String| {
-            text.parse::<u64>().map_err(|error| format!("{argument} {text:?}: {error}"))
+            text.parse::<u64>()
+                .map_err(|_| format!("{argument} takes a whole number, not {text:?}"))
         };
         match argument.as_str() {
             "--seconds" => settings.duration = Duration::from_secs(number(value()?)?),
@@ -82,6 +94,8 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
             other => return Err(format!("{other:?} is no option")),
         }
     }
+    let locks = settings.subjects.len() as u32;
+    settings.visit = (settings.duration / (2 * locks)).clamp(SHORTEST_VISIT, LONGEST_VISIT);
     Ok(settings)
 }
 

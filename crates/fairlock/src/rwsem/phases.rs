@@ -277,6 +277,11 @@ impl<P: Platform> Estimates<P> {
         hold != 0 && hold < ticks(P::wake_latency().into())
     }
 
+    /// This side's holds are known to be no shorter than a wake-up.
+    fn is_long(&self, side: Side) -> bool {
+        self.expected_hold(side) != 0 && !self.is_short(side)
+    }
+
     /// Sooner than a wake-up takes.
     fn comes_right_back(&self, side: Side) -> bool {
         self.expected_return(side) < ticks(P::wake_latency().into()).min(0xff)
@@ -1021,10 +1026,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         // The room, not the lock: that may be gone.
         let place = self.lodging.place(word);
-        if place.is_beside() && word & CLOSED == 0 && self.call_waiters(word) {
+        let (clock, estimates) = (place.clock(), place.clock().estimates());
+        // Readers that come in between two writers keep the second one waiting for as long as they stay.
+        let are_worth_it = side == Side::Read || !estimates.is_long(Side::Read);
+        if place.is_beside() && are_worth_it && word & CLOSED == 0 && self.call_waiters(word) {
             return;
         }
-        let (clock, estimates) = (place.clock(), place.clock().estimates());
         if knobs.longest_budget != 0 && word & OPEN == 0 {
             let now = PhaseClock::<P>::now();
             clock.note_hold(side, now, word & CLOSED != 0);

@@ -120,6 +120,7 @@ pub fn run(settings: &Settings) -> ExitCode {
                 };
                 watch.visit(kind, number, length, began, tally);
             }
+            println!("{:>9}  {}", show(now() - began), kind.name);
         }
         visit += 1;
         if now() >= ends {
