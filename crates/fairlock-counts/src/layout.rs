@@ -83,8 +83,7 @@ pub struct Header {
     pub uncounted_threads: AtomicU32,
     /// Waits and holds that found no page.
     pub uncounted_waits: AtomicU64,
-    /// Of so many acquisitions of a lock by a thread, one has its hold measured; of the first ones
-    /// more.
+    /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
     /// The lock policy by name, ends at the first 0.
     pub policy: [u8; 32],

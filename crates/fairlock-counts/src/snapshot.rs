@@ -36,8 +36,7 @@ pub struct Snapshot {
     pub policy: String,
     /// The program's path.
     pub program: PathBuf,
-    /// Of so many acquisitions of a lock by a thread, one has its hold measured; of the first ones
-    /// more.
+    /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: u32,
     /// Threads that found no place in the file.
     pub uncounted_threads: u32,

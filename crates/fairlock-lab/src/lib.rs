@@ -65,6 +65,7 @@ mod pages {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::path::{Path, PathBuf};
 
@@ -87,5 +88,56 @@ mod tests {
                 name.to_string() == "SUMMARY.md" || summary.contains(&format!("({name})"));
             assert!(is_listed, "{name} belongs into SUMMARY.md");
         }
+    }
+
+    /// What is outside of blocks of code.
+    fn prose(text: &str) -> Vec<&str> {
+        let mut is_code = false;
+        let lines = text.lines().filter(|line| {
+            let is_fence = line.starts_with("```");
+            is_code ^= is_fence;
+            !is_fence && !is_code
+        });
+        lines.collect()
+    }
+
+    /// As GitHub and mdBook name a heading.
+    fn anchor(heading: &str) -> String {
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    }
+
+    fn anchors(text: &str) -> BTreeSet<String> {
+        let headings = prose(text).into_iter().filter(|line| line.starts_with('#'));
+        headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+    }
+
+    #[test]
+    fn every_link_of_a_page_leads_to_a_file_and_its_heading() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let mut pages = pages(&root.join("docs/src"));
+        pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+        let mut links = 0;
+        for page in pages {
+            let text = fs::read_to_string(&page).expect("a readable page");
+            for line in prose(&text) {
+                for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                    if link.starts_with("http") {
+                        continue;
+                    }
+                    let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+                    let to = page.parent().expect("a folder").join(file);
+                    let to = if file.is_empty() { page.clone() } else { to };
+                    assert!(to.exists(), "{}: no file for {link}", page.display());
+                    links += 1;
+                    if !heading.is_empty() {
+                        let text = fs::read_to_string(&to).expect("a readable page");
+                        let is_there = anchors(&text).contains(heading);
+                        assert!(is_there, "{}: no heading for {link}", page.display());
+                    }
+                }
+            }
+        }
+        assert!(links > 100, "only {links} links seen");
     }
 }

@@ -838,6 +838,21 @@ mod tests {
         }
     }
 
+    /// Claims about two locks stand between each other in a report.
+    #[test]
+    fn a_claim_says_what_it_is_about_without_the_one_before_it() {
+        const REFERENCES: [&str; 7] =
+            ["And ", "Nor ", "So it", "It ", "They ", "The same", "With no "];
+        for name in names() {
+            for claim in find(name).unwrap_or_else(|error| panic!("{error}")).claims {
+                for text in [&claim.text, &claim.met, &claim.unmet] {
+                    let refers = REFERENCES.iter().find(|words| text.starts_with(**words));
+                    assert_eq!(refers, None, "{name}, {}: \"{text}\"", claim.id);
+                }
+            }
+        }
+    }
+
     #[test]
     fn all_studies_fit_their_time() {
         let studies = choose(&[]).unwrap();

@@ -245,6 +245,18 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
+fn the_help_of_run_names_every_lock_for_programs() {
+    let output = fairlock(&["run", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let lock = help.split_once("--lock <NAME>").expect("the option is there").1;
+    let lock = lock.split_once("--report").expect("the next option").0;
+    let words: BTreeSet<&str> = lock.split([',', ' ', '\n']).collect();
+    for (name, _) in dropin::LOCKS {
+        assert!(words.contains(name), "{name} is missing in:{lock}");
+    }
+}
+
+#[test]
 fn list_names_locks_workloads_studies_and_machines() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -50,7 +50,8 @@ pub trait Policy: Send + Sync + 'static {
 pub enum Discipline {
     /// Woken writers compete for the lock with newcomers, as in Linux.
     Compete(Competition),
-    /// Phases of readers and of writers alternate; the lock is always handed over.
+    /// Phases of readers and of writers alternate. When a phase ends the lock is handed to the other
+    /// side; where only writers wait, they may compete for it until the phase's budget has ended.
     Phases(Phases),
 }
 

@@ -1,6 +1,7 @@
-//! A waiting thread allocates nothing, nor does a thread that reads or writes under a lock with slots
-//! once it has read: its record comes from the system's allocator. Nor one that holds no more ranges
-//! than it has slots for. Nor a signal of a source, nor a wait for it, once it is registered.
+//! A waiting thread never calls the program's allocator, nor does a thread that reads or writes under
+//! a lock with slots: rooms and records come from the system's allocator. Nor does one that holds no
+//! more ranges than it has slots for, nor a signal of a source, nor a wait for it, once it is
+//! registered.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

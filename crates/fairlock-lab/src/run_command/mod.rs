@@ -48,9 +48,8 @@ pub const AFTER_HELP: &str = "Examples:\n  \
 /// Runs a program with its pthread_rwlocks replaced.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// What its pthread_rwlocks become: biased, timefair (if not given), phase-fair, linux-3.10,
-    /// linux-5.1, linux-5.2, linux-5.3, linux-5.11, no-reader-steal, or glibc, which only counts
-    #[arg(long, value_name = "NAME", value_parser = dropin::check)]
+    // Its help names all of `dropin::LOCKS`.
+    #[arg(long, value_name = "NAME", value_parser = dropin::check, help = locks_help())]
     lock: Option<String>,
     /// Also write the report to this file: a page if it ends in .html, else JSON Lines
     #[arg(long, value_name = "FILE")]
@@ -78,6 +77,17 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     command: Vec<OsString>,
+}
+
+/// What `--lock` is for, with every lock that there is.
+fn locks_help() -> String {
+    let names = dropin::LOCKS.map(|(name, _)| match name {
+        dropin::DEFAULT_LOCK => format!("{name} (if not given)"),
+        dropin::GLIBC => format!("{name} (which only counts)"),
+        _ => name.to_owned(),
+    });
+    let [others @ .., last] = &names;
+    format!("What its pthread_rwlocks become: {} or {last}", others.join(", "))
 }
 
 /// How the command ends.

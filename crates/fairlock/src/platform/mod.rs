@@ -160,8 +160,9 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     }
 
     /// Memory for what the locks of a process share: the records of its threads, waiting rooms. Asked
-    /// for by threads that have to wait or that take their first lock, a few KiB at a time, and kept
-    /// for as long as the process lives. Null if there is none; then they do without.
+    /// for by threads that have to wait or that take their first lock, in blocks of a few KiB, when
+    /// more records or rooms are in use than ever before, and kept for as long as the process lives:
+    /// most waits ask for nothing. Null if there is none; then they do without.
     ///
     /// By default from the system's allocator, so that the program's own may take locks of this crate.
     /// A platform for locks that the system's allocator itself may take, as a library that replaces

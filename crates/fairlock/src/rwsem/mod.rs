@@ -3,9 +3,10 @@
 //!
 //! One 64-bit word says who holds the lock and how its queue is served (`word.rs`). Uncontended
 //! acquisitions and releases are one atomic operation on that word. Everybody else waits in one
-//! queue of nodes on the waiters' stacks (`queue.rs`); waiting allocates nothing. The queue is in
-//! the lock, or in a room that it rents while somebody waits (`lodging.rs`, `rooms.rs`). What
-//! happens there is the policy's business, in two families:
+//! queue of nodes on the waiters' stacks (`queue.rs`), which allocates nothing. The queue is in the
+//! lock, or in a room that it rents while somebody waits (`lodging.rs`, `rooms.rs`); rooms come in
+//! blocks from the platform, never from the program's allocator. What happens in the queue is the
+//! policy's business, in two families:
 //!
 //! * `compete.rs`: the Linux family. A woken writer competes with newcomers for the lock.
 //! * `phases.rs`: [`TimeFair`](crate::policy::TimeFair) and
