@@ -187,10 +187,72 @@ fn the_program_outlives_a_fairlock_that_is_killed_and_the_next_one_cleans_up() {
     assert!(!counts.exists());
 }
 
+/// A program in C.
+fn compile(directory: &Path, name: &str, code: &str) -> PathBuf {
+    let (source, program) = (directory.join(format!("{name}.c")), directory.join(name));
+    fs::write(&source, code).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let options = ["-D_GNU_SOURCE", "-g", "-pthread", "-o"];
+    let compiled = Command::new(compiler).args(options).args([&program, &source]).status();
+    assert!(compiled.unwrap().success());
+    program
+}
+
+#[test]
+fn calls_that_break_the_locks_rules_are_counted_and_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let code = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <time.h>
+        static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+        int main(int count, char **arguments) {
+            struct timespec never = {0, -1};
+            for (int times = 0; times < 2000; times++) {
+                pthread_rwlock_wrlock(&table_lock);
+                pthread_rwlock_wrlock(&table_lock);
+                pthread_rwlock_rdlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+                /* glibc does not look. */
+                if (count > 1)
+                    pthread_rwlock_unlock(&table_lock);
+                pthread_rwlock_timedrdlock(&table_lock, &never);
+                pthread_rwlock_rdlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+            }
+            return 0;
+        }"#;
+    let program = compile(directory.path(), "misuse", code);
+    for lock in ["timefair", "biased", "linux-5.11", "glibc"] {
+        let mut fairlock = fairlock(&["--lock", lock]);
+        fairlock.arg("--").arg(&program);
+        if lock != "glibc" {
+            fairlock.arg("twice");
+        }
+        let output = fairlock.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{lock}: {said}");
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut told = vec![
+            "✗ Misused: ",
+            "2.00k calls to read were refused (EDEADLK) at main (misuse.c:",
+            "2.00k calls to write were refused (EDEADLK) at main (misuse.c:",
+            ": the thread held the lock already",
+            "2.00k calls to read were refused (EINVAL) at main (misuse.c:",
+        ];
+        if lock != "glibc" {
+            told.push("2.00k calls to unlock were refused (EPERM) at main (misuse.c:");
+        }
+        for part in told {
+            assert!(words.contains(part), "{lock} lacks {part:?}: {said}");
+        }
+        assert!(!words.contains("Fine"), "{lock}: {said}");
+    }
+}
+
 #[test]
 fn what_a_killed_program_counted_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let (source, program) = (directory.path().join("killed.c"), directory.path().join("killed"));
     let code = r#"
         #include <pthread.h>
         #include <signal.h>
@@ -202,11 +264,7 @@ fn what_a_killed_program_counted_is_reported() {
             }
             return raise(SIGKILL);
         }"#;
-    fs::write(&source, code).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let compiled =
-        Command::new(compiler).args(["-pthread", "-o"]).args([&program, &source]).status();
-    assert!(compiled.unwrap().success());
+    let program = compile(directory.path(), "killed", code);
     let lines = directory.path().join("report.jsonl");
     let mut fairlock = fairlock(&["--lock", "glibc", "--report", lines.to_str().unwrap()]);
     let output = fairlock.arg("--").arg(program).output().unwrap();
