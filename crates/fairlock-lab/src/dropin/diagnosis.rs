@@ -74,6 +74,13 @@ pub const DOMINANT_SHARE: f64 = 0.5;
 /// Threads that wait less than this share of their time could not gain more by any lock.
 pub const LIMITED_WAIT_SHARE: f64 = 0.01;
 
+/// In single runs rates that differ by less may do so by chance.
+pub const RATE_DIFFERS: f64 = 2.0;
+/// Likewise, of longest waits: each is that of one wait.
+pub const WAIT_DIFFERS: u64 = 4;
+/// Fewer acquisitions in both runs have no rate.
+pub const ENOUGH_COMPARED: u64 = 10;
+
 /// How much a finding asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -216,6 +223,10 @@ pub fn compared(compared: &Compared) -> Vec<String> {
                 None => range_words(policy, range, &compared.control),
             });
         }
+        let control = compared.policies.iter().find(|it| it.policy == compared.control);
+        if let Some(control) = control.filter(|it| it.policy != policy.policy) {
+            sentences.extend(roles_that_differ(policy, control));
+        }
         if policy.failed > 0 {
             sentences.push(format!(
                 "{}: {} of {} runs did not end as those under {} did; its times mean little.",
@@ -224,6 +235,38 @@ pub fn compared(compared: &Compared) -> Vec<String> {
         }
     }
     sentences
+}
+
+/// What readers and writers got, and how long they waited, where that differs by more than chance.
+fn roles_that_differ(policy: &ComparedPolicy, control: &ComparedPolicy) -> Option<String> {
+    // The first one is all locks together, or the only one.
+    let (mine, base) = (policy.locks.first()?, control.locks.first()?);
+    let pairs = mine.roles().into_iter().zip(base.roles());
+    let differ = pairs.filter_map(|((name, mine), (_, base))| {
+        let (rate, before) = (mine.acquired_per_s, base.acquired_per_s);
+        let is_counted = mine.acquired.max(base.acquired) >= ENOUGH_COMPARED;
+        let rates =
+            (is_counted && rate.max(before) >= RATE_DIFFERS * rate.min(before)).then(|| {
+                let [before, rate] = [before, rate].map(format_number);
+                format!("{before} {name} a second became {rate}")
+            });
+        let (longest, before) = (mine.wait_max_ns, base.wait_max_ns);
+        let (most, least) = (longest.max(before), longest.min(before));
+        let is_longer =
+            most >= STARVED_WAIT_NS && most >= WAIT_DIFFERS.saturating_mul(least.max(1));
+        let word = if longest < before { "shrank" } else { "grew" };
+        let waits = is_longer.then(|| {
+            let [before, longest] = [before, longest].map(ns);
+            format!("the longest wait of {name} {word} from {before} to {longest}")
+        });
+        let words: Vec<String> = rates.into_iter().chain(waits).collect();
+        (!words.is_empty()).then(|| words.join(", and "))
+    });
+    let differ: Vec<String> = differ.collect();
+    (!differ.is_empty()).then(|| {
+        let (name, control) = (&policy.policy, &control.policy);
+        format!("{name} against {control}, in one counted run each: {}.", differ.join("; "))
+    })
 }
 
 fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> String {
@@ -1019,6 +1062,7 @@ mod tests {
         acquire, comparison, held_by, holds, lock, snapshot, starving_writer, still_waits, waits,
     };
     use super::super::report::Report;
+    use super::super::report::facts::{ComparedLock, ComparedRole};
     use super::*;
 
     fn report_of(lock: snapshot::Lock, policy: &str) -> Report {
@@ -1434,6 +1478,34 @@ mod tests {
         let mut failing = comparison();
         failing.policies[1].failed = 2;
         assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));
+    }
+
+    #[test]
+    fn a_role_that_gets_more_or_waits_less_is_named_with_both_figures() {
+        let role = |acquired: u64, wait_max_ns| ComparedRole {
+            acquired,
+            acquired_per_s: acquired as f64 / 2.0,
+            wait_max_ns,
+            ..ComparedRole::default()
+        };
+        let told = |reads, writes| {
+            let mut compared = comparison();
+            compared.used_locks = Some(true);
+            compared.policies.truncate(2);
+            let lock = |reads, writes| ComparedLock { lock: "it".to_owned(), reads, writes };
+            compared.policies[0].locks = vec![lock(role(1000, 0), role(1, 2_000_000_000))];
+            compared.policies[1].locks = vec![lock(reads, writes)];
+            super::compared(&compared)
+        };
+        assert_eq!(
+            told(role(900, 3_000_000), role(398, 38_000_000))[1],
+            "timefair against glibc, in one counted run each: 0.50 writes a second became 199, and the \
+             longest wait of writes shrank from 2.00s to 38.0ms."
+        );
+        assert_eq!(told(role(501, 0), role(5, 600_000_000)).len(), 1);
+        assert!(
+            told(role(500, 0), role(5, 600_000_000))[1].contains("500 reads a second became 250")
+        );
     }
 
     #[test]

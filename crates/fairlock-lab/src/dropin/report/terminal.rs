@@ -45,8 +45,8 @@ const COLUMNS: [(&str, bool); 9] = [
     ("Jain", true),
 ];
 
-/// The whole text, ends with a new line.
-pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
+/// The whole text, ends with a new line. With a table of the runs that were compared, or without.
+pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
     let (with_locks, without) = report.by_use();
@@ -75,7 +75,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     }
     rest(&mut text, &report.locks[shown.len()..], width);
     if let Some(compared) = &report.comparison {
-        comparison(&mut text, compared, width);
+        comparison(&mut text, compared, width, shows_runs);
     }
     if shown.iter().any(Lock::was_used) {
         notes(&mut text, report, width);
@@ -335,7 +335,7 @@ fn figures<const COLUMNS: usize>(
     table
 }
 
-fn comparison(text: &mut String, compared: &Compared, width: usize) {
+fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: bool) {
     let rows = compared.policies.iter().map(|policy| {
         let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
         [
@@ -349,11 +349,14 @@ fn comparison(text: &mut String, compared: &Compared, width: usize) {
     });
     let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
     let table = figures(heads, rows.collect(), 1);
-    let _ = writeln!(
-        text,
-        "\nWhole runs, interleaved; time over that of {}\n{table}",
-        compared.control
-    );
+    let _ = match shows_runs {
+        true => writeln!(
+            text,
+            "\nWhole runs, interleaved; time over that of {}\n{table}",
+            compared.control
+        ),
+        false => writeln!(text),
+    };
     for sentence in diagnosis::compared(compared) {
         paragraph(text, &sentence, "    ", width);
     }
