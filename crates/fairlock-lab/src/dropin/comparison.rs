@@ -371,7 +371,8 @@ impl fmt::Display for Comparison {
         writeln!(f, "medians of {runs} each, interleaved; ratios to {baseline} {about}")?;
         writeln!(
             f,
-            "switches: times that a thread went to sleep; preempted: times that the kernel took its CPU away"
+            "switches: times that a thread went to sleep; preempted: times that the kernel took its \
+             CPU away"
         )?;
         let differences = self.differences();
         differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;

@@ -256,7 +256,8 @@ fn roles_that_differ(policy: &ComparedPolicy, control: &ComparedPolicy) -> Optio
             most >= STARVED_WAIT_NS && most >= WAIT_DIFFERS.saturating_mul(least.max(1));
         let word = if longest < before { "shrank" } else { "grew" };
         let waits = is_longer.then(|| {
-            let [before, longest] = [before, longest].map(ns);
+            let told = |time| if time == 0 { "none".to_owned() } else { ns(time) };
+            let [before, longest] = [before, longest].map(told);
             format!("the longest wait of {name} {word} from {before} to {longest}")
         });
         let words: Vec<String> = rates.into_iter().chain(waits).collect();
@@ -450,7 +451,8 @@ fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
     );
     let to_try = match link.waiting.role.as_str() {
         "writes" => {
-            "unlocking before asking to write, and looking again at what was read: a pthread_rwlock cannot be upgraded"
+            "unlocking before asking to write, and looking again at what was read: a \
+             pthread_rwlock cannot be upgraded"
         }
         _ => "unlocking before asking to read",
     };
@@ -496,10 +498,12 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     );
     let to_try = match is_one_lock {
         true => {
-            "one read lock where a thread takes two: the second waits behind a writer that waits for the first"
+            "one read lock where a thread takes two: the second waits behind a writer that \
+             waits for the first"
         }
         false => {
-            "acquiring these locks in the same order everywhere, or releasing one before asking for the next"
+            "acquiring these locks in the same order everywhere, or releasing one before \
+             asking for the next"
         }
     };
     Some(Finding::new("deadlock", Weight::Problem, text).mend_by(
@@ -760,7 +764,7 @@ fn lost_its_cpu(role: &Role, process: &Process) -> Option<String> {
     let seen = (role.holds_preempted > 0).then(|| {
         let (preempted, looked_at) = (role.holds_preempted, role.holds_looked_at);
         let [preempted, looked_at] = [preempted, looked_at].map(|it| format_count(it as f64));
-        format!("it was preempted in {preempted} of the {looked_at} holds looked at")
+        format!("holders were preempted in {preempted} of the {looked_at} holds looked at")
     });
     let crowd =
         is_crowded.then(|| format!("there were {threads} threads on {}", counted(cpus, "CPU")));

@@ -50,8 +50,9 @@ pub const AFTER_HELP: &str = "Examples:\n  \
 /// Runs a program with its pthread_rwlocks replaced.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// What its pthread_rwlocks become: biased (or rwlock, its name elsewhere), timefair (if not given), phase-fair, linux-3.10,
-    /// linux-5.1, linux-5.2, linux-5.3, linux-5.11, no-reader-steal, or glibc, which only counts
+    /// What its pthread_rwlocks become: biased (or rwlock, its name elsewhere), timefair (if not given),
+    /// phase-fair, linux-3.10, linux-3.16, linux-5.1, linux-5.2, linux-5.3, linux-5.11,
+    /// no-reader-steal, or glibc, which only counts
     #[arg(long, value_name = "NAME", value_parser = dropin::check)]
     lock: Option<String>,
     /// Also write the report to this file: a page if it ends in .html, else JSON Lines

@@ -101,8 +101,8 @@ impl Runs<'_> {
             for side in order(comparison.sides.len(), round) {
                 let variant = comparison.sides[side].variant.clone();
                 self.announce(round, rounds, &variant.to_string());
-                // A program that deadlocks does so in the first run, of which there is nothing to tell then
-                // but what it counted.
+                // A program that deadlocks may do so in its very first run: what that counted is all
+                // there is to tell then.
                 let warms_up = round < self.run.warm_up;
                 let is_counted = variant.is_counted || warms_up && variant.lock.is_some();
                 let scratch = is_counted.then(new_counts).transpose()?;

@@ -263,7 +263,7 @@ fn evidence(lock: &Lock) -> Vec<String> {
             (_, 0) => " (ended)".to_owned(),
             (_, tid) => format!(" ({tid})"),
         };
-        format!("{}{number} {}", it.name, format_ns(waited(&it) as f64))
+        format!("{}{number} {}", it.name, format_ns(waited(it) as f64))
     });
     if !threads.is_empty() {
         lines.push(format!("threads that waited most: {}", names.collect::<Vec<_>>().join(", ")));
@@ -349,15 +349,17 @@ fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: 
     });
     let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
     let table = figures(heads, rows.collect(), 1);
+    let sentences = diagnosis::compared(compared);
     let _ = match shows_runs {
         true => writeln!(
             text,
             "\nWhole runs, interleaved; time over that of {}\n{table}",
             compared.control
         ),
+        false if sentences.is_empty() => Ok(()),
         false => writeln!(text),
     };
-    for sentence in diagnosis::compared(compared) {
+    for sentence in sentences {
         paragraph(text, &sentence, "    ", width);
     }
     for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
