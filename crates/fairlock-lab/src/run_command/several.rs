@@ -150,6 +150,12 @@ impl Runs<'_> {
     fn keep(&mut self, variant: &Variant, counts: Option<&Counts>) {
         let snapshots = counts.and_then(read).filter(|snapshots| !snapshots.is_empty());
         self.unfinished = variant.lock.clone().zip(snapshots);
+        if let (Some(lock), None) = (&variant.lock, counts) {
+            self.run.say(&format!(
+                "fairlock: runs that are timed are not counted; what this one waited for, \
+                 `--lock {lock}` without --compare tells"
+            ));
+        }
     }
 
     fn announce(&self, round: u32, rounds: u32, under: &str) {
