@@ -249,6 +249,36 @@ pub struct Details {
     /// For the thread alone: context switches when a hold began that is measured plus one, involuntary
     /// in the upper half; 0: not looked at.
     pub switches: AtomicU64,
+    /// Calls that broke the lock's rules, by role and [`Misuse`]. Zero in files of versions that did
+    /// not count them yet.
+    pub misused: [[Misused; MISUSES]; 2],
+}
+
+/// How a call broke a lock's rules: index into [`Details::misused`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Misuse {
+    /// `EDEADLK`: the thread held the lock already.
+    Deadlock,
+    /// `EPERM`: nobody held what was to be released. Of unlock, which has the role of what it seemed to
+    /// release.
+    NotHeld,
+    /// `EINVAL`: no lock, no such clock, or a time that is none.
+    Invalid,
+    /// `EAGAIN`: there are as many readers as can be counted.
+    TooManyReaders,
+}
+
+/// How many there are.
+pub const MISUSES: usize = 4;
+
+/// Calls by one thread that broke a rule.
+#[repr(C)]
+#[derive(Default)]
+pub struct Misused {
+    /// How many.
+    pub calls: AtomicU64,
+    /// Where the first one was made: place of a [`Stack`] plus one; 0: not known.
+    pub first_at: AtomicU32,
 }
 
 /// A count and a sum of times, ns.

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::layout::{
-    self, BUCKETS, ENTRIES, FIRST_PAGE, OTHERS, PAGES, READ, STACKS, WRITE, bucket_end,
+    self, BUCKETS, ENTRIES, FIRST_PAGE, MISUSES, OTHERS, PAGES, READ, STACKS, WRITE, bucket_end,
 };
 use crate::map::{Map, monotonic_ns};
 
@@ -199,6 +199,25 @@ pub struct Role {
     pub holders: [u64; 3],
     /// Index of the stack at which the longest measured hold ended.
     pub longest_hold_at: Option<usize>,
+    /// Calls that broke the lock's rules, by [`layout::Misuse`].
+    pub misused: [Misused; MISUSES],
+}
+
+/// Calls that broke a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Misused {
+    /// How many.
+    pub calls: u64,
+    /// Index of the stack that made one of them.
+    pub at: Option<usize>,
+}
+
+impl Misused {
+    /// All of another, too.
+    pub fn add(&mut self, other: Misused) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.at = self.at.or(other.at);
+    }
 }
 
 /// A count and a sum of times.
@@ -667,6 +686,10 @@ fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
         for (mine, theirs) in sum.holders.iter_mut().zip(seen) {
             *mine = mine.saturating_add(theirs);
         }
+        for (mine, theirs) in sum.misused.iter_mut().zip(&details.misused[role]) {
+            let at = stack_index(theirs.first_at.load(Acquire));
+            mine.add(Misused { calls: value(&theirs.calls), at });
+        }
         for holder in [READ, WRITE] {
             let theirs = &details.waited_for[role][holder];
             let theirs = Sum { count: value(&theirs.count), ns: value(&theirs.ns) };
@@ -780,6 +803,22 @@ mod tests {
         counted.waiting().turn.store(2, Release);
         let lock = counted.lock();
         assert_eq!((lock.waited(), lock.waiting.len()), (0, 0));
+    }
+
+    #[test]
+    fn calls_that_broke_a_rule_are_summed_by_role_and_kind_with_a_place() {
+        let counted = Counted::new();
+        let misused = &counted.map.details(counted.details).misused;
+        let twice = &misused[WRITE][layout::Misuse::Deadlock as usize];
+        twice.calls.store(20_000, Relaxed);
+        twice.first_at.store(8, Release);
+        misused[READ][layout::Misuse::NotHeld as usize].calls.store(3, Relaxed);
+        let lock = counted.lock();
+        let of = |role: usize, kind| lock.roles[role].misused[kind as usize];
+        let deadlock = Misused { calls: 20_000, at: Some(7) };
+        assert_eq!(of(WRITE, layout::Misuse::Deadlock), deadlock);
+        assert_eq!(of(READ, layout::Misuse::NotHeld), Misused { calls: 3, at: None });
+        assert_eq!(of(READ, layout::Misuse::Deadlock), Misused::default());
     }
 
     #[test]

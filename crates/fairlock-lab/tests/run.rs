@@ -187,10 +187,72 @@ fn the_program_outlives_a_fairlock_that_is_killed_and_the_next_one_cleans_up() {
     assert!(!counts.exists());
 }
 
+/// A program in C.
+fn compile(directory: &Path, name: &str, code: &str) -> PathBuf {
+    let (source, program) = (directory.join(format!("{name}.c")), directory.join(name));
+    fs::write(&source, code).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let options = ["-D_GNU_SOURCE", "-g", "-pthread", "-o"];
+    let compiled = Command::new(compiler).args(options).args([&program, &source]).status();
+    assert!(compiled.unwrap().success());
+    program
+}
+
+#[test]
+fn calls_that_break_the_locks_rules_are_counted_and_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let code = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <time.h>
+        static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+        int main(int count, char **arguments) {
+            struct timespec never = {0, -1};
+            for (int times = 0; times < 2000; times++) {
+                pthread_rwlock_wrlock(&table_lock);
+                pthread_rwlock_wrlock(&table_lock);
+                pthread_rwlock_rdlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+                /* glibc does not look. */
+                if (count > 1)
+                    pthread_rwlock_unlock(&table_lock);
+                pthread_rwlock_timedrdlock(&table_lock, &never);
+                pthread_rwlock_rdlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+            }
+            return 0;
+        }"#;
+    let program = compile(directory.path(), "misuse", code);
+    for lock in ["timefair", "biased", "linux-5.11", "glibc"] {
+        let mut fairlock = fairlock(&["--lock", lock]);
+        fairlock.arg("--").arg(&program);
+        if lock != "glibc" {
+            fairlock.arg("twice");
+        }
+        let output = fairlock.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{lock}: {said}");
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut told = vec![
+            "✗ Misused: ",
+            "2.00k calls to read were refused (EDEADLK) at main (misuse.c:",
+            "2.00k calls to write were refused (EDEADLK) at main (misuse.c:",
+            ": the thread held the lock already",
+            "2.00k calls to read were refused (EINVAL) at main (misuse.c:",
+        ];
+        if lock != "glibc" {
+            told.push("2.00k calls to unlock were refused (EPERM) at main (misuse.c:");
+        }
+        for part in told {
+            assert!(words.contains(part), "{lock} lacks {part:?}: {said}");
+        }
+        assert!(!words.contains("Fine"), "{lock}: {said}");
+    }
+}
+
 #[test]
 fn what_a_killed_program_counted_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let (source, program) = (directory.path().join("killed.c"), directory.path().join("killed"));
     let code = r#"
         #include <pthread.h>
         #include <signal.h>
@@ -202,11 +264,7 @@ fn what_a_killed_program_counted_is_reported() {
             }
             return raise(SIGKILL);
         }"#;
-    fs::write(&source, code).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let compiled =
-        Command::new(compiler).args(["-pthread", "-o"]).args([&program, &source]).status();
-    assert!(compiled.unwrap().success());
+    let program = compile(directory.path(), "killed", code);
     let lines = directory.path().join("report.jsonl");
     let mut fairlock = fairlock(&["--lock", "glibc", "--report", lines.to_str().unwrap()]);
     let output = fairlock.arg("--").arg(program).output().unwrap();
@@ -303,8 +361,9 @@ fn a_comparison_shows_one_run_and_says_what_all_took() {
     assert_eq!(output.status.code(), Some(5), "{said}");
     assert_eq!(text(&output.stdout), "the same for all\n");
     // Of the errors only those of the first run.
-    let first =
-        said.lines().filter(|line| ["timefair ", "glibc ", " ", "biased counted"].contains(line));
+    let first = said
+        .lines()
+        .filter(|line| ["timefair counted", "glibc counted", " ", "biased counted"].contains(line));
     assert_eq!(first.count(), 1, "{said}");
     for word in ["timefair  ", "glibc  ", "none  ", "biased+counts  ", "ratios to glibc"] {
         assert!(said.contains(word), "lacks {word}: {said}");
@@ -361,6 +420,57 @@ fn a_comparison_that_is_stopped_keeps_finished_rounds() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("medians of 1 run each") && !said.contains("once more"), "{said}");
+}
+
+/// Two threads that lock two locks in two orders.
+const DEADLOCK: &str = r#"
+    #include <pthread.h>
+    #include <stdio.h>
+    static pthread_rwlock_t one = PTHREAD_RWLOCK_INITIALIZER, other = PTHREAD_RWLOCK_INITIALIZER;
+    static pthread_barrier_t both;
+    static void *run(void *is_first) {
+        pthread_rwlock_wrlock(is_first ? &one : &other);
+        pthread_barrier_wait(&both);
+        if (is_first) puts("stuck"), fflush(stdout);
+        pthread_rwlock_wrlock(is_first ? &other : &one);
+        return 0;
+    }
+    int main(void) {
+        pthread_t thread;
+        pthread_barrier_init(&both, 0, 2);
+        pthread_create(&thread, 0, run, 0);
+        return run(&both) != 0;
+    }"#;
+
+#[test]
+fn a_run_that_does_not_end_is_ended_and_its_deadlock_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "deadlock", DEADLOCK);
+    for (options, code, signal) in [
+        (&["--timeout", "1"][..], None, Some(libc::SIGTERM)),
+        (&["--timeout", "1", "--compare", "glibc,timefair"], Some(1), None),
+    ] {
+        let output = fairlock(options).arg("--").arg(&program).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), output.status.signal()), (code, signal), "{said}");
+        assert!(said.contains("took longer than 1 s (--timeout)"), "{said}");
+        assert!(said.contains("✗ Deadlock: 2 threads wait for each other"), "{said}");
+    }
+}
+
+#[test]
+fn a_comparison_that_is_stopped_in_its_warm_up_tells_what_the_run_was_waiting_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "deadlock", DEADLOCK);
+    let script = format!("exec {}", program.display());
+    let (child, mut output) = start(&["--compare", "glibc,timefair"], &script);
+    assert_eq!(line(&mut output), "stuck");
+    signal(&child, libc::SIGINT);
+    let ended = child.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("the run that was stopped had counted"), "{said}");
+    assert!(said.contains("2 locks, 2 threads"), "{said}");
 }
 
 #[test]

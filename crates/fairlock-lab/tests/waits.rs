@@ -304,7 +304,7 @@ fn a_lock_that_an_ended_thread_still_holds_is_said_to_be() {
 /// The next report of a running program, up to its last line.
 fn next_report(errors: &mut impl BufRead) -> String {
     let mut text = String::new();
-    while !text.contains("what counting costs") {
+    while !words(&text).contains("what counting costs") {
         assert_ne!(errors.read_line(&mut text).unwrap(), 0, "{text}");
     }
     words(&text)

@@ -21,8 +21,8 @@ use std::path::Path;
 use std::ptr;
 
 use fairlock_counts::layout::{
-    self, Details, ENTRIES, Entry, Histogram, LOCKS, LOCKS_AT, OTHERS, READ, SITES, THREADS,
-    THREADS_AT, WRITE, bucket,
+    self, Details, ENTRIES, Entry, Histogram, LOCKS, LOCKS_AT, Misuse, OTHERS, READ, SITES,
+    THREADS, THREADS_AT, WRITE, bucket,
 };
 use fairlock_counts::map::{self, Map, monotonic_ns};
 use libc::c_int;
@@ -292,6 +292,20 @@ impl Counted {
         refused.store(refused.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    /// A call broke the lock's rules. Keeps the place of the first one of this thread and kind.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn misused(self, role: usize, how: Misuse) {
+        let (Some(details), Some(map)) = (self.details(), map()) else { return };
+        let misused = &details.misused[role][how as usize];
+        if misused.calls.load(Relaxed) == 0 {
+            let place = stacks::place(map, &Frames::here());
+            // Release pairs with the Acquire of the snapshot: the stack is complete.
+            misused.first_at.store(place.map_or(0, |place| place + 1), Release);
+        }
+        map::add(&misused.calls, 1);
+    }
+
     /// Waits for a lock that could not be had at once.
     #[cold]
     pub(crate) fn wait<R: Ending>(
@@ -411,6 +425,19 @@ pub(crate) fn releases_at_once(at: &Lock, thread: &Thread) -> bool {
         Counted { entry, number }.releases(role);
     }
     is_held
+}
+
+/// A release that [`releases_at_once`] counted was refused: another thread had released what this one
+/// acquired.
+#[cold]
+#[inline(never)]
+pub(crate) extern "C" fn was_not_held(at: &Lock, role: usize) {
+    Thread::with(|thread| {
+        if let Some(counted) = Counted::of(at, Mode::get(), thread) {
+            counted.released(thread, role, false);
+            counted.misused(role, Misuse::NotHeld);
+        }
+    });
 }
 
 #[cold]

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use fairlock::platform::Platform;
 use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
-use fairlock_counts::layout::{READ, WRITE};
+use fairlock_counts::layout::{Misuse, READ, WRITE};
 use libc::{
     CLOCK_MONOTONIC, CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int,
     clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec,
@@ -197,10 +197,22 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
     let is_counted = mode == Mode::TIME_FAIR_COUNTED && !at.is_shared();
     if is_counted && Thread::with(|thread| counting::releases_at_once(at, thread)) {
         // SAFETY: as above.
-        return unsafe { unlock_with(at.of::<TimeFair>(), at) };
+        return match unsafe { unlock_with(at.of::<TimeFair>(), at) } {
+            0 => 0,
+            code => refused_unlock(at, code),
+        };
     }
     // SAFETY: as above.
     unsafe { unlock_otherwise(lock) }
+}
+
+/// The lock is still there: it was not this thread that released it.
+#[cold]
+#[inline(never)]
+extern "C" fn refused_unlock(at: &Lock, code: c_int) -> c_int {
+    // What a writer holds is always released.
+    counting::was_not_held(at, READ);
+    code
 }
 
 #[inline(never)]
@@ -217,7 +229,11 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         && (is_uncounted || Thread::with(|thread| counting::releases_at_once(at, thread)))
     {
         // SAFETY: as above.
-        return unsafe { unlock_with(at.of::<Biased>(), at) };
+        return match unsafe { unlock_with(at.of::<Biased>(), at) } {
+            0 => 0,
+            _ if is_uncounted => EPERM,
+            code => refused_unlock(at, code),
+        };
     }
     // SAFETY: as above.
     unsafe { unlock(lock) }
@@ -263,7 +279,8 @@ pub unsafe extern "C" fn pthread_rwlock_clockrdlock(
     match unsafe { Deadline::new(clock, until) } {
         // SAFETY: as above.
         Ok(deadline) => unsafe { read(lock, Patience::Until(deadline)) },
-        Err(code) => code,
+        // SAFETY: as above.
+        Err(code) => refused(unsafe { Lock::at(lock) }, READ, code),
     }
 }
 
@@ -277,7 +294,8 @@ pub unsafe extern "C" fn pthread_rwlock_clockwrlock(
     match unsafe { Deadline::new(clock, until) } {
         // SAFETY: as above.
         Ok(deadline) => unsafe { write(lock, Patience::Until(deadline)) },
-        Err(code) => code,
+        // SAFETY: as above.
+        Err(code) => refused(unsafe { Lock::at(lock) }, WRITE, code),
     }
 }
 
@@ -390,6 +408,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
         };
         if let Some(counted) = counted {
             counted.released(thread, role, code == 0);
+            note_misuse(counted, role, code);
         }
         code
     })
@@ -397,6 +416,31 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
 
 fn counted(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {
     if mode.counts() { Counted::of(at, mode, thread) } else { None }
+}
+
+/// A call that came to nothing before it asked the lock. Returns its code.
+#[cold]
+fn refused(at: &Lock, role: usize, code: c_int) -> c_int {
+    let mode = Mode::get();
+    Thread::with(|thread| {
+        if let Some(counted) = counted(at, mode, thread) {
+            note_misuse(counted, role, code);
+        }
+    });
+    code
+}
+
+/// Counts a code that the caller should not have got. Whether it was one.
+fn note_misuse(counted: Counted, role: usize, code: c_int) -> bool {
+    let how = match code {
+        EDEADLK => Misuse::Deadlock,
+        EPERM => Misuse::NotHeld,
+        EINVAL => Misuse::Invalid,
+        EAGAIN => Misuse::TooManyReaders,
+        _ => return false,
+    };
+    counted.misused(role, how);
+    true
 }
 
 fn code(refused: Refused) -> c_int {
@@ -423,6 +467,9 @@ fn read_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pati
         }
         if result == Err(Refused::Busy) && !is_poll {
             if at.owner().load(Relaxed) == thread.tid() {
+                if let Some(counted) = counted {
+                    counted.misused(READ, Misuse::Deadlock);
+                }
                 return EDEADLK;
             }
             let wait = || match at.is_recursive() {
@@ -451,6 +498,9 @@ fn write_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pat
         };
         if result == Err(Refused::Busy) && !matches!(patience, Patience::None) {
             if at.owner().load(Relaxed) == thread.tid() {
+                if let Some(counted) = counted {
+                    counted.misused(WRITE, Misuse::Deadlock);
+                }
                 return EDEADLK;
             }
             let wait = || match is_biased(at, mode) {
@@ -473,6 +523,7 @@ fn finish(result: Result<(), Refused>, counted: Option<Counted>, at: &Lock, role
     if let Some(counted) = counted {
         match result {
             Ok(()) => Thread::with(|thread| counted.acquired(at, thread, role)),
+            Err(Refused::Full) => counted.misused(role, Misuse::TooManyReaders),
             Err(_) => counted.refused(role),
         }
     }
@@ -708,7 +759,8 @@ unsafe fn pass_on(
         }
         match (code, counted) {
             (0, Some(counted)) => counted.acquired(at, thread, role),
-            (EDEADLK | EINVAL, _) | (_, None) => {}
+            (_, None) => {}
+            (code, Some(counted)) if note_misuse(counted, role, code) => {}
             (_, Some(counted)) => counted.refused(role),
         }
         code

@@ -369,6 +369,11 @@ impl fmt::Display for Comparison {
             false => "[95 % interval], below 1 is less".to_owned(),
         };
         writeln!(f, "medians of {runs} each, interleaved; ratios to {baseline} {about}")?;
+        writeln!(
+            f,
+            "switches: times that a thread went to sleep; preempted: times that the kernel took its \
+             CPU away"
+        )?;
         let differences = self.differences();
         differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
         if let (true, Some(run)) = (differences.is_empty(), self.runs().next()) {

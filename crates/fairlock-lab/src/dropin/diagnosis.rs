@@ -56,6 +56,11 @@ pub const BOUNCING_HOLD_NS: u64 = 2_000;
 
 /// A hold that long delays others by more than switching to another thread would, a thousand times.
 pub const LONG_HOLD_NS: u64 = 10_000_000;
+/// A hold that is so many times longer than usual did something else than the section's work: most
+/// often nothing, without a CPU.
+pub const UNUSUAL_HOLD: u64 = 8;
+/// A person notices what takes so long.
+pub const LONG_WAIT_NS: u64 = 100_000_000;
 /// Preempted or sleeping holders are no accident from this share of holds on.
 pub const DISTURBED_HOLDS: f64 = 0.01;
 /// Waits that are so many times the holds are waits for a queue, not for a holder.
@@ -68,6 +73,13 @@ pub const DOMINANT_SHARE: f64 = 0.5;
 
 /// Threads that wait less than this share of their time could not gain more by any lock.
 pub const LIMITED_WAIT_SHARE: f64 = 0.01;
+
+/// In single runs rates that differ by less may do so by chance.
+pub const RATE_DIFFERS: f64 = 2.0;
+/// Likewise, of longest waits: each is that of one wait.
+pub const WAIT_DIFFERS: u64 = 4;
+/// Fewer acquisitions in both runs have no rate.
+pub const ENOUGH_COMPARED: u64 = 10;
 
 /// How much a finding asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -94,17 +106,32 @@ pub struct Finding {
     pub to_try: Option<String>,
     /// What that would show.
     pub shows: Option<String>,
+    /// What should happen then, in a sentence, where there is more to expect than something to see.
+    #[serde(default)]
+    pub then: Option<String>,
 }
 
 impl Finding {
     fn new(rule: &str, weight: Weight, text: String) -> Finding {
-        Finding { rule: rule.to_owned(), weight, text, to_try: None, shows: None }
+        Finding { rule: rule.to_owned(), weight, text, to_try: None, shows: None, then: None }
     }
 
     /// What to try, and what it would show.
     fn try_to(mut self, what: impl Into<String>, shows: &str) -> Finding {
         (self.to_try, self.shows) = (Some(what.into()), Some(shows.to_owned()));
         self
+    }
+
+    /// What to do, and what should happen then, in a sentence.
+    fn mend_by(mut self, what: impl Into<String>, then: &str) -> Finding {
+        (self.to_try, self.then) = (Some(what.into()), Some(then.to_owned()));
+        self
+    }
+
+    /// What comes of what is to be tried, in a sentence.
+    pub fn outcome(&self) -> Option<String> {
+        let shows = self.shows.as_ref().map(|shows| format!("It would show {shows}."));
+        self.then.clone().or(shows)
     }
 }
 
@@ -123,17 +150,19 @@ type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// Problems come before hints, and otherwise in this order. `mutex_would_do` and
 /// `read_mostly_and_bouncing` exclude each other by their shares of writes.
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 17] = [
     waits_for_itself,
     deadlock,
     starves,
     still_waits,
+    misused,
     readers_starve_writer,
     writers_starve_readers,
     holders_sleep,
     holders_preempted,
     long_holds,
     convoy,
+    long_waits,
     one_thread_dominates,
     mutex_would_do,
     read_mostly_and_bouncing,
@@ -194,6 +223,10 @@ pub fn compared(compared: &Compared) -> Vec<String> {
                 None => range_words(policy, range, &compared.control),
             });
         }
+        let control = compared.policies.iter().find(|it| it.policy == compared.control);
+        if let Some(control) = control.filter(|it| it.policy != policy.policy) {
+            sentences.extend(roles_that_differ(policy, control));
+        }
         if policy.failed > 0 {
             sentences.push(format!(
                 "{}: {} of {} runs did not end as those under {} did; its times mean little.",
@@ -202,6 +235,39 @@ pub fn compared(compared: &Compared) -> Vec<String> {
         }
     }
     sentences
+}
+
+/// What readers and writers got, and how long they waited, where that differs by more than chance.
+fn roles_that_differ(policy: &ComparedPolicy, control: &ComparedPolicy) -> Option<String> {
+    // The first one is all locks together, or the only one.
+    let (mine, base) = (policy.locks.first()?, control.locks.first()?);
+    let pairs = mine.roles().into_iter().zip(base.roles());
+    let differ = pairs.filter_map(|((name, mine), (_, base))| {
+        let (rate, before) = (mine.acquired_per_s, base.acquired_per_s);
+        let is_counted = mine.acquired.max(base.acquired) >= ENOUGH_COMPARED;
+        let rates =
+            (is_counted && rate.max(before) >= RATE_DIFFERS * rate.min(before)).then(|| {
+                let [before, rate] = [before, rate].map(format_number);
+                format!("{before} {name} a second became {rate}")
+            });
+        let (longest, before) = (mine.wait_max_ns, base.wait_max_ns);
+        let (most, least) = (longest.max(before), longest.min(before));
+        let is_longer =
+            most >= STARVED_WAIT_NS && most >= WAIT_DIFFERS.saturating_mul(least.max(1));
+        let word = if longest < before { "shrank" } else { "grew" };
+        let waits = is_longer.then(|| {
+            let told = |time| if time == 0 { "none".to_owned() } else { ns(time) };
+            let [before, longest] = [before, longest].map(told);
+            format!("the longest wait of {name} {word} from {before} to {longest}")
+        });
+        let words: Vec<String> = rates.into_iter().chain(waits).collect();
+        (!words.is_empty()).then(|| words.join(", and "))
+    });
+    let differ: Vec<String> = differ.collect();
+    (!differ.is_empty()).then(|| {
+        let (name, control) = (&policy.policy, &control.policy);
+        format!("{name} against {control}, in one counted run each: {}.", differ.join("; "))
+    })
 }
 
 fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> String {
@@ -324,7 +390,7 @@ fn holds(holding: &Holding, what: &str) -> String {
     let place = match at(&holding.acquired_at) {
         place if place.is_empty() => place,
         place if holding.is_exact => format!(", acquired{place}"),
-        place => format!(", which it acquired{place} an earlier time"),
+        place => format!(", which it last recorded acquiring{place}"),
     };
     let ended = if holding.has_ended { " and has ended" } else { "" };
     format!("holds {what} for {role}{ended}{place}")
@@ -385,13 +451,14 @@ fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
     );
     let to_try = match link.waiting.role.as_str() {
         "writes" => {
-            "unlocking before asking to write, and looking again at what was read: a              pthread_rwlock cannot be upgraded"
+            "unlocking before asking to write, and looking again at what was read: a \
+             pthread_rwlock cannot be upgraded"
         }
         _ => "unlocking before asking to read",
     };
-    Some(Finding::new("self-deadlock", Weight::Problem, text).try_to(
+    Some(Finding::new("self-deadlock", Weight::Problem, text).mend_by(
         to_try,
-        "a program that goes on; no policy can let this thread in, glibc's neither",
+        "The program should then keep running. No policy can let this thread in, not even glibc's.",
     ))
 }
 
@@ -431,16 +498,18 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     );
     let to_try = match is_one_lock {
         true => {
-            "one read lock where a thread takes two: the second waits behind a writer that                  waits for the first"
+            "one read lock where a thread takes two: the second waits behind a writer that \
+             waits for the first"
         }
         false => {
-            "acquiring these locks in the same order everywhere, or releasing one before                   asking for the next"
+            "acquiring these locks in the same order everywhere, or releasing one before \
+             asking for the next"
         }
     };
-    Some(
-        Finding::new("deadlock", Weight::Problem, text)
-            .try_to(to_try, "a program that goes on; no policy resolves a circle, glibc's neither"),
-    )
+    Some(Finding::new("deadlock", Weight::Problem, text).mend_by(
+        to_try,
+        "The program should then keep running. No policy can break the cycle, not even glibc's.",
+    ))
 }
 
 /// Nobody in a circle waits for this lock.
@@ -466,7 +535,8 @@ fn starves(case: &Case<'_>) -> Option<Finding> {
         "writes" => ("A writer", "read"),
         _ => ("A reader", "write"),
     };
-    let holders = holders(case.lock).map(|it| format!(" At the end of counting {it}"));
+    // The program may run on, or have ended.
+    let holders = holders(case.lock).map(|it| format!(" Meanwhile {it}"));
     let text = format!(
         "{who} starves: {}; {} passed it meanwhile.{}{}",
         wait_under_way(waiting),
@@ -493,17 +563,52 @@ fn still_waits(case: &Case<'_>) -> Option<Finding> {
         behind(case.lock, 1)
     );
     let is_left = case.lock.holding.iter().any(|it| it.has_ended);
-    let (to_try, shows) = match is_left {
-        true => (
+    let finding = Finding::new("still-waits", Weight::Problem, text);
+    Some(match is_left {
+        true => finding.mend_by(
             "unlocking on every way out of the section: the thread ended with the lock held",
-            "a program that goes on",
+            "The program should then keep running.",
         ),
-        false => (
-            "looking at what the holder does meanwhile (gdb -p, or perf trace), and doing that              without the lock",
+        false => finding.try_to(
+            "looking at what the holder does meanwhile (gdb -p, or perf trace), and doing that \
+             without the lock",
             "what keeps the holder; no policy lets anybody in before it is done",
         ),
-    };
-    Some(Finding::new("still-waits", Weight::Problem, text).try_to(to_try, shows))
+    })
+}
+
+/// Calls that broke the lock's rules, and whose section may have run without the lock all the same.
+fn misused(case: &Case<'_>) -> Option<Finding> {
+    let each = case.lock.roles().into_iter().flat_map(|(name, role)| {
+        role.misused.iter().map(move |misused| {
+            let why = match misused.error.as_str() {
+                "EDEADLK" => "the thread held the lock already",
+                "EPERM" => "nobody held the lock",
+                "EINVAL" => "there is no such clock or time",
+                _ => "too many readers held the lock",
+            };
+            let call = match (misused.error.as_str(), name) {
+                ("EPERM", _) => "to unlock",
+                _ => to_do(name),
+            };
+            let calls = match misused.calls {
+                1 => format!("1 call {call} was"),
+                calls => format!("{} calls {call} were", format_count(calls as f64)),
+            };
+            let place = at(&misused.calls_at);
+            format!("{calls} refused ({}){place}: {why}", misused.error)
+        })
+    });
+    let each: Vec<String> = each.collect();
+    if each.is_empty() {
+        return None;
+    }
+    let text = format!("Misused: {}.", each.join("; "));
+    Some(Finding::new("misused", Weight::Problem, text).mend_by(
+        "checking what these calls return: after a refused one the thread does not hold the lock \
+         once more, and must not unlock it for it",
+        "Until then, sections may run without the lock.",
+    ))
 }
 
 fn is_starved(role: &Role) -> bool {
@@ -628,10 +733,43 @@ fn long_holds(case: &Case<'_>) -> Option<Finding> {
         ns(role.hold.p50_ns),
         ns(role.hold.p99_ns)
     );
+    if let Some(evidence) = lost_its_cpu(role, case.process) {
+        let text = format!(
+            "{text} The section itself is shorter: the holder most likely lost its CPU in there \
+             ({evidence})."
+        );
+        return Some(Finding::new("long-holds", Weight::Problem, text).try_to(
+            "fewer runnable threads than CPUs",
+            "whether the longest hold comes down to the usual ones",
+        ));
+    }
     Some(Finding::new("long-holds", Weight::Problem, text).try_to(
         "splitting that section, or copying what it needs and working on the copy",
         "a longest wait that shrinks with the longest hold; no policy goes below it",
     ))
+}
+
+/// Whether the longest hold is that of a thread without a CPU rather than of a long section: what speaks
+/// for it.
+fn lost_its_cpu(role: &Role, process: &Process) -> Option<String> {
+    let is_times_longer = |usual: u64| role.hold.max_ns >= UNUSUAL_HOLD.saturating_mul(usual);
+    let preempted = share(role.holds_preempted, role.holds_looked_at);
+    // Where holders lose their CPU often, the 99th percentile is such a hold, too.
+    let is_habit = preempted >= DISTURBED_HOLDS && is_times_longer(role.hold.p50_ns);
+    if !is_habit && !is_times_longer(role.hold.p99_ns) {
+        return None;
+    }
+    let (threads, cpus) = (process.threads_at_once, process.cpus);
+    let is_crowded = cpus > 0 && threads > cpus;
+    let seen = (role.holds_preempted > 0).then(|| {
+        let (preempted, looked_at) = (role.holds_preempted, role.holds_looked_at);
+        let [preempted, looked_at] = [preempted, looked_at].map(|it| format_count(it as f64));
+        format!("holders were preempted in {preempted} of the {looked_at} holds looked at")
+    });
+    let crowd =
+        is_crowded.then(|| format!("there were {threads} threads on {}", counted(cpus, "CPU")));
+    let evidence: Vec<String> = seen.into_iter().chain(crowd).collect();
+    (!evidence.is_empty()).then(|| evidence.join(", and "))
 }
 
 fn convoy(case: &Case<'_>) -> Option<Finding> {
@@ -655,6 +793,33 @@ fn convoy(case: &Case<'_>) -> Option<Finding> {
             "whether a lock that lets running threads in before it wakes sleeping ones resolves it",
         )
     })
+}
+
+/// A wait that a person notices, which no other rule accounts for.
+fn long_waits(case: &Case<'_>) -> Option<Finding> {
+    let roles = case.lock.roles().into_iter();
+    let (name, role) = roles.max_by_key(|(_, role)| role.wait.max_ns)?;
+    // Waits under way have rules of their own.
+    let is_long = role.wait.max_ns >= LONG_WAIT_NS && case.lock.waiting.is_empty();
+    let accounts: [Rule; 3] = [readers_starve_writer, writers_starve_readers, long_holds];
+    if !is_long || accounts.iter().any(|rule| rule(case).is_some()) {
+        return None;
+    }
+    let (one, others) = if name == "reads" { ("read", "write") } else { ("write", "read") };
+    let longest_hold = case.lock.reads.hold.max_ns.max(case.lock.writes.hold.max_ns);
+    let holds = match longest_hold {
+        0 => String::new(),
+        longest => format!(", while no measured hold took longer than {}", ns(longest)),
+    };
+    let passed = match role.longest_bypass {
+        0 => String::new(),
+        passed => format!(" Up to {} passed a waiting {one}.", counted(passed, others)),
+    };
+    let text = format!("Long waits: a {one} waited for {}{holds}.{passed}", ns(role.wait.max_ns));
+    Some(Finding::new("long-waits", Weight::Hint, text).try_to(
+        case.compare("glibc,timefair,phase-fair"),
+        "whether the policy makes it wait, or the threads wait for CPUs",
+    ))
 }
 
 fn one_thread_dominates(case: &Case<'_>) -> Option<Finding> {
@@ -816,8 +981,14 @@ fn nothing_to_do(case: &Case<'_>) -> Finding {
         return Finding::new("uncontended", Weight::Fine, text);
     }
     let longest = lock.reads.wait.max_ns.max(lock.writes.wait.max_ns);
+    let most = |role: &Role, by| (role.longest_bypass, by);
+    let (passed, by) = most(&lock.reads, "write").max(most(&lock.writes, "read"));
+    let passed = match passed {
+        0 => "nobody is passed over".to_owned(),
+        passed => format!("none is passed by more than {}", counted(passed, by)),
+    };
     let text = format!(
-        "Fine: {} of {} wait, none longer than {}, and nobody is passed over.",
+        "Fine: {} of {} wait, none longer than {}, and {passed}.",
         percent(lock.contended_share()),
         counted(acquired, "acquisition"),
         ns(longest)
@@ -888,13 +1059,14 @@ fn incomplete(process: &Process) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use fairlock_counts::layout::{READ, WRITE};
+    use fairlock_counts::layout::{self, READ, WRITE};
     use fairlock_counts::snapshot;
 
     use super::super::example::{
         acquire, comparison, held_by, holds, lock, snapshot, starving_writer, still_waits, waits,
     };
     use super::super::report::Report;
+    use super::super::report::facts::{ComparedLock, ComparedRole};
     use super::*;
 
     fn report_of(lock: snapshot::Lock, policy: &str) -> Report {
@@ -957,8 +1129,8 @@ mod tests {
         assert_eq!(
             found[0].text,
             "A writer starves: writer (7) has waited 4.90s to write, and still waits, at 0x10 \
-             (libtable.so.1); 812 reads passed it meanwhile. At the end of counting reader-1 (7) holds \
-             it for reading, which it acquired at 0x10 (libtable.so.1) an earlier time."
+             (libtable.so.1); 812 reads passed it meanwhile. Meanwhile reader-1 (7) holds \
+             it for reading, which it last recorded acquiring at 0x10 (libtable.so.1)."
         );
         let rule = |ns, passed| with(ns, passed)[0].rule.clone();
         assert_eq!(rule(STARVED_WAIT_NS, STARVED_BYPASS), "starves");
@@ -1067,6 +1239,97 @@ mod tests {
         let mut alone = lock_without_waits();
         holds(&mut alone.roles[WRITE], 1, LONG_HOLD_NS);
         assert_eq!(rules(alone), ["uncontended"]);
+    }
+
+    #[test]
+    fn an_unusually_long_hold_is_that_of_a_holder_without_a_cpu() {
+        let found = |lock: &snapshot::Lock, cpus: u64| {
+            let report = report_of(lock.clone(), "glibc");
+            let process = Process { cpus, ..report.processes[0].clone() };
+            super::locks(&report.locks, &process, &[]).remove(0)
+        };
+        let splits = |lock: &snapshot::Lock, cpus: u64| {
+            let found = found(lock, cpus);
+            let it = found.iter().find(|it| it.rule == "long-holds").expect("long holds");
+            assert_eq!(
+                !it.text.contains("lost its CPU"),
+                it.to_try.as_ref().unwrap().contains("split")
+            );
+            it.to_try.as_ref().unwrap().contains("split")
+        };
+        // Sections of a millisecond, and one hold of twelve.
+        let mut rare = busy();
+        holds(&mut rare.roles[READ], 1, 12_000_000);
+        // Four threads.
+        assert!(!splits(&rare, 2));
+        assert!(splits(&rare, 4));
+        rare.roles[READ].holders[1] = 1;
+        assert!(!splits(&rare, 4));
+
+        // Every tenth is preempted, and so the 99th percentile is of that kind, too.
+        let mut often = busy();
+        holds(&mut often.roles[READ], 12, 12_000_000);
+        assert!(splits(&often, 2));
+        often.roles[READ].holders[1] = 12;
+        assert!(!splits(&often, 2));
+        let words =
+            "preempted in 12 of the 112 holds looked at, and there were 4 threads on 2 CPUs";
+        let found = found(&often, 2);
+        assert!(found.iter().any(|it| it.text.contains(words)), "{found:?}");
+
+        // All are long.
+        let mut long = lock(2, 1000, 500);
+        holds(&mut long.roles[READ], 100, 12_000_000);
+        long.roles[READ].holders[1] = 50;
+        waits(&mut long, WRITE, READ, 100, 1_000_000);
+        assert!(splits(&long, 2));
+    }
+
+    #[test]
+    fn a_wait_that_a_person_notices_is_not_fine() {
+        let with = |ns: u64, passed| {
+            let mut lock = busy();
+            waits(&mut lock, WRITE, READ, 1, ns);
+            lock.roles[WRITE].bypass = (passed, ns);
+            findings(lock)
+        };
+        let [finding] = &with(181_000_000, 11)[..] else { panic!("one finding") };
+        assert_eq!((finding.rule.as_str(), finding.weight), ("long-waits", Weight::Hint));
+        assert_eq!(
+            finding.text,
+            "Long waits: a write waited for 181ms, while no measured hold took longer than 1.00ms. \
+             Up to 11 reads passed a waiting write."
+        );
+        assert_eq!(with(LONG_WAIT_NS - 1, 11)[0].rule, "fine");
+        // What explains it is said instead.
+        assert_eq!(with(LONG_WAIT_NS, STARVED_BYPASS)[0].rule, "readers-starve-writer");
+    }
+
+    #[test]
+    fn what_is_fine_does_not_contradict_the_bypass() {
+        let mut lock = busy();
+        lock.roles[WRITE].bypass = (11, 1_000_000);
+        let text = findings(lock)[0].text.clone();
+        assert!(
+            text.ends_with("none longer than 1.00ms, and none is passed by more than 11 reads."),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn calls_that_broke_a_rule_are_told_with_their_place() {
+        let mut lock = lock(2, 0, 40_000);
+        let misused = |calls, at| snapshot::Misused { calls, at };
+        lock.roles[WRITE].misused[layout::Misuse::Deadlock as usize] = misused(20_000, Some(0));
+        lock.roles[READ].misused[layout::Misuse::NotHeld as usize] = misused(1, None);
+        let [finding] = &findings(lock)[..] else { panic!("one finding") };
+        assert_eq!((finding.rule.as_str(), finding.weight), ("misused", Weight::Problem));
+        assert_eq!(
+            finding.text,
+            "Misused: 1 call to unlock was refused (EPERM): nobody held the lock; 20.0k calls to write \
+             were refused (EDEADLK) at 0x10 (libtable.so.1): the thread held the lock already."
+        );
+        assert!(finding.outcome().is_some());
     }
 
     fn lock_without_waits() -> snapshot::Lock {
@@ -1219,6 +1482,34 @@ mod tests {
         let mut failing = comparison();
         failing.policies[1].failed = 2;
         assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));
+    }
+
+    #[test]
+    fn a_role_that_gets_more_or_waits_less_is_named_with_both_figures() {
+        let role = |acquired: u64, wait_max_ns| ComparedRole {
+            acquired,
+            acquired_per_s: acquired as f64 / 2.0,
+            wait_max_ns,
+            ..ComparedRole::default()
+        };
+        let told = |reads, writes| {
+            let mut compared = comparison();
+            compared.used_locks = Some(true);
+            compared.policies.truncate(2);
+            let lock = |reads, writes| ComparedLock { lock: "it".to_owned(), reads, writes };
+            compared.policies[0].locks = vec![lock(role(1000, 0), role(1, 2_000_000_000))];
+            compared.policies[1].locks = vec![lock(reads, writes)];
+            super::compared(&compared)
+        };
+        assert_eq!(
+            told(role(900, 3_000_000), role(398, 38_000_000))[1],
+            "timefair against glibc, in one counted run each: 0.50 writes a second became 199, and the \
+             longest wait of writes shrank from 2.00s to 38.0ms."
+        );
+        assert_eq!(told(role(501, 0), role(5, 600_000_000)).len(), 1);
+        assert!(
+            told(role(500, 0), role(5, 600_000_000))[1].contains("500 reads a second became 250")
+        );
     }
 
     #[test]

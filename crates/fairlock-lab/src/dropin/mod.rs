@@ -53,10 +53,10 @@ pub const GLIBC: &str = "glibc";
 /// What [`check`] refuses to know.
 fn unknown(name: &str) -> String {
     let known = LOCKS.map(|(name, _)| name).join(", ");
-    format!("there is no lock `{name}` for programs; valid: {known}")
+    format!("there is no lock `{name}` for programs; valid: {known} (rwlock is biased)")
 }
 
-/// The name, if there is such a lock.
+/// The name, if there is such a lock; of `rwlock`, as it is called elsewhere, that is `biased`.
 ///
 /// # Errors
 /// The names that there are.
@@ -64,9 +64,12 @@ fn unknown(name: &str) -> String {
 /// ```
 /// use fairlock_lab::dropin;
 /// assert_eq!(dropin::check("phase-fair"), Ok("phase-fair".to_owned()));
+/// assert_eq!(dropin::check("rwlock"), Ok("biased".to_owned()));
 /// assert!(dropin::check("fast").is_err_and(|said| said.contains("timefair")));
 /// ```
 pub fn check(name: &str) -> Result<String, String> {
+    // What the library calls the lock that is `biased` here.
+    let name = if name == "rwlock" { "biased" } else { name };
     match LOCKS.iter().any(|(known, _)| *known == name) {
         true => Ok(name.to_owned()),
         false => Err(unknown(name)),

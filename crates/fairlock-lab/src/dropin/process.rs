@@ -216,6 +216,12 @@ impl Running {
         }
     }
 
+    /// Sends the program a signal; not after [`Event::Ended`].
+    pub fn send(&self, signal: c_int) {
+        // SAFETY: a plain call; invariant 1.
+        unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+    }
+
     /// What was captured. Complete once the run has ended.
     pub fn output(self) -> Output {
         self.capture.map(|capture| capture.output).unwrap_or_default()

@@ -16,10 +16,11 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use fairlock_lab::dropin::comparison::{ENOUGH_RUNS, Variant};
+use fairlock_lab::dropin::process::Running;
 use fairlock_lab::dropin::signals::{self, Signals};
 use fairlock_lab::dropin::target::Target;
 use fairlock_lab::dropin::{self, library};
@@ -40,7 +41,8 @@ pub const AFTER_HELP: &str = "Examples:\n  \
     lock, and counted.\n\n\
     --compare runs the program again and again, each time with the same file as input or with \
     none, and shows the output of the first run. Names are those of --lock, uncounted; with \
-    +counts behind it counted; and none: without the library. Then the program runs once more under \
+    +counts behind it counted; and none: without the library. Rounds that warm up are counted, for a \
+    report on one that does not end (Ctrl-C, --timeout). Then the program runs once more under \
     each of these locks, counted, for waits, bypass and rates of readers and writers. The rest of \
     the report is about one of these runs: that under --lock if given, or else under glibc if that \
     is compared, or else under the first.";
@@ -66,6 +68,10 @@ pub struct Run {
     /// Rounds before them that do not count
     #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]
     warm_up: u32,
+    /// End a run that takes longer than so many seconds, with SIGTERM, and with SIGKILL if it is still
+    /// there 5 s later; the report says what its locks did until then
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
+    timeout: Option<f64>,
     /// Say nothing on the standard error, unless something is wrong
     #[arg(short, long)]
     quiet: bool,
@@ -84,10 +90,34 @@ fn locks_help() -> String {
     let names = dropin::LOCKS.map(|(name, _)| match name {
         dropin::DEFAULT_LOCK => format!("{name} (if not given)"),
         dropin::GLIBC => format!("{name} (which only counts)"),
+        "biased" => format!("{name} (or rwlock, its name elsewhere)"),
         _ => name.to_owned(),
     });
     let [others @ .., last] = &names;
     format!("What its pthread_rwlocks become: {} or {last}", others.join(", "))
+}
+
+/// How long a run may take.
+struct Limit {
+    /// When something is to be done about it.
+    next: Option<Instant>,
+    was_asked_to_end: bool,
+}
+
+impl Limit {
+    /// To end by itself after SIGTERM.
+    const GRACE: Duration = Duration::from_secs(5);
+
+    fn is_over(&self) -> bool {
+        self.next.is_some_and(|next| next <= Instant::now())
+    }
+
+    /// Ends the program, the second time without asking.
+    fn end(&mut self, running: &Running) {
+        running.send(if self.was_asked_to_end { libc::SIGKILL } else { libc::SIGTERM });
+        self.next = (!self.was_asked_to_end).then(|| Instant::now() + Limit::GRACE);
+        self.was_asked_to_end = true;
+    }
 }
 
 /// How the command ends.
@@ -129,6 +159,18 @@ impl Run {
 
     fn every(&self) -> Option<Duration> {
         self.every.map(Duration::from_secs_f64)
+    }
+
+    /// For a run that begins now.
+    fn limit(&self) -> Limit {
+        let seconds = self.timeout.map(Duration::from_secs_f64);
+        Limit { next: seconds.map(|time| Instant::now() + time), was_asked_to_end: false }
+    }
+
+    /// Says that a run took too long.
+    fn say_timed_out(&self, under: &str) {
+        let seconds = self.timeout.unwrap_or_default();
+        warn(&format!("fairlock: the run under {under} took longer than {seconds} s (--timeout)"));
     }
 
     /// Says something, unless nobody wants to hear it. Nobody may be there to.

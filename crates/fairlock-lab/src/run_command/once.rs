@@ -27,7 +27,7 @@ impl Run {
         let drop_in = DropIn { library, lock, counts: Some(counts.path()) };
         let start = Start { target, command: &self.command, drop_in: Some(drop_in) };
         let mut running = start.plain(signals).map_err(|error| cannot_start(&error, target))?;
-        let ended = self.attend(&mut running, signals, &counts)?;
+        let ended = self.attend(&mut running, signals, &counts, lock)?;
         present(self, &counts, Moment::End);
         Ok(End::of(&ended))
     }
@@ -37,12 +37,21 @@ impl Run {
         running: &mut Running,
         signals: &Signals,
         counts: &Counts,
+        lock: &str,
     ) -> Result<Ended, Failure> {
+        let mut limit = self.limit();
         let mut due = self.every().map(|every| Instant::now() + every);
         loop {
-            match running.attend(signals, due).map_err(|error| cannot_watch(&error))? {
+            let soonest = due.into_iter().chain(limit.next).min();
+            match running.attend(signals, soonest).map_err(|error| cannot_watch(&error))? {
                 Event::Ended(ended) => return Ok(ended),
                 Event::Report => present(self, counts, Moment::Meanwhile),
+                Event::Due if limit.is_over() => {
+                    if !limit.was_asked_to_end {
+                        self.say_timed_out(lock);
+                    }
+                    limit.end(running);
+                }
                 Event::Due => {
                     present(self, counts, Moment::Meanwhile);
                     due = due.zip(self.every()).map(|(due, every)| next(due, every));

@@ -22,6 +22,8 @@ pub(super) enum Moment {
     Meanwhile,
     /// It has ended.
     End,
+    /// It was stopped before its end, and what follows it did not happen.
+    Stopped,
     /// The run that was to be counted did not happen.
     Uncounted,
 }
@@ -72,7 +74,12 @@ fn tell(run: &Run, report: Report, moment: Moment) {
             run.say("fairlock: counted up to now");
             run.say(&report.terminal(WIDTH));
         }
+        Moment::End if report.comparison.is_some() => run.say(&report.terminal_after_runs(WIDTH)),
         Moment::End => run.say(&report.terminal(WIDTH)),
+        Moment::Stopped => {
+            run.say("fairlock: what the run that was stopped had counted up to then");
+            run.say(&report.terminal_after_runs(WIDTH));
+        }
         Moment::Uncounted => {}
     }
     for path in &run.report {

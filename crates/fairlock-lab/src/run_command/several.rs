@@ -23,10 +23,18 @@ struct Runs<'a> {
     signals: &'a Signals,
     /// How the first one ended, once it has.
     usual: Option<Exit>,
+    /// What the run that was stopped had counted, and under which lock.
+    unfinished: Option<(String, Vec<Snapshot>)>,
 }
 
-/// Somebody wants the whole comparison to end.
-struct Stopped(i32);
+/// The whole comparison ends before its time.
+#[derive(Clone, Copy)]
+enum Stopped {
+    /// Somebody wants that, by this signal.
+    By(i32),
+    /// A run took too long: so may all that follow.
+    TimedOut,
+}
 
 impl Run {
     /// Runs the program under each lock in turn, then once more counted, and compares.
@@ -44,15 +52,24 @@ impl Run {
         }
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned());
         let mut comparison = Comparison::new(command.collect(), self.compare.clone());
-        let mut runs = Runs { run: self, target, library, signals, usual: None };
+        let mut runs = Runs { run: self, target, library, signals, usual: None, unfinished: None };
         let mut counted = Vec::new();
         let stopped = runs.all(&mut comparison, &mut counted)?.err();
-        let moment = if stopped.is_some() { Moment::Uncounted } else { Moment::End };
-        present_compared(self, &comparison, &counted, self.counted(), moment);
+        let (main, moment) = match (stopped, runs.unfinished.take()) {
+            (None, _) => (self.counted().to_owned(), Moment::End),
+            (Some(_), Some(run)) => {
+                let main = run.0.clone();
+                counted = vec![run];
+                (main, Moment::Stopped)
+            }
+            (Some(_), None) => (self.counted().to_owned(), Moment::Uncounted),
+        };
+        present_compared(self, &comparison, &counted, &main, moment);
         match stopped {
             None => Ok(end(&comparison)),
-            Some(Stopped(libc::SIGINT)) => Err(Failure::Cancelled),
-            Some(Stopped(signal)) => Ok(End::Signal(signal)),
+            Some(Stopped::By(libc::SIGINT)) => Err(Failure::Cancelled),
+            Some(Stopped::By(signal)) => Ok(End::Signal(signal)),
+            Some(Stopped::TimedOut) => Ok(End::Code(1)),
         }
     }
 
@@ -84,15 +101,22 @@ impl Runs<'_> {
             for side in order(comparison.sides.len(), round) {
                 let variant = comparison.sides[side].variant.clone();
                 self.announce(round, rounds, &variant.to_string());
-                let scratch = variant.is_counted.then(new_counts).transpose()?;
+                // A program that deadlocks may do so in its very first run: what that counted is all
+                // there is to tell then.
+                let warms_up = round < self.run.warm_up;
+                let is_counted = variant.is_counted || warms_up && variant.lock.is_some();
+                let scratch = is_counted.then(new_counts).transpose()?;
                 let drop_in = variant.lock.as_deref().map(|lock| DropIn {
                     library: self.library,
                     lock,
                     counts: scratch.as_ref().map(Counts::path),
                 });
                 match self.one(drop_in, &variant)? {
-                    Err(stopped) => return Ok(Err(stopped)),
-                    Ok(_) if round < self.run.warm_up => {}
+                    Err(stopped) => {
+                        self.keep(&variant, scratch.as_ref());
+                        return Ok(Err(stopped));
+                    }
+                    Ok(_) if warms_up => {}
                     Ok((ended, output)) => {
                         let run = Finished::of(&ended, &output);
                         comparison.sides[side].runs.push(run);
@@ -114,11 +138,24 @@ impl Runs<'_> {
             let drop_in =
                 DropIn { library: self.library, lock: &lock, counts: Some(counts.path()) };
             if let Err(stopped) = self.one(Some(drop_in), &variant)? {
+                self.keep(&variant, Some(&counts));
                 return Ok(Err(stopped));
             }
             counted.extend(read(&counts).map(|snapshots| (lock, snapshots)));
         }
         Ok(Ok(()))
+    }
+
+    /// Keeps what a run counted that was stopped.
+    fn keep(&mut self, variant: &Variant, counts: Option<&Counts>) {
+        let snapshots = counts.and_then(read).filter(|snapshots| !snapshots.is_empty());
+        self.unfinished = variant.lock.clone().zip(snapshots);
+        if let (Some(lock), None) = (&variant.lock, counts) {
+            self.run.say(&format!(
+                "fairlock: runs that are timed are not counted; what this one waited for, \
+                 `--lock {lock}` without --compare tells"
+            ));
+        }
     }
 
     fn announce(&self, round: u32, rounds: u32, under: &str) {
@@ -145,7 +182,7 @@ impl Runs<'_> {
         let mut running = start
             .captured(self.signals, process::repeatable_input(), is_first)
             .map_err(|error| cannot_start(&error, self.target))?;
-        let (ended, stopped) = attend(&mut running, self.signals)?;
+        let (ended, stopped) = self.attend(&mut running, variant)?;
         if let Some(stopped) = stopped {
             return Ok(Err(stopped));
         }
@@ -162,19 +199,31 @@ impl Runs<'_> {
     fn stopped_between(&self) -> Option<Stopped> {
         std::iter::from_fn(|| self.signals.next())
             .find(|signal| process::ends_programs(signal.number))
-            .map(|signal| Stopped(signal.number))
+            .map(|signal| Stopped::By(signal.number))
     }
-}
 
-/// Waits for the end of a run, and whether it was asked for.
-fn attend(running: &mut Running, signals: &Signals) -> Result<(Ended, Option<Stopped>), Failure> {
-    let mut stopped = None;
-    loop {
-        match running.attend(signals, None).map_err(|error| cannot_watch(&error))? {
-            Event::Ended(ended) => return Ok((ended, stopped)),
-            Event::Asked(signal) => stopped = Some(Stopped(signal)),
-            // Reports are made at the end.
-            Event::Report | Event::Due => {}
+    /// Waits for the end of a run, and whether it was asked for.
+    fn attend(
+        &self,
+        running: &mut Running,
+        variant: &Variant,
+    ) -> Result<(Ended, Option<Stopped>), Failure> {
+        let mut limit = self.run.limit();
+        let mut stopped = None;
+        loop {
+            match running.attend(self.signals, limit.next).map_err(|error| cannot_watch(&error))? {
+                Event::Ended(ended) => return Ok((ended, stopped)),
+                Event::Asked(signal) => stopped = Some(Stopped::By(signal)),
+                Event::Due => {
+                    if stopped.is_none() {
+                        self.run.say_timed_out(&variant.to_string());
+                        stopped = Some(Stopped::TimedOut);
+                    }
+                    limit.end(running);
+                }
+                // Reports are made at the end.
+                Event::Report => {}
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use fairlock_counts::layout::{READ, WRITE, bucket_end};
+use fairlock_counts::layout::{MISUSES, READ, WRITE, bucket_end};
 use fairlock_counts::snapshot;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,9 @@ pub struct Process {
     pub threads: u64,
     /// Threads that lived at the same time, at most.
     pub threads_at_once: u64,
+    /// CPUs that it could run on; 0: not known.
+    #[serde(default)]
+    pub cpus: u64,
     /// Locks that were initialised or used.
     pub locks: u64,
     /// Acquisitions of all of them.
@@ -192,7 +195,24 @@ pub struct Role {
     pub holds_slept: u64,
     /// Where the longest measured hold ended.
     pub longest_hold_at: Vec<Frame>,
+    /// Calls that broke the lock's rules; only what happened.
+    #[serde(default)]
+    pub misused: Vec<Misused>,
 }
+
+/// Calls that were refused because they broke a rule of the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Misused {
+    /// What they returned: `EDEADLK`, `EPERM`, `EINVAL` or `EAGAIN`.
+    pub error: String,
+    /// How many.
+    pub calls: u64,
+    /// Where one of them was made, innermost first; empty: not known.
+    pub calls_at: Vec<Frame>,
+}
+
+/// What a call returns, by [`layout::Misuse`](fairlock_counts::layout::Misuse).
+const ERRORS: [&str; MISUSES] = ["EDEADLK", "EPERM", "EINVAL", "EAGAIN"];
 
 /// Times by length.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -493,7 +513,7 @@ impl Role {
 
     /// Somebody had the lock in this role, or asked for it.
     pub fn was_used(&self) -> bool {
-        self.requests() > 0 || self.refused > 0
+        self.requests() > 0 || self.refused > 0 || !self.misused.is_empty()
     }
 
     /// Requests that waited, over all; 0 to 1.
@@ -531,7 +551,22 @@ impl Role {
             holds_preempted,
             holds_slept,
             longest_hold_at: Vec::new(),
+            misused: Vec::new(),
         }
+    }
+
+    /// The calls that broke a rule, with their places named by the caller.
+    pub(super) fn misused(
+        role: &snapshot::Role,
+        mut calls_at: impl FnMut(Option<usize>) -> Vec<Frame>,
+    ) -> Vec<Misused> {
+        let kinds = ERRORS.iter().zip(&role.misused).filter(|(_, misused)| misused.calls > 0);
+        let told = kinds.map(|(error, misused)| Misused {
+            error: (*error).to_owned(),
+            calls: misused.calls,
+            calls_at: calls_at(misused.at),
+        });
+        told.collect()
     }
 }
 

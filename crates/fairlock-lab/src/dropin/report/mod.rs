@@ -135,7 +135,13 @@ impl Report {
 
     /// As [`terminal`](Self::terminal), with so many locks.
     pub fn terminal_with(&self, width: usize, locks: usize) -> String {
-        terminal::text(self, width, locks)
+        terminal::text(self, width, locks, true)
+    }
+
+    /// As [`terminal`](Self::terminal), for somebody who has just read the
+    /// [`Comparison`](super::comparison::Comparison) itself: without its table.
+    pub fn terminal_after_runs(&self, width: usize) -> String {
+        terminal::text(self, width, SHOWN_LOCKS, false)
     }
 
     /// One HTML file without anything to load.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fairlock_counts::layout::{OTHERS, READ, WRITE};
 use fairlock_counts::snapshot::{self, Snapshot};
 
-use super::facts::{Frame, Lock, NamedBy, Process, under_way};
+use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
 use crate::dropin::symbols::Symbols;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
@@ -55,6 +55,7 @@ fn process(snapshot: &Snapshot) -> Process {
         elapsed_ns: end(snapshot).saturating_sub(snapshot.began),
         threads: lives.sum(),
         threads_at_once: snapshot.threads.len() as u64,
+        cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
         locks: snapshot.locks.len() as u64,
         acquired: sum(snapshot::Lock::acquired),
         waited: sum(snapshot::Lock::waited),
@@ -152,6 +153,8 @@ impl Namer<'_> {
         facts.first_used_at = self.stack(lock.first_used_at);
         facts.reads.longest_hold_at = self.stack(lock.roles[READ].longest_hold_at);
         facts.writes.longest_hold_at = self.stack(lock.roles[WRITE].longest_hold_at);
+        facts.reads.misused = Role::misused(&lock.roles[READ], |stack| self.stack(stack));
+        facts.writes.misused = Role::misused(&lock.roles[WRITE], |stack| self.stack(stack));
         facts.sites = Lock::sites(lock, |stack| self.stack(Some(stack)));
         (facts.waiting, facts.holding) =
             under_way(lock, &self.snapshot.threads, |stack| self.stack(Some(stack)));
@@ -253,6 +256,9 @@ fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
         mine.bypass_sum = mine.bypass_sum.saturating_add(theirs.bypass_sum);
         for (mine, theirs) in mine.holders.iter_mut().zip(theirs.holders) {
             *mine = mine.saturating_add(theirs);
+        }
+        for (mine, theirs) in mine.misused.iter_mut().zip(theirs.misused) {
+            mine.add(theirs);
         }
     }
     let (mine, theirs) = (sum.waited_for.iter_mut().flatten(), lock.waited_for.iter().flatten());

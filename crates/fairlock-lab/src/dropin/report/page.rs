@@ -113,13 +113,9 @@ fn card(html: &mut String, lock: Option<&Lock>, finding: &Finding) {
         escape(&finding.rule),
         escape(&finding.text)
     );
-    if let (Some(what), Some(shows)) = (&finding.to_try, &finding.shows) {
-        let _ = writeln!(
-            html,
-            "<p class=\"published\">Try {}. It would show {}.</p>",
-            escape(what),
-            escape(shows)
-        );
+    if let (Some(what), Some(outcome)) = (&finding.to_try, finding.outcome()) {
+        let _ =
+            writeln!(html, "<p class=\"published\">Try {}. {}</p>", escape(what), escape(&outcome));
     }
     html.push_str("</article>\n");
 }
@@ -291,7 +287,7 @@ fn under_way(html: &mut String, lock: &Lock) {
             format_ns(it.wait_ns as f64),
             it.passed_by_others.map_or("–".to_owned(), |passed| format_count(passed as f64)),
             escape(&chain(&it.calls, CALLS)),
-            if it.is_exact || it.calls.is_empty() { "" } else { " (an earlier time)" }
+            if it.is_exact || it.calls.is_empty() { "" } else { " (as last recorded)" }
         );
     }
     html.push_str("</table></div>\n");
@@ -314,7 +310,7 @@ fn under_way(html: &mut String, lock: &Lock) {
             escape(&place),
             match (it.has_ended, place.is_empty() || it.is_exact) {
                 (true, _) => " (the thread has ended)",
-                (false, false) => " (an earlier time)",
+                (false, false) => " (as last recorded)",
                 (false, true) => "",
             }
         );

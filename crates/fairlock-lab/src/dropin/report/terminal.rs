@@ -45,8 +45,8 @@ const COLUMNS: [(&str, bool); 9] = [
     ("Jain", true),
 ];
 
-/// The whole text, ends with a new line.
-pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
+/// The whole text, ends with a new line. With a table of the runs that were compared, or without.
+pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
     let (with_locks, without) = report.by_use();
@@ -75,7 +75,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize) -> String {
     }
     rest(&mut text, &report.locks[shown.len()..], width);
     if let Some(compared) = &report.comparison {
-        comparison(&mut text, compared, width);
+        comparison(&mut text, compared, width, shows_runs);
     }
     if shown.iter().any(Lock::was_used) {
         notes(&mut text, report, width);
@@ -217,9 +217,9 @@ fn told(text: &mut String, lock: &Lock, width: usize) {
     let _ = writeln!(text, "\n{} {}", lock.lock, shortened(&lock.title(), width - 4));
     for finding in &lock.findings {
         paragraph(text, &format!("{} {}", sign(finding.weight), finding.text), "    ", width);
-        if let (Some(what), Some(shows)) = (&finding.to_try, &finding.shows) {
+        if let (Some(what), Some(outcome)) = (&finding.to_try, finding.outcome()) {
             paragraph(text, &format!("Try {what}"), "      ", width);
-            paragraph(text, &format!("It would show {shows}."), "      ", width);
+            paragraph(text, &outcome, "      ", width);
         }
     }
     for words in evidence(lock) {
@@ -255,7 +255,16 @@ fn evidence(lock: &Lock) -> Vec<String> {
     let mut threads: Vec<&Thread> = lock.threads.iter().filter(|it| waited(it) > 0).collect();
     threads.sort_by_key(|thread| Reverse(waited(thread)));
     let names = threads.iter().take(WAITING_THREADS);
-    let names = names.map(|it| format!("{} {}", it.name, format_ns(waited(it) as f64)));
+    let names = names.map(|it| {
+        // Threads that nobody named have the program's name, all of them.
+        let same = lock.threads.iter().filter(|other| other.name == it.name).count();
+        let number = match (same, it.tid) {
+            (0 | 1, _) => String::new(),
+            (_, 0) => " (ended)".to_owned(),
+            (_, tid) => format!(" ({tid})"),
+        };
+        format!("{}{number} {}", it.name, format_ns(waited(it) as f64))
+    });
     if !threads.is_empty() {
         lines.push(format!("threads that waited most: {}", names.collect::<Vec<_>>().join(", ")));
     }
@@ -326,7 +335,7 @@ fn figures<const COLUMNS: usize>(
     table
 }
 
-fn comparison(text: &mut String, compared: &Compared, width: usize) {
+fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: bool) {
     let rows = compared.policies.iter().map(|policy| {
         let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
         [
@@ -340,12 +349,17 @@ fn comparison(text: &mut String, compared: &Compared, width: usize) {
     });
     let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
     let table = figures(heads, rows.collect(), 1);
-    let _ = writeln!(
-        text,
-        "\nWhole runs, interleaved; time over that of {}\n{table}",
-        compared.control
-    );
-    for sentence in diagnosis::compared(compared) {
+    let sentences = diagnosis::compared(compared);
+    let _ = match shows_runs {
+        true => writeln!(
+            text,
+            "\nWhole runs, interleaved; time over that of {}\n{table}",
+            compared.control
+        ),
+        false if sentences.is_empty() => Ok(()),
+        false => writeln!(text),
+    };
+    for sentence in sentences {
         paragraph(text, &sentence, "    ", width);
     }
     for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
@@ -399,7 +413,7 @@ pub(super) fn waits_under_each(compared: &Compared, title: &str) -> Vec<[String;
 pub(super) fn sampling(report: &Report) -> String {
     let every = report.processes.iter().map(|it| it.holds_sampled_every).find(|every| *every > 1);
     let holds = match every {
-        Some(every) => format!("one in {every} holds is measured, of the first ones more"),
+        Some(every) => format!("one hold in {every} is measured, more often at first"),
         None => "holds are measured".to_owned(),
     };
     format!("Every acquisition and wait is counted; {holds}; {COST_OF_COUNTING}.")
@@ -461,9 +475,20 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
 wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
-Every acquisition and wait is counted; one in 16 holds is measured, of the first ones more;
+Every acquisition and wait is counted; one hold in 16 is measured, more often at first;
 docs/src/measured.md says what counting costs.
 ";
+
+    #[test]
+    fn threads_of_the_same_name_are_told_apart_by_their_numbers() {
+        let mut lock = report(None).locks.remove(0);
+        for (thread, tid) in lock.threads.iter_mut().filter(|it| it.wait_ns() > 0).zip([15, 0]) {
+            (thread.name, thread.tid) = ("starve".to_owned(), tid);
+        }
+        let lines = evidence(&lock).join("\n");
+        let [first, second] = ["starve (15) ", "starve (ended) "];
+        assert!(lines.contains(first) && lines.contains(second), "{lines}");
+    }
 
     #[test]
     fn the_text_fits_its_width_and_a_screen() {
