@@ -252,6 +252,9 @@ pub struct Details {
     /// Calls that broke the lock's rules, by role and [`Misuse`]. Zero in files of versions that did
     /// not count them yet.
     pub misused: [[Misused; MISUSES]; 2],
+    /// Waits that ran out of time, by role; they are in `wait`, too. Zero in files of versions that
+    /// did not count them yet, which had them nowhere.
+    pub timed_out: [AtomicU64; 2],
 }
 
 /// How a call broke a lock's rules: index into [`Details::misused`].

@@ -184,7 +184,9 @@ pub struct Role {
     pub acquired: u64,
     /// Attempts that were refused.
     pub refused: u64,
-    /// Of the acquisitions that could not enter at once, and of waits under way.
+    /// Those of them that waited, and ran out of time.
+    pub timed_out: u64,
+    /// Of requests that could not enter at once, whether they did then, ran out of time or still wait.
     pub wait: Histogram,
     /// Of those that were measured.
     pub hold: Histogram,
@@ -677,6 +679,7 @@ fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
             sum.longest_hold_at = stack_index(details.longest_hold_at[role].load(Relaxed));
         }
         sum.hold.add_mapped(&details.hold[role]);
+        sum.timed_out = sum.timed_out.saturating_add(value(&details.timed_out[role]));
         let bypass = &details.bypass[role];
         sum.bypass = sum.bypass.max((value(&bypass.others), value(&bypass.ns)));
         sum.bypass_same = sum.bypass_same.max(value(&bypass.same));

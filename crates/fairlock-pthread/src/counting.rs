@@ -352,9 +352,6 @@ impl Counted {
         if stack != 0 {
             details.waited_at[role].store(stack, Relaxed);
         }
-        if !ending.is_acquired() {
-            return ending;
-        }
         let passed = [READ, WRITE]
             .map(|role| u64::from(at.passed(role).load(Relaxed).wrapping_sub(passed[role])));
         record(&details.wait[role], ns);
@@ -369,14 +366,16 @@ impl Counted {
         }
         bypass.same.store(same.max(bypass.same.load(Relaxed)), Relaxed);
         map::add(&bypass.others_sum, others);
-        if stack != 0 {
+        if stack != 0 && is_noted {
+            note_site(details, stack, role, ns);
+        }
+        if !ending.is_acquired() {
+            map::add(&details.timed_out[role], 1);
+        } else if stack != 0 {
             // The acquisition is counted when this returns.
             details.acquired_at[role].store(stack, Relaxed);
             let acquired = self.entry.acquired[role].load(Relaxed);
             details.acquired_at_count[role].store(acquired + 1, Relaxed);
-            if is_noted {
-                note_site(details, stack, role, ns);
-            }
         }
         ending
     }

@@ -22,6 +22,10 @@ use crate::units::{format_count, format_ns, format_number};
 pub const ENOUGH_ACQUISITIONS: u64 = 1000;
 /// Likewise, for waits.
 pub const ENOUGH_WAITS: u64 = 100;
+/// So many waits that run out of time are no accident, ...
+pub const ENOUGH_TIMED_OUT: u64 = 10;
+/// ... if they are this share of a role's requests.
+pub const TIMED_OUT_SHARE: f64 = 0.5;
 /// Likewise, for holds that were looked at: so many must show something before it is a habit.
 pub const ENOUGH_HOLDS: u64 = 10;
 /// A lock that fewer acquisitions than one in a thousand wait for has no policy to speak of: they
@@ -150,12 +154,13 @@ type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// Problems come before hints, and otherwise in this order. `mutex_would_do` and
 /// `read_mostly_and_bouncing` exclude each other by their shares of writes.
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     waits_for_itself,
     deadlock,
     starves,
     still_waits,
     misused,
+    runs_out_of_time,
     readers_starve_writer,
     writers_starve_readers,
     holders_sleep,
@@ -562,14 +567,17 @@ fn still_waits(case: &Case<'_>) -> Option<Finding> {
         holders(case.lock).unwrap_or_else(|| "Who holds the lock is not known.".to_owned()),
         behind(case.lock, 1)
     );
-    let is_left = case.lock.holding.iter().any(|it| it.has_ended);
+    let left = case.lock.holding.iter().find(|it| it.has_ended);
     let finding = Finding::new("still-waits", Weight::Problem, text);
-    Some(match is_left {
-        true => finding.mend_by(
-            "unlocking on every way out of the section: the thread ended with the lock held",
+    Some(match left {
+        Some(left) => finding.mend_by(
+            format!(
+                "unlocking on every way out of the section: {} ended with the lock held",
+                left.name
+            ),
             "The program should then keep running.",
         ),
-        false => finding.try_to(
+        None => finding.try_to(
             "looking at what the holder does meanwhile (gdb -p, or perf trace), and doing that \
              without the lock",
             "what keeps the holder; no policy lets anybody in before it is done",
@@ -609,6 +617,33 @@ fn misused(case: &Case<'_>) -> Option<Finding> {
          once more, and must not unlock it for it",
         "Until then, sections may run without the lock.",
     ))
+}
+
+/// A role whose waits mostly end without the lock.
+fn runs_out_of_time(case: &Case<'_>) -> Option<Finding> {
+    let roles = case.lock.roles().into_iter();
+    let (name, role) = roles.max_by_key(|(_, role)| role.timed_out)?;
+    let is_habit = role.timed_out >= ENOUGH_TIMED_OUT
+        && share(role.timed_out, role.requests()) >= TIMED_OUT_SHARE;
+    let (who, others) = match name {
+        "reads" => ("Reads", "write"),
+        _ => ("Writes", "read"),
+    };
+    let text = || {
+        format!(
+            "{who} run out of time: {} of {} waited in vain. No wait was longer than {}; at most {} passed one.",
+            format_count(role.timed_out as f64),
+            counted(role.requests(), "request"),
+            ns(role.wait.max_ns),
+            counted(role.longest_bypass, others),
+        )
+    };
+    is_habit.then(|| {
+        Finding::new("runs-out-of-time", Weight::Problem, text()).try_to(
+            case.compare("glibc,timefair,phase-fair"),
+            "how many still do, and how long a wait takes, under a lock that bounds it",
+        )
+    })
 }
 
 fn is_starved(role: &Role) -> bool {
@@ -950,12 +985,13 @@ fn tries_refused(case: &Case<'_>) -> Option<Finding> {
 fn nothing_to_do(case: &Case<'_>) -> Finding {
     let lock = case.lock;
     let (acquired, waited) = (lock.acquired(), lock.waited());
+    let requests = lock.reads.requests().saturating_add(lock.writes.requests());
     if let Some(longest) = lock.waiting.iter().max_by_key(|it| it.wait_ns) {
         // Shorter than any rule looks at: what a busy program looks like at any moment.
         let text = format!(
-            "Fine: {} of {} waited, and {} still under way, the longest for {}.",
+            "Fine: {} of {} waited; {} still under way, the longest for {}.",
             format_count(waited as f64),
-            counted(acquired, "acquisition"),
+            counted(requests, "request"),
             match lock.waiting.len() {
                 1 => "1 wait is".to_owned(),
                 many => format!("{many} waits are"),
@@ -967,7 +1003,7 @@ fn nothing_to_do(case: &Case<'_>) -> Finding {
     if acquired < ENOUGH_ACQUISITIONS {
         let text = format!(
             "Used too little to say: {}, {} waited.",
-            counted(acquired, "acquisition"),
+            counted(requests, "request"),
             format_count(waited as f64)
         );
         return Finding::new("little-used", Weight::Fine, text);
@@ -976,7 +1012,7 @@ fn nothing_to_do(case: &Case<'_>) -> Finding {
         let text = format!(
             "Fine, uncontended: {} of {} waited.",
             format_count(waited as f64),
-            counted(acquired, "acquisition")
+            counted(requests, "request")
         );
         return Finding::new("uncontended", Weight::Fine, text);
     }
@@ -1306,6 +1342,21 @@ mod tests {
     }
 
     #[test]
+    fn a_role_that_waits_in_vain_most_of_the_time_is_told() {
+        let told = |timed_out, acquired| {
+            let mut lock = busy();
+            lock.roles[WRITE].timed_out = timed_out;
+            lock.roles[WRITE].acquired = acquired;
+            let found = findings(lock);
+            found.into_iter().find(|finding| finding.rule == "runs-out-of-time")
+        };
+        let finding = told(30, 0).expect("all of them were in vain");
+        assert_eq!(finding.weight, Weight::Problem);
+        assert!(finding.text.starts_with("Writes run out of time: 30 of 30 requests"));
+        assert!(told(9, 0).is_none() && told(30, 31).is_none());
+    }
+
+    #[test]
     fn what_is_fine_does_not_contradict_the_bypass() {
         let mut lock = busy();
         lock.roles[WRITE].bypass = (11, 1_000_000);
@@ -1419,9 +1470,9 @@ mod tests {
     #[test]
     fn a_lock_without_findings_is_fine_or_was_used_too_little() {
         let text = |lock| findings(lock)[0].text.clone();
-        let little = "Used too little to say: 999 acquisitions, 0 waited.";
+        let little = "Used too little to say: 999 requests, 0 waited.";
         assert_eq!(text(lock(2, 999, 0)), little);
-        assert_eq!(text(lock(2, 1000, 0)), "Fine, uncontended: 0 of 1.00k acquisitions waited.");
+        assert_eq!(text(lock(2, 1000, 0)), "Fine, uncontended: 0 of 1.00k requests waited.");
         let fine = "Fine: 6.67 % of 3.00k acquisitions wait, none longer than 1.00ms, \
                     and nobody is passed over.";
         assert_eq!(text(busy()), fine);

@@ -166,8 +166,11 @@ pub struct Role {
     pub acquired: u64,
     /// Attempts that were refused: `try` found the lock taken, or a timed one ran out of time.
     pub refused: u64,
-    /// From the request to the acquisition, of those that could not enter at once; and from the
-    /// request to the end of counting, of those that still waited then.
+    /// Those of them that waited, and ran out of time.
+    #[serde(default)]
+    pub timed_out: u64,
+    /// From the request to the acquisition, of those that could not enter at once; to the end of the
+    /// time, of those that ran out of it; and to the end of counting, of those that still waited then.
     pub wait: Times,
     /// Waits under way.
     #[serde(default)]
@@ -506,9 +509,9 @@ pub(super) fn under_way(
 }
 
 impl Role {
-    /// Acquisitions, and requests that still wait.
+    /// Acquisitions, waits that ran out of time, and requests that still wait.
     pub fn requests(&self) -> u64 {
-        self.acquired.saturating_add(self.waiting)
+        self.acquired.saturating_add(self.timed_out).saturating_add(self.waiting)
     }
 
     /// Somebody had the lock in this role, or asked for it.
@@ -538,6 +541,7 @@ impl Role {
         Role {
             acquired: from.acquired,
             refused: from.refused,
+            timed_out: from.timed_out,
             wait: Times::of(&from.wait),
             waiting: lock.waiting.iter().filter(|it| it.role == role).count() as u64,
             hold: Times::of(&from.hold),

@@ -246,6 +246,7 @@ fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
     for (mine, theirs) in sum.roles.iter_mut().zip(&lock.roles) {
         mine.acquired = mine.acquired.saturating_add(theirs.acquired);
         mine.refused = mine.refused.saturating_add(theirs.refused);
+        mine.timed_out = mine.timed_out.saturating_add(theirs.timed_out);
         if theirs.hold.max > mine.hold.max {
             mine.longest_hold_at = theirs.longest_hold_at;
         }

@@ -279,7 +279,11 @@ fn evidence(lock: &Lock) -> Vec<String> {
             lines.push(format!("holders of {name} {word} in {part} of the holds looked at"));
         }
         if role.refused > 0 {
-            lines.push(format!("refused {name}: {}", format_count(role.refused as f64)));
+            let timed_out = match role.timed_out {
+                0 => String::new(),
+                waited => format!(", {} of them after a wait", format_count(waited as f64)),
+            };
+            lines.push(format!("refused {name}: {}{timed_out}", format_count(role.refused as f64)));
         }
     }
     lines
@@ -471,7 +475,7 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
   reads waited 36.0ms at 0x10 (libtable.so.1)
   writes waited 1.32s at 0x10 (libtable.so.1)
 
-2 Fine, uncontended: 0 of 2.00k acquisitions waited.
+2 Fine, uncontended: 0 of 2.00k requests waited.
 
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
 wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
