@@ -10,8 +10,9 @@ use crate::owned::{Owned, ReadWrite, Wait};
 /// A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
 /// one is all zero, so FAIRLOCK_RWLOCK_INITIALIZER, static memory and calloc make one.
 ///
-/// While readers and writers both want it, phases of either side alternate and share its time: nobody
-/// waits for longer than about one phase of the others. Waiting threads sleep. Its memory may be
+/// While readers and writers both want it, phases of either side alternate and share its time: those
+/// that come later pass a waiting thread for two phases at most, of at most 4 ms each, or four if it was
+/// woken in vain. Waiting threads sleep. Its memory may be
 /// freed as soon as the last unlock that concerns it has let somebody else in, whether or not that
 /// unlock has returned. Not for memory that processes share.
 ///
