@@ -100,8 +100,8 @@ const TALLY_SHIFT: u32 = 3;
 /// A write outweighs so much of [`Bias::reads`](crate::policy::Bias::reads).
 const WRITE_OUTWEIGHS: u32 = 8;
 
-/// No more reads than this have to make up for writes: under TimeFair's longest phases of writers that is
-/// never enough for slots, and a lock whose writes end has them again within milliseconds.
+/// No more reads than about this have to make up for writes. That is more than come in one phase of
+/// readers, and a lock whose writes have ended has slots again after some ten milliseconds of reads.
 const LARGEST_DEBT: i32 = 1 << 18;
 
 /// The lock's number, 0 before its bias first leaves `SHARED`; in debug builds before its first read by a
@@ -115,6 +115,11 @@ const TICKS: u32 = 0x00ff_ffff;
 
 /// So often can one thread read within a read, by one slot: as often as by the semaphore.
 const MOST_NESTED: u32 = 1 << 22;
+
+/// So many as a balance can say.
+const fn enough(reads: u32) -> i32 {
+    if reads > i32::MAX as u32 { i32::MAX } else { reads as i32 }
+}
 
 fn mode(bias: u64) -> u64 {
     bias & MODE
@@ -299,8 +304,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         &self.sem.lodging().bias().0
     }
 
-    /// In `SHARED`: how many more reads than writes outweigh have come. Else, in the low byte, the tally that a reader saw when
-    /// it last looked, which every write changes; in the rest when it was first seen, in ticks.
+    /// In `SHARED`: how many reads came more than its writes outweigh. Else, in the low byte, the tally
+    /// that a reader saw when it last looked, which every write changes; in the rest when it was first seen, in ticks.
     #[inline(always)]
     fn count(&self) -> &P::AtomicU32 {
         self.sem.lodging().bias_count()
@@ -453,7 +458,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     fn count_read(&self, bias: u64) {
         if mode(bias) == SHARED {
             let balance = self.count().load(Relaxed).cast_signed();
-            if balance < B::BIAS.reads.cast_signed() {
+            if balance < const { enough(B::BIAS.reads) } {
                 self.count().store((balance + 1).cast_unsigned(), Relaxed);
             } else {
                 self.use_slots(bias);
@@ -567,7 +572,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     fn count_write(&self) {
         let balance = self.count().load(Relaxed).cast_signed();
         if balance > -LARGEST_DEBT {
-            let outweighed = const { (B::BIAS.reads / WRITE_OUTWEIGHS).cast_signed() };
+            let outweighed = const { enough(B::BIAS.reads / WRITE_OUTWEIGHS) };
             self.count().store(balance.wrapping_sub(outweighed).cast_unsigned(), Relaxed);
         }
     }
