@@ -89,13 +89,19 @@ static void *by_polling(void *lock) {
     return NULL;
 }
 
+/* So many nanoseconds from now. */
+static struct timespec after(long nanoseconds) {
+    struct timespec time;
+    OK(clock_gettime(CLOCK_REALTIME, &time));
+    time.tv_nsec += nanoseconds;
+    time.tv_sec += time.tv_nsec / 1000000000;
+    time.tv_nsec %= 1000000000;
+    return time;
+}
+
 static void *by_short_waits(void *lock) {
     for (;;) {
-        struct timespec time;
-        OK(clock_gettime(CLOCK_REALTIME, &time));
-        time.tv_nsec += 30000000;
-        time.tv_sec += time.tv_nsec / 1000000000;
-        time.tv_nsec %= 1000000000;
+        struct timespec time = after(30000000);
         int code = pthread_rwlock_timedrdlock(lock, &time);
         if (code == 0)
             break;
@@ -135,11 +141,7 @@ struct impatient {
 static void *write_for_a_moment(void *argument) {
     struct impatient *it = argument;
     while (!atomic_load(&given_up)) {
-        struct timespec time;
-        OK(clock_gettime(CLOCK_REALTIME, &time));
-        time.tv_nsec += it->nanoseconds;
-        time.tv_sec += time.tv_nsec / 1000000000;
-        time.tv_nsec %= 1000000000;
+        struct timespec time = after(it->nanoseconds);
         int code = pthread_rwlock_timedwrlock(it->lock, &time);
         CHECK(code == 0 || code == ETIMEDOUT);
         if (code == 0)
