@@ -267,6 +267,11 @@ impl<S: Storage> Shared<S> {
             move |error| LogError::system(tried, &path, error).at(segment, 0)
         };
         let file = storage.open(spare, true).map_err(failed("use again"))?;
+        if file.is_linked().map_err(failed("look at"))? {
+            // Somebody keeps what it holds.
+            storage.remove(spare).map_err(failed("remove"))?;
+            return make_segment(storage, self.layout, &self.prewriting, self.epoch, segment);
+        }
         begin(&file, self.layout, &self.prewriting, self.epoch, segment)
             .map_err(failed("make room for"))?;
         let written = written_until(&file, FIRST_BATCH, self.layout.segment_bytes)

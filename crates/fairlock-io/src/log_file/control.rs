@@ -1,32 +1,40 @@
 //! The page that a log's writer shares with its readers, in this process and in others: how far the log
 //! is committed, and what the next writer should know.
 //!
-//! It is the file `control`, mapped. Readers map it read-only, so none of them can harm the log. The writer
-//! stores the committed position with a single store, then counts the commit in a word on which
-//! readers sleep: who reads the count, then the position, and sleeps only while the count is what it was,
-//! misses nothing.
+//! It is the file `control`. The writer stores the committed position together with the count of commits;
+//! readers sleep on that count: who looks at both, and sleeps only while the count is what it was, misses
+//! nothing.
 //!
-//! What matters after a crash is stored together with a check, in one word where there is room: positions
-//! of batches are multiples of 4096, so their lower bits are free. A crash of the process loses nothing of
-//! the page, as the kernel has it; a crash of the kernel may leave any earlier state.
+//! Every field has a check behind it, and both are stored together. Who looks while they are stored may see
+//! half of each, and looks again. A crash of the process loses nothing of the page, as the kernel has it; a
+//! crash of the kernel may leave any earlier state of each field.
+//!
+//! In version 1 of the format the page was mapped, and its fields were stored one word at a time. Such a page
+//! is read as it is, and replaced when the log is next opened for writing.
 
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crc32c::crc32c;
+use fairlock::Mutex;
 
 use super::blocks::Blocks;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, Identity, Layout, VERSION};
-use super::storage::{Boot, SharedMemory, Storage, StoredFile};
+use super::format::{BLOCK, FIRST_BATCH, Identity, Layout, VERSION};
+use super::position::Position;
+use super::storage::{Boot, SharedPage, Storage, StoredFile, WORDS, Words};
 
 pub(crate) const NAME: &str = "control";
+/// What the writer has locked.
+pub(crate) const LOCK: &str = "lock";
 /// While it is made; a number of its own is between: two processes may make a log at once.
 const WHILE_NEW: [&str; 2] = ["control-", ".new"];
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fairlogC");
-const CHECK_BITS: u64 = BLOCK as u64 - 1;
 
 // What never changes.
 const WORD_MAGIC: usize = 0;
@@ -34,51 +42,84 @@ const WORD_MAGIC: usize = 0;
 const WORD_VERSION: usize = 1;
 const WORD_SEGMENT_BYTES: usize = 2;
 const WORD_IDENTITY: usize = 3;
-// A line of what changes with each commit.
+/// What changes with each commit, stored together.
 const WORD_COMMITTED: usize = 8;
+/// The count of changes below, the check of both words above.
 const WORD_COMMITS: usize = 9;
-// The rest.
-const WORD_DURABLE: usize = 16;
-/// Twice, each with a check behind it: a crash may come between.
-const WORDS_FIRST: [usize; 2] = [17, 24];
-const WORD_CLOSED: usize = 19;
-const WORD_EPOCH: usize = 20;
-const WORD_BOOT: usize = 21;
-const WORD_PROCESS: usize = 23;
-const WORD_PREWRITING: usize = 26;
 
-/// A log's control page.
-pub(crate) struct Control<M> {
-    memory: M,
-    layout: Layout,
+/// A field: where its words are, its check last.
+#[derive(Debug, Clone, Copy)]
+struct Field {
+    word: usize,
 }
 
-impl<M: SharedMemory> Control<M> {
+/// With the commits.
+const DURABLE: Field = Field { word: 10 };
+/// Twice: a crash of the kernel may come while one of them is stored, and what was given up must not return.
+const FIRST: [Field; 2] = [Field { word: 18 }, Field { word: 24 }];
+const CLOSED: Field = Field { word: 20 };
+const EPOCH: Field = Field { word: 22 };
+const BOOT: Field = Field { word: 32 };
+const PROCESS: Field = Field { word: 36 };
+const PREWRITING: Field = Field { word: 40 };
+/// Whether readers may have seen what the loss of power takes.
+const SHOWN: Field = Field { word: 42 };
+/// Which file this was when the log was opened for writing: a copy is another.
+const NUMBER: Field = Field { word: 44 };
+
+/// For a position that is not known: no batch ends there.
+const NONE: u64 = u64::MAX;
+
+/// How often a page is looked at that is being stored into.
+const LOOKS: u32 = 100;
+
+/// A log's control page, as those see it who do not write the log.
+pub(crate) struct Control<P> {
+    page: P,
+    path: PathBuf,
+    layout: Layout,
+    version: u32,
+}
+
+/// What the page says at some moment. What is none is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// How often something was committed, or became durable.
+    pub(crate) commits: u32,
+    /// Where the committed part ends.
+    pub(crate) committed: Option<u64>,
+    /// All below this was on the device at some time.
+    pub(crate) durable: Option<u64>,
+    /// The first position that was not given up.
+    pub(crate) first: Option<u64>,
+    /// Where the log was closed, if it was and was not opened since.
+    pub(crate) closed: Option<u64>,
+    /// Of the latest opening for writing.
+    pub(crate) epoch: Option<u32>,
+    /// The run of the kernel in which it was last opened for writing.
+    pub(crate) boot: Option<Boot>,
+    /// The process that has it open for writing, or had.
+    pub(crate) process: Option<u32>,
+    /// What the latest writer found about prewriting, as a number of `prewriting.rs`.
+    pub(crate) prewriting: u64,
+    /// Whether the latest writer let readers see what was not yet on the device.
+    pub(crate) shown: Option<bool>,
+    /// Whether this is a copy of the page that the latest writer had.
+    pub(crate) is_copy: bool,
+}
+
+impl<P: SharedPage> Control<P> {
     /// Makes the page of a log that begins empty.
-    pub(crate) fn create<S: Storage<Memory = M>>(
+    pub(crate) fn create<S: Storage<Page = P>>(
         storage: &S,
         layout: Layout,
         first: u64,
     ) -> io::Result<()> {
-        let mut page = Blocks::zeroed(BLOCK);
-        let mut put = |word: usize, value: u64| {
-            page[word * 8..][..8].copy_from_slice(&value.to_le_bytes());
-        };
-        put(WORD_MAGIC, MAGIC);
-        put(WORD_SEGMENT_BYTES, layout.segment_bytes);
-        let [low, high] = halves(&layout.identity);
-        put(WORD_IDENTITY, low);
-        put(WORD_IDENTITY + 1, high);
-        put(WORD_VERSION, version_word(&layout));
-        for word in WORDS_FIRST {
-            put(word, first);
-            put(word + 1, check(&layout.identity, word, first));
+        let mut words = new_page(&layout);
+        for field in FIRST {
+            field.put(&layout.identity, &mut words, &[first]);
         }
-        let [begin, end] = WHILE_NEW;
-        let name = format!("{begin}{low:016x}{end}");
-        let file = storage.create(&name)?;
-        file.write(&page, 0, true)?;
-        file.sync()?;
+        let name = write_new(storage, &layout, &words)?;
         match storage.rename_new(&name, NAME) {
             // Another was faster, and may have removed this.
             Err(error)
@@ -88,6 +129,36 @@ impl<M: SharedMemory> Control<M> {
                 ) => {}
             renamed => renamed?,
         }
+        storage.sync_names()?;
+        storage.sync_own_name()
+    }
+
+    /// Puts a page of this version in the place of an earlier one, which says this. Only for the writer.
+    pub(crate) fn replace<S: Storage<Page = P>>(
+        storage: &S,
+        layout: Layout,
+        look: &Look,
+    ) -> io::Result<()> {
+        let mut words = new_page(&layout);
+        let identity = &layout.identity;
+        let mut put = |field: Field, value: Option<&[u64]>| {
+            if let Some(value) = value {
+                field.put(identity, &mut words, value);
+            }
+        };
+        put(DURABLE, look.durable.as_ref().map(std::slice::from_ref));
+        put(CLOSED, look.closed.as_ref().map(std::slice::from_ref));
+        put(BOOT, look.boot.as_ref().map(<[u64; 2]>::as_slice));
+        put(EPOCH, look.epoch.map(u64::from).as_ref().map(std::slice::from_ref));
+        for field in FIRST {
+            put(field, look.first.as_ref().map(std::slice::from_ref));
+        }
+        if let Some(committed) = look.committed {
+            let commit = commit_words(identity, committed, look.commits);
+            words[WORD_COMMITTED..][..2].copy_from_slice(&commit);
+        }
+        let name = write_new(storage, &layout, &words)?;
+        storage.rename(&name, NAME)?;
         storage.sync_names()
     }
 
@@ -105,173 +176,310 @@ impl<M: SharedMemory> Control<M> {
         Ok(())
     }
 
-    pub(crate) fn open<S: Storage<Memory = M>>(
+    pub(crate) fn open<S: Storage<Page = P>>(
         storage: &S,
         writable: bool,
-    ) -> Result<Control<M>, LogError> {
+    ) -> Result<Control<P>, LogError> {
         let path = storage.path().join(NAME);
-        let memory = match storage.map(NAME, writable) {
-            Ok(memory) => memory,
+        let page = match storage.page(NAME, writable) {
+            Ok(page) => page,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(LogError::new(LogErrorKind::NotALog, storage.path()));
             }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(LogError::new(LogErrorKind::NotALog, &path));
-            }
-            Err(error) => return Err(LogError::system("map its control page", &path, error)),
+            Err(error) => return Err(LogError::system("open", &path, error)),
         };
-        let word = |at: usize| memory[at].load(Relaxed);
-        if word(WORD_MAGIC) != MAGIC {
-            return Err(LogError::new(LogErrorKind::NotALog, &path));
+        let words = match page.load() {
+            Ok(words) => words,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(damaged(&path, "the control page"));
+            }
+            Err(error) => return Err(LogError::system("read", &path, error)),
+        };
+        if words[WORD_MAGIC] != MAGIC {
+            return Err(damaged(&path, "the control page"));
         }
-        let found = word(WORD_VERSION) as u32;
-        if found > VERSION {
-            let newer = LogErrorKind::NewerVersion { found, supported: VERSION };
+        let version = words[WORD_VERSION] as u32;
+        if version > VERSION {
+            let newer = LogErrorKind::NewerVersion { found: version, supported: VERSION };
             return Err(LogError::new(newer, &path));
         }
         let mut identity = Identity::default();
-        identity[..8].copy_from_slice(&word(WORD_IDENTITY).to_le_bytes());
-        identity[8..].copy_from_slice(&word(WORD_IDENTITY + 1).to_le_bytes());
-        let layout = Layout { identity, segment_bytes: word(WORD_SEGMENT_BYTES) };
-        if word(WORD_VERSION) != version_word(&layout) {
-            let position = super::position::Position::START;
-            let damaged = LogErrorKind::Damaged { position, what: "the control page" };
-            return Err(LogError::new(damaged, &path));
+        identity[..8].copy_from_slice(&words[WORD_IDENTITY].to_le_bytes());
+        identity[8..].copy_from_slice(&words[WORD_IDENTITY + 1].to_le_bytes());
+        let segment_bytes = words[WORD_SEGMENT_BYTES];
+        if words[WORD_VERSION] != version_word(version, &Layout { identity, segment_bytes }) {
+            return Err(damaged(&path, "the control page"));
         }
-        Ok(Control { memory, layout })
+        let Some(layout) = Layout::checked(identity, segment_bytes) else {
+            return Err(damaged(&path, "the size of segments in the control page"));
+        };
+        Ok(Control { page, path, layout, version })
     }
 
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Makes the caller the one writer; false if there is one.
-    pub(crate) fn lock(&self) -> io::Result<bool> {
-        self.memory.lock()
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
+    pub(crate) fn page(&self) -> &P {
+        &self.page
     }
 
     /// Whether there is a writer, in this process or in another.
-    pub(crate) fn is_locked(&self) -> io::Result<bool> {
-        self.memory.is_locked()
+    pub(crate) fn has_writer(&self) -> Result<bool, LogError> {
+        self.page
+            .has_writer()
+            .map_err(|error| LogError::system("look who has open", &self.path, error))
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.memory.sync()
+    /// What it says now.
+    ///
+    /// # Errors
+    /// If the file is no longer what it was, or cannot be read.
+    pub(crate) fn look(&self) -> Result<Look, LogError> {
+        let mut last = None;
+        for _ in 0..LOOKS {
+            let words = self.page.load().map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => damaged(&self.path, "the control page"),
+                _ => LogError::system("read", &self.path, error),
+            })?;
+            if words[WORD_MAGIC] != MAGIC {
+                return Err(damaged(&self.path, "the control page"));
+            }
+            let look = match self.version {
+                1 => version_1::look(&self.layout, &words),
+                _ => self.decode(&words),
+            };
+            // What does not check may be about to be stored; what does not change is not known.
+            if look.committed.is_some() && look.first.is_some() || last.as_ref() == Some(&look) {
+                return Ok(look);
+            }
+            last = Some(look);
+            thread::yield_now();
+        }
+        Ok(last.expect("looked at"))
     }
 
-    /// Where the committed part ends; none if that is not known.
-    pub(crate) fn committed(&self) -> Option<u64> {
-        // Acquire pairs with the Release in `commit`.
-        self.checked(WORD_COMMITTED, self.memory[WORD_COMMITTED].load(Acquire))
+    fn decode(&self, words: &Words) -> Look {
+        let identity = &self.layout.identity;
+        let one = |field: Field| field.get::<1>(identity, words).map(|[value]| value);
+        let number = one(NUMBER);
+        let committed = words[WORD_COMMITTED];
+        let commits = words[WORD_COMMITS] as u32;
+        let is_whole = commit_words(identity, committed, commits)[1] == words[WORD_COMMITS];
+        Look {
+            commits,
+            committed: Some(committed).filter(|_| is_whole),
+            durable: one(DURABLE),
+            first: FIRST.into_iter().filter_map(one).max(),
+            closed: one(CLOSED).filter(|&end| end != NONE),
+            epoch: one(EPOCH).and_then(|epoch| epoch.try_into().ok()),
+            boot: BOOT.get::<2>(identity, words),
+            process: one(PROCESS).and_then(|process| process.try_into().ok()),
+            prewriting: one(PREWRITING).unwrap_or(0),
+            shown: one(SHOWN).map(|shown| shown != 0),
+            is_copy: number.is_some_and(|number| number != self.page.number()),
+        }
     }
 
-    /// Lets everybody see that the log is committed up to here.
-    pub(crate) fn commit(&self, end: u64) {
-        // Release: who sees the position sees what was written before.
-        self.memory[WORD_COMMITTED].store(self.sealed(WORD_COMMITTED, end), Release);
-        let commits = self.memory[WORD_COMMITS].load(Relaxed) as u32;
-        // Release pairs with the Acquire in `commits`: who sees this count sees the position.
-        self.memory[WORD_COMMITS].store(u64::from(commits.wrapping_add(1)), Release);
-        self.memory.wake(WORD_COMMITS);
-    }
-
-    /// How often something was committed: to be read before [`committed`](Self::committed) by who then
-    /// [waits](Self::wait).
-    pub(crate) fn commits(&self) -> u32 {
-        self.memory[WORD_COMMITS].load(Acquire) as u32
-    }
-
-    /// Sleeps until more is committed than when `commits` was read, or until the deadline. May return
+    /// Sleeps until more is committed than when `commits` was looked at, or until the deadline. May return
     /// early for no reason.
     pub(crate) fn wait(&self, commits: u32, deadline: Option<Instant>) {
         let timeout: Option<Duration> =
             deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        self.memory.wait(WORD_COMMITS, commits, timeout);
+        self.page.wait(WORD_COMMITS, commits, timeout);
     }
 
     /// Wakes all who wait though nothing was committed. Readers may: it changes nothing.
     pub(crate) fn wake(&self) {
-        self.memory.wake(WORD_COMMITS);
+        self.page.wake(WORD_COMMITS);
     }
+}
 
-    /// All below this was on the device at some time; none if nothing is known.
-    pub(crate) fn durable(&self) -> Option<u64> {
-        self.checked(WORD_DURABLE, self.memory[WORD_DURABLE].load(Acquire))
-    }
+/// The page of a log that this process writes. It alone stores into it, and knows what it has stored.
+pub(crate) struct Written<P> {
+    control: Control<P>,
+    /// Who tells readers of something does so alone: the count of what was told.
+    told: Mutex<u32>,
+    committed: AtomicU64,
+    durable: AtomicU64,
+    first: AtomicU64,
+}
 
-    pub(crate) fn set_durable(&self, end: u64) {
-        self.memory[WORD_DURABLE].store(self.sealed(WORD_DURABLE, end), Release);
-    }
-
-    /// Where the log was closed, if it was and was not opened since.
-    pub(crate) fn closed(&self) -> Option<u64> {
-        self.checked(WORD_CLOSED, self.memory[WORD_CLOSED].load(Acquire))
-    }
-
-    pub(crate) fn set_closed(&self, end: Option<u64>) {
-        let word = end.map_or(0, |end| self.sealed(WORD_CLOSED, end));
-        self.memory[WORD_CLOSED].store(word, Release);
-    }
-
-    /// The first position that was not given up; none if the page is damaged.
-    pub(crate) fn first(&self) -> Option<u64> {
-        let at = |word: usize| {
-            let first = self.memory[word].load(Acquire);
-            let expected = check(&self.layout.identity, word, first);
-            (self.memory[word + 1].load(Acquire) == expected).then_some(first)
-        };
-        // At any moment one of them is whole, but a writer may be faster than this.
-        (0..4).find_map(|_| WORDS_FIRST.into_iter().filter_map(at).max())
-    }
-
-    pub(crate) fn set_first(&self, first: u64) {
-        for word in WORDS_FIRST {
-            self.memory[word].store(first, Release);
-            self.memory[word + 1].store(check(&self.layout.identity, word, first), Release);
+impl<P: SharedPage> Written<P> {
+    /// The caller is the one writer, and has looked at the page.
+    pub(crate) fn new(control: Control<P>, look: &Look) -> Written<P> {
+        Written {
+            control,
+            told: Mutex::new(look.commits),
+            committed: AtomicU64::new(look.committed.unwrap_or(0)),
+            durable: AtomicU64::new(look.durable.unwrap_or(0)),
+            first: AtomicU64::new(look.first.unwrap_or(FIRST_BATCH)),
         }
     }
 
-    /// Of the latest opening for writing.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.memory[WORD_EPOCH].load(Acquire) as u32
+    pub(crate) fn control(&self) -> &Control<P> {
+        &self.control
     }
 
-    /// The run of the kernel in which it was last opened for writing.
-    pub(crate) fn boot(&self) -> Boot {
-        [self.memory[WORD_BOOT].load(Acquire), self.memory[WORD_BOOT + 1].load(Acquire)]
+    pub(crate) fn layout(&self) -> Layout {
+        self.control.layout
     }
 
-    /// The process that has it open for writing, or had.
-    pub(crate) fn process(&self) -> u32 {
-        self.memory[WORD_PROCESS].load(Acquire) as u32
+    /// Where the committed part ends.
+    pub(crate) fn committed(&self) -> u64 {
+        // Acquire pairs with the Release in `tell`: who sees the position sees what was written before.
+        self.committed.load(Acquire)
     }
 
-    /// Notes who opened it for writing.
-    pub(crate) fn set_opening(&self, epoch: u32, boot: Boot, process: u32) {
-        self.memory[WORD_EPOCH].store(u64::from(epoch), Release);
-        self.memory[WORD_BOOT].store(boot[0], Release);
-        self.memory[WORD_BOOT + 1].store(boot[1], Release);
-        self.memory[WORD_PROCESS].store(u64::from(process), Release);
+    /// All below is on the device.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Acquire)
     }
 
-    /// What the latest writer found about prewriting, as a number of `prewriting.rs`.
-    pub(crate) fn prewriting(&self) -> u64 {
-        self.memory[WORD_PREWRITING].load(Acquire)
+    /// The first position that was not given up.
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Acquire)
     }
 
-    pub(crate) fn set_prewriting(&self, number: u64) {
-        self.memory[WORD_PREWRITING].store(number, Release);
+    /// What readers need to know, without a look at the page.
+    pub(crate) fn look(&self) -> Look {
+        Look {
+            committed: Some(self.committed()),
+            durable: Some(self.durable()),
+            first: Some(self.first()),
+            ..Look::default()
+        }
     }
 
-    fn sealed(&self, word: usize, position: u64) -> u64 {
-        debug_assert_eq!(position & CHECK_BITS, 0);
-        position | (check(&self.layout.identity, word, position) & CHECK_BITS) | 1
+    /// Lets everybody see that the log is committed up to here, and how much of that is durable.
+    pub(crate) fn commit(&self, end: u64, is_durable: bool) -> Result<(), LogError> {
+        let mut told = self.told.lock();
+        let durable = if is_durable { end } else { self.durable() };
+        self.tell(&mut told, end, durable)
     }
 
-    fn checked(&self, word: usize, value: u64) -> Option<u64> {
-        let position = value & !CHECK_BITS;
-        (self.sealed(word, position) == value).then_some(position)
+    /// All below is on the device: lets everybody see it.
+    pub(crate) fn note_durable(&self, durable: u64) -> Result<(), LogError> {
+        let mut told = self.told.lock();
+        match self.durable() < durable {
+            true => self.tell(&mut told, self.committed(), durable),
+            false => Ok(()),
+        }
     }
+
+    fn tell(&self, told: &mut u32, committed: u64, durable: u64) -> Result<(), LogError> {
+        let identity = &self.layout().identity;
+        let count = told.wrapping_add(1);
+        let mut words = [0; WORDS];
+        words[WORD_COMMITTED..][..2].copy_from_slice(&commit_words(identity, committed, count));
+        DURABLE.put(identity, &mut words, &[durable]);
+        self.store(WORD_COMMITTED, &words[WORD_COMMITTED..DURABLE.word + 2])?;
+        *told = count;
+        self.durable.store(durable, Release);
+        self.committed.store(committed, Release);
+        self.control.wake();
+        Ok(())
+    }
+
+    pub(crate) fn set_closed(&self, end: Option<u64>) -> Result<(), LogError> {
+        self.put(CLOSED, &[end.unwrap_or(NONE)])
+    }
+
+    pub(crate) fn set_first(&self, first: u64) -> Result<(), LogError> {
+        for field in FIRST {
+            self.put(field, &[first])?;
+        }
+        self.first.store(first, Release);
+        Ok(())
+    }
+
+    /// Notes who opened it for writing, and how.
+    pub(crate) fn set_opening(&self, opening: &Opening) -> Result<(), LogError> {
+        self.put(EPOCH, &[opening.epoch.into()])?;
+        self.put(PROCESS, &[opening.process.into()])?;
+        self.put(PREWRITING, &[opening.prewriting])?;
+        self.put(SHOWN, &[opening.shown.into()])?;
+        self.put(NUMBER, &[self.control.page.number()])?;
+        // The last: with it readers believe the rest.
+        self.put(BOOT, &opening.boot)
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), LogError> {
+        self.control
+            .page
+            .sync()
+            .map_err(|error| LogError::system("sync", &self.control.path, error))
+    }
+
+    fn put(&self, field: Field, values: &[u64]) -> Result<(), LogError> {
+        let mut words = [0; WORDS];
+        field.put(&self.layout().identity, &mut words, values);
+        self.store(field.word, &words[field.word..=field.word + values.len()])
+    }
+
+    fn store(&self, word: usize, values: &[u64]) -> Result<(), LogError> {
+        self.control
+            .page
+            .store(word, values)
+            .map_err(|error| LogError::system("write", &self.control.path, error))
+    }
+}
+
+/// An opening for writing, as the page tells of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) epoch: u32,
+    pub(crate) boot: Boot,
+    pub(crate) process: u32,
+    pub(crate) prewriting: u64,
+    pub(crate) shown: bool,
+}
+
+impl Field {
+    fn put(self, identity: &Identity, words: &mut Words, values: &[u64]) {
+        words[self.word..][..values.len()].copy_from_slice(values);
+        words[self.word + values.len()] = check(identity, self.word, values);
+    }
+
+    fn get<const N: usize>(self, identity: &Identity, words: &Words) -> Option<[u64; N]> {
+        let values: [u64; N] = words[self.word..][..N].try_into().expect("so many");
+        (check(identity, self.word, &values) == words[self.word + N]).then_some(values)
+    }
+}
+
+fn new_page(layout: &Layout) -> Words {
+    let mut words = [0; WORDS];
+    words[WORD_MAGIC] = MAGIC;
+    words[WORD_SEGMENT_BYTES] = layout.segment_bytes;
+    let [low, high] = halves(&layout.identity);
+    words[WORD_IDENTITY] = low;
+    words[WORD_IDENTITY + 1] = high;
+    words[WORD_VERSION] = version_word(VERSION, layout);
+    words
+}
+
+/// Makes a page under a name of its own, and brings it to the device; its name.
+fn write_new<S: Storage>(storage: &S, layout: &Layout, words: &Words) -> io::Result<String> {
+    let mut page = Blocks::zeroed(BLOCK);
+    for (bytes, word) in page.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    let [begin, end] = WHILE_NEW;
+    let [low, _] = halves(&layout.identity);
+    let name = format!("{begin}{low:016x}{end}");
+    let file = storage.create(&name)?;
+    file.write(&page, 0, true)?;
+    file.sync()?;
+    Ok(name)
+}
+
+#[cold]
+pub(crate) fn damaged(path: &Path, what: &'static str) -> LogError {
+    LogError::new(LogErrorKind::Damaged { position: Position::START, what }, path)
 }
 
 fn halves(identity: &Identity) -> [u64; 2] {
@@ -279,15 +487,63 @@ fn halves(identity: &Identity) -> [u64; 2] {
     [half(0), half(8)]
 }
 
-fn version_word(layout: &Layout) -> u64 {
-    let check = check(&layout.identity, WORD_VERSION, layout.segment_bytes);
-    u64::from(VERSION) | check << 32
+fn version_word(version: u32, layout: &Layout) -> u64 {
+    let check = check(&layout.identity, WORD_VERSION, &[layout.segment_bytes]);
+    u64::from(version) | check << 32
 }
 
-fn check(identity: &Identity, word: usize, value: u64) -> u64 {
-    let mut bytes = [0; 32];
-    bytes[..16].copy_from_slice(identity);
-    bytes[16..24].copy_from_slice(&(word as u64).to_le_bytes());
-    bytes[24..].copy_from_slice(&value.to_le_bytes());
-    u64::from(crc32c(&bytes))
+/// The words of a commit: what is committed, and how often that was done, with the check of both.
+fn commit_words(identity: &Identity, committed: u64, commits: u32) -> [u64; 2] {
+    let check = check(identity, WORD_COMMITTED, &[committed, commits.into()]);
+    [committed, u64::from(commits) | check << 32]
+}
+
+fn check(identity: &Identity, word: usize, values: &[u64]) -> u64 {
+    let checksum = crc32c::crc32c_append(crc32c(identity), &(word as u64).to_le_bytes());
+    let checksum = values
+        .iter()
+        .fold(checksum, |checksum, value| crc32c::crc32c_append(checksum, &value.to_le_bytes()));
+    u64::from(checksum)
+}
+
+/// The page as version 1 had it.
+mod version_1 {
+    use super::*;
+
+    const CHECK_BITS: u64 = BLOCK as u64 - 1;
+    const WORD_DURABLE: usize = 16;
+    const WORDS_FIRST: [usize; 2] = [17, 24];
+    const WORD_CLOSED: usize = 19;
+    const WORD_EPOCH: usize = 20;
+    const WORD_BOOT: usize = 21;
+    const WORD_PROCESS: usize = 23;
+    const WORD_PREWRITING: usize = 26;
+
+    pub(super) fn look(layout: &Layout, words: &Words) -> Look {
+        let identity = &layout.identity;
+        // Positions of batches are multiples of a block: the lower bits had a check.
+        let sealed = |word: usize| {
+            let position = words[word] & !CHECK_BITS;
+            let check = check(identity, word, &[position]) & CHECK_BITS | 1;
+            (words[word] == position | check).then_some(position)
+        };
+        let first = |word: usize| {
+            let first = words[word];
+            (words[word + 1] == check(identity, word, &[first])).then_some(first)
+        };
+        let boot: Boot = [words[WORD_BOOT], words[WORD_BOOT + 1]];
+        Look {
+            commits: words[WORD_COMMITS] as u32,
+            committed: sealed(WORD_COMMITTED),
+            durable: sealed(WORD_DURABLE),
+            first: WORDS_FIRST.into_iter().filter_map(first).max(),
+            closed: sealed(WORD_CLOSED),
+            epoch: Some(words[WORD_EPOCH] as u32),
+            boot: Some(boot),
+            process: Some(words[WORD_PROCESS] as u32),
+            prewriting: words[WORD_PREWRITING],
+            shown: None,
+            is_copy: false,
+        }
+    }
 }

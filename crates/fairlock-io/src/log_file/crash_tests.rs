@@ -72,12 +72,16 @@ struct Known {
     first_tried: u64,
     /// The position of whatever was acknowledged, ever.
     ever: HashMap<u64, u64>,
+    /// What was acknowledged there: somebody may have read it, and no other record may have its position.
+    ever_at: HashMap<u64, u64>,
 }
 
 impl Known {
     fn acknowledge(&mut self, number: u64, position: u64) {
         self.submitted.remove(&number);
         self.ever.insert(number, position);
+        let before = self.ever_at.insert(position, number);
+        assert!(before.is_none_or(|it| it == number), "the position {position} has returned");
         let at = self.acknowledged.partition_point(|it| it.0 < position);
         self.acknowledged.insert(at, (position, number));
     }

@@ -1,93 +1,245 @@
-//! The real storage: files opened with O_DIRECT, and a mapped page.
+//! The real storage: files opened with O_DIRECT, a page read and written by system calls, and locks.
+//!
+//! The directory is held open, and everything in it is found from there: a log that is moved, or whose
+//! process changes its working directory, goes on where it is.
+//!
+//! **The lock.** The writer has the file `lock` locked, which nobody may open who may not write the log. Its
+//! locks belong to the opening of the file, so children inherit them; they are ended at the close, not left
+//! to the last process that has the file open. Beside it the writer locks the control page and every segment
+//! that it opens for writing, if nobody reads them with a lock: so somebody who has removed `lock` is still
+//! no second writer, and readers, who cannot open `lock`, can ask whether there is a writer.
 
-use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::error::Error;
+use std::ffi::c_int;
+use std::fmt;
+use std::fs::{self, File};
 use std::io;
-use std::mem::MaybeUninit;
-use std::ops::Deref;
+use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::ptr;
+use std::process;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{self, AtFlags, FallocateFlags, FcntlArg, OFlag};
+use nix::sys::mman::{MapFlags, ProtFlags};
+use nix::sys::stat::{self, FileStat, Mode, SFlag};
+use nix::sys::statfs;
+use nix::unistd::{self, UnlinkatFlags};
+
 use super::format::BLOCK;
+use super::segments;
 use super::storage::{
-    Boot, Extent, FileSystem, Overwrites, Page, SharedMemory, Storage, StoredFile,
+    Boot, Extent, FileSystem, Overwrites, SharedPage, Storage, StoredFile, WORDS, Words,
 };
+
+/// The bytes of the control page that are used.
+const PAGE_BYTES: usize = WORDS * 8;
 
 /// A directory.
 pub(crate) struct Disk {
     path: PathBuf,
+    directory: File,
+    /// Of the files that are made; none for what the process makes otherwise.
+    mode: Option<u32>,
 }
 
 impl Disk {
-    pub(crate) fn at(path: &Path) -> Disk {
-        Disk { path: path.to_owned() }
+    pub(crate) fn open(path: &Path) -> io::Result<Disk> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = File::from(fcntl::open(path, flags, Mode::empty())?);
+        Ok(Disk { path: path.to_owned(), directory, mode: None })
+    }
+
+    /// Files that are made get this mode.
+    pub(crate) fn with_mode(self, mode: Option<u32>) -> Disk {
+        Disk { mode, ..self }
+    }
+
+    /// What the directory's files take on the device, in bytes.
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        /// Of a device, in which the system counts.
+        const SECTOR: u64 = 512;
+
+        let mut bytes = 0;
+        for name in self.names()? {
+            match self.look_at(&name) {
+                Ok(about) => bytes += about.st_blocks.unsigned_abs() * SECTOR,
+                // Given up since it was listed.
+                Err(Errno::ENOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn look_at(&self, name: &str) -> nix::Result<FileStat> {
+        stat::fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+    }
+
+    /// Opens a file that is one: what else may have its name would block, or is somewhere else.
+    fn open_regular(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        refuse_others(&self.look_at(name)?)?;
+        let always = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = File::from(fcntl::openat(&self.directory, name, flags | always, Mode::empty())?);
+        // It may have been replaced meanwhile.
+        refuse_others(&stat::fstat(&file)?)?;
+        Ok(file)
+    }
+
+    fn create_file(&self, name: &str, flags: OFlag, mode: Option<u32>) -> io::Result<File> {
+        let always = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let usual = Mode::from_bits_truncate(mode.unwrap_or(0o666));
+        let file = File::from(fcntl::openat(&self.directory, name, flags | always, usual)?);
+        if let Some(mode) = mode {
+            // Whatever the process leaves out otherwise.
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+        }
+        Ok(file)
+    }
+
+    /// Opens the file `name` for locking, and makes it if there is none.
+    fn open_lock(&self, name: &str, page: &Page) -> io::Result<File> {
+        loop {
+            match self.open_regular(name, OFlag::O_RDWR) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            // Who may write the log may lock it, and nobody else may even open the file.
+            let writers = page.file.metadata()?.mode() & 0o222;
+            match self.create_file(name, OFlag::O_RDWR, Some(writers | writers << 1)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
+    }
+
+    fn is_named(&self, name: &str, file: &File) -> io::Result<bool> {
+        let there = match self.look_at(name) {
+            Err(Errno::ENOENT) => return Ok(false),
+            there => there?,
+        };
+        let file = stat::fstat(file)?;
+        Ok((there.st_dev, there.st_ino) == (file.st_dev, file.st_ino))
+    }
+
+    /// Whether somebody has a segment locked for writing.
+    fn is_written(&self) -> io::Result<bool> {
+        for name in self.names()? {
+            if !segments::is_segment(&name) {
+                continue;
+            }
+            match self.open_regular(&name, OFlag::O_RDONLY) {
+                Ok(file) if is_locked(&file)? => return Ok(true),
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 }
 
 impl Storage for Disk {
     type File = DiskFile;
-    type Memory = Mapping;
+    type Page = Page;
+    type Lock = Lock;
 
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut directory = Dir::openat(&self.directory, ".", flags, Mode::empty())?;
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in directory.iter() {
             // What is not UTF-8 was not named by this code.
-            names.extend(entry?.file_name().into_string());
+            if let Ok(name) = entry?.file_name().to_str()
+                && !matches!(name, "." | "..")
+            {
+                names.push(name.to_owned());
+            }
         }
         Ok(names)
     }
 
     fn create(&self, name: &str) -> io::Result<DiskFile> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT);
-        options.open(self.path.join(name)).map(DiskFile).map_err(explained)
+        let file = self.create_file(name, OFlag::O_RDWR | OFlag::O_DIRECT, self.mode);
+        Ok(DiskFile::of(file.map_err(explained)?, true))
     }
 
     fn open(&self, name: &str, writable: bool) -> io::Result<DiskFile> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(writable);
-        let path = self.path.join(name);
+        let flags = if writable { OFlag::O_RDWR } else { OFlag::O_RDONLY } | OFlag::O_DIRECT;
         // When it was read is of no interest, and to note it would be a change of the inode.
-        match options.custom_flags(libc::O_DIRECT | libc::O_NOATIME).open(&path) {
+        let file = match self.open_regular(name, flags | OFlag::O_NOATIME) {
             // Only the file's owner may say so.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                options.custom_flags(libc::O_DIRECT).open(&path)
+                self.open_regular(name, flags)
             }
             opened => opened,
-        }
-        .map(DiskFile)
-        .map_err(explained)
+        };
+        Ok(DiskFile::of(file.map_err(explained)?, writable))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        Ok(fcntl::renameat(&self.directory, from, &self.directory, to)?)
     }
 
     fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
         // A link, as not every file system can rename without replacing.
-        fs::hard_link(self.path.join(from), self.path.join(to))?;
+        unistd::linkat(&self.directory, from, &self.directory, to, AtFlags::empty())?;
         self.remove(from)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        Ok(unistd::unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        self.directory.sync_all()
     }
 
-    fn map(&self, name: &str, writable: bool) -> io::Result<Mapping> {
-        let file = OpenOptions::new().read(true).write(writable).open(self.path.join(name))?;
-        Mapping::of(file, writable)
+    fn sync_own_name(&self) -> io::Result<()> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        match fcntl::openat(&self.directory, "..", flags, Mode::empty()) {
+            Ok(parent) => File::from(parent).sync_all(),
+            // Who may not read the parent did not make the directory.
+            Err(Errno::EACCES) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn page(&self, name: &str, writable: bool) -> io::Result<Page> {
+        let flags = if writable { OFlag::O_RDWR } else { OFlag::O_RDONLY };
+        Page::of(self.open_regular(name, flags)?)
+    }
+
+    fn lock(&self, name: &str, page: &Page) -> io::Result<Option<Lock>> {
+        let lock = loop {
+            let lock = Locked::new(self.open_lock(name, page)?);
+            if !lock.take()? {
+                return Ok(None);
+            }
+            // Somebody may have removed it between the two, and made another.
+            if self.is_named(name, &lock.file)? {
+                break lock;
+            }
+        };
+        if is_locked(&page.file)? || self.is_written()? {
+            return Ok(None);
+        }
+        // For those who ask. A reader's lock may be in the way; then they are not told.
+        let page = Locked::new(page.file.try_clone()?);
+        let _ = page.take();
+        Ok(Some(Lock { name: name.to_owned(), lock, _page: page }))
+    }
+
+    fn is_in_place(&self, lock: &Lock, page_name: &str, page: &Page) -> io::Result<bool> {
+        Ok(self.is_named(&lock.name, &lock.lock.file)?
+            && self.is_named(page_name, &page.file)?
+            && page.is_whole()?)
     }
 
     fn boot(&self) -> Boot {
@@ -101,24 +253,50 @@ impl Storage for Disk {
     }
 
     fn filesystem(&self) -> FileSystem {
-        let kind = kind_of_filesystem(&self.path).unwrap_or(0);
+        let kind = statfs::fstatfs(&self.directory).map_or(0, |about| about.filesystem_type().0);
         let copies = Overwrites::Depends { usually: false };
-        let (name, overwrites) = match kind {
+        let (name, overwrites, shares_blocks) = match kind {
             // Shared since "ext4: start with shared i_rwsem in case of DIO instead of exclusive".
             0xEF53 if kernel_release().is_some_and(|release| release < (5, 6)) => {
-                ("ext4", Overwrites::Alone)
+                ("ext4", Overwrites::Alone, false)
             }
-            0xEF53 => ("ext4", Overwrites::InPlace),
-            0x5846_5342 => ("xfs", Overwrites::InPlace),
-            0x9123_683E => ("btrfs", copies),
-            0x2FC1_2FC1 => ("zfs", copies),
-            0xCA45_1A4E => ("bcachefs", copies),
-            0xF2F5_2010 => ("f2fs", copies),
-            0x3434 => ("nilfs", copies),
-            _ => ("this file system", Overwrites::Depends { usually: true }),
+            0xEF53 => ("ext4", Overwrites::InPlace, false),
+            0x5846_5342 => ("xfs", Overwrites::InPlace, true),
+            0x9123_683E => ("btrfs", copies, true),
+            0x2FC1_2FC1 => ("zfs", copies, true),
+            0xCA45_1A4E => ("bcachefs", copies, true),
+            0xF2F5_2010 => ("f2fs", copies, true),
+            0x3434 => ("nilfs", copies, true),
+            _ => ("this file system", Overwrites::Depends { usually: true }, true),
         };
-        FileSystem { name: name.to_owned(), overwrites }
+        FileSystem { name: name.to_owned(), overwrites, shares_blocks }
     }
+}
+
+/// A name of the log's that something else has: a directory, a FIFO, a device, a link to elsewhere.
+#[derive(Debug)]
+pub(crate) struct NotAFile {
+    is: &'static str,
+}
+
+impl fmt::Display for NotAFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is {}, not a file", self.is)
+    }
+}
+
+impl Error for NotAFile {}
+
+fn refuse_others(about: &FileStat) -> io::Result<()> {
+    let is = match SFlag::from_bits_truncate(about.st_mode & SFlag::S_IFMT.bits()) {
+        SFlag::S_IFREG => return Ok(()),
+        SFlag::S_IFDIR => "a directory",
+        SFlag::S_IFLNK => "a symbolic link",
+        SFlag::S_IFIFO => "a FIFO",
+        SFlag::S_IFSOCK => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::other(NotAFile { is }))
 }
 
 /// The system says no more of a file that it cannot open for direct I/O than that something is invalid.
@@ -132,15 +310,6 @@ fn explained(error: io::Error) -> io::Error {
     }
 }
 
-fn kind_of_filesystem(path: &Path) -> Option<i64> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut about = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the path ends with a zero, and there is room for what the kernel answers.
-    let answer = unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) };
-    // SAFETY: filled in, as the call succeeded.
-    (answer == 0).then(|| unsafe { about.assume_init() }.f_type)
-}
-
 /// Of the running kernel, the first two numbers.
 fn kernel_release() -> Option<(u32, u32)> {
     let text = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
@@ -148,14 +317,82 @@ fn kernel_release() -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
+/// A request about a lock on a whole file.
+fn whole_file(kind: c_int) -> libc::flock {
+    // SAFETY: zeros are a valid value: from the file's beginning to its end.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock
+}
+
+/// Whether somebody has locked the file who may write it. Locks of those who only read do not count.
+fn is_locked(file: &File) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_RDLCK);
+    fcntl::fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
+}
+
+/// A file that this process locks, for as long as this lives.
+struct Locked {
+    file: File,
+    process: u32,
+}
+
+impl Locked {
+    fn new(file: File) -> Locked {
+        Locked { file, process: process::id() }
+    }
+
+    /// False if somebody has it locked.
+    fn take(&self) -> io::Result<bool> {
+        match fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // The file stays open, and the lock taken, in children that were forked meanwhile; those must not
+        // end their parent's.
+        if self.process == process::id() {
+            let _ = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
+        }
+    }
+}
+
+/// What makes a process the one writer.
+pub(crate) struct Lock {
+    name: String,
+    lock: Locked,
+    _page: Locked,
+}
+
 /// A file without the page cache.
-pub(crate) struct DiskFile(File);
+pub(crate) struct DiskFile(Locked);
+
+impl DiskFile {
+    fn of(file: File, writable: bool) -> DiskFile {
+        let file = Locked::new(file);
+        if writable {
+            // See the head of this file.
+            let _ = file.take();
+        }
+        DiskFile(file)
+    }
+
+    fn file(&self) -> &File {
+        &self.0.file
+    }
+}
 
 impl StoredFile for DiskFile {
     fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
-            match self.0.read_at(&mut bytes[done..], offset + done as u64) {
+            match self.file().read_at(&mut bytes[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -178,7 +415,7 @@ impl StoredFile for DiskFile {
                 libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
             let at = (offset + done as u64).cast_signed();
             // SAFETY: one slice, from which the kernel only reads.
-            let written = unsafe { libc::pwritev2(self.0.as_raw_fd(), &slice, 1, at, flags) };
+            let written = unsafe { libc::pwritev2(self.file().as_raw_fd(), &slice, 1, at, flags) };
             match usize::try_from(written) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(more) => done += more,
@@ -192,29 +429,29 @@ impl StoredFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file().sync_data()
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)?;
+        self.file().set_len(length)?;
         // The length itself, which `sync_data` brings along only where data depends on it.
-        self.0.sync_all()
+        self.file().sync_all()
     }
 
     fn allocate(&self, length: u64) -> io::Result<bool> {
         loop {
-            // SAFETY: a system call on an open file.
-            let answer = unsafe { libc::fallocate(self.0.as_raw_fd(), 0, 0, length.cast_signed()) };
-            if answer == 0 {
-                return Ok(true);
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(false),
-                _ => return Err(error),
+            let length = length.cast_signed();
+            match fcntl::fallocate(self.file(), FallocateFlags::empty(), 0, length) {
+                Ok(()) => return Ok(true),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(self.file().metadata()?.nlink() > 1)
     }
 
     fn extent(&self, offset: u64) -> io::Result<Option<Extent>> {
@@ -227,7 +464,7 @@ impl StoredFile for DiskFile {
         };
         // SAFETY: `map` is what this request reads and fills in, with room for as many extents as
         // it says.
-        let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), EXTENTS_OF_FILE, &mut map) };
+        let answer = unsafe { libc::ioctl(self.file().as_raw_fd(), EXTENTS_OF_FILE, &mut map) };
         if answer != 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
@@ -280,95 +517,78 @@ const EXTENT_UNKNOWN: u32 = 2;
 const EXTENT_DELAYED: u32 = 4;
 const EXTENT_UNWRITTEN: u32 = 0x800;
 
-/// A mapped page, and the file that it is of.
-pub(crate) struct Mapping {
-    page: *const Page,
+/// The control page: a file, and where its words are in memory, which is never looked at: only the kernel
+/// uses the address, to know for what somebody waits.
+pub(crate) struct Page {
     file: File,
+    address: NonNull<u32>,
 }
 
-// SAFETY: the page consists of atomic words and is mapped as long as this value lives.
-unsafe impl Send for Mapping {}
+// SAFETY: the address is only given to the kernel.
+unsafe impl Send for Page {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Page {}
 
-impl Mapping {
-    fn of(file: File, writable: bool) -> io::Result<Mapping> {
-        if file.metadata()?.len() < size_of::<Page>() as u64 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: a new mapping, of a file that is long enough.
-        let page = unsafe {
-            let size = size_of::<Page>();
-            libc::mmap(ptr::null_mut(), size, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Mapping { page: page.cast(), file })
+impl Page {
+    fn of(file: File) -> io::Result<Page> {
+        let size = NonZeroUsize::new(BLOCK).expect("not zero");
+        let (access, flags) = (ProtFlags::PROT_READ, MapFlags::MAP_SHARED);
+        // SAFETY: a new mapping, which overlaps no other.
+        let mapped = unsafe { nix::sys::mman::mmap(None, size, access, flags, &file, 0) }?;
+        Ok(Page { file, address: mapped.cast() })
     }
 
-    /// A request for a lock on the whole file, which belongs to this opening of it and not to the process;
-    /// the kind of lock that the system answers with.
-    fn ask_for_lock(&self, request: libc::c_int, kind: libc::c_int) -> io::Result<libc::c_int> {
-        // SAFETY: zeros are a valid value: from the file's beginning to its end.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = kind as libc::c_short;
-        // SAFETY: a system call on an open file, with what this request reads and fills in.
-        let answer = unsafe { libc::fcntl(self.file.as_raw_fd(), request, &mut lock) };
-        match answer {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(lock.l_type.into()),
-        }
+    fn is_whole(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.len() >= BLOCK as u64)
     }
 
-    fn futex(
-        &self,
-        word: usize,
-        operation: libc::c_int,
-        value: u32,
-        timeout: *const libc::timespec,
-    ) {
+    fn futex(&self, word: usize, operation: c_int, value: u32, timeout: *const libc::timespec) {
         // The lower half of a little-endian word; both halves start at multiples of four anyway.
-        let address = (&raw const self[word]).cast::<u32>();
-        // SAFETY: the address lies in the mapping. Not a private futex: other processes wait, too.
+        let address = self.address.as_ptr().wrapping_add(2 * word);
+        // SAFETY: a system call that answers with an error if there is nothing at the address. Not a
+        // private futex: other processes wait, too.
         unsafe { libc::syscall(libc::SYS_futex, address, operation, value, timeout) };
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: mapped in `of`, and nobody borrows it any more.
-        unsafe { libc::munmap(self.page.cast_mut().cast(), size_of::<Page>()) };
+        // SAFETY: mapped in `of`, and nobody borrows it.
+        let unmapped = unsafe { nix::sys::mman::munmap(self.address.cast(), BLOCK) };
+        debug_assert!(unmapped.is_ok());
     }
 }
 
-impl Deref for Mapping {
-    type Target = Page;
-
-    fn deref(&self) -> &Page {
-        // SAFETY: mapped for as long as `self` lives; pages are aligned to more than words.
-        unsafe { &*self.page }
-    }
-}
-
-impl SharedMemory for Mapping {
-    fn lock(&self) -> io::Result<bool> {
-        match self.ask_for_lock(libc::F_OFD_SETLK, libc::F_WRLCK) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(error),
+impl SharedPage for Page {
+    fn load(&self) -> io::Result<Words> {
+        let mut bytes = [0; PAGE_BYTES];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         }
+        Ok(words)
     }
 
-    fn is_locked(&self) -> io::Result<bool> {
-        // What would be in the way of a lock, which is not taken.
-        let in_the_way = self.ask_for_lock(libc::F_OFD_GETLK, libc::F_WRLCK)?;
-        Ok(in_the_way != libc::F_UNLCK)
+    fn store(&self, word: usize, values: &[u64]) -> io::Result<()> {
+        let mut bytes = [0; PAGE_BYTES];
+        let bytes = &mut bytes[..values.len() * 8];
+        for (bytes, value) in bytes.chunks_exact_mut(8).zip(values) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        self.file.write_all_at(bytes, word as u64 * 8)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn number(&self) -> u64 {
+        self.file.metadata().map_or(0, |about| about.ino())
+    }
+
+    fn has_writer(&self) -> io::Result<bool> {
+        is_locked(&self.file)
     }
 
     fn wake(&self, word: usize) {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::disk::NotAFile;
 use super::position::Position;
 
 /// Why something could not be done with a log.
@@ -81,6 +82,13 @@ pub enum LogErrorKind {
     },
     /// A segment is missing between others.
     MissingSegment,
+    /// A name of the log's is that of something else: a directory, a FIFO, a device, a symbolic link.
+    NotAFile,
+    /// While it was open for writing, others removed or replaced the files that keep a second writer from
+    /// it. What was acknowledged is in the segments; appends are refused.
+    Displaced,
+    /// It was opened in another process, of which this is a fork.
+    OtherProcess,
     /// The system could not bring records to the device that had been acknowledged before that was
     /// tried: whether they are there is only known when the log is opened again.
     SyncFailed,
@@ -98,7 +106,11 @@ impl LogError {
     pub(crate) fn system(tried: &'static str, path: &Path, source: io::Error) -> LogError {
         let full =
             matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let what = if full { LogErrorKind::StorageFull } else { LogErrorKind::System(tried) };
+        let what = match &source {
+            _ if full => LogErrorKind::StorageFull,
+            _ if source.get_ref().is_some_and(|it| it.is::<NotAFile>()) => LogErrorKind::NotAFile,
+            _ => LogErrorKind::System(tried),
+        };
         let path = path.to_owned();
         let source = Some(source);
         LogError(Arc::new(Report { what, path, segment: None, offset: None, source }))
@@ -193,6 +205,18 @@ impl fmt::Display for LogError {
             )?,
             LogErrorKind::Option { name, valid } => write!(f, "{name} must be {valid}")?,
             LogErrorKind::MissingSegment => write!(f, "a segment between others is missing")?,
+            LogErrorKind::NotAFile => {
+                write!(f, "something else has the name of a file of the log: remove it")?
+            }
+            LogErrorKind::Displaced => write!(
+                f,
+                "others have removed or replaced its file `control` or `lock` while it was open, so \
+                 that another writer may have been let in: close it, and open it again"
+            )?,
+            LogErrorKind::OtherProcess => write!(
+                f,
+                "it was opened by the process that this one was forked from, which alone may use it"
+            )?,
             LogErrorKind::SyncFailed => write!(
                 f,
                 "acknowledged records could not be brought to the device: open the log again to \

@@ -41,8 +41,8 @@ use crc32c::{crc32c, crc32c_append};
 /// What everything is aligned to and padded to: what O_DIRECT asks for on any disk of today, and the
 /// least that devices replace as a whole.
 pub(crate) const BLOCK: usize = 4096;
-/// The version of the format that this code writes; it reads no other.
-pub(crate) const VERSION: u32 = 1;
+/// The version of the format that this code writes; it reads all earlier ones.
+pub(crate) const VERSION: u32 = 2;
 /// The first batch of a segment.
 pub(crate) const FIRST_BATCH: u64 = BLOCK as u64;
 /// Of a batch's header.
@@ -75,7 +75,19 @@ pub(crate) struct Layout {
     pub(crate) segment_bytes: u64,
 }
 
+/// The smallest segment, in bytes.
+pub(crate) const LEAST_SEGMENT: u64 = 64 << 10;
+/// The largest.
+pub(crate) const MOST_SEGMENT: u64 = 1 << 40;
+
 impl Layout {
+    /// None for a size that no segments have.
+    pub(crate) fn checked(identity: Identity, segment_bytes: u64) -> Option<Layout> {
+        let is_fine = segment_bytes.is_multiple_of(BLOCK as u64)
+            && (LEAST_SEGMENT..=MOST_SEGMENT).contains(&segment_bytes);
+        is_fine.then_some(Layout { identity, segment_bytes })
+    }
+
     pub(crate) fn segment(&self, position: u64) -> u64 {
         position / self.segment_bytes
     }
@@ -147,7 +159,7 @@ impl SegmentHeader {
         }
         // Before the checksum: what a later version's covers is not known.
         match u32_at(block, 8) {
-            VERSION => {}
+            1..=VERSION => {}
             found if found > VERSION => return Err(BadSegment::Newer(found)),
             _ => return Err(BadSegment::Damaged),
         }

@@ -1,22 +1,24 @@
 //! The log itself, over any storage: appending, syncing, giving up, closing.
 
 use std::io::{self, IoSlice};
+use std::mem;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fairlock::Mutex;
+use fairlock::{Mutex, MutexGuard};
 
 use super::ahead::{self, Ahead};
 use super::batch::{self, Batch};
 use super::blocks::Blocks;
-use super::control::Control;
+use super::control::{self, Control, Written};
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Kind, Layout};
 use super::group::{Group, Ticket};
-use super::opening::{self, Opened, SPARES};
+use super::opening::{self, Opened, Place, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
 use super::progress::Progress;
@@ -40,11 +42,10 @@ pub(crate) struct Log<S: Storage> {
 }
 
 struct Inner<S: Storage> {
-    /// The first that is dropped: its thread has ended before the lock in `control` lets in another
-    /// writer.
+    /// The first that is dropped: its thread has ended before the lock lets in another writer.
     ahead: Ahead<S>,
     storage: Arc<S>,
-    control: Arc<Control<S::Memory>>,
+    control: Arc<Written<S::Page>>,
     layout: Layout,
     epoch: u32,
     options: LogOptions,
@@ -55,13 +56,32 @@ struct Inner<S: Storage> {
     /// Changed before anything in a segment is committed.
     unsynced: Unsynced<S::File>,
     to_syncing: Sender<Syncing>,
+    /// Held while files are synced: the system tells of a failure once, and everybody has to hear of it.
+    /// Who holds it does not wait for `tail`.
+    syncs: Mutex<()>,
     /// The system could not sync what had been acknowledged.
     sync_failed: AtomicBool,
+    /// Others have removed or replaced files of the log: another writer may have been let in.
+    displaced: AtomicBool,
     /// Where this opening began.
     opened_at: u64,
     commits: AtomicU64,
-    /// Held by who gives up segments: the number of the next spare.
-    truncating: Mutex<u64>,
+    /// Held by who gives up segments.
+    giving_up: Mutex<GivingUp>,
+    /// The process that opened it.
+    process: u32,
+    /// The last that is dropped.
+    lock: S::Lock,
+}
+
+/// What is known to who gives up segments.
+struct GivingUp {
+    /// The number of the next spare.
+    next_spare: u64,
+    /// All segments before are gone.
+    oldest: u64,
+    /// The file that only takes room was given up.
+    reserve_used: bool,
 }
 
 /// What the thread is told that syncs.
@@ -78,8 +98,9 @@ struct Tail<S: Storage> {
     file: Arc<S::File>,
     /// Of the last batch, or where the rest of its segment was ended.
     end: u64,
-    /// All below is on the device.
-    durable: u64,
+    /// Begins what this opening appends: written before anything else, when something is appended. A full
+    /// disk does not keep the log from being opened.
+    opening: Option<Batch>,
     /// Where the frontier was last asked to go.
     wanted: u64,
     /// The last write failed, and may have arrived: the next one must replace it on the device, before
@@ -126,10 +147,10 @@ impl<S: Storage> Log<S> {
             let path = path.clone();
             move |error: io::Error| LogError::system(tried, &path, error)
         };
-        let Opened { control, epoch, end, prewriting, file, ready, spares, next_spare, recovery } =
-            opening::open(&storage, &options)?;
+        let opened = opening::open(&storage, &options)?;
+        let Opened { lock, control, epoch, end, prewriting, place, recovery, .. } = opened;
+        let Place { segment, file, ready } = place;
         let layout = control.layout();
-        let segment = layout.segment(end);
         let file = Arc::new(file);
 
         let ahead = Ahead::start(
@@ -139,21 +160,22 @@ impl<S: Storage> Log<S> {
             prewriting.clone(),
             Arc::clone(&file),
             ready,
-            spares,
+            opened.spares,
         )
         .map_err(cannot("start a thread for"))?;
+        let opening = Batch::new(layout, epoch, BLOCK, end);
+        let batch = |end| Batch::new(layout, epoch, options.batch_bytes, end);
+        let after = opening.end();
         let tail = Tail {
             segment,
             file: Arc::clone(&file),
-            end,
-            durable: end,
+            end: end.min(layout.end(segment)),
+            opening: Some(opening),
             wanted: ready,
             has_failed: false,
             block: Blocks::zeroed(BLOCK),
         };
-        let opening = Batch::new(layout, epoch, BLOCK, end);
-        let batch = |end| Batch::new(layout, epoch, options.batch_bytes, end);
-        let after = opening.end();
+        let oldest = layout.segment_before(control.first());
         let (to_syncing, told) = mpsc::channel();
         let inner = Arc::new(Inner {
             storage,
@@ -166,17 +188,20 @@ impl<S: Storage> Log<S> {
             unsynced: Unsynced::new(file),
             to_syncing,
             ahead,
+            syncs: Mutex::new(()),
             sync_failed: AtomicBool::new(false),
+            displaced: AtomicBool::new(false),
             opened_at: end,
             commits: AtomicU64::new(0),
-            truncating: Mutex::new(next_spare),
+            giving_up: Mutex::new(GivingUp {
+                next_spare: opened.next_spare,
+                oldest,
+                reserve_used: false,
+            }),
             options,
+            process: process::id(),
+            lock,
         });
-        inner.write(&mut { opening }, Kind::Opening)?;
-        // Not before: what a failed append has left behind the place where the log was closed is no part
-        // of it, and is now overwritten.
-        inner.control.set_closed(None);
-        inner.control.sync().map_err(cannot("sync the control page of"))?;
         let syncing = match inner.options.sync {
             SyncPolicy::EveryCommit => None,
             SyncPolicy::Interval(interval) => Some(inner.start_syncing(told, Some(interval))),
@@ -195,51 +220,53 @@ impl<S: Storage> Log<S> {
             let too_large = LogErrorKind::TooLarge { bytes: length, most };
             return Err(LogError::new(too_large, inner.storage.path()));
         }
-        inner.check_syncs()?;
-        let (position, ticket) = inner.group.submit(
-            |batch| batch.add(slices, length, payload),
-            |batch| inner.write(batch, Kind::Records),
-        );
+        inner.check()?;
+        let (position, ticket) = inner
+            .group
+            .submit(|batch| batch.add(slices, length, payload), |batch| inner.write(batch));
         Ok(Submitted { position: Position::new(position), ticket })
     }
 
     pub(crate) fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
         let inner = &self.inner;
-        inner.group.wait(submitted.ticket, |batch| inner.write(batch, Kind::Records))?;
+        inner.check_process()?;
+        inner.group.wait(submitted.ticket, |batch| inner.write(batch))?;
         Ok(submitted.position)
     }
 
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         let inner = &self.inner;
-        let submitted = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+        inner.check_process()?;
+        let submitted = inner.group.flush(|batch| inner.write(batch));
         // What could not be written does not keep the rest from the device.
         inner.sync()?;
         submitted
     }
 
     pub(crate) fn committed(&self) -> Position {
-        Position::new(self.inner.committed())
+        Position::new(self.inner.control.committed())
     }
 
     pub(crate) fn durable(&self) -> Position {
-        Position::new(self.inner.control.durable().unwrap_or(0))
+        Position::new(self.inner.control.durable())
     }
 
     pub(crate) fn first(&self) -> Position {
-        Position::new(self.inner.control.first().unwrap_or(FIRST_BATCH))
+        Position::new(self.inner.control.first())
     }
 
     pub(crate) fn reader(&self) -> Result<Reader<S>, LogError> {
-        // With a mapping of its own: the lock on the log's must end with the log.
+        // Its own: it may outlive the log.
         let control = Control::open(&*self.inner.storage, false)?;
-        Reader::of(Arc::clone(&self.inner.storage), Arc::new(control), None)
+        let progress = Progress::new(Arc::new(control), None)?;
+        Reader::with(Arc::clone(&self.inner.storage), progress)
     }
 
     /// The record at `position`.
     pub(crate) fn read(&self, position: Position) -> Result<Vec<u8>, LogError> {
         let kept = self.singles.lock().pop();
         let mut view = kept.unwrap_or_else(|| {
-            let progress = Progress::new(Arc::clone(&self.inner.control), None);
+            let progress = Progress::of_writer(Arc::clone(&self.inner.control));
             View::for_singles(Arc::clone(&self.inner.storage), progress)
         });
         let read = view.read(position);
@@ -251,6 +278,7 @@ impl<S: Storage> Log<S> {
     }
 
     pub(crate) fn truncate_before(&self, position: Position) -> Result<(), LogError> {
+        self.inner.check_process()?;
         self.inner.truncate_before(position)
     }
 
@@ -286,12 +314,14 @@ impl<S: Storage> Log<S> {
 
     /// Commits and syncs everything, and gives back what was made ahead.
     pub(crate) fn close(mut self) -> Result<(), LogError> {
+        self.inner.check_process()?;
         self.closed = true;
         self.end_syncing();
         let inner = &self.inner;
         // What could not be written is said at the end: it is no reason not to close the rest.
-        let submitted = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+        let submitted = inner.group.flush(|batch| inner.write(batch));
         inner.sync()?;
+        inner.check_in_place()?;
         let path = inner.storage.path().to_owned();
         let cannot = |tried: &'static str| {
             let path = path.clone();
@@ -303,14 +333,16 @@ impl<S: Storage> Log<S> {
         }
         inner.storage.sync_names().map_err(cannot("sync"))?;
         let tail = inner.tail.lock();
-        let end = inner.committed();
+        let end = inner.control.committed();
         // What ends where a segment ends does not end in the one that was begun.
         if inner.layout.segment(end) == tail.segment {
             let length = inner.layout.offset(end).max(FIRST_BATCH);
             tail.file.set_len(length).map_err(cannot("trim"))?;
         }
-        inner.control.set_closed(Some(end));
-        inner.control.sync().map_err(cannot("sync the control page of"))?;
+        opening::with_reserve(&*inner.storage, || {
+            inner.control.set_closed(Some(end))?;
+            inner.control.sync()
+        })?;
         submitted
     }
 
@@ -326,27 +358,53 @@ impl<S: Storage> Log<S> {
 
 impl<S: Storage> Drop for Log<S> {
     fn drop(&mut self) {
+        if self.inner.check_process().is_err() {
+            // In the child of a fork there are no threads to be ended, and the lock is the parent's.
+            mem::forget(self.syncing.take());
+            mem::forget(Arc::clone(&self.inner));
+            return;
+        }
         self.end_syncing();
         let inner = &self.inner;
         if !self.closed && !inner.group.is_broken() {
             // Who wants to know calls `close`.
-            let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+            let _ = inner.group.flush(|batch| inner.write(batch));
         }
-        // Before the lock on the control page ends.
+        // Before the lock ends.
         self.inner.ahead.end();
     }
 }
 
 impl<S: Storage> Inner<S> {
-    fn committed(&self) -> u64 {
-        self.control.committed().expect("stored by this process")
+    /// Writes a batch and lets everybody see it. Called by one thread at a time.
+    fn write(&self, batch: &mut Batch) -> Result<(), LogError> {
+        self.check_process()?;
+        self.check()?;
+        let tail = &mut *self.tail.lock();
+        if let Some(mut opening) = tail.opening.take() {
+            if let Err(error) = self.begin(tail, &mut opening) {
+                tail.opening = Some(opening);
+                return Err(error);
+            }
+        }
+        self.write_next(tail, batch, Kind::Records)
     }
 
-    /// Writes a batch and lets everybody see it. Called by one thread at a time.
-    fn write(&self, batch: &mut Batch, kind: Kind) -> Result<(), LogError> {
-        self.check_syncs()?;
-        let mut tail = self.tail.lock();
-        let tail = &mut *tail;
+    /// Writes what begins this opening.
+    fn begin(&self, tail: &mut Tail<S>, opening: &mut Batch) -> Result<(), LogError> {
+        self.write_next(tail, opening, Kind::Opening)?;
+        // Not before: what a failed append has left behind the place where the log was closed is no part
+        // of it, and is now overwritten.
+        self.control.set_closed(None)?;
+        self.control.sync()
+    }
+
+    fn write_next(
+        &self,
+        tail: &mut Tail<S>,
+        batch: &mut Batch,
+        kind: Kind,
+    ) -> Result<(), LogError> {
         if batch.segment() != tail.segment {
             self.leave_segment(tail, batch.segment())?;
         }
@@ -359,22 +417,18 @@ impl<S: Storage> Inner<S> {
         self.ahead.wait_for(end)?;
         let offset = self.layout.offset(batch.start());
         // What is behind an opening is believed because that is there.
-        let every = self.options.sync == SyncPolicy::EveryCommit;
-        let durable = every || kind == Kind::Opening || tail.has_failed;
-        let bytes = batch.seal(kind, tail.durable);
+        let every = self.options.sync == SyncPolicy::EveryCommit || kind == Kind::Opening;
+        let bytes = batch.seal(kind, self.control.durable());
+        let durable = every || tail.has_failed;
         tail.has_failed = true;
         tail.file
             .write(bytes, offset, durable)
             .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        // A write that is durable says nothing of those before it, nor of the ends of segments.
+        self.control.commit(end, every)?;
         tail.has_failed = false;
         tail.end = end;
-        // A write that is durable says nothing of those before it, nor of the ends of segments.
-        if every || kind == Kind::Opening {
-            tail.durable = end;
-            self.control.set_durable(end);
-        }
         self.commits.fetch_add(1, Ordering::Relaxed);
-        self.control.commit(end);
         Ok(())
     }
 
@@ -388,32 +442,26 @@ impl<S: Storage> Inner<S> {
     /// Ends the segment that was written so far, and goes on to the next.
     fn leave_segment(&self, tail: &mut Tail<S>, next: u64) -> Result<(), LogError> {
         debug_assert_eq!(next, tail.segment + 1);
+        self.check_in_place()?;
         let every = self.options.sync == SyncPolicy::EveryCommit;
         let offset = self.layout.offset(tail.end);
         if offset != 0 {
             // Or zeros that are written ahead come later than this.
             self.ahead.wait_for(tail.end + BLOCK as u64)?;
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
-            tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, tail.durable));
+            tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, self.control.durable()));
             tail.file
                 .write(&tail.block, offset, every || tail.has_failed)
                 .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
             tail.has_failed = false;
             tail.end = self.layout.end(tail.segment);
-            if every {
-                tail.durable = tail.end;
-            }
         }
         let mut left = None;
-        if tail.durable < tail.end {
-            if self.unsynced.is_full()
-                && let Oldest::Left(left) = self.unsynced.oldest()
-            {
-                self.sync_file(&left.file, left.segment)?;
-                self.unsynced.forget(left.segment);
-                self.note_durable(tail, left.committed);
+        if !every {
+            if self.unsynced.is_full() {
+                self.sync_oldest_left(&self.syncs.lock())?;
             }
-            let (committed, file) = (self.committed(), Arc::clone(&tail.file));
+            let (committed, file) = (self.control.committed(), Arc::clone(&tail.file));
             left = Some(Left { segment: tail.segment, committed, file });
         }
         let first = self.layout.first_batch(next) + BLOCK as u64;
@@ -429,36 +477,52 @@ impl<S: Storage> Inner<S> {
 
     /// Syncs all that is committed.
     fn sync(&self) -> Result<(), LogError> {
-        self.check_syncs()?;
+        self.check()?;
         // In this order: if a segment is left meanwhile, what was committed in it is in a file that is
         // synced here.
-        let committed = self.committed();
-        if self.control.durable().is_some_and(|durable| durable >= committed) {
+        let committed = self.control.committed();
+        if self.control.durable() >= committed {
             return Ok(());
         }
-        loop {
-            match self.unsynced.oldest() {
-                Oldest::Left(_) => self.sync_left()?,
-                Oldest::Current(file) => {
-                    self.sync_file(&file, self.layout.segment(committed))?;
-                    self.note_durable(&mut self.tail.lock(), committed);
-                    return Ok(());
-                }
+        let turn = self.syncs.lock();
+        // Who was before may have failed, or have done all of it.
+        self.check()?;
+        while self.control.durable() < committed {
+            if self.sync_oldest_left(&turn)? {
+                continue;
             }
-        }
-    }
-
-    /// Syncs the segments that were left.
-    fn sync_left(&self) -> Result<(), LogError> {
-        while let Oldest::Left(Left { segment, committed, file }) = self.unsynced.oldest() {
-            self.sync_file(&file, segment)?;
-            self.unsynced.forget(segment);
-            self.note_durable(&mut self.tail.lock(), committed);
+            let Oldest::Current(file) = self.unsynced.oldest() else { continue };
+            self.sync_file(&turn, &file, self.layout.segment(committed))?;
+            self.control.note_durable(committed)?;
         }
         Ok(())
     }
 
-    fn sync_file(&self, file: &S::File, segment: u64) -> Result<(), LogError> {
+    /// Syncs the segments that were left.
+    fn sync_left(&self) -> Result<(), LogError> {
+        let turn = self.syncs.lock();
+        self.check()?;
+        while self.sync_oldest_left(&turn)? {}
+        Ok(())
+    }
+
+    /// Syncs the segment that was left first; false if there is none.
+    fn sync_oldest_left(&self, turn: &MutexGuard<'_, ()>) -> Result<bool, LogError> {
+        let Oldest::Left(Left { segment, committed, file }) = self.unsynced.oldest() else {
+            return Ok(false);
+        };
+        self.sync_file(turn, &file, segment)?;
+        self.unsynced.forget(segment);
+        self.control.note_durable(committed)?;
+        Ok(true)
+    }
+
+    fn sync_file(
+        &self,
+        _turn: &MutexGuard<'_, ()>,
+        file: &S::File,
+        segment: u64,
+    ) -> Result<(), LogError> {
         file.sync().map_err(|error| {
             // With every commit synced, nothing that was acknowledged waits for this.
             if self.options.sync != SyncPolicy::EveryCommit {
@@ -468,18 +532,27 @@ impl<S: Storage> Inner<S> {
         })
     }
 
-    fn note_durable(&self, tail: &mut Tail<S>, committed: u64) {
-        if tail.durable < committed {
-            tail.durable = committed;
-            self.control.set_durable(committed);
+    /// Whether the log can still be changed.
+    fn check(&self) -> Result<(), LogError> {
+        if self.sync_failed.load(Ordering::Acquire) {
+            return Err(LogError::new(LogErrorKind::SyncFailed, self.storage.path()));
         }
+        if self.displaced.load(Ordering::Acquire) {
+            return Err(LogError::new(LogErrorKind::Displaced, self.storage.path()));
+        }
+        Ok(())
     }
 
-    fn check_syncs(&self) -> Result<(), LogError> {
-        match self.sync_failed.load(Ordering::Acquire) {
-            true => Err(LogError::new(LogErrorKind::SyncFailed, self.storage.path())),
-            false => Ok(()),
+    /// Looks whether the files that keep others from writing are there.
+    fn check_in_place(&self) -> Result<(), LogError> {
+        let in_place =
+            self.storage.is_in_place(&self.lock, control::NAME, self.control.control().page());
+        if !in_place
+            .map_err(|error| LogError::system("look at the files of", self.storage.path(), error))?
+        {
+            self.displaced.store(true, Ordering::Release);
         }
+        self.check()
     }
 
     /// Starts a thread that syncs segments that were left, and everything at intervals.
@@ -490,7 +563,9 @@ impl<S: Storage> Inner<S> {
     ) -> io::Result<JoinHandle<()>> {
         let inner = Arc::clone(self);
         thread::Builder::new().name("fairlock-sync".to_owned()).spawn(move || {
-            let mut next = interval.map(|interval| Instant::now() + interval);
+            // None: so far away that it never comes.
+            let after = || interval.and_then(|interval| Instant::now().checked_add(interval));
+            let mut next = after();
             loop {
                 let heard = match next {
                     Some(next) => told.recv_timeout(next.saturating_duration_since(Instant::now())),
@@ -502,8 +577,8 @@ impl<S: Storage> Inner<S> {
                         let _ = inner.sync_left();
                     }
                     Err(RecvTimeoutError::Timeout) => {
-                        next = interval.map(|interval| Instant::now() + interval);
-                        let _ = inner.group.flush(|batch| inner.write(batch, Kind::Records));
+                        next = after();
+                        let _ = inner.group.flush(|batch| inner.write(batch));
                         let _ = inner.sync();
                     }
                     Ok(Syncing::Ends) | Err(RecvTimeoutError::Disconnected) => return,
@@ -513,43 +588,55 @@ impl<S: Storage> Inner<S> {
     }
 
     fn truncate_before(&self, position: Position) -> Result<(), LogError> {
-        let mut next_spare = self.truncating.lock();
+        let giving_up = &mut *self.giving_up.lock();
+        self.check()?;
         let position = position.get();
-        if position > self.committed() {
+        if position > self.control.committed() {
             let none = LogErrorKind::NoRecord(Position::new(position));
             return Err(LogError::new(none, self.storage.path()));
         }
-        let first = self.control.first().unwrap_or(FIRST_BATCH);
-        if position <= first {
-            return Ok(());
+        if position > self.control.first() {
+            self.move_first(giving_up, position)?;
         }
+        // Also what an earlier call could not give up.
+        self.give_up_segments(giving_up)
+    }
+
+    /// What is before the position is no part of the log any more.
+    fn move_first(&self, giving_up: &mut GivingUp, position: u64) -> Result<(), LogError> {
         // Anything but a record's position would leave a log that begins with no record.
-        let mut reader = Reader::of(Arc::clone(&self.storage), Arc::clone(&self.control), None)?;
+        let progress = Progress::of_writer(Arc::clone(&self.control));
+        let mut reader = Reader::with(Arc::clone(&self.storage), progress)?;
         reader.set_read_bytes(BLOCK);
         reader.seek(Position::new(position))?;
         drop(reader);
-        if self.control.durable().is_none_or(|durable| durable < position) {
+        if self.control.durable() < position {
             // The loss of power must not leave a log that ends before it begins.
             self.sync()?;
         }
-        self.control.set_first(position);
+        self.check_in_place()?;
+        let mut tries = 0;
+        opening::with_reserve(&*self.storage, || {
+            tries += 1;
+            self.control.set_first(position)?;
+            // Before the segments go: a log whose first segment is missing is damaged.
+            self.control.sync()
+        })?;
+        giving_up.reserve_used |= tries > 1;
+        Ok(())
+    }
+
+    /// Removes the segments that hold nothing any more, or keeps them to be used again.
+    fn give_up_segments(&self, giving_up: &mut GivingUp) -> Result<(), LogError> {
         // The segment of the last batch stays, even if it is full and given up.
-        let given_up = self.layout.segment_before(first)..self.layout.segment_before(position);
-        if given_up.is_empty() {
-            return Ok(());
-        }
-        let cannot =
-            |tried: &'static str| move |error| LogError::system(tried, self.storage.path(), error);
-        // Before the segments go: a log whose first segment is missing is damaged.
-        self.control.sync().map_err(cannot("sync the control page of"))?;
-        for segment in given_up {
-            let name = segments::name_of(segment);
-            // It may have been given up by a call that failed half way.
+        let first = self.layout.segment_before(self.control.first());
+        while giving_up.oldest < first {
+            let name = segments::name_of(giving_up.oldest);
             let gone = match self.ahead.spares() < SPARES {
                 true => {
                     // A name of its own: that of the segment may be that of a spare that is being used.
-                    let spare = segments::spare_name(*next_spare);
-                    *next_spare += 1;
+                    let spare = segments::spare_name(giving_up.next_spare);
+                    giving_up.next_spare += 1;
                     let renamed = self.storage.rename(&name, &spare);
                     if renamed.is_ok() {
                         self.ahead.add_spare(spare);
@@ -560,10 +647,24 @@ impl<S: Storage> Inner<S> {
             };
             match gone {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                gone => gone.map_err(cannot("give up a segment of"))?,
+                gone => gone.map_err(|error| {
+                    LogError::system("give up a segment of", self.storage.path(), error)
+                })?,
             }
+            giving_up.oldest += 1;
+        }
+        if giving_up.reserve_used {
+            giving_up.reserve_used = !opening::make_reserve(&*self.storage);
         }
         Ok(())
+    }
+
+    /// A log is used by the process that opened it.
+    fn check_process(&self) -> Result<(), LogError> {
+        match self.process == process::id() {
+            true => Ok(()),
+            false => Err(LogError::new(LogErrorKind::OtherProcess, self.storage.path())),
+        }
     }
 
     fn cannot(&self, tried: &'static str, segment: u64, offset: u64, error: io::Error) -> LogError {

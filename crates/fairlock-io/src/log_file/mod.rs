@@ -49,10 +49,11 @@ mod view;
 mod window;
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use self::disk::Disk;
@@ -132,9 +133,11 @@ impl LogFile {
 
     pub(crate) fn open_with(path: &Path, options: LogOptions) -> Result<LogFile> {
         if options.create || options.create_new {
-            create_directory(path).map_err(|error| LogError::system("create", path, error))?;
+            let created = create_directory(path, options.mode);
+            created.map_err(|error| LogError::system("create", path, error))?;
         }
-        Ok(LogFile { log: Log::open(Disk::at(path), options)? })
+        let disk = open_directory(path)?.with_mode(options.mode);
+        Ok(LogFile { log: Log::open(disk, options)? })
     }
 
     /// Appends a record and waits until it is committed; its position.
@@ -335,7 +338,7 @@ impl LogReader {
     /// [`LogErrorKind::NotALog`], [`LogErrorKind::NewerVersion`], [`LogErrorKind::Damaged`] where its end
     /// had to be found, and what the system says.
     pub fn open(path: impl AsRef<Path>) -> Result<LogReader> {
-        Ok(LogReader { reader: Reader::open(Disk::at(path.as_ref()))? })
+        Ok(LogReader { reader: Reader::open(open_directory(path.as_ref())?)? })
     }
 
     /// Reads all of the log in the directory `path`, calls `report` for every damage, and goes on behind it:
@@ -364,7 +367,7 @@ impl LogReader {
     /// [`LogErrorKind::NotALog`], [`LogErrorKind::NewerVersion`], and what the system says. Blocks that the
     /// device cannot read are damage.
     pub fn verify(path: impl AsRef<Path>, mut report: impl FnMut(Damage)) -> Result<Verified> {
-        verify::verify(Disk::at(path.as_ref()), &mut report)
+        verify::verify(open_directory(path.as_ref())?, &mut report)
     }
 
     /// What is known of the log in the directory `path` without reading all of it.
@@ -539,12 +542,12 @@ impl LogReader {
 
     /// Where the committed part ends.
     pub fn committed(&self) -> Position {
-        Position::new(self.reader.committed())
+        Position::new(self.reader.committed_now())
     }
 
     /// The first position that was not given up.
     pub fn first(&self) -> Position {
-        Position::new(self.reader.first())
+        Position::new(self.reader.first_now())
     }
 }
 
@@ -580,16 +583,25 @@ impl fmt::Debug for Records<'_> {
     }
 }
 
-/// Makes the directory if there is none, so that it is there after a crash.
-fn create_directory(path: &Path) -> io::Result<()> {
+/// Makes the directory if there is none. That it is there after a crash is seen to when the log is made in it.
+fn create_directory(path: &Path, mode: Option<u32>) -> io::Result<()> {
     match fs::create_dir(path) {
-        Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        Err(error) => return Err(error),
+        created => created?,
     }
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    File::open(parent)?.sync_all()
+    match mode {
+        Some(mode) => {
+            // Who may read the files may find them.
+            let mode = mode | (mode & 0o444) >> 2;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        }
+        None => Ok(()),
+    }
+}
+
+fn open_directory(path: &Path) -> Result<Disk> {
+    Disk::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => LogError::new(LogErrorKind::NotALog, path),
+        _ => LogError::system("open", path, error),
+    })
 }

@@ -3,6 +3,14 @@
 //!
 //! A crash in the middle of this leaves a log that the next opening finds as this one did: nothing is
 //! changed before the end is known and on the device, and nothing is removed that another opening would miss.
+//!
+//! **Positions never return.** When the loss of power takes records that readers may have seen, the log goes
+//! on in a segment that nobody was in: all segments that there were are on the device by their names before
+//! anything is appended to them, so the first that is not there is new to everybody. The rest of those that
+//! were lost is ended by batches without records ([`Kind::End`]).
+//!
+//! **A full disk.** Nothing here needs room if the log was closed, and where files may share blocks, a file
+//! that only takes room is given back for what the control page needs.
 
 use std::io;
 use std::path::Path;
@@ -10,34 +18,44 @@ use std::process;
 use std::sync::Arc;
 
 use super::ahead::{self, make_segment};
-use super::control::{self, Control};
+use super::batch::Batch;
+use super::blocks::Blocks;
+use super::control::{self, Control, Look, Opening, Written};
 use super::error::{LogError, LogErrorKind};
-use super::format::{FIRST_BATCH, Identity, Layout};
-use super::options::{LogOptions, Prewriting, Recovery};
+use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout, SegmentHeader, VERSION};
+use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy};
 use super::prewriting;
 use super::recovery::{self, End};
-use super::segments::{self, Inventory};
+use super::segments::{self, Inventory, RESERVE};
 use super::storage::{Storage, StoredFile};
 use super::window::open_segment;
 
 /// Files of segments that were given up which are kept to be used again.
 pub(crate) const SPARES: usize = 2;
+/// What the control page may need, and what a file system needs to change it, in bytes.
+const RESERVE_BYTES: u64 = 1 << 20;
 
 /// A log that this process alone may append to.
 pub(crate) struct Opened<S: Storage> {
-    pub(crate) control: Control<S::Memory>,
+    pub(crate) lock: S::Lock,
+    pub(crate) control: Written<S::Page>,
     pub(crate) epoch: u32,
     /// Where the next batch goes.
     pub(crate) end: u64,
     pub(crate) prewriting: Prewriting,
-    /// Of the segment that `end` is in.
-    pub(crate) file: S::File,
-    /// Up to where blocks are there to be overwritten.
-    pub(crate) ready: u64,
+    pub(crate) place: Place<S>,
     pub(crate) spares: Vec<String>,
     /// The number of the next spare.
     pub(crate) next_spare: u64,
     pub(crate) recovery: Recovery,
+}
+
+/// The segment in which a log goes on, or at whose end.
+pub(crate) struct Place<S: Storage> {
+    pub(crate) segment: u64,
+    pub(crate) file: S::File,
+    /// Up to where blocks are there to be overwritten.
+    pub(crate) ready: u64,
 }
 
 pub(crate) fn open<S: Storage>(
@@ -45,45 +63,69 @@ pub(crate) fn open<S: Storage>(
     options: &LogOptions,
 ) -> Result<Opened<S>, LogError> {
     let failing = Failing { path: storage.path() };
-    let control = take_over(&**storage, options)?;
+    let (lock, control) = take_over(&**storage, options)?;
     let layout = control.layout();
+    let look = control.look()?;
     let inventory = Inventory::of(&**storage).map_err(failing.to("list"))?;
     let Inventory { segments, mut spares, mut next_spare } = inventory;
-    let (given_up, segments) = recovery::without_given_up(&control, segments);
-    let End { end, begin, epoch, recovery } = recovery::find_end(storage, &control, &segments)?;
-    let epoch = epoch.max(control.epoch()) + 1;
-    let segment = layout.segment(end);
-
+    let (given_up, segments) = recovery::without_given_up(layout, &look, segments);
+    let same_boot = is_same_boot(&**storage, &look);
+    let End { end: gap, begin, epoch, recovery } =
+        recovery::find_end(storage, layout, &look, same_boot, &segments)?;
+    let path = storage.path().join(control::NAME);
+    let epoch = epoch
+        .max(look.epoch.unwrap_or(0))
+        .checked_add(1)
+        .ok_or_else(|| control::damaged(&path, "the count of openings"))?;
     let prewriting = prewriting::choose(&**storage, options.prewrite)?;
     // Behind the end may be batches that were lost, or a part of one: zeros come over them.
     let is_clean = recovery.torn.is_none() && recovery.lost_bytes == 0;
-    let continued = match segments.contains(&segment) {
-        true => Some(continue_segment(&**storage, layout, &prewriting, end, is_clean)?),
-        false => None,
-    };
+
     // What a crashed process wrote may not be on the device, though it is there.
-    for &left in segments.iter().filter(|&&it| begin <= it && it <= segment) {
+    let read = begin..=layout.segment(gap);
+    for &left in segments.iter().filter(|&it| read.contains(it)) {
         let (file, _) = open_segment(&**storage, left, false)?;
         file.sync().map_err(failing.to("sync"))?;
     }
-    // From here on the log is changed. Positions first: readers believe them when they see that the
-    // log was opened since the kernel was started.
-    if control.first().is_none() {
-        control.set_first(layout.first_batch(segments.first().copied().unwrap_or(0)));
-    }
-    control.set_durable(end);
-    control.commit(end);
-    control.set_prewriting(prewriting::number(&prewriting));
-    control.set_opening(epoch, storage.boot(), process::id());
-    control.sync().map_err(failing.to("sync the control page of"))?;
+    // From here on the log is changed.
+    let is_exact = recovery.was_closed || same_boot && look.committed.is_some();
+    let may_be_known = !is_exact && look.shown != Some(false);
+    let end = match segments.last() {
+        Some(&last) if may_be_known && layout.segment(gap) <= last => {
+            leave_lost(&**storage, layout, epoch, gap, &segments)?;
+            layout.end(last)
+        }
+        // The next segment is made when something is appended.
+        Some(&last) => gap.min(layout.end(last)),
+        None => gap,
+    };
+    let segment = layout.segment(layout.next_batch(end));
+    let control = Written::new(control, &look);
+    let opening = Opening {
+        epoch,
+        boot: storage.boot(),
+        process: process::id(),
+        prewriting: prewriting::number(&prewriting),
+        shown: options.sync != SyncPolicy::EveryCommit,
+    };
+    with_reserve(&**storage, || {
+        if look.first.is_none() {
+            control.set_first(layout.first_batch(segments.first().copied().unwrap_or(0)))?;
+        }
+        // Positions first: readers believe them when they see that the log was opened since the kernel was
+        // started.
+        control.commit(end, true)?;
+        control.set_opening(&opening)?;
+        control.sync()
+    })?;
 
     // The last first: a crash must not leave a log in which one is missing.
     for &beyond in segments.iter().filter(|&&it| it > segment).rev().chain(&given_up) {
         let name = segments::name_of(beyond);
-        if is_clean {
-            let spare = segments::spare_name(next_spare);
-            next_spare += 1;
-            storage.rename(&name, &spare).map_err(failing.to("rename in"))?;
+        let spare = segments::spare_name(next_spare);
+        next_spare += 1;
+        // A full disk may have no room for another name.
+        if is_clean && storage.rename(&name, &spare).is_ok() {
             spares.push(spare);
         } else {
             storage.remove(&name).map_err(failing.to("remove in"))?;
@@ -93,11 +135,27 @@ pub(crate) fn open<S: Storage>(
         storage.remove(&name).map_err(failing.to("remove in"))?;
     }
     storage.sync_names().map_err(failing.to("sync"))?;
-    let (file, ready) = match continued {
-        Some(continued) => continued,
-        None => make_segment(&**storage, layout, &prewriting, epoch, segment)?,
+
+    let place = match segments.iter().rfind(|&&it| it <= segment) {
+        Some(&last) if last == segment => {
+            continue_segment(&**storage, layout, &prewriting, end, is_clean)?
+        }
+        Some(&last) => {
+            let (file, _) = open_segment(&**storage, last, true)?;
+            Place { segment: last, file, ready: layout.end(last) }
+        }
+        None => {
+            let (file, ready) = make_segment(&**storage, layout, &prewriting, epoch, segment)?;
+            Place { segment, file, ready }
+        }
     };
-    Ok(Opened { control, epoch, end, prewriting, file, ready, spares, next_spare, recovery })
+    make_reserve(&**storage);
+    Ok(Opened { lock, control, epoch, end, prewriting, place, spares, next_spare, recovery })
+}
+
+/// Whether what the kernel was told to store into the page is what is found there.
+pub(crate) fn is_same_boot<S: Storage>(storage: &S, look: &Look) -> bool {
+    look.boot == Some(storage.boot()) && !look.is_copy
 }
 
 /// Makes errors of system calls.
@@ -115,26 +173,44 @@ impl Failing<'_> {
 fn take_over<S: Storage>(
     storage: &S,
     options: &LogOptions,
-) -> Result<Control<S::Memory>, LogError> {
+) -> Result<(S::Lock, Control<S::Page>), LogError> {
     let path = storage.path();
     let failing = Failing { path };
-    let inventory = Inventory::of(storage).map_err(failing.to("list"))?;
-    let control = match Control::open(storage, true) {
-        Err(error) if *error.kind() == LogErrorKind::NotALog && error.path() == path => {
-            make_control(storage, options, &inventory)?;
-            Control::open(storage, true)?
+    loop {
+        let inventory = Inventory::of(storage).map_err(failing.to("list"))?;
+        let control = match Control::open(storage, true) {
+            Err(error) if *error.kind() == LogErrorKind::NotALog => {
+                make_control(storage, options, &inventory)?;
+                Control::open(storage, true)?
+            }
+            other => other?,
+        };
+        let look = control.look()?;
+        let was_opened = look.epoch.is_some_and(|epoch| epoch > 0);
+        if options.create_new && (was_opened || !inventory.segments.is_empty()) {
+            return Err(LogError::new(LogErrorKind::Exists, path));
         }
-        other => other?,
-    };
-    if options.create_new && (control.epoch() > 0 || !inventory.segments.is_empty()) {
-        return Err(LogError::new(LogErrorKind::Exists, path));
+        let lock = storage.lock(control::LOCK, control.page()).map_err(failing.to("lock"))?;
+        let Some(lock) = lock else {
+            // Who was the writer until just now may have been the last.
+            let process = control.look()?.process.unwrap_or(0);
+            return Err(LogError::new(LogErrorKind::BusyWriter { process }, path));
+        };
+        Control::<S::Page>::remove_unfinished(storage).map_err(failing.to("remove in"))?;
+        // Another writer may have replaced it since it was opened.
+        let in_place = storage.is_in_place(&lock, control::NAME, control.page());
+        if !in_place.map_err(failing.to("look at the files of"))? {
+            continue;
+        }
+        if control.version() == VERSION {
+            return Ok((lock, control));
+        }
+        let look = control.look()?;
+        with_reserve(storage, || {
+            Control::<S::Page>::replace(storage, control.layout(), &look)
+                .map_err(failing.to("replace the control page of"))
+        })?;
     }
-    if !control.lock().map_err(failing.to("lock"))? {
-        let busy = LogErrorKind::BusyWriter { process: control.process() };
-        return Err(LogError::new(busy, path));
-    }
-    Control::<S::Memory>::remove_unfinished(storage).map_err(failing.to("remove in"))?;
-    Ok(control)
 }
 
 /// Makes the control page of a log that is new, or has lost it.
@@ -155,7 +231,7 @@ fn make_control<S: Storage>(
         }
         None => return Err(LogError::new(LogErrorKind::NotALog, storage.path())),
     };
-    Control::<S::Memory>::create(storage, layout, first)
+    Control::<S::Page>::create(storage, layout, first)
         .map_err(|error| LogError::system("create", &storage.path().join(control::NAME), error))
 }
 
@@ -163,7 +239,8 @@ fn make_control<S: Storage>(
 fn refuse_others_files<S: Storage>(storage: &S) -> Result<(), LogError> {
     let names = storage.names();
     let names = names.map_err(|error| LogError::system("list", storage.path(), error))?;
-    let is_fine = |name: &String| name.ends_with(".new") || name == "lost+found";
+    let is_fine =
+        |name: &String| name.ends_with(".new") || name == "lost+found" || name == control::LOCK;
     // Another process may make the log at the same time.
     match names.iter().all(is_fine) || names.iter().any(|name| name == control::NAME) {
         true => Ok(()),
@@ -180,6 +257,45 @@ fn new_identity() -> Identity {
     identity
 }
 
+/// Ends, at the gap, what the loss of power has left, and every later segment at its beginning.
+fn leave_lost<S: Storage>(
+    storage: &S,
+    layout: Layout,
+    epoch: u32,
+    gap: u64,
+    segments: &[u64],
+) -> Result<(), LogError> {
+    let mut block = Blocks::zeroed(BLOCK);
+    let mut end_at = |file: &S::File, position: u64| {
+        let mut end = Batch::new(layout, epoch, BLOCK, position);
+        block.copy_from_slice(end.seal(Kind::End, gap));
+        let offset = layout.offset(position);
+        file.write(&block, offset, true)?;
+        // What is behind is not read again, even by who has an old position.
+        file.set_len(offset + BLOCK as u64)
+    };
+    let torn = layout.segment(gap);
+    // The last first: while one of them is not ended, the gap is found again.
+    for &segment in segments.iter().filter(|&&it| it > torn).rev() {
+        let path = storage.path().join(segments::name_of(segment));
+        let file = storage
+            .open(&segments::name_of(segment), true)
+            .map_err(|error| LogError::system("open", &path, error).at(segment, 0))?;
+        let cannot = |error| LogError::system("end", &path, error).at(segment, 0);
+        let mut header = Blocks::zeroed(BLOCK);
+        SegmentHeader { layout, segment, epoch }.encode(&mut header);
+        file.write(&header, 0, true).map_err(cannot)?;
+        end_at(&file, layout.first_batch(segment)).map_err(cannot)?;
+    }
+    if segments.contains(&torn) {
+        let (file, _) = open_segment(storage, torn, true)?;
+        let path = storage.path().join(segments::name_of(torn));
+        end_at(&file, gap)
+            .map_err(|error| LogError::system("end", &path, error).at(torn, layout.offset(gap)))?;
+    }
+    Ok(())
+}
+
 /// Opens the segment in which the log ends, and says how far it is ready.
 fn continue_segment<S: Storage>(
     storage: &S,
@@ -187,20 +303,52 @@ fn continue_segment<S: Storage>(
     prewriting: &Prewriting,
     end: u64,
     is_clean: bool,
-) -> Result<(S::File, u64), LogError> {
+) -> Result<Place<S>, LogError> {
     let segment = layout.segment(end);
     let (file, _) = open_segment(storage, segment, true)?;
     let path = storage.path().join(segments::name_of(segment));
     let cannot = |error| LogError::system("look at", &path, error).at(segment, 0);
     if *prewriting != Prewriting::On {
-        return Ok((file, layout.end(segment)));
+        return Ok(Place { segment, file, ready: layout.end(segment) });
     }
     // It was trimmed if the log was closed. Without room it is written as far as there is some.
     let _ = file.allocate(layout.segment_bytes);
     if !is_clean {
-        return Ok((file, end));
+        return Ok(Place { segment, file, ready: end });
     }
     let base = segment * layout.segment_bytes;
     let written = ahead::written_until(&file, layout.offset(end), layout.segment_bytes);
-    Ok((file, base + written.map_err(cannot)?))
+    let ready = base + written.map_err(cannot)?;
+    Ok(Place { segment, file, ready })
+}
+
+/// Does what changes the control page; if the disk is full, once more with the room that was kept for that.
+pub(crate) fn with_reserve<S: Storage>(
+    storage: &S,
+    mut change: impl FnMut() -> Result<(), LogError>,
+) -> Result<(), LogError> {
+    match change() {
+        Err(error) if *error.kind() == LogErrorKind::StorageFull => {
+            let released = storage.remove(RESERVE).and_then(|()| storage.sync_names());
+            if released.is_err() { Err(error) } else { change() }
+        }
+        changed => changed,
+    }
+}
+
+/// Makes the file that only takes room, where that is of use; false if there is no room now. Without it all
+/// goes on as long as there is some.
+pub(crate) fn make_reserve<S: Storage>(storage: &S) -> bool {
+    if !storage.filesystem().shares_blocks {
+        return true;
+    }
+    let file = match storage.create(RESERVE) {
+        Err(error) => return error.kind() == io::ErrorKind::AlreadyExists,
+        Ok(file) => file,
+    };
+    let made = file.allocate(RESERVE_BYTES).and_then(|_| file.sync());
+    if made.is_err() {
+        let _ = storage.remove(RESERVE);
+    }
+    made.is_ok()
 }

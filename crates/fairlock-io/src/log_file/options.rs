@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::LogFile;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, FIRST_BATCH};
+use super::format::{BLOCK, FIRST_BATCH, LEAST_SEGMENT, MOST_SEGMENT};
 use super::position::Position;
 
 /// When what was appended is brought to the device.
@@ -116,12 +116,9 @@ pub struct LogOptions {
     pub(crate) batch_bytes: usize,
     pub(crate) sync: SyncPolicy,
     pub(crate) prewrite: Prewrite,
+    pub(crate) mode: Option<u32>,
 }
 
-/// The smallest segment.
-const LEAST_SEGMENT: u64 = 64 << 10;
-/// The largest: positions of that many segments still fit.
-const MOST_SEGMENT: u64 = 1 << 40;
 /// The largest batch that is asked for, and the largest record: two such buffers are a log's memory.
 pub(crate) const MOST_BATCH: usize = 16 << 20;
 
@@ -134,6 +131,7 @@ impl Default for LogOptions {
             batch_bytes: 1 << 20,
             sync: SyncPolicy::EveryCommit,
             prewrite: Prewrite::Auto,
+            mode: None,
         }
     }
 }
@@ -186,6 +184,16 @@ impl LogOptions {
         self
     }
 
+    /// The permissions of the files that are made, as in `0o640`, and with them those of the directory if it
+    /// is made: who may read a file may list it. Without this they are what the process makes otherwise.
+    ///
+    /// Who may write the files may become the writer; who may only read them can follow the log, and do
+    /// nothing that a writer would notice.
+    pub fn mode(mut self, mode: u32) -> LogOptions {
+        self.mode = Some(mode);
+        self
+    }
+
     /// Opens the log in the directory `path` for appending.
     ///
     /// # Errors
@@ -206,6 +214,9 @@ impl LogOptions {
         }
         if !(BLOCK..=MOST_BATCH).contains(&self.batch_bytes) {
             return wrong("batch_bytes", "4096 to 16 MiB");
+        }
+        if self.mode.is_some_and(|mode| mode & !0o777 != 0 || mode & 0o600 != 0o600) {
+            return wrong("the mode of files", "up to 0o777, and its owner's to read and write");
         }
         if self.sync == SyncPolicy::Interval(Duration::ZERO) {
             return wrong("the sync interval", "longer than nothing: use SyncPolicy::EveryCommit");

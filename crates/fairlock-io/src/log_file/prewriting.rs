@@ -21,7 +21,7 @@ pub(crate) fn choose<S: Storage>(storage: &S, wish: Prewrite) -> Result<Prewriti
         Prewrite::Never => return Ok(Prewriting::Disabled),
         Prewrite::Auto => {}
     }
-    let FileSystem { name: filesystem, overwrites } = storage.filesystem();
+    let FileSystem { name: filesystem, overwrites, .. } = storage.filesystem();
     let in_place = match overwrites {
         Overwrites::InPlace => true,
         Overwrites::Alone => return Ok(Prewriting::OverwritesAlone { filesystem }),

@@ -1,48 +1,103 @@
-//! How far a log may be read, by who does not write it.
+//! How far a log may be read, as of the last look at its control page.
+//!
+//! A look is a system call, so a reader looks when it has come to where it knew the log to end, and when
+//! what it read is not what it expected.
 
 use std::sync::Arc;
 
-use super::control::Control;
+use super::control::{Control, Look, Written};
+use super::error::LogError;
 use super::format::FIRST_BATCH;
-use super::storage::{Boot, SharedMemory};
+use super::storage::{Boot, SharedPage};
 
-/// A log's control page, and what it does not know.
-pub(crate) struct Progress<M> {
-    control: Arc<Control<M>>,
+/// What was seen of a log's control page, and what it does not know.
+pub(crate) struct Progress<P> {
+    source: Source<P>,
     /// The end that was found in this run of the kernel, when the control page did not know it.
     found_end: Option<(u64, Boot)>,
+    seen: Look,
 }
 
-impl<M> Clone for Progress<M> {
+/// Who knows.
+enum Source<P> {
+    Page(Arc<Control<P>>),
+    /// The writer, in this process: it knows without a look.
+    Writer(Arc<Written<P>>),
+}
+
+impl<P> Clone for Source<P> {
     fn clone(&self) -> Self {
-        Progress { control: Arc::clone(&self.control), ..*self }
+        match self {
+            Source::Page(control) => Source::Page(Arc::clone(control)),
+            Source::Writer(written) => Source::Writer(Arc::clone(written)),
+        }
     }
 }
 
-impl<M: SharedMemory> Progress<M> {
-    pub(crate) fn new(control: Arc<Control<M>>, found_end: Option<(u64, Boot)>) -> Self {
-        Progress { control, found_end }
+impl<P> Clone for Progress<P> {
+    fn clone(&self) -> Self {
+        let Progress { source, found_end, seen } = self;
+        Progress { source: source.clone(), found_end: *found_end, seen: seen.clone() }
+    }
+}
+
+impl<P: SharedPage> Progress<P> {
+    pub(crate) fn new(
+        control: Arc<Control<P>>,
+        found_end: Option<(u64, Boot)>,
+    ) -> Result<Self, LogError> {
+        let seen = control.look()?;
+        Ok(Progress { source: Source::Page(control), found_end, seen })
     }
 
-    pub(crate) fn control(&self) -> &Control<M> {
-        &self.control
+    /// Of the log that this process writes.
+    pub(crate) fn of_writer(written: Arc<Written<P>>) -> Self {
+        let seen = written.look();
+        Progress { source: Source::Writer(written), found_end: None, seen }
     }
 
-    /// Where the committed part ends.
+    pub(crate) fn control(&self) -> &Control<P> {
+        match &self.source {
+            Source::Page(control) => control,
+            Source::Writer(written) => written.control(),
+        }
+    }
+
+    /// What the page says now.
+    pub(crate) fn look(&self) -> Result<Look, LogError> {
+        match &self.source {
+            Source::Page(control) => control.look(),
+            Source::Writer(written) => Ok(written.look()),
+        }
+    }
+
+    /// Looks again.
+    pub(crate) fn refresh(&mut self) -> Result<(), LogError> {
+        self.seen = self.look()?;
+        Ok(())
+    }
+
+    pub(crate) fn seen(&self) -> &Look {
+        &self.seen
+    }
+
+    /// Where the committed part ended.
     pub(crate) fn committed(&self) -> u64 {
+        self.committed_in(&self.seen)
+    }
+
+    /// Where the committed part ends, as this look has it.
+    pub(crate) fn committed_in(&self, look: &Look) -> u64 {
         match self.found_end {
             // Until a writer opens it: that stores how far it is committed before the boot.
-            Some((end, boot)) if self.control.boot() != boot => end,
+            Some((end, boot)) if look.boot != Some(boot) => end,
             // Its page may be damaged.
-            found => {
-                let found = found.map(|(end, _)| end);
-                self.control.committed().or(found).unwrap_or(FIRST_BATCH)
-            }
+            found => look.committed.or(found.map(|(end, _)| end)).unwrap_or(FIRST_BATCH),
         }
     }
 
     /// The first position that was not given up; none if a crash has taken that.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.control.first()
+        self.seen.first
     }
 }

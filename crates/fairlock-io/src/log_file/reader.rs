@@ -8,18 +8,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::control::Control;
+use super::control::{Control, Look};
 use super::error::LogError;
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, RECORD_ALIGNMENT, RecordHeader,
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RecordHeader,
     record_room,
 };
+use super::opening;
 use super::position::Position;
 use super::progress::Progress;
 use super::readiness::Readiness;
 use super::recovery;
 use super::segments::Inventory;
-use super::storage::{Boot, Storage};
+use super::storage::Storage;
 use super::view::View;
 
 /// Read at a time, unless somebody wants another size.
@@ -37,7 +38,7 @@ pub struct Record<'a> {
 pub(crate) struct Reader<S: Storage> {
     view: View<S>,
     /// For an event loop.
-    readiness: Option<Readiness<S::Memory>>,
+    readiness: Option<Readiness<S::Page>>,
     /// For records that are read by their positions.
     singles: Option<View<S>>,
     /// Of the next record, or where the next batch may begin.
@@ -51,27 +52,27 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn open(storage: S) -> Result<Reader<S>, LogError> {
         let storage = Arc::new(storage);
         let control = Control::open(&*storage, false)?;
-        let boot = storage.boot();
-        let is_known = || {
-            (control.boot() == boot || control.closed().is_some()) && control.committed().is_some()
+        let is_known = |look: &Look| {
+            (opening::is_same_boot(&*storage, look) || look.closed.is_some())
+                && look.committed.is_some()
         };
-        let found_end = match is_known() {
+        let look = control.look()?;
+        let found_end = match is_known(&look) {
             true => None,
             // If a writer opened it meanwhile, nothing of what was found counts.
-            false => match find_end(&storage, &control) {
-                _ if is_known() => None,
-                found => Some((found?, boot)),
+            false => match find_end(&storage, control.layout(), &look) {
+                _ if is_known(&control.look()?) => None,
+                found => Some((found?, storage.boot())),
             },
         };
-        Self::of(storage, Arc::new(control), found_end)
+        let progress = Progress::new(Arc::new(control), found_end)?;
+        Self::with(storage, progress)
     }
 
-    pub(crate) fn of(
+    pub(crate) fn with(
         storage: Arc<S>,
-        control: Arc<Control<S::Memory>>,
-        found_end: Option<(u64, Boot)>,
+        progress: Progress<S::Page>,
     ) -> Result<Reader<S>, LogError> {
-        let progress = Progress::new(control, found_end);
         let view = View::new(storage, progress, WINDOW);
         let mut reader = Reader { view, readiness: None, singles: None, at: 0, batch: None };
         reader.seek(Position::START)?;
@@ -83,12 +84,22 @@ impl<S: Storage> Reader<S> {
     }
 
     /// Where the committed part ends.
-    pub(crate) fn committed(&self) -> u64 {
-        self.view.committed()
+    pub(crate) fn committed_now(&self) -> u64 {
+        self.view.committed_now()
     }
 
     /// The first position that was not given up.
-    pub(crate) fn first(&self) -> u64 {
+    pub(crate) fn first_now(&self) -> u64 {
+        self.view.first_now()
+    }
+
+    /// Where the committed part ended at the last look.
+    fn committed(&self) -> u64 {
+        self.view.committed()
+    }
+
+    /// What was the first position at the last look.
+    fn first(&self) -> u64 {
         self.view.first()
     }
 
@@ -97,6 +108,7 @@ impl<S: Storage> Reader<S> {
     }
 
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), LogError> {
+        self.view.refresh()?;
         if position == Position::START {
             // What is wrong there shows when it is read.
             self.jump_to(self.first(), None);
@@ -122,6 +134,7 @@ impl<S: Storage> Reader<S> {
             false => None,
         };
         // What was read may be of a segment that is no longer.
+        self.view.refresh()?;
         if at < self.first() {
             return Err(self.view.damaged(at, "a record"));
         }
@@ -135,12 +148,14 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn seek_last(&mut self, bytes: u64) -> Result<(), LogError> {
         self.view.window().clear();
         loop {
+            self.view.refresh()?;
             let (first, committed) = (self.first(), self.committed());
             let begin = committed.saturating_sub(bytes);
             if begin <= first {
                 return self.seek(Position::START);
             }
             let found = self.first_record(begin, committed);
+            self.view.refresh()?;
             match found {
                 // Given up meanwhile: less is left.
                 _ if begin < self.first() => {}
@@ -239,12 +254,14 @@ impl<S: Storage> Reader<S> {
 
     /// Goes to the next record; its position and length, if it is whole.
     fn find_next(&mut self) -> Result<Option<(u64, usize)>, LogError> {
-        let committed = self.committed();
         let layout = self.view.layout();
         loop {
             let Some(batch) = self.batch else {
                 let at = layout.next_batch(self.at);
-                if at >= committed {
+                if at >= self.committed() {
+                    self.view.refresh()?;
+                }
+                if at >= self.committed() {
                     if let Some(readiness) = &self.readiness {
                         // Even if more is committed by now: the caller will be told once more.
                         readiness.at_end(at);
@@ -328,16 +345,15 @@ impl<S: Storage> Reader<S> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let rest = self.rest();
         loop {
-            let control = self.view.progress().control();
-            // In this order: see `control.rs`.
-            let commits = control.commits();
-            if rest < self.committed() {
+            // What is wrong shows when it is read.
+            if self.view.refresh().is_err() || rest < self.committed() {
                 return true;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
-            control.wait(commits, deadline);
+            let progress = self.view.progress();
+            progress.control().wait(progress.seen().commits, deadline);
         }
     }
 
@@ -358,11 +374,12 @@ impl<S: Storage> Reader<S> {
 }
 
 /// Where a log ends whose control page does not know it.
-fn find_end<S: Storage>(storage: &Arc<S>, control: &Control<S::Memory>) -> Result<u64, LogError> {
+fn find_end<S: Storage>(storage: &Arc<S>, layout: Layout, look: &Look) -> Result<u64, LogError> {
     let list = |error| LogError::system("list", storage.path(), error);
     let Inventory { segments, .. } = Inventory::of(&**storage).map_err(list)?;
-    let (_, segments) = recovery::without_given_up(control, segments);
-    Ok(recovery::find_end(storage, control, &segments)?.end)
+    let (_, segments) = recovery::without_given_up(layout, look, segments);
+    let same_boot = opening::is_same_boot(&**storage, look);
+    Ok(recovery::find_end(storage, layout, look, same_boot, &segments)?.end)
 }
 
 #[cfg(test)]
@@ -384,7 +401,7 @@ mod tests {
     }
 
     fn reader(path: &Path, read_bytes: usize) -> Reader<Disk> {
-        let mut reader = Reader::open(Disk::at(path)).unwrap();
+        let mut reader = Reader::open(Disk::open(path).unwrap()).unwrap();
         reader.set_read_bytes(read_bytes);
         reader
     }

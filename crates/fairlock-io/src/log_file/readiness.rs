@@ -18,8 +18,8 @@
 //! 1. Under the lock, either the eventfd is readable, or it is armed with the place behind which nothing
 //!    was committed when the reader looked. Both change together.
 //! 2. While it is armed, the thread looks whether more is committed after each commit that it has not
-//!    looked after: it reads the count of commits before it looks, and sleeps only while the count is what
-//!    it read (see `control.rs`). A reader that arms it with a later place while the thread sleeps loses
+//!    looked after: a look at the control page says how much, and the count; it sleeps only while the
+//!    count is what it saw (see `control.rs`). A reader that arms it with a later place while the thread sleeps loses
 //!    nothing: what the thread sleeps for comes before what is to come behind that place.
 //! 3. While it is not armed the thread sleeps on a word of its own, and no commit wakes it: a reader that
 //!    is behind costs the writer nothing, one at the end is woken for at most once until it comes there
@@ -27,21 +27,25 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::progress::Progress;
-use super::storage::SharedMemory;
+use super::storage::SharedPage;
 
 /// How long it takes at most until a thread is told again that it is to end, which was about to sleep when
 /// it was told.
 const AGAIN: Duration = Duration::from_millis(1);
 
-pub(crate) struct Readiness<M: SharedMemory> {
+pub(crate) struct Readiness<M: SharedPage> {
     shared: Arc<Shared<M>>,
     thread: Option<JoinHandle<()>>,
+    /// The process that it is of.
+    process: u32,
 }
 
 struct Shared<M> {
@@ -60,7 +64,7 @@ struct State {
     ended: bool,
 }
 
-impl<M: SharedMemory> Readiness<M> {
+impl<M: SharedPage> Readiness<M> {
     /// Readable at first.
     pub(crate) fn new(progress: Progress<M>) -> io::Result<Readiness<M>> {
         let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
@@ -79,7 +83,7 @@ impl<M: SharedMemory> Readiness<M> {
                 .name("fairlock-event".to_owned())
                 .spawn(move || shared.follow())?
         };
-        Ok(Readiness { shared, thread: Some(thread) })
+        Ok(Readiness { shared, thread: Some(thread), process: process::id() })
     }
 
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
@@ -105,8 +109,13 @@ impl<M: SharedMemory> Readiness<M> {
     }
 }
 
-impl<M: SharedMemory> Drop for Readiness<M> {
+impl<M: SharedPage> Drop for Readiness<M> {
     fn drop(&mut self) {
+        if self.process != process::id() {
+            // In the child of a fork there is no thread to be ended.
+            mem::forget(self.thread.take());
+            return;
+        }
         let shared = &*self.shared;
         let mut state = shared.lock();
         state.ending = true;
@@ -126,7 +135,7 @@ impl<M: SharedMemory> Drop for Readiness<M> {
     }
 }
 
-impl<M: SharedMemory> Shared<M> {
+impl<M: SharedPage> Shared<M> {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,21 +148,20 @@ impl<M: SharedMemory> Shared<M> {
     }
 
     fn follow(&self) {
-        let control = self.progress.control();
+        let mut progress = self.progress.clone();
         let mut state = self.lock();
         while !state.ending {
             let Some(end) = state.armed else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            // In this order: see `control.rs`.
-            let commits = control.commits();
-            if end < self.progress.committed() {
+            // Who reads is told of what is wrong.
+            if progress.refresh().is_err() || end < progress.committed() {
                 self.set_readable(&mut state);
                 continue;
             }
             drop(state);
-            control.wait(commits, None);
+            progress.control().wait(progress.seen().commits, None);
             state = self.lock();
         }
         state.ended = true;

@@ -21,7 +21,7 @@
 
 use std::sync::Arc;
 
-use super::control::Control;
+use super::control::Look;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_HEADER, RecordHeader,
@@ -30,7 +30,7 @@ use super::format::{
 use super::options::Recovery;
 use super::position::Position;
 use super::segments;
-use super::storage::{SharedMemory, Storage};
+use super::storage::Storage;
 use super::window::{Window, damaged, open_segment};
 
 /// Read at a time.
@@ -99,24 +99,21 @@ pub(crate) fn look_at<S: Storage>(
 }
 
 /// The segments that were given up, though a crash has left them, and the others.
-pub(crate) fn without_given_up<M: SharedMemory>(
-    control: &Control<M>,
+pub(crate) fn without_given_up(
+    layout: Layout,
+    page: &Look,
     segments: Vec<u64>,
 ) -> (Vec<u64>, Vec<u64>) {
-    let layout = control.layout();
-    let first = control.first().map_or(0, |first| layout.segment_before(first));
+    let first = page.first.map_or(0, |first| layout.segment_before(first));
     segments.into_iter().partition(|&segment| segment < first)
 }
 
 /// The end of a log that has no segments: it was just created, or they are missing.
-fn end_of_new<S: Storage>(storage: &S, control: &Control<S::Memory>) -> Result<End, LogError> {
-    let known = [control.closed(), control.durable(), control.committed(), control.first()];
+fn end_of_new<S: Storage>(storage: &S, layout: Layout, page: &Look) -> Result<End, LogError> {
+    let known = [page.closed, page.durable, page.committed, page.first];
     let known = known.into_iter().flatten().max().unwrap_or(FIRST_BATCH);
     if known > FIRST_BATCH {
-        return Err(missing(
-            storage,
-            control.layout().segment_before(control.first().unwrap_or(known)),
-        ));
+        return Err(missing(storage, layout.segment_before(page.first.unwrap_or(known))));
     }
     let recovery =
         Recovery { was_closed: true, end: Position::new(FIRST_BATCH), ..Recovery::default() };
@@ -129,23 +126,25 @@ fn missing<S: Storage>(storage: &S, segment: u64) -> LogError {
     LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
 }
 
-/// Finds the end of a log whose segments, without those that were given up, are these, in order.
+/// Finds the end of a log whose segments, without those that were given up, are these, in order, and whose
+/// control page says this. `same_boot`: it is what the kernel was last told to store there.
 pub(crate) fn find_end<S: Storage>(
     storage: &Arc<S>,
-    control: &Control<S::Memory>,
+    layout: Layout,
+    page: &Look,
+    same_boot: bool,
     segments: &[u64],
 ) -> Result<End, LogError> {
-    let layout = control.layout();
     let (Some(&there), Some(&last)) = (segments.first(), segments.last()) else {
-        return end_of_new(&**storage, control);
+        return end_of_new(&**storage, layout, page);
     };
-    let first = control.first().map_or(there, |first| layout.segment_before(first));
+    let first = page.first.map_or(there, |first| layout.segment_before(first));
     let expected = (first..).zip(segments);
     if let Some((segment, _)) = { expected }.find(|(expected, segment)| expected != *segment) {
         return Err(missing(&**storage, segment));
     }
     let mut window = Window::new(Arc::clone(storage), layout, WINDOW);
-    let closed = control.closed().map(|end| layout.next_batch(end));
+    let closed = page.closed.map(|end| layout.next_batch(end));
 
     // What is older than its segment's header is of the file's earlier life.
     let made_in = |segment| open_segment(&**storage, segment, false).map(|(_, it)| it.epoch);
@@ -187,16 +186,15 @@ pub(crate) fn find_end<S: Storage>(
         }
     };
 
-    let same_boot = control.boot() == storage.boot();
-    let committed = control.committed();
-    let known = [closed, control.durable(), committed.filter(|_| same_boot)];
+    let committed = page.committed;
+    let known = [closed, page.durable, committed.filter(|_| same_boot)];
     // Ends are compared as the place of what follows them.
     let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
     // Behind the place where it was closed there can be an opening that failed.
     if closed != Some(gap) && known.is_some_and(|known| gap < known) {
         return Err(damaged(&**storage, layout, gap, "a batch"));
     }
-    let mut latest = epoch.max(control.epoch());
+    let mut latest = epoch.max(page.epoch.unwrap_or(0));
     let lost_bytes = match closed {
         Some(_) => 0,
         None => behind(&mut window, gap, last, epoch, |batch| {

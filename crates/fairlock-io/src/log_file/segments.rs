@@ -9,6 +9,11 @@ pub(crate) fn name_of(segment: u64) -> String {
     format!("{segment:016}.segment")
 }
 
+/// Whether this is the name of a segment's file.
+pub(crate) fn is_segment(name: &str) -> bool {
+    number_in(name, ".segment").is_some()
+}
+
 /// A file that was a segment and may become another. The number only tells it from other spares.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("{number:016}.spare")
@@ -16,6 +21,9 @@ pub(crate) fn spare_name(number: u64) -> String {
 
 /// A segment while it is made: what is left of it after a crash is no segment.
 pub(crate) const NAME_WHILE_NEW: &str = "segment.new";
+
+/// A file that only takes room, for when a full disk has none for a change of the control page.
+pub(crate) const RESERVE: &str = "reserve";
 
 /// What is in a log's directory.
 #[derive(Debug, Default)]

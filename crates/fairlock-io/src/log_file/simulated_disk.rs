@@ -11,10 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -23,13 +20,11 @@ use fastrand::Rng;
 
 use super::format::BLOCK;
 use super::storage::{
-    Boot, Extent, FileSystem, Overwrites, Page, SharedMemory, Storage, StoredFile,
+    Boot, Extent, FileSystem, Overwrites, SharedPage, Storage, StoredFile, WORDS, Words,
 };
 
 /// What a device writes whole.
 const SECTOR: usize = 512;
-/// Of a page that are kept: all that are used.
-const WORDS: usize = 64;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +71,6 @@ pub(super) struct SimulatedDisk {
 }
 
 type Inode = usize;
-type Words = [u64; WORDS];
 
 struct State {
     files: Vec<FileState>,
@@ -84,6 +78,8 @@ struct State {
     names_on_device: BTreeMap<String, Inode>,
     names_changed: Vec<NameChange>,
     pages: BTreeMap<Inode, PageState>,
+    /// The writer's process.
+    locked_by: Option<u64>,
     /// The running process; calls of others fail.
     process: u64,
     is_dead: bool,
@@ -123,14 +119,10 @@ enum NameChange {
     Remove(String),
 }
 
+/// A page that was opened. A crash of the process finds it in the file as it is.
 struct PageState {
-    page: Arc<Page>,
-    /// The writer's process.
-    locked_by: Option<u64>,
-    /// As it was before each operation since it was synced.
+    /// As it was before each change since it was synced.
     earlier: Vec<Words>,
-    /// As it was when the process died.
-    at_death: Option<Words>,
 }
 
 impl Machine {
@@ -141,6 +133,7 @@ impl Machine {
             names_on_device: BTreeMap::new(),
             names_changed: Vec::new(),
             pages: BTreeMap::new(),
+            locked_by: None,
             process: 1,
             is_dead: false,
             boot: 1,
@@ -183,10 +176,7 @@ impl Machine {
     pub(super) fn describe(&self) -> String {
         let state = self.lock();
         let Some(control) = state.names.get("control") else { return "no control".to_owned() };
-        let words = match state.pages.get(control) {
-            Some(page) => page.words(),
-            None => words_of(&state.files[*control].now.bytes),
-        };
+        let words = words_of(&state.files[*control].now.bytes);
         let at = |word: usize| words[word] & !4095;
         format!(
             "committed {}, durable {}, first {}, closed {}, epoch {}, boot {} in {}; {:?}",
@@ -234,15 +224,8 @@ impl Machine {
         if crash == Crash::Power {
             state.lose_power();
         }
-        for (inode, page) in std::mem::take(&mut state.pages) {
-            let words = page.at_death.expect("noted when the process died");
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let file = &mut state.files[inode];
-            file.now.write(0, &bytes);
-            if crash == Crash::Power {
-                file.on_device = file.now.clone();
-            }
-        }
+        state.pages.clear();
+        state.locked_by = None;
         state.process += 1;
         state.is_dead = false;
     }
@@ -300,12 +283,6 @@ impl State {
     /// Counts an operation of a process; whether it fails, and how.
     fn begin(&mut self, process: u64) -> io::Result<Option<Failure>> {
         self.check(process)?;
-        for page in self.pages.values_mut() {
-            let words = page.words();
-            if page.earlier.last().is_none_or(|last| *last != words) {
-                page.earlier.push(words);
-            }
-        }
         let number = self.operations;
         self.operations += 1;
         if self.crash_at == Some(number) {
@@ -332,9 +309,6 @@ impl State {
 
     fn die(&mut self) {
         self.is_dead = true;
-        for page in self.pages.values_mut() {
-            page.at_death = Some(page.words());
-        }
     }
 
     fn blocks_used(&self) -> usize {
@@ -355,24 +329,27 @@ impl State {
         }
         self.names.clone_from(&names);
         self.names_on_device = names;
+        let words = |inode: &Inode| (*inode, words_of(&self.files[*inode].now.bytes));
+        let pages_before: BTreeMap<Inode, Words> = self.pages.keys().map(words).collect();
         for file in &mut self.files {
             let likely = [0.0, 0.5, 0.9, 1.0][random.usize(..4)];
             file.lose(likely, random);
         }
-        for page in self.pages.values_mut() {
-            let now = page.at_death.take().expect("noted when the process died");
-            page.earlier.push(now);
+        for (inode, page) in &mut self.pages {
+            let file = &mut self.files[*inode];
+            page.earlier.push(pages_before[inode]);
             let chosen = random.usize(..page.earlier.len());
             let mut words = page.earlier[chosen];
             if let Some(next) = page.earlier.get(chosen + 1) {
-                // Between two operations, any of the lines, which a device reads whole.
+                // While something is stored, any of the lines, which a device reads whole.
                 for (line, next) in words.chunks_mut(8).zip(next.chunks(8)) {
                     if random.bool() {
                         line.copy_from_slice(next);
                     }
                 }
             }
-            page.at_death = Some(words);
+            file.now.write(0, &bytes_of(&words));
+            file.on_device = file.now.clone();
         }
     }
 }
@@ -454,14 +431,8 @@ impl FileState {
     }
 }
 
-impl PageState {
-    fn words(&self) -> Words {
-        let mut words = [0; WORDS];
-        for (word, shared) in words.iter_mut().zip(self.page.iter()) {
-            *word = shared.load(SeqCst);
-        }
-        words
-    }
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 fn words_of(bytes: &[u8]) -> Words {
@@ -484,7 +455,8 @@ impl SimulatedDisk {
 
 impl Storage for SimulatedDisk {
     type File = SimulatedFile;
-    type Memory = SimulatedPage;
+    type Page = SimulatedPage;
+    type Lock = SimulatedLock;
 
     fn path(&self) -> &Path {
         &self.path
@@ -551,28 +523,39 @@ impl Storage for SimulatedDisk {
         Ok(())
     }
 
-    fn map(&self, name: &str, _writable: bool) -> io::Result<SimulatedPage> {
+    fn sync_own_name(&self) -> io::Result<()> {
+        self.machine.lock().check(self.process)
+    }
+
+    fn page(&self, name: &str, _writable: bool) -> io::Result<SimulatedPage> {
         let state = &mut *self.machine.lock();
         state.check(self.process)?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        let file = &state.files[inode];
-        if file.now.bytes.len() < BLOCK {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let page = state.pages.entry(inode).or_insert_with(|| {
-            let words = words_of(&file.now.bytes);
-            PageState {
-                page: Arc::new(std::array::from_fn(|at| {
-                    AtomicU64::new(words.get(at).copied().unwrap_or(0))
-                })),
-                locked_by: None,
-                earlier: vec![words_of(&file.on_device.bytes)],
-                at_death: None,
-            }
-        });
-        let page = Arc::clone(&page.page);
+        let on_device = words_of(&state.files[inode].on_device.bytes);
+        state.pages.entry(inode).or_insert_with(|| PageState { earlier: vec![on_device] });
         let (machine, process) = (self.machine.clone(), self.process);
-        Ok(SimulatedPage { machine, process, inode, page, locked: Mutex::new(false) })
+        Ok(SimulatedPage { machine, process, inode })
+    }
+
+    fn lock(&self, _name: &str, _page: &SimulatedPage) -> io::Result<Option<SimulatedLock>> {
+        let state = &mut *self.machine.lock();
+        state.check(self.process)?;
+        if state.locked_by.is_some() {
+            return Ok(None);
+        }
+        state.locked_by = Some(self.process);
+        Ok(Some(SimulatedLock { machine: self.machine.clone(), process: self.process }))
+    }
+
+    fn is_in_place(
+        &self,
+        _lock: &SimulatedLock,
+        page_name: &str,
+        page: &SimulatedPage,
+    ) -> io::Result<bool> {
+        let state = self.machine.lock();
+        state.check(self.process)?;
+        Ok(state.names.get(page_name) == Some(&page.inode))
     }
 
     fn boot(&self) -> Boot {
@@ -580,7 +563,8 @@ impl Storage for SimulatedDisk {
     }
 
     fn filesystem(&self) -> FileSystem {
-        FileSystem { name: "simulated".to_owned(), overwrites: Overwrites::InPlace }
+        let name = "simulated".to_owned();
+        FileSystem { name, overwrites: Overwrites::InPlace, shares_blocks: false }
     }
 }
 
@@ -676,6 +660,10 @@ impl StoredFile for SimulatedFile {
         Ok(true)
     }
 
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn extent(&self, offset: u64) -> io::Result<Option<Extent>> {
         let state = self.machine.lock();
         state.check(self.process)?;
@@ -689,68 +677,71 @@ impl StoredFile for SimulatedFile {
     }
 }
 
+pub(super) struct SimulatedLock {
+    machine: Machine,
+    process: u64,
+}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        let state = &mut *self.machine.lock();
+        if state.locked_by == Some(self.process) {
+            state.locked_by = None;
+        }
+    }
+}
+
 pub(super) struct SimulatedPage {
     machine: Machine,
     process: u64,
     inode: Inode,
-    page: Arc<Page>,
-    locked: Mutex<bool>,
 }
 
-impl Deref for SimulatedPage {
-    type Target = Page;
-
-    fn deref(&self) -> &Page {
-        &self.page
-    }
-}
-
-impl SharedMemory for SimulatedPage {
-    fn lock(&self) -> io::Result<bool> {
-        let state = &mut *self.machine.lock();
+impl SharedPage for SimulatedPage {
+    fn load(&self) -> io::Result<Words> {
+        let state = self.machine.lock();
         state.check(self.process)?;
-        let page = state.pages.get_mut(&self.inode).expect("mapped");
-        if page.locked_by.is_some() {
-            return Ok(false);
+        let bytes = &state.files[self.inode].now.bytes;
+        if bytes.len() < WORDS * 8 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        page.locked_by = Some(self.process);
-        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        Ok(true)
+        Ok(words_of(bytes))
     }
 
-    fn is_locked(&self) -> io::Result<bool> {
+    fn store(&self, word: usize, values: &[u64]) -> io::Result<()> {
         let state = &mut *self.machine.lock();
-        Ok(state.pages.get(&self.inode).is_some_and(|page| page.locked_by.is_some()))
+        state.begin_whole(self.process)?;
+        let file = &mut state.files[self.inode];
+        if let Some(page) = state.pages.get_mut(&self.inode) {
+            page.earlier.push(words_of(&file.now.bytes));
+        }
+        file.now.write(word * 8, &bytes_of(values));
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         let state = &mut *self.machine.lock();
         state.begin_whole(self.process)?;
         if state.mischief != Mischief::NoSyncOfPage {
-            let page = state.pages.get_mut(&self.inode).expect("mapped");
-            let words = page.words();
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            state.files[self.inode].on_device.write(0, &bytes);
-            page.earlier = vec![words];
+            let file = &mut state.files[self.inode];
+            file.on_device = file.now.clone();
+            let page = state.pages.get_mut(&self.inode).expect("opened");
+            page.earlier = vec![words_of(&file.now.bytes)];
         }
         Ok(())
+    }
+
+    fn number(&self) -> u64 {
+        self.inode as u64 + 1
+    }
+
+    fn has_writer(&self) -> io::Result<bool> {
+        Ok(self.machine.lock().locked_by.is_some())
     }
 
     fn wake(&self, _word: usize) {}
 
     fn wait(&self, _word: usize, _expected: u32, _timeout: Option<Duration>) {
         thread::yield_now();
-    }
-}
-
-impl Drop for SimulatedPage {
-    fn drop(&mut self) {
-        let state = &mut *self.machine.lock();
-        if *self.locked.lock().unwrap_or_else(PoisonError::into_inner)
-            && state.process == self.process
-            && let Some(page) = state.pages.get_mut(&self.inode)
-        {
-            page.locked_by = None;
-        }
     }
 }

@@ -1,27 +1,28 @@
-//! What a log asks of the system: a directory of files that take whole blocks, and a page of memory
-//! that all processes share.
+//! What a log asks of the system: a directory of files that take whole blocks, a page that all processes
+//! see, and a lock.
 //!
 //! Traits, so that tests can put a disk under a log that fills up, fails, and loses power. The real one
 //! is `disk.rs`.
 
 use std::io;
-use std::ops::Deref;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// The words of a page.
-pub(crate) type Page = [AtomicU64; 512];
+/// The words of the control page, all that are used.
+pub(crate) const WORDS: usize = 64;
+pub(crate) type Words = [u64; WORDS];
 
 /// Which run of the system's kernel this is.
 pub(crate) type Boot = [u64; 2];
 
-/// A log's directory. Names have no separators.
+/// A log's directory, wherever it is moved. Names have no separators.
 pub(crate) trait Storage: Send + Sync + 'static {
     type File: StoredFile;
-    type Memory: SharedMemory;
+    type Page: SharedPage;
+    /// Held by the one writer. It ends when this is dropped.
+    type Lock: Send + Sync;
 
-    /// For messages.
+    /// Where it was when it was opened, for messages.
     fn path(&self) -> &Path;
     /// The names of all files, in any order.
     fn names(&self) -> io::Result<Vec<String>>;
@@ -34,8 +35,18 @@ pub(crate) trait Storage: Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Brings names to the device: what was created, renamed and removed.
     fn sync_names(&self) -> io::Result<()>;
-    /// Maps a file that is as long as a page.
-    fn map(&self, name: &str, writable: bool) -> io::Result<Self::Memory>;
+    /// Brings the directory's own name to the device.
+    fn sync_own_name(&self) -> io::Result<()>;
+    fn page(&self, name: &str, writable: bool) -> io::Result<Self::Page>;
+    /// Makes the caller the one writer of the log that has this page; none if there is one.
+    fn lock(&self, name: &str, page: &Self::Page) -> io::Result<Option<Self::Lock>>;
+    /// Whether the files that were locked, and the page, are still what is found under their names.
+    fn is_in_place(
+        &self,
+        lock: &Self::Lock,
+        page_name: &str,
+        page: &Self::Page,
+    ) -> io::Result<bool>;
     /// Which run of the kernel this is: what it was told to write is not lost before the next.
     fn boot(&self) -> Boot;
     /// What is known about the file system without trying.
@@ -47,6 +58,8 @@ pub(crate) trait Storage: Send + Sync + 'static {
 pub(crate) struct FileSystem {
     pub(crate) name: String,
     pub(crate) overwrites: Overwrites,
+    /// Files may share blocks, so that to overwrite one can need a new one.
+    pub(crate) shares_blocks: bool,
 }
 
 /// What happens to blocks that are written again.
@@ -71,6 +84,8 @@ pub(crate) trait StoredFile: Send + Sync + 'static {
     fn set_len(&self, length: u64) -> io::Result<()>;
     /// Makes room for so many bytes, and the file as long. False where that cannot be done ahead.
     fn allocate(&self, length: u64) -> io::Result<bool>;
+    /// Whether it has other names, as in a copy that was made by links: then it must not be changed.
+    fn is_linked(&self) -> io::Result<bool>;
     /// What holds the byte at this offset; none where the system does not say.
     fn extent(&self, offset: u64) -> io::Result<Option<Extent>>;
 }
@@ -86,14 +101,21 @@ pub(crate) struct Extent {
     pub(crate) physical: u64,
 }
 
-/// A page that all processes share that map it.
-pub(crate) trait SharedMemory: Deref<Target = Page> + Send + Sync + 'static {
-    /// Makes the caller the one writer, until this is dropped; false if there is one.
-    fn lock(&self) -> io::Result<bool>;
-    /// Whether somebody is the writer. Asking disturbs nobody who wants to become it.
-    fn is_locked(&self) -> io::Result<bool>;
+/// The first words of a file, which all processes see.
+///
+/// They are read and written by system calls, not through memory: a page that was cut off by others, or for
+/// which a file system has no room, is an error then, not a signal.
+pub(crate) trait SharedPage: Send + Sync + 'static {
+    /// All words as they are now. A file that is too short is an unexpected end.
+    fn load(&self) -> io::Result<Words>;
+    /// Stores words that follow each other, all or none. Who reads some of them meanwhile may see a part.
+    fn store(&self, word: usize, values: &[u64]) -> io::Result<()>;
     /// Brings it to the device.
     fn sync(&self) -> io::Result<()>;
+    /// Which file it is: a copy is another one.
+    fn number(&self) -> u64;
+    /// Whether a writer has the log open. To ask disturbs nobody who wants to become the writer.
+    fn has_writer(&self) -> io::Result<bool>;
     /// Wakes all who wait for the lower half of this word to change.
     fn wake(&self, word: usize);
     /// Sleeps while the lower half of this word is `expected`. May return early for no reason.

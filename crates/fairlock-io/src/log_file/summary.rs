@@ -1,12 +1,9 @@
 //! What is known of a log without reading all of it.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::control::Control;
-use super::disk::Disk;
 use super::error::LogError;
 use super::format::VERSION;
 use super::options::Prewriting;
@@ -14,9 +11,6 @@ use super::position::Position;
 use super::prewriting;
 use super::reader::Reader;
 use super::segments::Inventory;
-
-/// Of a device's sectors, in which the system counts.
-const SECTOR: u64 = 512;
 
 /// What [`LogReader::summary`](crate::LogReader::summary) says of a log.
 ///
@@ -56,17 +50,20 @@ pub struct LogSummary {
 }
 
 pub(crate) fn of(path: &Path) -> Result<LogSummary, LogError> {
-    let disk = Disk::at(path);
+    let disk = super::open_directory(path)?;
     let control = Control::open(&disk, false)?;
     let cannot = |tried: &'static str| move |error: io::Error| LogError::system(tried, path, error);
     let Inventory { segments, spares, .. } = Inventory::of(&disk).map_err(cannot("list"))?;
     let layout = control.layout();
-    let writer = match control.is_locked().map_err(cannot("look who has open"))? {
-        true => Some(control.process()),
+    let page = control.look()?;
+    let writer = match control.has_writer()? {
+        true => Some(page.process.unwrap_or(0)),
         false => None,
     };
-    let first = control.first().or_else(|| segments.first().map(|&it| layout.first_batch(it)));
-    let reader = Reader::open(Disk::at(path)).ok();
+    let first = page.first.or_else(|| segments.first().map(|&it| layout.first_batch(it)));
+    let bytes = disk.bytes().map_err(cannot("look at the files of"))?;
+    let prewriting = prewriting::of_number(&disk, page.prewriting);
+    let reader = Reader::open(disk).ok();
     Ok(LogSummary {
         path: path.to_owned(),
         version: VERSION,
@@ -74,27 +71,13 @@ pub(crate) fn of(path: &Path) -> Result<LogSummary, LogError> {
         segment_bytes: layout.segment_bytes,
         segments: segments.len() as u64,
         spares: spares.len() as u64,
-        disk_bytes: disk_bytes(path).map_err(cannot("look at the files of"))?,
+        disk_bytes: bytes,
         first: Position::new(first.unwrap_or(layout.first_batch(0))),
-        committed: reader.map(|reader| Position::new(reader.committed())),
-        durable: control.durable().map(Position::new),
-        closed: control.closed().is_some(),
-        openings: control.epoch(),
+        committed: reader.map(|reader| Position::new(reader.committed_now())),
+        durable: page.durable.map(Position::new),
+        closed: page.closed.is_some(),
+        openings: page.epoch.unwrap_or(0),
         writer,
-        prewriting: prewriting::of_number(&disk, control.prewriting()),
+        prewriting,
     })
-}
-
-/// What the files of a directory take.
-fn disk_bytes(path: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(path)? {
-        match entry?.metadata() {
-            Ok(file) => bytes += file.blocks() * SECTOR,
-            // Given up since it was listed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
 }

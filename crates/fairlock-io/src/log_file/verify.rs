@@ -22,12 +22,13 @@ use std::sync::Arc;
 
 use crc32c::crc32c;
 
-use super::control::{self, Control};
+use super::control::{self, Control, Look};
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER,
     RecordHeader, record_room,
 };
+use super::opening;
 use super::position::Position;
 use super::recovery::{self, Place};
 use super::segments::{self, Inventory};
@@ -142,17 +143,18 @@ pub(crate) fn verify<S: Storage>(
         },
     };
     // Before the list of segments: what is committed now is in segments that are there.
-    let known = Known::of(&*storage, control.as_ref(), layout)?;
+    let page = control.as_ref().map(Control::look).transpose()?;
+    let known = Known::of(&*storage, control.as_ref().zip(page.as_ref()), layout)?;
     let list = |error| LogError::system("list", storage.path(), error);
     let Inventory { mut segments, .. } = Inventory::of(&*storage).map_err(list)?;
     // What has a name that no segment of this log can have is none.
     segments.retain(|&segment| segment < u64::MAX / layout.segment_bytes);
     let window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
-    let first = control.as_ref().and_then(Control::first);
+    let first = page.as_ref().and_then(|page| page.first);
     let first = first.unwrap_or_else(|| layout.first_batch(segments.first().copied().unwrap_or(0)));
     let mut walk = Walk {
         storage,
-        opening: control.as_ref().map_or(0, Control::epoch),
+        opening: page.and_then(|page| page.epoch).unwrap_or(0),
         control,
         layout,
         window,
@@ -179,18 +181,16 @@ struct Known {
 impl Known {
     fn of<S: Storage>(
         storage: &S,
-        control: Option<&Control<S::Memory>>,
+        control: Option<(&Control<S::Page>, &Look)>,
         layout: Layout,
     ) -> Result<Known, LogError> {
-        let Some(control) = control else {
+        let Some((control, page)) = control else {
             return Ok(Known { end: FIRST_BATCH, open: false, same_boot: false });
         };
-        let path = storage.path().join(control::NAME);
-        let open = control.is_locked();
-        let open = open.map_err(|error| LogError::system("look who has open", &path, error))?;
-        let same_boot = control.boot() == storage.boot();
-        let committed = control.committed().filter(|_| same_boot);
-        let ends = [control.closed(), control.durable(), committed];
+        let open = control.has_writer()?;
+        let same_boot = opening::is_same_boot(storage, page);
+        let committed = page.committed.filter(|_| same_boot);
+        let ends = [page.closed, page.durable, committed];
         let end = ends.into_iter().flatten().map(|end| layout.next_batch(end)).max();
         Ok(Known { end: end.unwrap_or(FIRST_BATCH), open, same_boot })
     }
@@ -205,7 +205,7 @@ fn any_layout<S: Storage>(storage: &S) -> Option<Layout> {
 
 struct Walk<'a, S: Storage> {
     storage: Arc<S>,
-    control: Option<Control<S::Memory>>,
+    control: Option<Control<S::Page>>,
     layout: Layout,
     window: Window<S>,
     /// Records before it were given up.
@@ -589,16 +589,14 @@ impl<S: Storage> Walk<'_, S> {
 
     /// The first position that was not given up by now.
     fn first_now(&self) -> u64 {
-        self.control.as_ref().and_then(Control::first).unwrap_or(self.first)
+        let page = self.control.as_ref().and_then(|control| control.look().ok());
+        page.and_then(|page| page.first).unwrap_or(self.first)
     }
 
     /// Whether somebody has opened the log for writing since the walk began.
     fn is_open_now(&self) -> Result<bool, LogError> {
         let Some(control) = &self.control else { return Ok(false) };
-        let open = control.is_locked().map_err(|error| {
-            LogError::system("look who has open", &self.storage.path().join(control::NAME), error)
-        })?;
-        Ok(open || control.epoch() != self.opening)
+        Ok(control.has_writer()? || control.look()?.epoch.unwrap_or(0) != self.opening)
     }
 }
 
@@ -682,7 +680,7 @@ mod tests {
         }
 
         fn find_headers(&mut self) {
-            let control = Control::open(&Disk::at(self.path()), false).unwrap();
+            let control = Control::open(&Disk::open(self.path()).unwrap(), false).unwrap();
             let Layout { identity, .. } = control.layout();
             for segment in 0..=self.last_segment() {
                 let begin = segment * SEGMENT;
@@ -734,7 +732,8 @@ mod tests {
 
     impl Storage for Failing {
         type File = FailingFile;
-        type Memory = <Disk as Storage>::Memory;
+        type Page = <Disk as Storage>::Page;
+        type Lock = <Disk as Storage>::Lock;
 
         fn path(&self) -> &Path {
             self.disk.path()
@@ -769,8 +768,25 @@ mod tests {
             self.disk.sync_names()
         }
 
-        fn map(&self, name: &str, writable: bool) -> io::Result<Self::Memory> {
-            self.disk.map(name, writable)
+        fn sync_own_name(&self) -> io::Result<()> {
+            self.disk.sync_own_name()
+        }
+
+        fn page(&self, name: &str, writable: bool) -> io::Result<Self::Page> {
+            self.disk.page(name, writable)
+        }
+
+        fn lock(&self, name: &str, page: &Self::Page) -> io::Result<Option<Self::Lock>> {
+            self.disk.lock(name, page)
+        }
+
+        fn is_in_place(
+            &self,
+            lock: &Self::Lock,
+            page_name: &str,
+            page: &Self::Page,
+        ) -> io::Result<bool> {
+            self.disk.is_in_place(lock, page_name, page)
         }
 
         fn boot(&self) -> Boot {
@@ -805,6 +821,10 @@ mod tests {
 
         fn allocate(&self, length: u64) -> io::Result<bool> {
             self.file.allocate(length)
+        }
+
+        fn is_linked(&self) -> io::Result<bool> {
+            self.file.is_linked()
         }
 
         fn extent(&self, offset: u64) -> io::Result<Option<Extent>> {
@@ -888,7 +908,7 @@ mod tests {
     fn a_block_that_cannot_be_read_costs_what_is_in_it() {
         let sample = Sample::new();
         for block in 0..SEGMENT / BLOCK as u64 {
-            let storage = Failing { disk: Disk::at(sample.path()), block };
+            let storage = Failing { disk: Disk::open(sample.path()).unwrap(), block };
             let mut damages = Vec::new();
             let found = verify(storage, &mut |damage| damages.push(damage)).unwrap();
             let bad = block * BLOCK as u64..(block + 1) * BLOCK as u64;

@@ -26,20 +26,20 @@ const SINGLE: usize = 16 << 10;
 
 pub(crate) struct View<S: Storage> {
     storage: Arc<S>,
-    progress: Progress<S::Memory>,
+    progress: Progress<S::Page>,
     window: Window<S>,
 }
 
 impl<S: Storage> View<S> {
     /// Reads `size` bytes at a time.
-    pub(crate) fn new(storage: Arc<S>, progress: Progress<S::Memory>, size: usize) -> View<S> {
+    pub(crate) fn new(storage: Arc<S>, progress: Progress<S::Page>, size: usize) -> View<S> {
         let layout = progress.control().layout();
         let window = Window::new(Arc::clone(&storage), layout, size);
         View { storage, progress, window }
     }
 
     /// For records that are read by their positions.
-    pub(crate) fn for_singles(storage: Arc<S>, progress: Progress<S::Memory>) -> View<S> {
+    pub(crate) fn for_singles(storage: Arc<S>, progress: Progress<S::Page>) -> View<S> {
         View::new(storage, progress, SINGLE)
     }
 
@@ -51,17 +51,37 @@ impl<S: Storage> View<S> {
         self.window.layout()
     }
 
-    pub(crate) fn progress(&self) -> &Progress<S::Memory> {
+    pub(crate) fn progress(&self) -> &Progress<S::Page> {
         &self.progress
     }
 
+    /// Looks at the control page again.
+    pub(crate) fn refresh(&mut self) -> Result<(), LogError> {
+        self.progress.refresh()
+    }
+
+    /// Where the committed part ended at the last look.
     pub(crate) fn committed(&self) -> u64 {
         self.progress.committed()
     }
 
-    /// The first position that was not given up.
+    /// Where it ends; at the last look, if another is impossible.
+    pub(crate) fn committed_now(&self) -> u64 {
+        match self.progress.look() {
+            Ok(look) => self.progress.committed_in(&look),
+            Err(_) => self.committed(),
+        }
+    }
+
+    /// What was the first position at the last look.
     pub(crate) fn first(&self) -> u64 {
         self.progress.first().unwrap_or_else(|| self.first_segment())
+    }
+
+    /// The first position that was not given up; at the last look, if another is impossible.
+    pub(crate) fn first_now(&self) -> u64 {
+        let look = self.progress.look().ok();
+        look.and_then(|look| look.first).unwrap_or_else(|| self.first())
     }
 
     /// All that is known once the control page has lost the first position.
@@ -131,6 +151,7 @@ impl<S: Storage> View<S> {
     /// The record at `position`, which is checked alone: its batch is not looked at.
     pub(crate) fn read(&mut self, position: Position) -> Result<Vec<u8>, LogError> {
         let at = position.get();
+        self.refresh()?;
         if at < self.first() {
             return Err(self.truncated(at));
         }
@@ -139,8 +160,11 @@ impl<S: Storage> View<S> {
             false => None,
         };
         // What was read may be of a segment that is no longer.
-        if at < self.first() {
-            return Err(self.damaged(at, "a record"));
+        if record.is_none() {
+            self.refresh()?;
+            if at < self.first() {
+                return Err(self.damaged(at, "a record"));
+            }
         }
         let Some(record) = record else { return Err(self.no_record(position)) };
         if !self.is_whole(at, &record)? {
@@ -163,11 +187,14 @@ impl<S: Storage> View<S> {
     }
 
     /// An error may come from what became of a segment that was given up meanwhile.
-    fn unless_given_up<T>(&self, position: u64, found: Result<T, LogError>) -> Result<T, LogError> {
-        match found {
-            Err(_) if position < self.first() => Err(self.truncated(position)),
-            found => found,
-        }
+    fn unless_given_up<T>(
+        &mut self,
+        position: u64,
+        found: Result<T, LogError>,
+    ) -> Result<T, LogError> {
+        let Err(error) = found else { return found };
+        self.refresh()?;
+        if position < self.first() { Err(self.truncated(position)) } else { Err(error) }
     }
 
     #[cold]
@@ -187,6 +214,9 @@ impl<S: Storage> View<S> {
     pub(crate) fn damaged(&mut self, position: u64, what: &'static str) -> LogError {
         // What was read may be what the segment's file became.
         self.window.forget();
+        if let Err(error) = self.refresh() {
+            return error;
+        }
         if position < self.first() {
             return self.truncated(position);
         }
