@@ -242,6 +242,10 @@ impl Storage for Disk {
             && page.is_whole()?)
     }
 
+    fn is_intact(&self, lock: &Lock, page: &Page) -> io::Result<bool> {
+        Ok(stat::fstat(&lock.lock.file)?.st_nlink > 0 && page.is_whole()?)
+    }
+
     fn boot(&self) -> Boot {
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -539,7 +543,8 @@ impl Page {
     }
 
     fn is_whole(&self) -> io::Result<bool> {
-        Ok(self.file.metadata()?.len() >= BLOCK as u64)
+        let about = stat::fstat(&self.file)?;
+        Ok(about.st_size >= BLOCK as i64 && about.st_nlink > 0)
     }
 
     fn futex(&self, word: usize, operation: c_int, value: u32, timeout: *const libc::timespec) {

@@ -84,8 +84,8 @@ pub enum LogErrorKind {
     MissingSegment,
     /// A name of the log's is that of something else: a directory, a FIFO, a device, a symbolic link.
     NotAFile,
-    /// While it was open for writing, others removed or replaced the files that keep a second writer from
-    /// it. What was acknowledged is in the segments; appends are refused.
+    /// While it was open for writing, others removed, replaced or shortened the files that keep a second
+    /// writer from it. What was acknowledged is in the segments; appends are refused.
     Displaced,
     /// It was opened in another process, of which this is a fork.
     OtherProcess,
@@ -210,8 +210,8 @@ impl fmt::Display for LogError {
             }
             LogErrorKind::Displaced => write!(
                 f,
-                "others have removed or replaced its file `control` or `lock` while it was open, so \
-                 that another writer may have been let in: close it, and open it again"
+                "others have removed, replaced or shortened its file `control` or `lock` while it was \
+                 open: close it, and open it again"
             )?,
             LogErrorKind::OtherProcess => write!(
                 f,

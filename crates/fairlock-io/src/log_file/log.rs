@@ -424,6 +424,8 @@ impl<S: Storage> Inner<S> {
         tail.file
             .write(bytes, offset, durable)
             .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        let page = self.control.control().page();
+        self.must_be_in_place(self.storage.is_intact(&self.lock, page))?;
         // A write that is durable says nothing of those before it, nor of the ends of segments.
         self.control.commit(end, every)?;
         tail.has_failed = false;
@@ -545,11 +547,16 @@ impl<S: Storage> Inner<S> {
 
     /// Looks whether the files that keep others from writing are there.
     fn check_in_place(&self) -> Result<(), LogError> {
-        let in_place =
-            self.storage.is_in_place(&self.lock, control::NAME, self.control.control().page());
-        if !in_place
-            .map_err(|error| LogError::system("look at the files of", self.storage.path(), error))?
-        {
+        let page = self.control.control().page();
+        self.must_be_in_place(self.storage.is_in_place(&self.lock, control::NAME, page))
+    }
+
+    /// If they are not, the log takes no more.
+    fn must_be_in_place(&self, in_place: io::Result<bool>) -> Result<(), LogError> {
+        let in_place = in_place.map_err(|error| {
+            LogError::system("look at the files of", self.storage.path(), error)
+        })?;
+        if !in_place {
             self.displaced.store(true, Ordering::Release);
         }
         self.check()

@@ -558,6 +558,10 @@ impl Storage for SimulatedDisk {
         Ok(state.names.get(page_name) == Some(&page.inode))
     }
 
+    fn is_intact(&self, _lock: &SimulatedLock, _page: &SimulatedPage) -> io::Result<bool> {
+        Ok(true)
+    }
+
     fn boot(&self) -> Boot {
         [self.machine.lock().boot, 7]
     }

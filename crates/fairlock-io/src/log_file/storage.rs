@@ -47,6 +47,9 @@ pub(crate) trait Storage: Send + Sync + 'static {
         page_name: &str,
         page: &Self::Page,
     ) -> io::Result<bool>;
+    /// Whether they are still files of some directory, and the page whole: less than the question before, but
+    /// quick enough to be asked at every append.
+    fn is_intact(&self, lock: &Self::Lock, page: &Self::Page) -> io::Result<bool>;
     /// Which run of the kernel this is: what it was told to write is not lost before the next.
     fn boot(&self) -> Boot;
     /// What is known about the file system without trying.

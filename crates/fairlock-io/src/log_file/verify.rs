@@ -789,6 +789,10 @@ mod tests {
             self.disk.is_in_place(lock, page_name, page)
         }
 
+        fn is_intact(&self, lock: &Self::Lock, page: &Self::Page) -> io::Result<bool> {
+            self.disk.is_intact(lock, page)
+        }
+
         fn boot(&self) -> Boot {
             self.disk.boot()
         }
