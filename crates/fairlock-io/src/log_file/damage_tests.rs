@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use super::control;
 use super::crash_tests::{read_all, record};
 use super::error::{LogError, LogErrorKind};
+use super::format::VERSION;
 use super::log::Log;
 use super::options::{LogOptions, Prewrite, SyncPolicy};
 use super::position::Position;
@@ -178,11 +179,11 @@ fn a_segment_that_is_missing_swapped_foreign_or_short_is_an_error() {
 
         let damaged = machine.copy();
         let mut bytes = machine.bytes(name);
-        bytes[8] = 2;
+        bytes[8] = VERSION as u8 + 1;
         damaged.set_bytes(name, bytes);
         for result in read(&damaged) {
             let error = result.expect_err("newer");
-            let newer = LogErrorKind::NewerVersion { found: 2, supported: 1 };
+            let newer = LogErrorKind::NewerVersion { found: VERSION + 1, supported: VERSION };
             assert_eq!(*error.kind(), newer);
         }
     }

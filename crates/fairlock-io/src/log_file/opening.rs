@@ -18,7 +18,7 @@ use super::prewriting;
 use super::recovery::{self, End};
 use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
-use super::window::open_segment;
+use super::window::{damaged, open_segment};
 
 /// Files of segments that were given up which are kept to be used again.
 pub(crate) const SPARES: usize = 2;
@@ -51,7 +51,10 @@ pub(crate) fn open<S: Storage>(
     let Inventory { segments, mut spares, mut next_spare } = inventory;
     let (given_up, segments) = recovery::without_given_up(&control, segments);
     let End { end, begin, epoch, recovery } = recovery::find_end(storage, &control, &segments)?;
-    let epoch = epoch.max(control.epoch()) + 1;
+    // It never grows so far, but who can write the files can say so.
+    let Some(epoch) = epoch.max(control.epoch()).checked_add(1) else {
+        return Err(damaged(&**storage, layout, end, "the count of openings"));
+    };
     let segment = layout.segment(end);
 
     let prewriting = prewriting::choose(&**storage, options.prewrite)?;
