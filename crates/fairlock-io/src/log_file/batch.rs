@@ -6,7 +6,8 @@ use crc32c::crc32c_append;
 
 use super::blocks::Blocks;
 use super::format::{
-    BATCH_HEADER, BatchHeader, Kind, Layout, RECORD_HEADER, RecordHeader, blocks, record_room,
+    self, BATCH_HEADER, BLOCK, BatchHeader, Kind, Layout, RECORD_HEADER, RecordHeader, blocks,
+    record_room,
 };
 use super::group::Gather;
 
@@ -54,14 +55,26 @@ impl Batch {
         self.bytes.grow(size);
         let at = self.used;
         let position = self.start + at as u64;
-        let header =
-            RecordHeader { length: length as u32, payload, epoch: self.epoch, in_batch: at as u32 };
-        header.encode(&self.layout.identity, position, &mut self.bytes[at..at + RECORD_HEADER]);
-        let mut end = at + RECORD_HEADER;
+        let begin = at + RECORD_HEADER;
+        let mut end = begin;
         for slice in slices {
             self.bytes[end..end + slice.len()].copy_from_slice(slice);
             end += slice.len();
         }
+        // The batch begins with a block.
+        let mask = format::mask_for(begin as u64, &self.bytes[begin..end]);
+        if mask != 0 {
+            format::apply_mask(begin as u64, &mut self.bytes[begin..end], mask);
+        }
+        let header = RecordHeader {
+            length: length as u32,
+            lost: false,
+            payload,
+            epoch: self.epoch,
+            in_batch: at as u32,
+            mask,
+        };
+        header.encode(&self.layout.identity, position, &mut self.bytes[at..begin]);
         self.used = at + record_room(length);
         self.bytes[end..self.used].fill(0);
         self.records += 1;
@@ -90,10 +103,13 @@ impl Batch {
             durable,
             used: self.used as u32,
             records: self.records,
+            key: None,
         };
         header.encode(&self.layout.identity, &mut self.bytes[..BATCH_HEADER]);
         let size = blocks(self.used);
         self.bytes[self.used..size].fill(0);
+        // Invariant 5 of `format.rs`.
+        debug_assert!(!self.bytes[BLOCK..size].chunks(BLOCK).any(format::looks_like_batch));
         &self.bytes[..size]
     }
 
@@ -127,4 +143,99 @@ pub(crate) fn measure(slices: &[IoSlice<'_>]) -> (usize, u32) {
     slices.iter().fold((0, 0), |(length, checksum), slice| {
         (length.saturating_add(slice.len()), crc32c_append(checksum, slice))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::format::{FIRST_BATCH, MOST_RECORD, looks_like_batch};
+    use super::super::options::largest_record;
+    use super::*;
+
+    const LAYOUT: Layout = Layout { identity: [7; 16], segment_bytes: 32 << 20 };
+    const MAGIC: [u8; 4] = *b"fBat";
+
+    /// The records of a sealed batch, as they were appended.
+    fn records(batch: &mut Batch) -> Vec<Vec<u8>> {
+        let start = batch.start();
+        let bytes = batch.seal(Kind::Records, 0).to_vec();
+        assert!(looks_like_batch(&bytes));
+        for block in bytes[BLOCK..].chunks(BLOCK) {
+            assert!(!looks_like_batch(block), "a block looks like a batch");
+        }
+        let header = BatchHeader::decode(&LAYOUT, start, &bytes).expect("a header");
+        let header = header.expect("a possible one");
+        let mut found = Vec::new();
+        let mut at = start + BATCH_HEADER as u64;
+        while at < header.end_of_records() {
+            let from = (at - start) as usize;
+            let record = RecordHeader::decode(&LAYOUT.identity, at, &bytes[from..]).expect("one");
+            assert_eq!(record.impossible_in(&header, at), None);
+            let stored = &bytes[from + RECORD_HEADER..][..record.length as usize];
+            assert!(record.is_of(at, stored));
+            let mut payload = stored.to_vec();
+            record.unmask(at, &mut payload);
+            found.push(payload);
+            at = record.end(at);
+        }
+        found
+    }
+
+    fn add(batch: &mut Batch, payload: &[u8]) {
+        let slices = [IoSlice::new(payload)];
+        let (length, checksum) = measure(&slices);
+        batch.add(&slices, length, checksum).expect("there is room");
+    }
+
+    #[test]
+    fn the_largest_record_fills_the_largest_batch() {
+        assert_eq!(largest_record(LAYOUT.segment_bytes), MOST_RECORD);
+        let mut batch = Batch::new(LAYOUT, 1, BLOCK, FIRST_BATCH);
+        // Each of its blocks would be a batch, with any of the first masks but the last.
+        let mut payload = vec![0; MOST_RECORD];
+        for (number, at) in (0..MOST_RECORD).skip(BLOCK - 72).step_by(BLOCK).enumerate() {
+            let word = u32::from_le_bytes(MAGIC) ^ number as u32;
+            payload[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        add(&mut batch, &payload);
+        assert!(records(&mut batch) == [payload], "not what was appended");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Wherever payloads begin and end, and headers lie across blocks, and whatever they hold.
+        #[test]
+        fn no_block_of_a_batch_but_the_first_looks_like_a_batch(
+            epoch in prop_oneof![Just(1), Just(u32::from_le_bytes(MAGIC))],
+            lengths in prop::collection::vec((0..3_usize, 0..40_usize, 0..9_usize, 0..5_u8), 1..8),
+        ) {
+            let mut batch = Batch::new(LAYOUT, epoch, 1 << 20, FIRST_BATCH);
+            let mut all = Vec::new();
+            for (blocks, words, bytes, variant) in lengths {
+                let length = (blocks * BLOCK + words * 8 + bytes).saturating_sub(160);
+                let payload: Vec<u8> = match variant {
+                    // At every place, as magic numbers, and as what the first masks make of others.
+                    0..4 => MAGIC.iter().enumerate()
+                        .map(|(at, byte)| if at == 0 { byte ^ variant } else { *byte })
+                        .chain(MAGIC).cycle().take(length).collect(),
+                    _ => vec![0; length],
+                };
+                add(&mut batch, &payload);
+                all.push(payload);
+            }
+            if epoch == 1 {
+                prop_assert!(records(&mut batch) == all);
+            } else {
+                // The epoch alone is no header.
+                let start = batch.start();
+                let bytes = batch.bytes[..blocks(batch.used)].to_vec();
+                for (number, block) in bytes.chunks(BLOCK).enumerate().skip(1) {
+                    let at = start + (number * BLOCK) as u64;
+                    prop_assert_eq!(BatchHeader::decode(&LAYOUT, at, block), None);
+                }
+            }
+        }
+    }
 }

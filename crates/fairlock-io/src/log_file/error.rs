@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::NotAFile;
+use super::format::MOST_RECORD;
 use super::position::Position;
 
 /// Why something could not be done with a log.
@@ -198,10 +199,15 @@ impl fmt::Display for LogError {
                 f,
                 "process {process} has it open for writing: a log has one writer at a time"
             )?,
+            LogErrorKind::TooLarge { bytes, most } if *most >= MOST_RECORD => write!(
+                f,
+                "a record of {bytes} bytes, but a log takes at most {most}: split it into several \
+                 records"
+            )?,
             LogErrorKind::TooLarge { bytes, most } => write!(
                 f,
-                "a record of {bytes} bytes, but this log takes at most {most}: create it with \
-                 larger segments"
+                "a record of {bytes} bytes, but this log takes at most {most}: split it, or create \
+                 the log with larger segments"
             )?,
             LogErrorKind::Option { name, valid } => write!(f, "{name} must be {valid}")?,
             LogErrorKind::MissingSegment => write!(f, "a segment between others is missing")?,

@@ -35,6 +35,30 @@
 //! 4. What remains of a segment when a batch does not fit is begun by a batch without records
 //!    ([`Kind::End`]), unless nothing remains. Segments come to the device in their order; below the
 //!    `durable` of a segment's first batch all of them are.
+//! 5. A payload is data. Of a batch's blocks the first alone begins with the magic number of batches, so
+//!    that who looks for batches block by block finds none in a record's bytes. Of the later blocks,
+//!
+//!    * one that begins in a payload begins with four of its bytes, XORed with the record's `mask`, which is
+//!      chosen such that no block of this payload begins with the magic number, and is 0 unless one would;
+//!    * one that ends a payload with fewer bytes goes on with the zeros of padding, which the magic number
+//!      does not end with;
+//!    * one that begins with a record's header, or in the middle of one, begins with a length, which is
+//!      smaller than the magic number or has its highest bit set, with a mask, which is smaller, too, or
+//!      with an epoch; the header's place in its batch is then where a batch has its kind, and is none.
+//!
+//!    Nothing of the kind keeps headers of *records* out of payloads: a place where a record seems to begin
+//!    is one only if the chain of headers from the batch's first record on comes to it.
+//! 6. Every number in a header is checked before it is used, even if the checksum is right: who can write the
+//!    files can make checksums. `decode` says which number is impossible.
+//! 7. What is given up in the middle of a log is covered: records of one batch by a *hole*, which is a
+//!    record's header that says so ([`RecordHeader::lost`]); whole batches, and what may have been some, by
+//!    a batch that says where the log goes on ([`Kind::Gap`]). Who makes one writes it first, and then zeros
+//!    over the rest of what it covers, so that no position in it is a record's.
+//!
+//! Version 1 has no masks, holes, gaps and keys. It is read as version 2, since what these use was zero; but
+//! its payloads may begin blocks as they like, so for what was written by it invariant 5 does not hold.
+
+use std::collections::HashSet;
 
 use crc32c::{crc32c, crc32c_append};
 
@@ -51,9 +75,26 @@ pub(crate) const BATCH_HEADER: usize = 48;
 pub(crate) const RECORD_HEADER: usize = 24;
 /// Records begin at multiples of this.
 pub(crate) const RECORD_ALIGNMENT: usize = 8;
+/// The smallest segment.
+const LEAST_SEGMENT: u64 = 64 << 10;
+/// The largest segment.
+const MOST_SEGMENT: u64 = 1 << 40;
+/// The largest batch: what a reader or a writer holds in memory at most.
+pub(crate) const MOST_BATCH: usize = 16 << 20;
+/// The largest record: it fills the largest batch.
+pub(crate) const MOST_RECORD: usize = MOST_BATCH - BATCH_HEADER - RECORD_HEADER;
+/// All positions are below: far more than any log writes, and so little that sums of a position and a
+/// segment's size fit.
+const POSITIONS: u64 = 1 << 62;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"fairlogS";
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"fBat");
+/// In a batch's kind: there is a key.
+const HAS_KEY: u32 = 1 << 8;
+/// In a record's length: it is a hole.
+const LOST: u32 = 1 << 31;
+// See invariant 5.
+const _: () = assert!(MOST_RECORD < BATCH_MAGIC as usize && BATCH_MAGIC < LOST);
 
 /// Which log, drawn at random when it is created: what another log wrote does not check.
 pub(crate) type Identity = [u8; 16];
@@ -75,17 +116,24 @@ pub(crate) struct Layout {
     pub(crate) segment_bytes: u64,
 }
 
-/// The smallest segment, in bytes.
-pub(crate) const LEAST_SEGMENT: u64 = 64 << 10;
-/// The largest.
-pub(crate) const MOST_SEGMENT: u64 = 1 << 40;
-
 impl Layout {
-    /// None for a size that no segments have.
+    /// None if no log has segments of this size.
     pub(crate) fn checked(identity: Identity, segment_bytes: u64) -> Option<Layout> {
-        let is_fine = segment_bytes.is_multiple_of(BLOCK as u64)
-            && (LEAST_SEGMENT..=MOST_SEGMENT).contains(&segment_bytes);
-        is_fine.then_some(Layout { identity, segment_bytes })
+        let is_size = (LEAST_SEGMENT..=MOST_SEGMENT).contains(&segment_bytes)
+            && segment_bytes.is_multiple_of(BLOCK as u64);
+        is_size.then_some(Layout { identity, segment_bytes })
+    }
+
+    /// Whether a log can have a segment of this number.
+    pub(crate) fn may_have(&self, segment: u64) -> bool {
+        segment < POSITIONS / self.segment_bytes
+    }
+
+    /// Whether a batch can begin here.
+    pub(crate) fn is_place_of_batch(&self, position: u64) -> bool {
+        position < POSITIONS
+            && position.is_multiple_of(BLOCK as u64)
+            && self.offset(position) >= FIRST_BATCH
     }
 
     pub(crate) fn segment(&self, position: u64) -> u64 {
@@ -96,29 +144,40 @@ impl Layout {
         position % self.segment_bytes
     }
 
+    // What follows saturates, for numbers that are not known to be a log's.
+
     /// The segment of what ends here.
     pub(crate) fn segment_before(&self, end: u64) -> u64 {
-        self.segment(end - 1)
+        self.segment(end.saturating_sub(1))
+    }
+
+    /// Where the segment begins.
+    pub(crate) fn start(&self, segment: u64) -> u64 {
+        segment.saturating_mul(self.segment_bytes)
     }
 
     /// Where the segment's first batch is.
     pub(crate) fn first_batch(&self, segment: u64) -> u64 {
-        segment * self.segment_bytes + FIRST_BATCH
+        self.start(segment).saturating_add(FIRST_BATCH)
     }
 
     /// One past the segment's last byte.
     pub(crate) fn end(&self, segment: u64) -> u64 {
-        (segment + 1) * self.segment_bytes
+        self.start(segment.saturating_add(1))
     }
 
     /// Where a batch that ends here is followed by the next: here, or past the next segment's header.
     pub(crate) fn next_batch(&self, end: u64) -> u64 {
         match self.offset(end) {
-            0 => end + FIRST_BATCH,
+            0 => end.saturating_add(FIRST_BATCH),
             _ => end,
         }
     }
 }
+
+/// What cannot be so in a header whose checksum is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Impossible(pub(crate) &'static str);
 
 /// The first block of every segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +197,8 @@ pub(crate) enum BadSegment {
     Newer(u32),
     /// It begins as one, but its checksum is wrong.
     Damaged,
+    /// Its checksum is right.
+    Impossible(Impossible),
 }
 
 impl SegmentHeader {
@@ -160,18 +221,24 @@ impl SegmentHeader {
         // Before the checksum: what a later version's covers is not known.
         match u32_at(block, 8) {
             1..=VERSION => {}
-            found if found > VERSION => return Err(BadSegment::Newer(found)),
-            _ => return Err(BadSegment::Damaged),
+            0 => return Err(BadSegment::Damaged),
+            found => return Err(BadSegment::Newer(found)),
         }
         if u32_at(block, 48) != crc32c(&block[..48]) {
             return Err(BadSegment::Damaged);
         }
+        let impossible = |what| BadSegment::Impossible(Impossible(what));
         let identity = block[32..48].try_into().expect("sixteen bytes");
-        Ok(SegmentHeader {
-            layout: Layout { identity, segment_bytes: u64_at(block, 16) },
-            segment: u64_at(block, 24),
-            epoch: u32_at(block, 12),
-        })
+        let layout = Layout::checked(identity, u64_at(block, 16))
+            .ok_or(impossible("the segments' size in the segment's header"))?;
+        let (segment, epoch) = (u64_at(block, 24), u32_at(block, 12));
+        if !layout.may_have(segment) {
+            return Err(impossible("the number in the segment's header"));
+        }
+        if epoch == 0 {
+            return Err(impossible("the epoch in the segment's header"));
+        }
+        Ok(SegmentHeader { layout, segment, epoch })
     }
 }
 
@@ -179,11 +246,16 @@ impl SegmentHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Records.
-    Records = 1,
+    Records,
     /// No records: the log was opened for writing.
-    Opening = 2,
+    Opening,
     /// No records: the rest of the segment is not used.
-    End = 3,
+    End,
+    /// No records: from here on there is nothing.
+    Gap {
+        /// Where the next batch begins: in this segment, or the first of the next one.
+        to: u64,
+    },
 }
 
 /// Begins a batch.
@@ -196,47 +268,107 @@ pub(crate) struct BatchHeader {
     pub(crate) durable: u64,
     /// Bytes of the batch, without padding; [`BATCH_HEADER`] if it has no records.
     pub(crate) used: u32,
+    /// How many were written; holes may have taken some since.
     pub(crate) records: u32,
+    /// A number that its user gave the first record.
+    pub(crate) key: Option<u64>,
 }
 
 impl BatchHeader {
     pub(crate) fn encode(&self, identity: &Identity, bytes: &mut [u8]) {
+        let (kind, more) = match (self.kind, self.key) {
+            (Kind::Records, Some(key)) => (1 | HAS_KEY, key),
+            (Kind::Records, None) => (1, 0),
+            (Kind::Opening, _) => (2, 0),
+            (Kind::End, _) => (3, 0),
+            (Kind::Gap { to }, _) => (4, to),
+        };
         put_u32(bytes, 0, BATCH_MAGIC);
-        put_u32(bytes, 4, self.kind as u32);
+        put_u32(bytes, 4, kind);
         put_u64(bytes, 8, self.position);
         put_u64(bytes, 16, self.durable);
         put_u32(bytes, 24, self.epoch);
         put_u32(bytes, 28, self.used);
         put_u32(bytes, 32, self.records);
-        put_u32(bytes, 36, 0);
-        put_u32(bytes, 40, 0);
+        put_u64(bytes, 36, more);
         let checksum = Self::checksum(identity, bytes);
         put_u32(bytes, 44, checksum);
     }
 
     /// The header at `position`, if these bytes are one.
-    pub(crate) fn decode(identity: &Identity, position: u64, bytes: &[u8]) -> Option<BatchHeader> {
+    pub(crate) fn decode(
+        layout: &Layout,
+        position: u64,
+        bytes: &[u8],
+    ) -> Option<Result<BatchHeader, Impossible>> {
         if bytes.len() < BATCH_HEADER
             || u32_at(bytes, 0) != BATCH_MAGIC
             || u64_at(bytes, 8) != position
-            || u32_at(bytes, 44) != Self::checksum(identity, bytes)
+            || u32_at(bytes, 44) != Self::checksum(&layout.identity, bytes)
         {
             return None;
         }
-        let kind = match u32_at(bytes, 4) {
-            1 => Kind::Records,
-            2 => Kind::Opening,
-            3 => Kind::End,
-            _ => return None,
+        let more = u64_at(bytes, 36);
+        let (kind, key) = match u32_at(bytes, 4) {
+            1 => (Kind::Records, None),
+            2 => (Kind::Opening, None),
+            3 => (Kind::End, None),
+            4 => (Kind::Gap { to: more }, None),
+            with_key if with_key == 1 | HAS_KEY => (Kind::Records, Some(more)),
+            _ => return Some(Err(Impossible("the kind in a batch's header"))),
         };
-        Some(BatchHeader {
+        let header = BatchHeader {
             kind,
             position,
             durable: u64_at(bytes, 16),
             epoch: u32_at(bytes, 24),
             used: u32_at(bytes, 28),
             records: u32_at(bytes, 32),
+            key,
+        };
+        Some(match header.impossible(layout) {
+            Some(impossible) => Err(impossible),
+            None => Ok(header),
         })
+    }
+
+    fn impossible(&self, layout: &Layout) -> Option<Impossible> {
+        let used = self.used as usize;
+        let most_records = used.saturating_sub(BATCH_HEADER) / RECORD_HEADER;
+        let is_size = match self.kind {
+            Kind::Records => {
+                (BATCH_HEADER..=MOST_BATCH).contains(&used)
+                    && used.is_multiple_of(RECORD_ALIGNMENT)
+                    && layout.offset(self.position) + self.size() <= layout.segment_bytes
+            }
+            _ => used == BATCH_HEADER,
+        };
+        let what = if !layout.is_place_of_batch(self.position) {
+            "the position in a batch's header"
+        } else if !is_size {
+            "the size in a batch's header"
+        } else if self.records as usize > most_records {
+            "the number of records in a batch's header"
+        } else if self.epoch == 0 {
+            "the epoch in a batch's header"
+        } else if self.durable > self.position {
+            "the durable position in a batch's header"
+        } else if let Kind::Gap { to } = self.kind
+            && !self.is_end_of_gap(layout, to)
+        {
+            "the end of a gap"
+        } else {
+            return None;
+        };
+        Some(Impossible(what))
+    }
+
+    fn is_end_of_gap(&self, layout: &Layout, to: u64) -> bool {
+        let segment = layout.segment(self.position);
+        let is_next = to == layout.first_batch(segment + 1);
+        to > self.position
+            && layout.is_place_of_batch(to)
+            && (is_next || layout.segment(to) == segment)
     }
 
     /// The bytes it takes in its segment.
@@ -244,34 +376,67 @@ impl BatchHeader {
         blocks(self.used as usize) as u64
     }
 
+    /// One past its last record.
+    pub(crate) fn end_of_records(&self) -> u64 {
+        self.position + u64::from(self.used)
+    }
+
+    /// Where the next batch begins.
+    pub(crate) fn next(&self, layout: &Layout) -> u64 {
+        match self.kind {
+            Kind::Records | Kind::Opening => layout.next_batch(self.position + self.size()),
+            Kind::End => layout.first_batch(layout.segment(self.position) + 1),
+            Kind::Gap { to } => to,
+        }
+    }
+
+    /// Whether it may have so many records that are not holes.
+    pub(crate) fn may_have(&self, records: u32, holes: u32) -> bool {
+        records == self.records || holes > 0 && records < self.records
+    }
+
     fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
         crc32c_append(crc32c(identity), &bytes[..44])
     }
 }
 
-/// Precedes a record's bytes.
+/// Precedes a record's bytes, or stands for records that were given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) length: u32,
-    /// CRC32C of the bytes.
+    /// It is no record, but a hole of as many bytes: readers pass over it.
+    pub(crate) lost: bool,
+    /// CRC32C of the bytes as they were appended.
     pub(crate) payload: u32,
     pub(crate) epoch: u32,
     /// From the batch's beginning to this header: who knows a record's position finds its batch.
     pub(crate) in_batch: u32,
+    /// What the first four bytes of each block of the payload are XORed with.
+    pub(crate) mask: u32,
 }
 
 impl RecordHeader {
+    /// For the bytes of a batch from `in_batch` to `end`, where it ends or another record begins.
+    #[cfg_attr(not(test), expect(dead_code, reason = "nothing gives up records yet"))]
+    pub(crate) fn hole(in_batch: u32, end: u32, epoch: u32) -> RecordHeader {
+        debug_assert!((in_batch + RECORD_HEADER as u32..=MOST_BATCH as u32).contains(&end));
+        let length = end - in_batch - RECORD_HEADER as u32;
+        RecordHeader { length, lost: true, payload: 0, epoch, in_batch, mask: 0 }
+    }
+
     pub(crate) fn encode(&self, identity: &Identity, position: u64, bytes: &mut [u8]) {
-        put_u32(bytes, 0, self.length);
+        debug_assert!(self.length < LOST);
+        put_u32(bytes, 0, self.length | if self.lost { LOST } else { 0 });
         put_u32(bytes, 4, self.payload);
         put_u32(bytes, 8, self.epoch);
         put_u32(bytes, 12, self.in_batch);
-        put_u32(bytes, 16, 0);
+        put_u32(bytes, 16, self.mask);
         let checksum = Self::checksum(identity, position, bytes);
         put_u32(bytes, 20, checksum);
     }
 
-    /// The header at `position`, if these bytes are one. The record's bytes are not looked at.
+    /// The header at `position`, if these bytes are one. The record's bytes are not looked at, nor is
+    /// whether what it says is [possible](Self::impossible).
     pub(crate) fn decode(identity: &Identity, position: u64, bytes: &[u8]) -> Option<RecordHeader> {
         if bytes.len() < RECORD_HEADER
             || u32_at(bytes, 20) != Self::checksum(identity, position, bytes)
@@ -279,11 +444,62 @@ impl RecordHeader {
             return None;
         }
         Some(RecordHeader {
-            length: u32_at(bytes, 0),
+            length: u32_at(bytes, 0) & !LOST,
+            lost: u32_at(bytes, 0) & LOST != 0,
             payload: u32_at(bytes, 4),
             epoch: u32_at(bytes, 8),
             in_batch: u32_at(bytes, 12),
+            mask: u32_at(bytes, 16),
         })
+    }
+
+    /// What cannot be so of a record at `position` in this batch.
+    pub(crate) fn impossible_in(&self, batch: &BatchHeader, position: u64) -> Option<Impossible> {
+        let what = if self.epoch != batch.epoch {
+            "the epoch in a record's header"
+        } else if batch.position.checked_add(self.in_batch.into()) != Some(position) {
+            "the place in its batch in a record's header"
+        } else if self.end(position) > batch.end_of_records() {
+            "the length in a record's header"
+        } else {
+            return None;
+        };
+        Some(Impossible(what))
+    }
+
+    /// What cannot be so of a record at `position`, whatever batch it is in.
+    pub(crate) fn impossible(&self, layout: &Layout, position: u64) -> Option<Impossible> {
+        let what = if self.length as usize > MOST_RECORD
+            || self.end(position) > layout.end(layout.segment(position))
+        {
+            "the length in a record's header"
+        } else if self.epoch == 0 {
+            "the epoch in a record's header"
+        } else {
+            return None;
+        };
+        Some(Impossible(what))
+    }
+
+    /// Where what follows begins, of a record at `position`.
+    pub(crate) fn end(&self, position: u64) -> u64 {
+        position + record_room(self.length as usize) as u64
+    }
+
+    /// Whether these are the bytes of the record at `position`, as they are stored.
+    pub(crate) fn is_of(&self, position: u64, stored: &[u8]) -> bool {
+        let checksum = match self.mask {
+            0 => crc32c(stored),
+            mask => checksum_unmasked(position + RECORD_HEADER as u64, stored, mask),
+        };
+        checksum == self.payload
+    }
+
+    /// Makes stored bytes of the record at `position` those that were appended.
+    pub(crate) fn unmask(&self, position: u64, bytes: &mut [u8]) {
+        if self.mask != 0 {
+            apply_mask(position + RECORD_HEADER as u64, bytes, self.mask);
+        }
     }
 
     /// What a header would say of its place in its batch, before its checksum is looked at; none if there
@@ -296,6 +512,55 @@ impl RecordHeader {
         let checksum = crc32c_append(crc32c(identity), &position.to_le_bytes());
         crc32c_append(checksum, &bytes[..20])
     }
+}
+
+/// The mask of a payload that begins here, of which the place in its block matters: 0 unless one of its
+/// blocks begins as a batch.
+pub(crate) fn mask_for(position: u64, payload: &[u8]) -> u32 {
+    match block_starts(position, payload.len()).any(|at| u32_at(payload, at) == BATCH_MAGIC) {
+        true => some_mask(position, payload),
+        false => 0,
+    }
+}
+
+#[cold]
+fn some_mask(position: u64, payload: &[u8]) -> u32 {
+    let starts = block_starts(position, payload.len());
+    let wrong: HashSet<u32> = starts.map(|at| u32_at(payload, at) ^ BATCH_MAGIC).collect();
+    // There are fewer blocks than values, so it is small, as invariant 5 asks for.
+    (1..BATCH_MAGIC).find(|mask| !wrong.contains(mask)).expect("fewer blocks than values")
+}
+
+/// Masks a payload, or takes its mask away.
+pub(crate) fn apply_mask(position: u64, payload: &mut [u8], mask: u32) {
+    for at in block_starts(position, payload.len()) {
+        let word = u32_at(payload, at) ^ mask;
+        put_u32(payload, at, word);
+    }
+}
+
+/// CRC32C of a payload without its mask.
+#[cold]
+fn checksum_unmasked(position: u64, stored: &[u8], mask: u32) -> u32 {
+    let mut checksum = 0;
+    let mut from = 0;
+    for at in block_starts(position, stored.len()) {
+        checksum = crc32c_append(checksum, &stored[from..at]);
+        checksum = crc32c_append(checksum, &(u32_at(stored, at) ^ mask).to_le_bytes());
+        from = at + 4;
+    }
+    crc32c_append(checksum, &stored[from..])
+}
+
+/// Where in a payload that begins here blocks begin with four of its bytes.
+fn block_starts(position: u64, length: usize) -> impl Iterator<Item = usize> {
+    let first = (BLOCK - position as usize % BLOCK) % BLOCK;
+    (first..length.saturating_sub(3)).step_by(BLOCK)
+}
+
+/// Whether a block of a batch begins as another batch.
+pub(crate) fn looks_like_batch(block: &[u8]) -> bool {
+    u32_at(block, 0) == BATCH_MAGIC
 }
 
 fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
@@ -319,12 +584,14 @@ mod tests {
     use super::*;
 
     const IDENTITY: Identity = [7; 16];
+    const LAYOUT: Layout = Layout { identity: IDENTITY, segment_bytes: 1 << 20 };
+    const RECORD: RecordHeader =
+        RecordHeader { length: 0, lost: false, payload: 0, epoch: 1, in_batch: 48, mask: 0 };
 
     #[test]
     fn headers_come_back_as_they_were() {
         let mut block = vec![0xAA; BLOCK];
-        let layout = Layout { identity: IDENTITY, segment_bytes: 1 << 20 };
-        let segment = SegmentHeader { layout, segment: 5, epoch: 3 };
+        let segment = SegmentHeader { layout: LAYOUT, segment: 5, epoch: 3 };
         segment.encode(&mut block);
         assert_eq!(SegmentHeader::decode(&block), Ok(segment));
 
@@ -333,15 +600,156 @@ mod tests {
             position: 8192,
             epoch: 3,
             durable: 4096,
-            used: 100,
+            used: 104,
             records: 2,
+            key: None,
         };
         batch.encode(&IDENTITY, &mut block);
-        assert_eq!(BatchHeader::decode(&IDENTITY, 8192, &block), Some(batch));
+        assert_eq!(BatchHeader::decode(&LAYOUT, 8192, &block), Some(Ok(batch)));
 
-        let record = RecordHeader { length: 9, payload: 1234, epoch: 3, in_batch: 48 };
-        record.encode(&IDENTITY, 8240, &mut block);
-        assert_eq!(RecordHeader::decode(&IDENTITY, 8240, &block), Some(record));
+        for kind in
+            [Kind::Opening, Kind::End, Kind::Gap { to: 16384 }, Kind::Gap { to: (1 << 20) + 4096 }]
+        {
+            let batch = BatchHeader { kind, used: 48, records: 0, ..batch };
+            batch.encode(&IDENTITY, &mut block);
+            assert_eq!(BatchHeader::decode(&LAYOUT, 8192, &block), Some(Ok(batch)));
+        }
+        for key in [0, u64::MAX] {
+            let batch = BatchHeader { key: Some(key), ..batch };
+            batch.encode(&IDENTITY, &mut block);
+            assert_eq!(BatchHeader::decode(&LAYOUT, 8192, &block), Some(Ok(batch)));
+        }
+
+        let record = RecordHeader { length: 9, payload: 1234, epoch: 3, ..RECORD };
+        let hole = RecordHeader::hole(48, 120, 3);
+        for record in [record, RecordHeader { mask: 77, ..record }, hole] {
+            record.encode(&IDENTITY, 8240, &mut block);
+            assert_eq!(RecordHeader::decode(&IDENTITY, 8240, &block), Some(record));
+        }
+        assert_eq!(hole.end(8240), 8192 + 120);
+    }
+
+    /// Writes a number into a header and makes its checksum right.
+    fn set(header: &mut [u8], at: usize, value: u64, size: usize) {
+        header[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+
+    #[test]
+    fn what_no_header_can_say_is_told_by_name() {
+        let mut block = vec![0; BLOCK];
+        let good = SegmentHeader { layout: LAYOUT, segment: 5, epoch: 3 };
+        for (at, size, what, values) in [
+            (12, 4, "the epoch in the segment's header", vec![0]),
+            (
+                16,
+                8,
+                "the segments' size in the segment's header",
+                vec![0, 1, 4096, 60 << 10, (64 << 10) + 512, (1 << 40) + 4096, 1 << 41, u64::MAX],
+            ),
+            (24, 8, "the number in the segment's header", vec![1 << 42, 1 << 44, u64::MAX]),
+        ] {
+            for value in values {
+                good.encode(&mut block);
+                set(&mut block, at, value, size);
+                let checksum = crc32c(&block[..48]);
+                put_u32(&mut block, 48, checksum);
+                let expected = BadSegment::Impossible(Impossible(what));
+                assert_eq!(SegmentHeader::decode(&block), Err(expected), "{value}");
+            }
+        }
+
+        let records = BatchHeader {
+            kind: Kind::Records,
+            position: 8192,
+            epoch: 3,
+            durable: 4096,
+            used: 104,
+            records: 2,
+            key: None,
+        };
+        let empty = BatchHeader { kind: Kind::Opening, used: 48, records: 0, ..records };
+        let gap = BatchHeader { kind: Kind::Gap { to: 16384 }, ..empty };
+        let (kind, size) = ("the kind in a batch's header", "the size in a batch's header");
+        let number = "the number of records in a batch's header";
+        for (good, at, bytes, what, values) in [
+            (records, 4, 4, kind, vec![0, 5, 0x102, 0x104, 0x201, 0x8000_0001]),
+            (records, 28, 4, size, vec![0, 47, 50, 1 << 20, (16 << 20) + 8, u64::from(u32::MAX)]),
+            (empty, 28, 4, size, vec![0, 40, 56, u64::from(u32::MAX)]),
+            (records, 32, 4, number, vec![3, u64::from(u32::MAX)]),
+            (empty, 32, 4, number, vec![1]),
+            (records, 24, 4, "the epoch in a batch's header", vec![0]),
+            (records, 16, 8, "the durable position in a batch's header", vec![8193, u64::MAX]),
+            (
+                gap,
+                36,
+                8,
+                "the end of a gap",
+                vec![0, 4096, 8192, 12289, 1 << 20, (1 << 20) + 8192, (2 << 20) + 4096, u64::MAX],
+            ),
+        ] {
+            for value in values {
+                good.encode(&IDENTITY, &mut block);
+                set(&mut block, at, value, bytes);
+                let checksum = BatchHeader::checksum(&IDENTITY, &block);
+                put_u32(&mut block, 44, checksum);
+                let decoded = BatchHeader::decode(&LAYOUT, 8192, &block);
+                assert_eq!(decoded, Some(Err(Impossible(what))), "{value}");
+            }
+        }
+
+        let record = RecordHeader { length: 10, epoch: 3, ..RECORD };
+        assert_eq!(record.impossible_in(&records, 8240), None);
+        for (wrong, what) in [
+            (RecordHeader { epoch: 4, ..record }, "the epoch in a record's header"),
+            (
+                RecordHeader { in_batch: 56, ..record },
+                "the place in its batch in a record's header",
+            ),
+            (
+                RecordHeader { in_batch: u32::MAX, ..record },
+                "the place in its batch in a record's header",
+            ),
+            (RecordHeader { length: 33, ..record }, "the length in a record's header"),
+            (RecordHeader { length: LOST - 1, ..record }, "the length in a record's header"),
+        ] {
+            assert_eq!(wrong.impossible_in(&records, 8240), Some(Impossible(what)), "{wrong:?}");
+        }
+        for length in [(1 << 20) - 8192, LOST - 1] {
+            let what = "the length in a record's header";
+            let wrong = RecordHeader { length, ..record };
+            assert_eq!(wrong.impossible(&LAYOUT, 8240), Some(Impossible(what)));
+        }
+    }
+
+    #[test]
+    fn places_do_not_wrap_whatever_the_numbers() {
+        for size in [LEAST_SEGMENT, MOST_SEGMENT] {
+            let layout = Layout::checked(IDENTITY, size).unwrap();
+            for number in [0, 1, 4096, size, POSITIONS - 1, POSITIONS, u64::MAX - 4095, u64::MAX] {
+                let _ = layout.segment_before(number);
+                let next = layout.next_batch(number);
+                assert!(next >= number);
+                assert!(layout.end(number) >= layout.start(number));
+                assert!(layout.first_batch(number) > 0);
+                assert_eq!(layout.may_have(number), number < POSITIONS / size);
+                let is_place = layout.is_place_of_batch(number);
+                assert_eq!(is_place, number == 4096, "{number}");
+            }
+        }
+        for size in [0, 1, 4096, LEAST_SEGMENT + 1, MOST_SEGMENT + 4096, u64::MAX] {
+            assert_eq!(Layout::checked(IDENTITY, size), None);
+        }
+    }
+
+    #[test]
+    fn a_segment_of_version_1_is_read() {
+        let mut block = vec![0; BLOCK];
+        let segment = SegmentHeader { layout: LAYOUT, segment: 0, epoch: 1 };
+        segment.encode(&mut block);
+        put_u32(&mut block, 8, 1);
+        let checksum = crc32c(&block[..48]);
+        put_u32(&mut block, 48, checksum);
+        assert_eq!(SegmentHeader::decode(&block), Ok(segment));
     }
 
     #[test]
@@ -354,12 +762,14 @@ mod tests {
             durable: 0,
             used: 48,
             records: 0,
+            key: None,
         };
         batch.encode(&IDENTITY, &mut bytes);
-        assert_eq!(BatchHeader::decode(&IDENTITY, 12288, &bytes), None);
-        assert_eq!(BatchHeader::decode(&[8; 16], 8192, &bytes), None);
+        let other = Layout { identity: [8; 16], ..LAYOUT };
+        assert_eq!(BatchHeader::decode(&LAYOUT, 12288, &bytes), None);
+        assert_eq!(BatchHeader::decode(&other, 8192, &bytes), None);
 
-        let record = RecordHeader { length: 9, payload: 1234, epoch: 3, in_batch: 48 };
+        let record = RecordHeader { length: 9, payload: 1234, epoch: 3, ..RECORD };
         record.encode(&IDENTITY, 8240, &mut bytes);
         assert_eq!(RecordHeader::decode(&IDENTITY, 8248, &bytes), None);
         assert_eq!(RecordHeader::decode(&[8; 16], 8240, &bytes), None);
@@ -368,8 +778,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_header_shows() {
         let mut block = vec![0; BLOCK];
-        let layout = Layout { identity: IDENTITY, segment_bytes: 1 << 20 };
-        SegmentHeader { layout, segment: 5, epoch: 3 }.encode(&mut block);
+        SegmentHeader { layout: LAYOUT, segment: 5, epoch: 3 }.encode(&mut block);
         for bit in 0..52 * 8 {
             let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -382,14 +791,15 @@ mod tests {
             durable: 77,
             used: 48,
             records: 0,
+            key: None,
         };
         batch.encode(&IDENTITY, &mut block);
         for bit in 0..BATCH_HEADER * 8 {
             let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(BatchHeader::decode(&IDENTITY, 8192, &flipped), None, "bit {bit}");
+            assert_eq!(BatchHeader::decode(&LAYOUT, 8192, &flipped), None, "bit {bit}");
         }
-        let record = RecordHeader { length: 9, payload: 1234, epoch: 3, in_batch: 48 };
+        let record = RecordHeader { length: 9, payload: 1234, epoch: 3, ..RECORD };
         record.encode(&IDENTITY, 8240, &mut block);
         for bit in 0..RECORD_HEADER * 8 {
             let mut flipped = block.clone();
@@ -401,8 +811,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_told_from_damage() {
         let mut block = vec![0; BLOCK];
-        let layout = Layout { identity: IDENTITY, segment_bytes: 1 << 20 };
-        SegmentHeader { layout, segment: 0, epoch: 1 }.encode(&mut block);
+        SegmentHeader { layout: LAYOUT, segment: 0, epoch: 1 }.encode(&mut block);
         put_u32(&mut block, 8, VERSION + 1);
         assert_eq!(SegmentHeader::decode(&block), Err(BadSegment::Newer(VERSION + 1)));
         assert_eq!(SegmentHeader::decode(&[0; BLOCK]), Err(BadSegment::NotALog));

@@ -101,6 +101,8 @@ struct Tail<S: Storage> {
     /// Begins what this opening appends: written before anything else, when something is appended. A full
     /// disk does not keep the log from being opened.
     opening: Option<Batch>,
+    /// The control page says where the log was closed before this opening.
+    says_closed: bool,
     /// Where the frontier was last asked to go.
     wanted: u64,
     /// The last write failed, and may have arrived: the next one must replace it on the device, before
@@ -171,6 +173,7 @@ impl<S: Storage> Log<S> {
             file: Arc::clone(&file),
             end: end.min(layout.end(segment)),
             opening: Some(opening),
+            says_closed: true,
             wanted: ready,
             has_failed: false,
             block: Blocks::zeroed(BLOCK),
@@ -381,22 +384,20 @@ impl<S: Storage> Inner<S> {
         self.check_process()?;
         self.check()?;
         let tail = &mut *self.tail.lock();
-        if let Some(mut opening) = tail.opening.take() {
-            if let Err(error) = self.begin(tail, &mut opening) {
-                tail.opening = Some(opening);
-                return Err(error);
-            }
+        if let Some(mut opening) = tail.opening.take()
+            && let Err(error) = self.write_next(tail, &mut opening, Kind::Opening)
+        {
+            tail.opening = Some(opening);
+            return Err(error);
+        }
+        if tail.says_closed {
+            // Not before: what a failed append has left behind the place where the log was closed is no part
+            // of it, and is now overwritten.
+            self.control.set_closed(None)?;
+            self.control.sync()?;
+            tail.says_closed = false;
         }
         self.write_next(tail, batch, Kind::Records)
-    }
-
-    /// Writes what begins this opening.
-    fn begin(&self, tail: &mut Tail<S>, opening: &mut Batch) -> Result<(), LogError> {
-        self.write_next(tail, opening, Kind::Opening)?;
-        // Not before: what a failed append has left behind the place where the log was closed is no part
-        // of it, and is now overwritten.
-        self.control.set_closed(None)?;
-        self.control.sync()
     }
 
     fn write_next(

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::LogFile;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, FIRST_BATCH, LEAST_SEGMENT, MOST_SEGMENT};
+use super::format::{
+    BATCH_HEADER, BLOCK, FIRST_BATCH, Identity, Layout, MOST_BATCH, RECORD_HEADER,
+};
 use super::position::Position;
 
 /// When what was appended is brought to the device.
@@ -119,9 +121,6 @@ pub struct LogOptions {
     pub(crate) mode: Option<u32>,
 }
 
-/// The largest batch that is asked for, and the largest record: two such buffers are a log's memory.
-pub(crate) const MOST_BATCH: usize = 16 << 20;
-
 impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
@@ -158,7 +157,9 @@ impl LogOptions {
     /// The size of each segment file of a log that is created, in bytes: a multiple of 4096 from 64 KiB to
     /// 1 TiB. A log that is there keeps its own. Default: 64 MiB.
     ///
-    /// Space is given back, and reused, by whole segments; a record must fit into one.
+    /// Space is given back, and reused, by whole segments. A record must fit into one, with its headers: the
+    /// largest has 4168 bytes less than a segment, and 16,777,144 bytes (16 MiB less 72 bytes) at most,
+    /// however large segments are.
     pub fn segment_bytes(mut self, bytes: u64) -> LogOptions {
         self.segment_bytes = bytes;
         self
@@ -208,8 +209,7 @@ impl LogOptions {
 
     fn check(&self, path: &Path) -> Result<(), LogError> {
         let wrong = |name, valid| Err(LogError::new(LogErrorKind::Option { name, valid }, path));
-        let aligned = self.segment_bytes.is_multiple_of(BLOCK as u64);
-        if !aligned || !(LEAST_SEGMENT..=MOST_SEGMENT).contains(&self.segment_bytes) {
+        if Layout::checked(Identity::default(), self.segment_bytes).is_none() {
             return wrong("segment_bytes", "a multiple of 4096 from 64 KiB to 1 TiB");
         }
         if !(BLOCK..=MOST_BATCH).contains(&self.batch_bytes) {
@@ -229,5 +229,5 @@ impl LogOptions {
 pub(crate) fn largest_record(segment_bytes: u64) -> usize {
     let room = segment_bytes - FIRST_BATCH;
     let room = usize::try_from(room).unwrap_or(usize::MAX).min(MOST_BATCH);
-    room - super::format::BATCH_HEADER - super::format::RECORD_HEADER
+    room - BATCH_HEADER - RECORD_HEADER
 }

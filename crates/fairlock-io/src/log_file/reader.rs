@@ -12,7 +12,6 @@ use super::control::{Control, Look};
 use super::error::LogError;
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RecordHeader,
-    record_room,
 };
 use super::opening;
 use super::position::Position;
@@ -45,6 +44,17 @@ pub(crate) struct Reader<S: Storage> {
     at: u64,
     /// The batch that `at` is in; none if `at` is where a batch begins, or if that is not known yet.
     batch: Option<BatchHeader>,
+    /// Of the batch that it came to last; 0 if it came to none since it was sent elsewhere.
+    epoch: u32,
+    /// What it passed in the batch, if it came there from the batch's beginning.
+    passed: Option<Passed>,
+}
+
+/// To be compared with what the batch says it has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passed {
+    records: u32,
+    holes: u32,
 }
 
 impl<S: Storage> Reader<S> {
@@ -74,7 +84,15 @@ impl<S: Storage> Reader<S> {
         progress: Progress<S::Page>,
     ) -> Result<Reader<S>, LogError> {
         let view = View::new(storage, progress, WINDOW);
-        let mut reader = Reader { view, readiness: None, singles: None, at: 0, batch: None };
+        let mut reader = Reader {
+            view,
+            readiness: None,
+            singles: None,
+            at: 0,
+            batch: None,
+            epoch: 0,
+            passed: None,
+        };
         reader.seek(Position::START)?;
         Ok(reader)
     }
@@ -130,7 +148,7 @@ impl<S: Storage> Reader<S> {
         }
         let batch = match at < committed {
             true if self.batch_at(at)?.is_some() => Some(None),
-            true => self.batch_of_record(at)?.map(Some),
+            true => self.batch_with_record(at)?.map(Some),
             false => None,
         };
         // What was read may be of a segment that is no longer.
@@ -169,6 +187,9 @@ impl<S: Storage> Reader<S> {
     }
 
     /// The first record that begins in this part of the log, with its batch.
+    ///
+    /// What seems to be a record's header leads to a batch, in which the first record is looked for from
+    /// its beginning on: a record's bytes can hold anything, and headers, too.
     fn first_record(
         &mut self,
         begin: u64,
@@ -179,22 +200,48 @@ impl<S: Storage> Reader<S> {
         while at < committed {
             if layout.offset(at) < FIRST_BATCH {
                 at = layout.first_batch(layout.segment(at));
-            } else if let Some(batch) = self.batch_at(at)? {
-                at = match batch.kind {
-                    Kind::Records => at + BATCH_HEADER as u64,
-                    Kind::Opening => at + batch.size(),
-                    Kind::End => layout.end(layout.segment(at)),
-                };
-            } else if let Some(candidate) = self.candidate(at)? {
-                if let Some(batch) = self.batch_of_record(candidate)? {
-                    return Ok(Some((candidate, Some(batch))));
-                }
-                at = candidate + RECORD_ALIGNMENT as u64;
-            } else {
-                at = (at + 1).next_multiple_of(BLOCK as u64);
+                continue;
             }
+            let batch = match self.batch_at(at)? {
+                Some(batch) => Some(batch),
+                None => match self.candidate(at)? {
+                    Some(candidate) => {
+                        let batch = self.batch_of_candidate(candidate)?;
+                        if batch.is_none() {
+                            at = candidate + RECORD_ALIGNMENT as u64;
+                        }
+                        batch
+                    }
+                    None if self.view.window().file_ends_by(at) => {
+                        at = layout.end(layout.segment(at));
+                        None
+                    }
+                    None => {
+                        at = (at + 1).next_multiple_of(BLOCK as u64);
+                        None
+                    }
+                },
+            };
+            let Some(batch) = batch else { continue };
+            if let Some(record) = self.record_in(&batch, at)? {
+                return Ok(Some((record, Some(batch))));
+            }
+            at = batch.next(&layout);
         }
         Ok(None)
+    }
+
+    /// The batch that a place is in where a record seems to begin; none if that has no header, after all.
+    fn batch_of_candidate(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        let Some(record) = self.view.record_at(at)? else { return Ok(None) };
+        if let Some(batch) = self.view.batch_of(at, &record)? {
+            return Ok(Some(batch));
+        }
+        // Not one that was written as a record, or the batch's header is damaged.
+        match self.singles().batch_around(at)? {
+            Some(batch) => Ok(Some(batch)),
+            None => Err(self.view.damaged(at, "a batch's header")),
+        }
     }
 
     /// The first place from `at` on, in its block, where the header of a record may begin: batches begin at
@@ -214,12 +261,15 @@ impl<S: Storage> Reader<S> {
     /// Goes there at somebody's wish.
     fn jump_to(&mut self, at: u64, batch: Option<BatchHeader>) {
         self.go_to(at, batch);
+        self.epoch = batch.map_or(0, |batch| batch.epoch);
         self.tell_readiness();
     }
 
     fn go_to(&mut self, at: u64, batch: Option<BatchHeader>) {
         self.at = at;
         self.batch = batch;
+        let is_at_beginning = batch.is_some_and(|batch| at == batch.position + BATCH_HEADER as u64);
+        self.passed = is_at_beginning.then(Passed::default);
     }
 
     fn batch_at(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
@@ -227,6 +277,21 @@ impl<S: Storage> Reader<S> {
     }
 
     /// The batch of the record that begins here, if one does.
+    fn batch_with_record(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        let Some(batch) = self.batch_of_record(at)? else { return Ok(None) };
+        let record = self.record_in(&batch, at)?;
+        Ok(record.filter(|&record| record == at).map(|_| batch))
+    }
+
+    /// The first record of a batch from here on: read beside what was read, of which more is needed soon.
+    fn record_in(&mut self, batch: &BatchHeader, from: u64) -> Result<Option<u64>, LogError> {
+        if batch.position + BATCH_HEADER as u64 >= from {
+            return self.view.record_in(batch, from);
+        }
+        self.singles().record_in(batch, from)
+    }
+
+    /// The batch that the record here says it is in, if there is one.
     fn batch_of_record(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
         match self.view.record_at(at)? {
             Some(record) => self.view.batch_of(at, &record),
@@ -236,24 +301,32 @@ impl<S: Storage> Reader<S> {
 
     /// The record at `position`; the reader stays where it is.
     pub(crate) fn read(&mut self, position: Position) -> Result<Vec<u8>, LogError> {
+        self.singles().read(position)
+    }
+
+    fn singles(&mut self) -> &mut View<S> {
         let view = &self.view;
         let singles = self.singles.get_or_insert_with(|| {
             View::for_singles(Arc::clone(view.storage()), view.progress().clone())
         });
-        singles.read(position)
+        singles.see(view.progress());
+        singles
     }
 
     /// The next record that is committed; none if there is none yet. After an error the reader stands where
     /// it stood.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, LogError> {
-        let Some((at, length)) = self.find_next()? else { return Ok(None) };
-        let bytes = self.view.payload(at, length)?;
-        self.at = at + record_room(length) as u64;
+        let Some((at, record)) = self.find_next()? else { return Ok(None) };
+        let bytes = self.view.payload(at, &record)?;
+        self.at = record.end(at);
+        if let Some(passed) = &mut self.passed {
+            passed.records += 1;
+        }
         Ok(Some(Record { position: Position::new(at), bytes }))
     }
 
-    /// Goes to the next record; its position and length, if it is whole.
-    fn find_next(&mut self) -> Result<Option<(u64, usize)>, LogError> {
+    /// Goes to the next record; its position and header, if it is whole.
+    fn find_next(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
         let layout = self.view.layout();
         loop {
             let Some(batch) = self.batch else {
@@ -271,45 +344,66 @@ impl<S: Storage> Reader<S> {
                 self.enter(at)?;
                 continue;
             };
-            if self.at >= batch.position + u64::from(batch.used) {
+            if self.at >= batch.end_of_records() {
+                let passed = self.passed;
+                if passed.is_some_and(|passed| !batch.may_have(passed.records, passed.holes)) {
+                    let what = "the number of records in a batch's header";
+                    return Err(self.view.damaged(batch.position, what));
+                }
                 self.go_to(batch.position + batch.size(), None);
                 continue;
             }
             let at = self.at;
-            let Some(record) = self.view.record_at(at)?.filter(|record| {
-                record.epoch == batch.epoch && u64::from(record.in_batch) == at - batch.position
-            }) else {
-                return Err(self.view.damaged(at, "a record's header"));
-            };
+            let record = self.view.record_of(&batch, at)?;
+            if record.lost {
+                self.at = record.end(at);
+                if let Some(passed) = &mut self.passed {
+                    passed.holes += 1;
+                }
+                continue;
+            }
             if !self.view.is_whole(at, &record)? {
                 return Err(self.view.damaged(at, "a record"));
             }
-            return Ok(Some((at, record.length as usize)));
+            return Ok(Some((at, record)));
         }
     }
 
     /// Goes into the batch that begins at `at`, or past it, or into the one in which a record begins there.
     fn enter(&mut self, at: u64) -> Result<(), LogError> {
-        let Some(batch) = self.batch_at(at)? else {
+        let header = match at.is_multiple_of(BLOCK as u64) {
+            true => self.view.next_batch_at(at)?,
+            false => None,
+        };
+        let Some(batch) = header else {
             let Some(batch) = self.batch_of_record(at)? else {
                 return Err(self.view.damaged(at, "a header"));
             };
             self.go_to(at, Some(batch));
             return Ok(());
         };
+        if batch.epoch < self.epoch {
+            return Err(self.view.damaged(at, "the epoch in a batch's header"));
+        }
         let layout = self.view.layout();
         match batch.kind {
             Kind::End => self.go_to(layout.end(layout.segment(at)), None),
             Kind::Opening => self.go_to(at + batch.size(), None),
             Kind::Records => self.go_to(at + BATCH_HEADER as u64, Some(batch)),
+            // Nobody gives up what is not committed.
+            Kind::Gap { to } if to > layout.next_batch(self.committed()) => {
+                return Err(self.view.damaged(at, "the end of a gap"));
+            }
+            Kind::Gap { to } => self.go_to(to, None),
         }
+        self.epoch = batch.epoch;
         Ok(())
     }
 
     /// Where a batch is to be found next, or the record that comes before that.
     fn rest(&self) -> u64 {
         match self.batch {
-            Some(batch) if self.at >= batch.position + u64::from(batch.used) => {
+            Some(batch) if self.at >= batch.end_of_records() => {
                 self.view.layout().next_batch(batch.position + batch.size())
             }
             _ => self.view.layout().next_batch(self.at),

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use super::control::Look;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_HEADER, RecordHeader,
-    record_room,
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Impossible, Kind, Layout, RECORD_HEADER,
+    RecordHeader,
 };
 use super::options::Recovery;
 use super::position::Position;
@@ -50,10 +50,12 @@ pub(crate) struct End {
 pub(crate) enum Place {
     /// A whole one.
     Whole(BatchHeader),
-    /// One whose header is whole, but not what follows.
-    Part,
+    /// One whose header is whole, but not what follows: what is wrong there.
+    Part(&'static str),
     /// None.
     Nothing,
+    /// What no writer wrote.
+    Impossible(Impossible),
 }
 
 /// Reads all of a batch.
@@ -61,51 +63,60 @@ pub(crate) fn look_at<S: Storage>(
     window: &mut Window<S>,
     position: u64,
 ) -> Result<Place, LogError> {
-    let Layout { identity, .. } = window.layout();
+    let layout = window.layout();
     let Some(bytes) = window.bytes(position, BATCH_HEADER, u64::MAX)? else {
         return Ok(Place::Nothing);
     };
-    let Some(batch) = BatchHeader::decode(&identity, position, bytes) else {
-        return Ok(Place::Nothing);
+    let batch = match BatchHeader::decode(&layout, position, bytes) {
+        None => return Ok(Place::Nothing),
+        Some(Err(impossible)) => return Ok(Place::Impossible(impossible)),
+        Some(Ok(batch)) => batch,
     };
     let mut at = position + BATCH_HEADER as u64;
-    let end = position + u64::from(batch.used);
-    for _ in 0..batch.records {
+    let end = batch.end_of_records();
+    let (mut records, mut holes) = (0, 0);
+    while at < end {
         let Some(bytes) = window.bytes(at, RECORD_HEADER, u64::MAX)? else {
-            return Ok(Place::Part);
+            return Ok(Place::Part("a record's header"));
         };
-        let record = RecordHeader::decode(&identity, at, bytes);
-        let Some(record) = record.filter(|record| {
-            record.epoch == batch.epoch
-                && u64::from(record.in_batch) == at - position
-                && at + record_room(record.length as usize) as u64 <= end
-        }) else {
-            return Ok(Place::Part);
+        let Some(record) = RecordHeader::decode(&layout.identity, at, bytes) else {
+            return Ok(Place::Part("a record's header"));
         };
-        let length = record.length as usize;
-        let Some(bytes) = window.bytes(at + RECORD_HEADER as u64, length, u64::MAX)? else {
-            return Ok(Place::Part);
-        };
-        if crc32c::crc32c(bytes) != record.payload {
-            return Ok(Place::Part);
+        if let Some(Impossible(what)) = record.impossible_in(&batch, at) {
+            return Ok(Place::Part(what));
         }
-        at += record_room(length) as u64;
+        if record.lost {
+            holes += 1;
+        } else {
+            records += 1;
+            let payload = at + RECORD_HEADER as u64;
+            let bytes = window.bytes(payload, record.length as usize, u64::MAX)?;
+            if !bytes.is_some_and(|bytes| record.is_of(at, bytes)) {
+                return Ok(Place::Part("a record"));
+            }
+        }
+        at = record.end(at);
+    }
+    if !batch.may_have(records, holes) {
+        return Ok(Place::Part("the number of records in a batch's header"));
     }
     // The padding's last block has no record: that it is there shows that the write was not cut off.
     match window.bytes(position, batch.size() as usize, u64::MAX)? {
-        Some(_) if at == end => Ok(Place::Whole(batch)),
-        _ => Ok(Place::Part),
+        Some(_) => Ok(Place::Whole(batch)),
+        None => Ok(Place::Part("a batch")),
     }
 }
 
-/// The segments that were given up, though a crash has left them, and the others.
+/// The segments that were given up, though a crash has left them, and the others. Numbers that no segment
+/// can have are of neither.
 pub(crate) fn without_given_up(
     layout: Layout,
     page: &Look,
     segments: Vec<u64>,
 ) -> (Vec<u64>, Vec<u64>) {
     let first = page.first.map_or(0, |first| layout.segment_before(first));
-    segments.into_iter().partition(|&segment| segment < first)
+    let segments = segments.into_iter().filter(|&segment| layout.may_have(segment));
+    segments.partition(|&segment| segment < first)
 }
 
 /// The end of a log that has no segments: it was just created, or they are missing.
@@ -165,10 +176,10 @@ pub(crate) fn find_end<S: Storage>(
 
     let mut gap = layout.first_batch(begin);
     let mut epoch = 0;
-    let torn = loop {
+    let (torn, what) = loop {
         // What may be there was not acknowledged.
         if closed == Some(gap) || layout.segment(gap) > last {
-            break None;
+            break (None, "a batch");
         }
         if gap == layout.first_batch(layout.segment(gap)) {
             epoch = epoch.max(made_in(layout.segment(gap))?);
@@ -176,13 +187,13 @@ pub(crate) fn find_end<S: Storage>(
         match look_at(&mut window, gap)? {
             Place::Whole(batch) if batch.epoch >= epoch => {
                 epoch = batch.epoch;
-                gap = match batch.kind {
-                    Kind::End => layout.first_batch(layout.segment(gap) + 1),
-                    Kind::Records | Kind::Opening => layout.next_batch(gap + batch.size()),
-                };
+                gap = batch.next(&layout);
             }
-            Place::Part => break Some(gap),
-            Place::Whole(_) | Place::Nothing => break None,
+            Place::Part(what) => break (Some(gap), what),
+            Place::Whole(_) | Place::Nothing => break (None, "a batch"),
+            Place::Impossible(Impossible(what)) => {
+                return Err(damaged(&**storage, layout, gap, what));
+            }
         }
     };
 
@@ -192,15 +203,17 @@ pub(crate) fn find_end<S: Storage>(
     let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
     // Behind the place where it was closed there can be an opening that failed.
     if closed != Some(gap) && known.is_some_and(|known| gap < known) {
-        return Err(damaged(&**storage, layout, gap, "a batch"));
+        return Err(damaged(&**storage, layout, gap, what));
     }
     let mut latest = epoch.max(page.epoch.unwrap_or(0));
     let lost_bytes = match closed {
         Some(_) => 0,
-        None => behind(&mut window, gap, last, epoch, |batch| {
+        None => behind(&mut window, gap, last, epoch, |position, found| {
+            let batch =
+                found.map_err(|Impossible(what)| damaged(&**storage, layout, position, what))?;
             // If the page says how far the log was committed, what lies behind is older than the page.
             if same_boot && committed.is_none() || batch.durable > gap {
-                return Err(damaged(&**storage, layout, gap, "a batch"));
+                return Err(damaged(&**storage, layout, gap, what));
             }
             latest = latest.max(batch.epoch);
             Ok(())
@@ -217,13 +230,14 @@ pub(crate) fn find_end<S: Storage>(
     Ok(End { end: gap, begin, epoch: latest, recovery })
 }
 
-/// Looks at all headers of batches behind a gap that can belong to the log; their bytes.
+/// Looks at all headers of batches behind a gap that can belong to the log, with their places, and at those
+/// that no writer wrote; the bytes of the former.
 pub(crate) fn behind<S: Storage>(
     window: &mut Window<S>,
     gap: u64,
     last: u64,
     epoch: u32,
-    mut look: impl FnMut(&BatchHeader) -> Result<(), LogError>,
+    mut look: impl FnMut(u64, Result<BatchHeader, Impossible>) -> Result<(), LogError>,
 ) -> Result<u64, LogError> {
     let layout = window.layout();
     let mut bytes_found = 0;
@@ -237,11 +251,19 @@ pub(crate) fn behind<S: Storage>(
             position = layout.first_batch(layout.segment(position) + 1);
             continue;
         };
-        match BatchHeader::decode(&layout.identity, position, bytes) {
-            Some(batch) if batch.epoch >= epoch => {
-                look(&batch)?;
+        match BatchHeader::decode(&layout, position, bytes) {
+            Some(Ok(batch)) if batch.epoch >= epoch => {
+                look(position, Ok(batch))?;
                 bytes_found += batch.size();
-                position += batch.size();
+                position = match batch.kind {
+                    Kind::Gap { to } => to,
+                    // Behind the end of a segment there can be what an earlier opening has left.
+                    _ => position + batch.size(),
+                };
+            }
+            Some(Err(impossible)) => {
+                look(position, Err(impossible))?;
+                position += BLOCK as u64;
             }
             _ => position += BLOCK as u64,
         }

@@ -10,6 +10,10 @@
 //!
 //! What an earlier epoch left behind does not count, as nowhere else: epochs never fall along a log.
 //! Behind the known end only whole batches count. What is there of a write that was cut off is no damage.
+//! Neither are holes and gaps, which stand for what was given up: they are counted.
+//!
+//! A damaged record that held what looks like a record's header, because somebody put it there, is reported;
+//! what it held may be counted as a record all the same, as nothing says any more where it began.
 //!
 //! While a writer has the log open, what it commits after the beginning is not looked at.
 
@@ -20,13 +24,11 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crc32c::crc32c;
-
 use super::control::{self, Control, Look};
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER,
-    RecordHeader, record_room,
+    RecordHeader,
 };
 use super::opening;
 use super::position::Position;
@@ -121,6 +123,12 @@ pub struct Verified {
     /// Bytes of whole batches behind the end, which were never brought to the device before the loss of
     /// power: see [`Recovery::lost_bytes`](crate::Recovery::lost_bytes).
     pub lost_bytes: u64,
+    /// Holes in batches: records that were damaged, and given up by a repair.
+    pub holes: u64,
+    /// Gaps between batches: batches that were damaged or missing, and given up by a repair.
+    pub gaps: u64,
+    /// The bytes in holes and gaps.
+    pub given_up_bytes: u64,
     /// Whether a writer had it open.
     pub open_for_writing: bool,
 }
@@ -148,7 +156,7 @@ pub(crate) fn verify<S: Storage>(
     let list = |error| LogError::system("list", storage.path(), error);
     let Inventory { mut segments, .. } = Inventory::of(&*storage).map_err(list)?;
     // What has a name that no segment of this log can have is none.
-    segments.retain(|&segment| segment < u64::MAX / layout.segment_bytes);
+    segments.retain(|&segment| layout.may_have(segment));
     let window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
     let first = page.as_ref().and_then(|page| page.first);
     let first = first.unwrap_or_else(|| layout.first_batch(segments.first().copied().unwrap_or(0)));
@@ -239,11 +247,11 @@ impl<S: Storage> Walk<'_, S> {
         for &segment in there {
             self.look_at_header(segment)?;
         }
-        let mut at = self.walk(self.layout.first_batch(begin))?;
+        let mut at = self.walk(self.layout.first_batch(begin), there)?;
         if !known.open {
             while let Some(proven) = self.walk_beyond(&mut at, there, known.same_boot)? {
                 self.known = proven;
-                at = self.walk(at)?;
+                at = self.walk(at, there)?;
             }
         }
         self.found.end = Position::new(at);
@@ -264,7 +272,7 @@ impl<S: Storage> Walk<'_, S> {
             },
         };
         if !is_whole {
-            let begin = segment * self.layout.segment_bytes;
+            let begin = self.layout.start(segment);
             let end = self.layout.end(segment);
             self.damaged(Damaged::SegmentHeader, begin, FIRST_BATCH, end, 0);
         }
@@ -272,7 +280,7 @@ impl<S: Storage> Walk<'_, S> {
     }
 
     /// Looks at everything from a batch to the known end; where the first batch behind that may begin.
-    fn walk(&mut self, from: u64) -> Result<u64, LogError> {
+    fn walk(&mut self, from: u64, segments: &[u64]) -> Result<u64, LogError> {
         let mut at = from;
         while at < self.known {
             let segment = self.layout.segment(at);
@@ -281,8 +289,13 @@ impl<S: Storage> Walk<'_, S> {
                 at = self.layout.first_batch(first);
                 continue;
             }
-            if at == self.layout.first_batch(segment) && !self.enter(segment)? {
-                at = self.layout.first_batch(segment + 1);
+            if at == self.layout.first_batch(segment) && !self.is_there(segment)? {
+                // The page may name an end far away.
+                let there = segments.partition_point(|&there| there <= segment);
+                let end = self.layout.segment(self.known - 1) + 1;
+                let next = segments.get(there).map_or(end, |&there| end.min(there));
+                self.missing(segment, next);
+                at = self.layout.first_batch(next);
                 continue;
             }
             at = match self.batch_at(at)? {
@@ -302,13 +315,15 @@ impl<S: Storage> Walk<'_, S> {
         same_boot: bool,
     ) -> Result<Option<u64>, LogError> {
         let mut torn = None;
+        let mut impossible = Vec::new();
         while segments.binary_search(&self.layout.segment(*at)).is_ok() {
             match recovery::look_at(&mut self.window, *at) {
                 Ok(Place::Whole(batch)) if batch.epoch >= self.epoch => {
                     *at = self.look_at_batch(&batch)?;
                     continue;
                 }
-                Ok(Place::Part) => torn = Some(*at),
+                Ok(Place::Part(_)) => torn = Some(*at),
+                Ok(Place::Impossible(_)) => impossible.push(*at),
                 Ok(Place::Whole(_) | Place::Nothing) => {}
                 Err(error) if is_unreadable(&error) => {}
                 Err(error) => return Err(error),
@@ -321,12 +336,19 @@ impl<S: Storage> Walk<'_, S> {
         let mut proven = gap;
         let mut lost_bytes = 0;
         for &segment in segments.iter().filter(|&&it| it >= layout.segment(gap)) {
-            let from = gap.max(segment * layout.segment_bytes);
-            let found = recovery::behind(&mut self.window, from, segment, self.epoch, |batch| {
-                let shown = if same_boot { batch.position + batch.size() } else { batch.durable };
-                proven = proven.max(layout.next_batch(shown));
-                Ok(())
-            });
+            let from = gap.max(layout.start(segment));
+            let found =
+                recovery::behind(&mut self.window, from, segment, self.epoch, |position, found| {
+                    match found {
+                        Ok(batch) => {
+                            let end = batch.position + batch.size();
+                            let shown = if same_boot { end } else { batch.durable };
+                            proven = proven.max(layout.next_batch(shown));
+                        }
+                        Err(_) => impossible.push(position),
+                    }
+                    Ok(())
+                });
             lost_bytes += found?;
         }
         if self.is_open_now()? {
@@ -339,6 +361,10 @@ impl<S: Storage> Walk<'_, S> {
         self.found.torn = torn.map(Position::new);
         self.found.lost_bytes = lost_bytes;
         // The log does not go there, but cannot be opened for writing like this.
+        for at in impossible {
+            let size = BATCH_HEADER as u64;
+            self.damaged(Damaged::BatchHeader, at, size, at + BLOCK as u64, 0);
+        }
         for (&one, &next) in segments.iter().zip(segments.iter().skip(1)) {
             if one + 1 < next && layout.first_batch(next) > self.known {
                 self.missing(one + 1, next);
@@ -347,17 +373,14 @@ impl<S: Storage> Walk<'_, S> {
         Ok(None)
     }
 
-    /// Whether the segment is there; reports it otherwise.
-    fn enter(&mut self, segment: u64) -> Result<bool, LogError> {
+    /// Whether the segment is there, which the walk comes to.
+    fn is_there(&mut self, segment: u64) -> Result<bool, LogError> {
         // It may have been narrowed by blocks that cannot be read.
         self.window.resize(WINDOW);
         let name = segments::name_of(segment);
         match self.storage.open(&name, false) {
             Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.missing(segment, segment + 1);
-                Ok(false)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => {
                 let path = self.storage.path().join(name);
                 Err(LogError::system("open", &path, error).at(segment, 0))
@@ -367,8 +390,8 @@ impl<S: Storage> Walk<'_, S> {
 
     /// Reports segments that are not there, up to the one that is.
     fn missing(&mut self, segment: u64, there: u64) {
-        let begin = segment * self.layout.segment_bytes;
-        let end = there * self.layout.segment_bytes;
+        let begin = self.layout.start(segment);
+        let end = self.layout.start(there);
         self.damaged(Damaged::Segment, begin, end - begin, end, 0);
     }
 
@@ -377,10 +400,19 @@ impl<S: Storage> Walk<'_, S> {
         self.epoch = batch.epoch;
         self.found.batches += 1;
         let start = batch.position;
-        let end = start + u64::from(batch.used);
+        let end = batch.end_of_records();
+        let next = batch.next(&self.layout);
+        if let Kind::Gap { .. } = batch.kind
+            && next > self.first_now()
+        {
+            self.found.gaps += 1;
+            self.found.given_up_bytes += next - start;
+        }
         let mut at = start + BATCH_HEADER as u64;
         // Those that were found, and those reported one by one.
         let mut seen = 0;
+        let mut holes = 0;
+        let mut is_damaged = false;
         while at < end {
             let found = self.find_record(at, end, start..=start, batch.epoch..=batch.epoch)?;
             let (here, record) = match found {
@@ -388,23 +420,29 @@ impl<S: Storage> Walk<'_, S> {
                 None => (end, None),
             };
             if here > at {
+                is_damaged = true;
                 self.damaged(Damaged::RecordHeader, at, here - at, here, 0);
             }
             at = match record {
                 Some(record) => {
-                    seen += 1;
+                    *(if record.lost { &mut holes } else { &mut seen }) += 1;
                     self.look_at_record(here, &record)?
                 }
                 None => end,
             };
         }
         if end > self.first_now() {
-            self.found.lost_records += u64::from(batch.records.saturating_sub(seen));
+            let missing = batch.records.saturating_sub(seen);
+            match holes {
+                0 => self.found.lost_records += u64::from(missing),
+                // How many of them are in the holes is not known.
+                _ => self.found.lost_more |= is_damaged && missing > holes,
+            }
+            if !is_damaged && !batch.may_have(seen, holes) {
+                self.damaged(Damaged::BatchHeader, start, BATCH_HEADER as u64, end, 0);
+            }
         }
-        Ok(match batch.kind {
-            Kind::End => self.layout.first_batch(self.layout.segment(start) + 1),
-            Kind::Records | Kind::Opening => self.layout.next_batch(start + batch.size()),
-        })
+        Ok(next)
     }
 
     /// Looks at what is there of a batch, or of several, whose headers are damaged; where the next may
@@ -472,9 +510,16 @@ impl<S: Storage> Walk<'_, S> {
     /// Looks at the bytes of a record whose header is whole; where the next may begin.
     fn look_at_record(&mut self, at: u64, record: &RecordHeader) -> Result<u64, LogError> {
         let length = record.length as usize;
-        let end = at + record_room(length) as u64;
+        let end = record.end(at);
+        if record.lost {
+            if end > self.first_now() {
+                self.found.holes += 1;
+                self.found.given_up_bytes += end - at;
+            }
+            return Ok(end);
+        }
         let bytes = self.bytes(at + RECORD_HEADER as u64, length)?;
-        if bytes.is_none_or(|bytes| crc32c(bytes) != record.payload) {
+        if !bytes.is_some_and(|bytes| record.is_of(at, bytes)) {
             let size = (RECORD_HEADER + length) as u64;
             self.damaged(Damaged::Record, at, size, end, 1);
         } else if at >= self.first {
@@ -492,19 +537,23 @@ impl<S: Storage> Walk<'_, S> {
         batches: RangeInclusive<u64>,
         epochs: RangeInclusive<u32>,
     ) -> Result<Option<(u64, RecordHeader)>, LogError> {
-        let identity = self.layout.identity;
+        let layout = self.layout;
         let mut here = at;
         while here + RECORD_HEADER as u64 <= end {
             let Some(bytes) = self.bytes(here, RECORD_HEADER)? else {
-                // Nothing to be read in this block, or behind the end of the file.
+                if self.window.file_ends_by(here) {
+                    return Ok(None);
+                }
+                // Nothing to be read in this block.
                 here = (here + 1).next_multiple_of(BLOCK as u64);
                 continue;
             };
-            let record = RecordHeader::decode(&identity, here, bytes).filter(|record| {
+            let record = RecordHeader::decode(&layout.identity, here, bytes).filter(|record| {
                 let batch = here.checked_sub(u64::from(record.in_batch));
                 batch.is_some_and(|it| it % BLOCK as u64 == 0 && batches.contains(&it))
                     && epochs.contains(&record.epoch)
-                    && here + record_room(record.length as usize) as u64 <= end
+                    && record.impossible(&layout, here).is_none()
+                    && record.end(here) <= end
             });
             if let Some(record) = record {
                 return Ok(Some((here, record)));
@@ -529,16 +578,19 @@ impl<S: Storage> Walk<'_, S> {
         let mut here = at;
         while here < end && self.batch_at(here)?.is_none() {
             here += BLOCK as u64;
+            if self.window.file_ends_by(here) {
+                return Ok(end);
+            }
         }
         Ok(here.min(end))
     }
 
     fn batch_at(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
-        let identity = self.layout.identity;
+        let layout = self.layout;
         let epoch = self.epoch;
         let bytes = self.bytes(at, BATCH_HEADER)?;
-        let batch = bytes.and_then(|bytes| BatchHeader::decode(&identity, at, bytes));
-        Ok(batch.filter(|batch| batch.epoch >= epoch))
+        let batch = bytes.and_then(|bytes| BatchHeader::decode(&layout, at, bytes));
+        Ok(batch.and_then(Result::ok).filter(|batch| batch.epoch >= epoch))
     }
 
     /// Whether all is zero from `at` to `end`, in one block.
@@ -681,14 +733,14 @@ mod tests {
 
         fn find_headers(&mut self) {
             let control = Control::open(&Disk::open(self.path()).unwrap(), false).unwrap();
-            let Layout { identity, .. } = control.layout();
+            let layout = control.layout();
             for segment in 0..=self.last_segment() {
                 let begin = segment * SEGMENT;
                 self.segment_headers.push(begin..begin + 52);
                 let bytes = fs::read(self.path().join(segments::name_of(segment))).unwrap();
                 for (block, bytes) in bytes.chunks(BLOCK).enumerate() {
                     let at = begin + (block * BLOCK) as u64;
-                    if BatchHeader::decode(&identity, at, bytes).is_some() {
+                    if matches!(BatchHeader::decode(&layout, at, bytes), Some(Ok(_))) {
                         self.batch_headers.push(at..at + BATCH_HEADER as u64);
                     }
                 }

@@ -9,11 +9,10 @@
 
 use std::sync::Arc;
 
-use crc32c::crc32c;
-
 use super::error::{LogError, LogErrorKind};
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_HEADER, RecordHeader,
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Impossible, Kind, Layout, MOST_BATCH,
+    RECORD_HEADER, RecordHeader,
 };
 use super::position::Position;
 use super::progress::Progress;
@@ -28,6 +27,8 @@ pub(crate) struct View<S: Storage> {
     storage: Arc<S>,
     progress: Progress<S::Page>,
     window: Window<S>,
+    /// A record whose bytes had a mask.
+    unmasked: Vec<u8>,
 }
 
 impl<S: Storage> View<S> {
@@ -35,7 +36,7 @@ impl<S: Storage> View<S> {
     pub(crate) fn new(storage: Arc<S>, progress: Progress<S::Page>, size: usize) -> View<S> {
         let layout = progress.control().layout();
         let window = Window::new(Arc::clone(&storage), layout, size);
-        View { storage, progress, window }
+        View { storage, progress, window, unmasked: Vec::new() }
     }
 
     /// For records that are read by their positions.
@@ -53,6 +54,11 @@ impl<S: Storage> View<S> {
 
     pub(crate) fn progress(&self) -> &Progress<S::Page> {
         &self.progress
+    }
+
+    /// Has seen what another view has seen.
+    pub(crate) fn see(&mut self, progress: &Progress<S::Page>) {
+        self.progress.clone_from(progress);
     }
 
     /// Looks at the control page again.
@@ -97,11 +103,26 @@ impl<S: Storage> View<S> {
 
     /// The batch that begins here, if one does.
     pub(crate) fn batch_at(&mut self, position: u64) -> Result<Option<BatchHeader>, LogError> {
-        let identity = self.layout().identity;
-        self.decode(position, BATCH_HEADER, |bytes| BatchHeader::decode(&identity, position, bytes))
+        Ok(self.header_at(position)?.and_then(Result::ok))
     }
 
-    /// The record that begins here, if one seems to: its bytes are not looked at.
+    /// As [`batch_at`](Self::batch_at), where the log goes on with a batch or with a record: what no
+    /// writer wrote is damage there.
+    pub(crate) fn next_batch_at(&mut self, position: u64) -> Result<Option<BatchHeader>, LogError> {
+        self.header_at(position)?
+            .transpose()
+            .map_err(|Impossible(what)| self.damaged(position, what))
+    }
+
+    fn header_at(
+        &mut self,
+        position: u64,
+    ) -> Result<Option<Result<BatchHeader, Impossible>>, LogError> {
+        let layout = self.layout();
+        self.decode(position, BATCH_HEADER, |bytes| BatchHeader::decode(&layout, position, bytes))
+    }
+
+    /// The record that begins here, if one seems to: neither its bytes nor its batch are looked at.
     pub(crate) fn record_at(&mut self, position: u64) -> Result<Option<RecordHeader>, LogError> {
         let identity = self.layout().identity;
         self.decode(position, RECORD_HEADER, |bytes| {
@@ -109,13 +130,14 @@ impl<S: Storage> View<S> {
         })
     }
 
-    /// The batch of a record, if it is in one. What was read stays: who asks will read the record.
+    /// The batch that what seems to be a record says it is in, if there is one at that place. What was
+    /// read stays: who asks will read the record.
     pub(crate) fn batch_of(
         &mut self,
         at: u64,
         record: &RecordHeader,
     ) -> Result<Option<BatchHeader>, LogError> {
-        let identity = self.layout().identity;
+        let layout = self.layout();
         let Some(begin) = at.checked_sub(record.in_batch.into()) else { return Ok(None) };
         if !begin.is_multiple_of(BLOCK as u64)
             || self.layout().segment(begin) != self.layout().segment(at)
@@ -125,27 +147,96 @@ impl<S: Storage> View<S> {
         let committed = self.committed();
         let header = self.window.bytes_aside(begin, BATCH_HEADER, committed);
         let header =
-            header.map(|it| it.and_then(|bytes| BatchHeader::decode(&identity, begin, bytes)));
-        let batch = self.unless_given_up(begin, header)?;
+            header.map(|it| it.and_then(|bytes| BatchHeader::decode(&layout, begin, bytes)));
+        let batch = self.unless_given_up(begin, header)?.and_then(Result::ok);
         Ok(batch.filter(|batch| {
-            let records = begin..begin + u64::from(batch.used);
-            batch.kind == Kind::Records && batch.epoch == record.epoch && records.contains(&at)
+            batch.kind == Kind::Records && record.impossible_in(batch, at).is_none()
         }))
+    }
+
+    /// The batch that this place is in, whatever is there. Reads up to the largest batch's bytes.
+    pub(crate) fn batch_around(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        let layout = self.layout();
+        let block = at - at % BLOCK as u64;
+        let mut here = layout.first_batch(layout.segment(at));
+        here = here.max(block.saturating_sub(MOST_BATCH as u64));
+        let mut last = None;
+        while here <= block {
+            last = self.batch_at(here)?.or(last);
+            here += match last {
+                Some(batch) if batch.position == here => batch.size(),
+                _ => BLOCK as u64,
+            };
+        }
+        Ok(last.filter(|batch| at < batch.position + batch.size()))
+    }
+
+    /// The first record of a batch that begins at `from` or behind it. The headers of those before it
+    /// are read: what merely looks like a record, in another's bytes, is not among them.
+    ///
+    /// # Errors
+    /// Damage, if one of these headers is not what was written.
+    pub(crate) fn record_in(
+        &mut self,
+        batch: &BatchHeader,
+        from: u64,
+    ) -> Result<Option<u64>, LogError> {
+        let mut at = batch.position + BATCH_HEADER as u64;
+        let end = batch.end_of_records();
+        // Nobody needs those that were given up.
+        let first = self.first();
+        if (at..end).contains(&first) {
+            at = first;
+        }
+        while at < end {
+            let record = self.record_of(batch, at)?;
+            if at >= from && !record.lost {
+                return Ok(Some(at));
+            }
+            at = record.end(at);
+        }
+        Ok(None)
+    }
+
+    /// The record of a batch that begins here.
+    ///
+    /// # Errors
+    /// Damage, if none does.
+    pub(crate) fn record_of(
+        &mut self,
+        batch: &BatchHeader,
+        at: u64,
+    ) -> Result<RecordHeader, LogError> {
+        let Some(record) = self.record_at(at)? else {
+            return Err(self.damaged(at, "a record's header"));
+        };
+        match record.impossible_in(batch, at) {
+            Some(Impossible(what)) => Err(self.damaged(at, what)),
+            None => Ok(record),
+        }
     }
 
     /// Whether a record's bytes are what its header says.
     pub(crate) fn is_whole(&mut self, at: u64, record: &RecordHeader) -> Result<bool, LogError> {
         let payload = at + RECORD_HEADER as u64;
-        let checksum = self.decode(payload, record.length as usize, |it| Some(crc32c(it)))?;
-        Ok(checksum == Some(record.payload))
+        let is_whole =
+            self.decode(payload, record.length as usize, |stored| Some(record.is_of(at, stored)))?;
+        Ok(is_whole == Some(true))
     }
 
-    /// The bytes of a record that is whole.
-    pub(crate) fn payload(&mut self, at: u64, length: usize) -> Result<&[u8], LogError> {
+    /// The bytes of a record that is whole, as they were appended.
+    pub(crate) fn payload(&mut self, at: u64, record: &RecordHeader) -> Result<&[u8], LogError> {
         let committed = self.committed();
         let payload = at + RECORD_HEADER as u64;
-        let bytes = self.window.bytes(payload, length, committed)?;
-        Ok(bytes.expect("it was looked at before"))
+        let bytes = self.window.bytes(payload, record.length as usize, committed)?;
+        let bytes = bytes.expect("it was looked at before");
+        if record.mask == 0 {
+            return Ok(bytes);
+        }
+        self.unmasked.clear();
+        self.unmasked.extend_from_slice(bytes);
+        record.unmask(at, &mut self.unmasked);
+        Ok(&self.unmasked)
     }
 
     /// The record at `position`, which is checked alone: its batch is not looked at.
@@ -166,11 +257,16 @@ impl<S: Storage> View<S> {
                 return Err(self.damaged(at, "a record"));
             }
         }
-        let Some(record) = record else { return Err(self.no_record(position)) };
+        let Some(record) = record.filter(|record| !record.lost) else {
+            return Err(self.no_record(position));
+        };
+        if let Some(Impossible(what)) = record.impossible(&self.layout(), at) {
+            return Err(self.damaged(at, what));
+        }
         if !self.is_whole(at, &record)? {
             return Err(self.damaged(at, "a record"));
         }
-        self.payload(at, record.length as usize).map(<[u8]>::to_vec)
+        self.payload(at, &record).map(<[u8]>::to_vec)
     }
 
     /// What the committed bytes here are, if they are anything.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, BadSegment, Layout, SegmentHeader, VERSION, blocks};
+use super::format::{BLOCK, BadSegment, Impossible, Layout, SegmentHeader, VERSION, blocks};
 use super::position::Position;
 use super::segments;
 use super::storage::{Storage, StoredFile};
@@ -26,6 +26,8 @@ pub(crate) struct Window<S: Storage> {
     /// The position of the buffer's first byte.
     start: u64,
     filled: usize,
+    /// Where the segment's file ended when it was read last, if that was read.
+    file_end: Option<u64>,
     /// A block that was read beside the others.
     aside: Option<(u64, Blocks)>,
     /// Whether segments' headers are not looked at.
@@ -47,6 +49,7 @@ impl<S: Storage> Window<S> {
             buffer,
             start: 0,
             filled: 0,
+            file_end: None,
             aside: None,
             any_header: false,
             bytes_read: 0,
@@ -122,8 +125,7 @@ impl<S: Storage> Window<S> {
         if self.filled == 0 || self.holds(position, wanted) {
             return self.bytes(position, wanted, until);
         }
-        let end = until.min(self.layout.end(self.layout.segment(position)));
-        if position + BLOCK as u64 > end {
+        if !self.may_hold(position, BLOCK, until) {
             return Ok(None);
         }
         if self.aside.as_ref().is_none_or(|(at, _)| *at != position) {
@@ -143,17 +145,32 @@ impl<S: Storage> Window<S> {
         Ok(self.aside.as_ref().map(|(_, block)| &block[..wanted]))
     }
 
+    /// Whether a look at `position` or before it, the last one, has found that the segment's file ends
+    /// there or before.
+    pub(crate) fn file_ends_by(&self, position: u64) -> bool {
+        self.file_end.is_some_and(|end| {
+            end <= position && self.layout.segment_before(end) == self.layout.segment(position)
+        })
+    }
+
     fn holds(&self, position: u64, wanted: usize) -> bool {
         let there = self.start..self.start + self.filled as u64;
-        there.contains(&position) && position + wanted as u64 <= there.end
+        there.contains(&position) && wanted as u64 <= there.end - position
+    }
+
+    /// Whether so many bytes can be in the segment's file, and may be read.
+    fn may_hold(&self, position: u64, wanted: usize, until: u64) -> bool {
+        let end = until.min(self.layout.end(self.layout.segment(position)));
+        position.checked_add(wanted as u64).is_some_and(|it| it <= end)
     }
 
     fn fill(&mut self, position: u64, wanted: usize, until: u64) -> Result<bool, LogError> {
         let begin = position - position % BLOCK as u64;
-        let end = until.min(self.layout.end(self.layout.segment(position)));
-        if position + wanted as u64 > end {
+        self.file_end = None;
+        if !self.may_hold(position, wanted, until) {
             return Ok(false);
         }
+        let end = until.min(self.layout.end(self.layout.segment(position)));
         let needed = blocks((position - begin) as usize + wanted);
         let size = needed.max(self.size).min(usize::try_from(end - begin).unwrap_or(usize::MAX));
         let kept = self.move_to(begin, needed);
@@ -163,6 +180,9 @@ impl<S: Storage> Window<S> {
         let read = read(&**storage, *layout, file.as_ref(), rest, &mut buffer[kept..size])?;
         self.bytes_read += read as u64;
         self.filled = kept + read;
+        if self.filled < size {
+            self.file_end = Some(begin + self.filled as u64);
+        }
         Ok(self.filled >= needed)
     }
 
@@ -233,17 +253,18 @@ pub(crate) fn open_segment<S: Storage>(
     let mut block = Blocks::zeroed(BLOCK);
     file.read(&mut block, 0)
         .map_err(|error| LogError::system("read", &path, error).at(segment, 0))?;
+    let damaged = |what| {
+        let damaged = LogErrorKind::Damaged { position: Position::START, what };
+        Err(LogError::new(damaged, &path).at(segment, 0))
+    };
     match SegmentHeader::decode(&block) {
         Ok(header) => Ok((file, header)),
         Err(BadSegment::Newer(found)) => {
             let newer = LogErrorKind::NewerVersion { found, supported: VERSION };
             Err(LogError::new(newer, &path).at(segment, 0))
         }
-        Err(BadSegment::NotALog | BadSegment::Damaged) => {
-            let position = Position::START;
-            let damaged = LogErrorKind::Damaged { position, what: "the segment's header" };
-            Err(LogError::new(damaged, &path).at(segment, 0))
-        }
+        Err(BadSegment::NotALog | BadSegment::Damaged) => damaged("the segment's header"),
+        Err(BadSegment::Impossible(Impossible(what))) => damaged(what),
     }
 }
 
@@ -261,7 +282,7 @@ fn open_file<S: Storage>(storage: &S, segment: u64, writable: bool) -> Result<S:
 
 /// For a segment whose header is not its own.
 pub(crate) fn damaged_header<S: Storage>(storage: &S, layout: Layout, segment: u64) -> LogError {
-    damaged(storage, layout, segment * layout.segment_bytes, "the segment's header")
+    damaged(storage, layout, layout.start(segment), "the segment's header")
 }
 
 /// For bytes that are not what was written.
