@@ -547,3 +547,77 @@ mod version_1 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::os::unix::fs::FileExt;
+
+    use super::super::disk::Disk;
+    use super::*;
+    use crate::{LogFile, LogOptions, LogReader};
+
+    /// A log with some records, which was closed, and its page with one field changed; what opening it says.
+    fn changed(field: Field, value: u64) -> [Result<(), LogErrorKind>; 2] {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("log");
+        let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
+        for _ in 0..20 {
+            log.append(&[7; 4000]).unwrap();
+        }
+        log.close().unwrap();
+        let control = Control::open(&Disk::open(&path).unwrap(), false).unwrap();
+        let mut words = control.page.load().unwrap();
+        field.put(&control.layout.identity, &mut words, &[value]);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let file = OpenOptions::new().write(true).open(path.join(NAME)).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        let segments = || fs::read_dir(&path).unwrap().count();
+        let before = segments();
+        let read = LogReader::open(&path).and_then(|mut reader| reader.next().map(|_| ()));
+        let opened = LogFile::open(&path).map(|_| ());
+        if opened.is_err() {
+            assert!(segments() >= before, "a refused log was changed");
+        }
+        [read, opened].map(|result| result.map_err(|error| error.kind().clone()))
+    }
+
+    fn is_damage_of(kind: &LogErrorKind, expected: &str) -> bool {
+        matches!(kind, LogErrorKind::Damaged { what, .. } if *what == expected)
+    }
+
+    #[test]
+    fn a_first_position_behind_the_end_is_damage_and_gives_nothing_up() {
+        for first in [1 << 30, u64::MAX, 1 << 20] {
+            for field in FIRST {
+                let [_, opened] = changed(field, first);
+                let kind = opened.expect_err("refused");
+                assert!(is_damage_of(&kind, "the first position in the control page"), "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_count_of_openings_that_cannot_grow_is_damage() {
+        let [read, opened] = changed(EPOCH, u32::MAX.into());
+        assert_eq!(read, Ok(()));
+        assert!(is_damage_of(&opened.unwrap_err(), "the count of openings"));
+    }
+
+    #[test]
+    fn a_field_that_does_not_check_is_not_believed() {
+        let layout = Layout::checked([3; 16], 1 << 20).unwrap();
+        let mut words = new_page(&layout);
+        for field in [DURABLE, FIRST[0], FIRST[1], CLOSED, EPOCH, PROCESS, PREWRITING, SHOWN] {
+            field.put(&layout.identity, &mut words, &[77]);
+            assert_eq!(field.get::<1>(&layout.identity, &words), Some([77]));
+            for bit in 0..64 {
+                for word in [field.word, field.word + 1] {
+                    words[word] ^= 1 << bit;
+                    assert_eq!(field.get::<1>(&layout.identity, &words), None, "{field:?} {bit}");
+                    words[word] ^= 1 << bit;
+                }
+            }
+        }
+    }
+}

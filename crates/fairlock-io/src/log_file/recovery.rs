@@ -21,7 +21,7 @@
 
 use std::sync::Arc;
 
-use super::control::Look;
+use super::control::{self, Look};
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Impossible, Kind, Layout, RECORD_HEADER,
@@ -121,14 +121,26 @@ pub(crate) fn without_given_up(
 
 /// The end of a log that has no segments: it was just created, or they are missing.
 fn end_of_new<S: Storage>(storage: &S, layout: Layout, page: &Look) -> Result<End, LogError> {
-    let known = [page.closed, page.durable, page.committed, page.first];
-    let known = known.into_iter().flatten().max().unwrap_or(FIRST_BATCH);
+    let known = [page.closed, page.durable, page.committed].into_iter().flatten().max();
+    if let (Some(first), Some(known)) = (page.first, known)
+        && first > layout.next_batch(known)
+    {
+        return Err(damaged_first(storage));
+    }
+    let known = known.max(page.first).unwrap_or(FIRST_BATCH);
     if known > FIRST_BATCH {
         return Err(missing(storage, layout.segment_before(page.first.unwrap_or(known))));
     }
     let recovery =
         Recovery { was_closed: true, end: Position::new(FIRST_BATCH), ..Recovery::default() };
     Ok(End { end: FIRST_BATCH, begin: 0, epoch: 0, recovery })
+}
+
+/// For a page by which the log begins behind its end.
+#[cold]
+fn damaged_first<S: Storage>(storage: &S) -> LogError {
+    let path = storage.path().join(control::NAME);
+    control::damaged(&path, "the first position in the control page")
 }
 
 #[cold]
@@ -204,6 +216,9 @@ pub(crate) fn find_end<S: Storage>(
     // Behind the place where it was closed there can be an opening that failed.
     if closed != Some(gap) && known.is_some_and(|known| gap < known) {
         return Err(damaged(&**storage, layout, gap, what));
+    }
+    if page.first.is_some_and(|first| first > layout.next_batch(gap)) {
+        return Err(damaged_first(&**storage));
     }
     let mut latest = epoch.max(page.epoch.unwrap_or(0));
     let lost_bytes = match closed {
