@@ -44,6 +44,7 @@ mod log_file;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
-    Damage, Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, LogSummary,
-    Position, Prewrite, Prewriting, Record, Records, Recovery, Submitted, SyncPolicy, Verified,
+    AppendOptions, Completion, Damage, Damaged, Followed, LogError, LogErrorKind, LogFile,
+    LogOptions, LogReader, LogStats, LogSummary, LogWriter, Position, Prewrite, Prewriting, Record,
+    Records, Recovery, Submitted, SubmittedAll, SyncPolicy, Verified,
 };

@@ -22,7 +22,37 @@ pub(crate) struct Batch {
     start: u64,
     used: usize,
     records: u32,
+    key: Option<u64>,
+    durable: bool,
     bytes: Blocks,
+}
+
+/// A record to be added.
+pub(crate) struct Measured<'a> {
+    slices: &'a [IoSlice<'a>],
+    length: usize,
+    /// Its checksum.
+    payload: u32,
+}
+
+impl<'a> Measured<'a> {
+    pub(crate) fn of(slices: &'a [IoSlice<'a>]) -> Measured<'a> {
+        let (length, payload) = slices.iter().fold((0_usize, 0), |(length, checksum), slice| {
+            (length.saturating_add(slice.len()), crc32c_append(checksum, slice))
+        });
+        Measured { slices, length, payload }
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+}
+
+/// How records are appended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Append {
+    pub(crate) key: Option<u64>,
+    pub(crate) durable: bool,
 }
 
 impl Batch {
@@ -31,18 +61,24 @@ impl Batch {
         let most = blocks(most);
         let start = layout.next_batch(end);
         let bytes = Blocks::zeroed(most);
-        Batch { layout, epoch, most, start, used: BATCH_HEADER, records: 0, bytes }
+        Batch {
+            layout,
+            epoch,
+            most,
+            start,
+            used: BATCH_HEADER,
+            records: 0,
+            key: None,
+            durable: false,
+            bytes,
+        }
     }
 
-    /// Adds a record of `length` bytes whose checksum is `payload`; its position. None if it must wait for
-    /// the next batch.
-    pub(crate) fn add(
-        &mut self,
-        slices: &[IoSlice<'_>],
-        length: usize,
-        payload: u32,
-    ) -> Option<u64> {
-        let size = blocks(self.used + record_room(length));
+    /// Adds records that are to arrive together; the position of the first, and the others follow it. None if
+    /// they must wait for the next batch.
+    pub(crate) fn add(&mut self, records: &[Measured<'_>], append: Append) -> Option<u64> {
+        let room: usize = records.iter().map(|record| record_room(record.length)).sum();
+        let size = blocks(self.used + room);
         let fits_segment =
             self.layout.offset(self.start) + size as u64 <= self.layout.segment_bytes;
         if self.records > 0 {
@@ -53,11 +89,21 @@ impl Batch {
             self.start = self.layout.first_batch(self.layout.segment(self.start) + 1);
         }
         self.bytes.grow(size);
+        let first = self.start + self.used as u64;
+        for record in records {
+            self.push(record);
+        }
+        self.key = self.key.or(append.key);
+        self.durable |= append.durable;
+        Some(first)
+    }
+
+    fn push(&mut self, Measured { slices, length, payload }: &Measured<'_>) {
         let at = self.used;
         let position = self.start + at as u64;
         let begin = at + RECORD_HEADER;
         let mut end = begin;
-        for slice in slices {
+        for slice in *slices {
             self.bytes[end..end + slice.len()].copy_from_slice(slice);
             end += slice.len();
         }
@@ -67,18 +113,22 @@ impl Batch {
             format::apply_mask(begin as u64, &mut self.bytes[begin..end], mask);
         }
         let header = RecordHeader {
-            length: length as u32,
+            length: *length as u32,
             lost: false,
-            payload,
+            payload: *payload,
             epoch: self.epoch,
             in_batch: at as u32,
             mask,
         };
         header.encode(&self.layout.identity, position, &mut self.bytes[at..begin]);
-        self.used = at + record_room(length);
+        self.used = at + record_room(*length);
         self.bytes[end..self.used].fill(0);
         self.records += 1;
-        Some(position)
+    }
+
+    /// Whether somebody wants it on the device before it is acknowledged.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durable
     }
 
     pub(crate) fn start(&self) -> u64 {
@@ -103,7 +153,7 @@ impl Batch {
             durable,
             used: self.used as u32,
             records: self.records,
-            key: None,
+            key: self.key,
         };
         header.encode(&self.layout.identity, &mut self.bytes[..BATCH_HEADER]);
         let size = blocks(self.used);
@@ -117,6 +167,8 @@ impl Batch {
         self.start = start;
         self.used = BATCH_HEADER;
         self.records = 0;
+        self.key = None;
+        self.durable = false;
         if self.bytes.len() > self.most {
             // A larger record was the exception.
             self.bytes = Blocks::zeroed(self.most);
@@ -136,13 +188,6 @@ impl Gather for Batch {
     fn begin_instead_of(&mut self, failed: &Batch) {
         self.begin(failed.start);
     }
-}
-
-/// The bytes in all slices, and their checksum.
-pub(crate) fn measure(slices: &[IoSlice<'_>]) -> (usize, u32) {
-    slices.iter().fold((0, 0), |(length, checksum), slice| {
-        (length.saturating_add(slice.len()), crc32c_append(checksum, slice))
-    })
 }
 
 #[cfg(test)]
@@ -184,8 +229,7 @@ mod tests {
 
     fn add(batch: &mut Batch, payload: &[u8]) {
         let slices = [IoSlice::new(payload)];
-        let (length, checksum) = measure(&slices);
-        batch.add(&slices, length, checksum).expect("there is room");
+        batch.add(&[Measured::of(&slices)], Append::default()).expect("there is room");
     }
 
     #[test]

@@ -389,6 +389,11 @@ impl<P: SharedPage> Written<P> {
         self.put(CLOSED, &[end.unwrap_or(NONE)])
     }
 
+    /// From now on readers may see what is not on the device.
+    pub(crate) fn set_shown(&self) -> Result<(), LogError> {
+        self.put(SHOWN, &[1])
+    }
+
     pub(crate) fn set_first(&self, first: u64) -> Result<(), LogError> {
         for field in FIRST {
             self.put(field, &[first])?;

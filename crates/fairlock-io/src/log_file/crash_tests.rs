@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::appending::AppendOptions;
 use super::error::{LogError, LogErrorKind};
 use super::log::{Log, Submitted};
 use super::options::{LogOptions, Prewrite, Recovery, SyncPolicy};
@@ -67,6 +68,10 @@ struct Known {
     /// The number and position of what was submitted, and not waited for.
     submitted: HashMap<u64, u64>,
     failed: HashMap<u64, u64>,
+    /// Numbers of what was submitted to arrive together, and not waited for.
+    together: Vec<Vec<u64>>,
+    /// What is behind was cut off, perhaps.
+    cut_tried: Option<u64>,
     /// Given up below, and perhaps below that.
     first: u64,
     first_tried: u64,
@@ -105,8 +110,15 @@ impl Known {
                 "record {number} at {position} was given up"
             );
         }
+        for numbers in &self.together {
+            let there = numbers.iter().filter(|&number| found.iter().any(|it| it.1 == *number));
+            let there = there.count();
+            assert!(there == 0 || there == numbers.len(), "a part of {numbers:?} {after:?}");
+        }
         let is_required = |position: u64| {
-            position >= self.first_tried && (after != After::Power || position < self.durable)
+            position >= self.first_tried
+                && self.cut_tried.is_none_or(|cut| position <= cut)
+                && (after != After::Power || position < self.durable)
         };
         let mut lost = None;
         for &(position, number) in &self.acknowledged {
@@ -131,6 +143,8 @@ impl Known {
         self.acknowledged.retain(|it| it.0 >= first);
         self.submitted.clear();
         self.failed.clear();
+        self.together.clear();
+        self.cut_tried = None;
     }
 }
 
@@ -145,6 +159,7 @@ struct Seen {
     full: u64,
     failures: u64,
     records: u64,
+    cuts: u64,
 }
 
 struct Program {
@@ -323,6 +338,79 @@ impl Program {
         }
     }
 
+    /// Appends some records that arrive together.
+    fn append_all(&mut self, log: &TestLog, policy: SyncPolicy) -> Result<(), Dead> {
+        let records: Vec<_> = (0..self.random.usize(1..5))
+            .map(|_| self.some_record())
+            .map(|(number, bytes)| (number, record(number, bytes.len() / 4)))
+            .collect();
+        let bytes: Vec<&[u8]> = records.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+        let mut options = AppendOptions::new();
+        options.durable = [None, Some(false), Some(true)][self.random.usize(..3)];
+        let durable = options.durable.unwrap_or(policy == SyncPolicy::EveryCommit);
+        let numbers: Vec<u64> = records.iter().map(|(number, _)| *number).collect();
+        let submitted = match log.submit_all(&bytes, &options) {
+            Ok(submitted) => submitted,
+            Err(_) if self.machine.is_dead() => return Err(Dead),
+            Err(error) => {
+                self.expect_failure(&error);
+                return Ok(());
+            }
+        };
+        let places = numbers.iter().copied().zip(submitted.positions().iter().map(|it| it.get()));
+        self.known.submitted.extend(places.clone());
+        self.known.together.push(numbers.clone());
+        let waited = log.wait(submitted.last());
+        if self.machine.is_dead() {
+            return Err(Dead);
+        }
+        self.known.together.clear();
+        if let Err(error) = waited {
+            self.expect_failure(&error);
+            for (number, position) in places {
+                self.known.submitted.remove(&number);
+                self.known.failed.insert(number, position);
+            }
+            return Ok(());
+        }
+        for (number, position) in places {
+            self.seen.records += 1;
+            self.known.acknowledge(number, position);
+            if durable {
+                self.known.durable = self.known.durable.max(position + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts off the end of the log.
+    fn cut(&mut self, log: &TestLog) -> Result<(), Dead> {
+        let known = &mut self.known;
+        let first = log.first().get();
+        let begin = known.acknowledged.partition_point(|it| it.0 < first);
+        let position = match self.random.usize(begin..=known.acknowledged.len()) {
+            at if at < known.acknowledged.len() => known.acknowledged[at].0,
+            _ => 0,
+        };
+        known.cut_tried = Some(position);
+        let cut = log.truncate_after(Position::new(position));
+        self.seen.cuts += 1;
+        let is_cut = self.ended(cut)?;
+        if is_cut {
+            self.known.acknowledged.retain(|it| it.0 <= position);
+        }
+        let found = self.read(log)?;
+        self.known.check(&found, After::Nothing);
+        let before = std::mem::replace(&mut self.known.acknowledged, found);
+        if !is_cut {
+            // What covers the others may be lost with the power.
+            let gone = before.into_iter().filter(|it| !self.known.acknowledged.contains(it));
+            self.known.failed.extend(gone.map(|(position, number)| (number, position)));
+        }
+        self.known.cut_tried = None;
+        Ok(())
+    }
+
     fn wait(
         &mut self,
         log: &TestLog,
@@ -382,7 +470,14 @@ impl Program {
                     }
                 }
             }
-            match self.random.u32(..20) {
+            match self.random.u32(..24) {
+                20..22 => self.append_all(&log, policy)?,
+                22 => {
+                    for submitted in unwaited.drain(..) {
+                        self.wait(&log, policy, submitted)?;
+                    }
+                    self.cut(&log)?;
+                }
                 0..10 => {
                     unwaited.extend(self.submit(&log)?);
                     for submitted in unwaited.drain(..) {
@@ -504,6 +599,7 @@ fn run(seed: u64, at: u64, crash: Crash, set: impl Fn(&mut Program), seen: &mut 
     seen.full += more.full;
     seen.failures += more.failures;
     seen.records += more.records;
+    seen.cuts += more.cuts;
     operations
 }
 

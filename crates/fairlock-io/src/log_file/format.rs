@@ -417,7 +417,6 @@ pub(crate) struct RecordHeader {
 
 impl RecordHeader {
     /// For the bytes of a batch from `in_batch` to `end`, where it ends or another record begins.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing gives up records yet"))]
     pub(crate) fn hole(in_batch: u32, end: u32, epoch: u32) -> RecordHeader {
         debug_assert!((in_batch + RECORD_HEADER as u32..=MOST_BATCH as u32).contains(&end));
         let length = end - in_batch - RECORD_HEADER as u32;

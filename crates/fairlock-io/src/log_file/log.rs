@@ -12,11 +12,16 @@ use std::time::{Duration, Instant};
 use fairlock::{Mutex, MutexGuard};
 
 use super::ahead::{self, Ahead};
-use super::batch::{self, Batch};
+use super::appending::{AppendOptions, SubmittedAll};
+use super::batch::{Append, Batch, Measured};
 use super::blocks::Blocks;
+use super::completion::{Completer, Completion};
 use super::control::{self, Control, Written};
+use super::cutting::{Cover, Cut, no_record};
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, FIRST_BATCH, Kind, Layout};
+use super::format::{
+    BLOCK, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER, record_room,
+};
 use super::group::{Group, Ticket};
 use super::opening::{self, Opened, Place, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
@@ -36,6 +41,7 @@ pub(crate) struct Log<S: Storage> {
     inner: Arc<Inner<S>>,
     /// Used by nobody now.
     singles: Mutex<Vec<View<S>>>,
+    completer: Completer,
     syncing: Option<JoinHandle<()>>,
     recovery: Recovery,
     closed: bool,
@@ -66,6 +72,8 @@ struct Inner<S: Storage> {
     /// Where this opening began.
     opened_at: u64,
     commits: AtomicU64,
+    /// The control page says that readers may have seen what is not on the device. Used with `tail`.
+    says_shown: AtomicBool,
     /// Held by who gives up segments.
     giving_up: Mutex<GivingUp>,
     /// The process that opened it.
@@ -196,6 +204,7 @@ impl<S: Storage> Log<S> {
             displaced: AtomicBool::new(false),
             opened_at: end,
             commits: AtomicU64::new(0),
+            says_shown: AtomicBool::new(options.sync != SyncPolicy::EveryCommit),
             giving_up: Mutex::new(GivingUp {
                 next_spare: opened.next_spare,
                 oldest,
@@ -212,22 +221,70 @@ impl<S: Storage> Log<S> {
         };
         let syncing = syncing.transpose().map_err(cannot("start a thread for"))?;
         let singles = Mutex::new(Vec::new());
-        Ok(Log { inner, singles, syncing, recovery, closed: false })
+        let completer = Completer::default();
+        Ok(Log { inner, singles, completer, syncing, recovery, closed: false })
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
         let inner = &self.inner;
-        let (length, payload) = batch::measure(slices);
+        let record = Measured::of(slices);
         let most = largest_record(inner.layout.segment_bytes);
-        if length > most {
-            let too_large = LogErrorKind::TooLarge { bytes: length, most };
-            return Err(LogError::new(too_large, inner.storage.path()));
+        if record.length() > most {
+            return Err(inner.too_large(record.length(), most));
         }
-        inner.check()?;
-        let (position, ticket) = inner
-            .group
-            .submit(|batch| batch.add(slices, length, payload), |batch| inner.write(batch));
-        Ok(Submitted { position: Position::new(position), ticket })
+        let durable = inner.options.sync == SyncPolicy::EveryCommit;
+        inner.submit(&[record], Append { key: None, durable })
+    }
+
+    pub(crate) fn submit_all(
+        &self,
+        records: &[&[u8]],
+        options: &AppendOptions,
+    ) -> Result<SubmittedAll, LogError> {
+        let inner = &self.inner;
+        let slices: Vec<_> = records.iter().map(|record| [IoSlice::new(record)]).collect();
+        let measured: Vec<_> = slices.iter().map(|slices| Measured::of(slices)).collect();
+        // Together they take no more than the largest record does.
+        let rooms = measured.iter().map(|record| RECORD_HEADER.saturating_add(record.length()));
+        let bytes = rooms.fold(0, |sum: usize, room| {
+            sum.saturating_add(room).saturating_add(RECORD_ALIGNMENT - 1) & !(RECORD_ALIGNMENT - 1)
+        });
+        let most = largest_record(inner.layout.segment_bytes);
+        if bytes.saturating_sub(RECORD_HEADER) > most {
+            return Err(inner.too_large(bytes, most));
+        }
+        let durable = options.durable.unwrap_or(inner.options.sync == SyncPolicy::EveryCommit);
+        let first = inner.submit(&measured, Append { key: options.key, durable })?;
+        let mut position = first.position.get();
+        let mut positions = Vec::with_capacity(records.len());
+        for record in &measured {
+            positions.push(Position::new(position));
+            position += record_room(record.length()) as u64;
+        }
+        let position = positions.last().copied().unwrap_or(first.position);
+        Ok(SubmittedAll { last: Submitted { position, ..first }, positions })
+    }
+
+    /// What became of the record is told by a call.
+    pub(crate) fn notify(
+        &self,
+        submitted: Submitted,
+        done: Box<dyn FnOnce(Result<Position, LogError>) + Send>,
+    ) -> Result<(), LogError> {
+        let inner = Arc::clone(&self.inner);
+        let wait = move |submitted: Submitted| {
+            inner.group.wait(submitted.ticket, |batch| inner.write(batch))?;
+            Ok(submitted.position)
+        };
+        self.completer
+            .hand_over(submitted, done, wait)
+            .map_err(|error| LogError::system("start a thread for", self.path(), error))
+    }
+
+    pub(crate) fn completion(&self, submitted: Submitted) -> Result<Completion, LogError> {
+        let (completion, done) = Completion::new();
+        self.notify(submitted, done)?;
+        Ok(completion)
     }
 
     pub(crate) fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
@@ -285,6 +342,18 @@ impl<S: Storage> Log<S> {
         self.inner.truncate_before(position)
     }
 
+    pub(crate) fn truncate_after(&self, position: Position) -> Result<(), LogError> {
+        self.inner.check_process()?;
+        self.inner.truncate_after(position)?;
+        // They may have read what is no longer there.
+        self.singles.lock().clear();
+        Ok(())
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.inner.epoch
+    }
+
     pub(crate) fn prewriting(&self) -> &Prewriting {
         &self.inner.prewriting
     }
@@ -319,6 +388,7 @@ impl<S: Storage> Log<S> {
     pub(crate) fn close(mut self) -> Result<(), LogError> {
         self.inner.check_process()?;
         self.closed = true;
+        self.completer.end();
         self.end_syncing();
         let inner = &self.inner;
         // What could not be written is said at the end: it is no reason not to close the rest.
@@ -346,6 +416,11 @@ impl<S: Storage> Log<S> {
             inner.control.set_closed(Some(end))?;
             inner.control.sync()
         })?;
+        drop(tail);
+        let control = Arc::clone(&inner.control);
+        drop(self);
+        // Who follows the log learns now that nobody has it open.
+        control.control().wake();
         submitted
     }
 
@@ -367,6 +442,7 @@ impl<S: Storage> Drop for Log<S> {
             mem::forget(Arc::clone(&self.inner));
             return;
         }
+        self.completer.end();
         self.end_syncing();
         let inner = &self.inner;
         if !self.closed && !inner.group.is_broken() {
@@ -379,6 +455,18 @@ impl<S: Storage> Drop for Log<S> {
 }
 
 impl<S: Storage> Inner<S> {
+    fn submit(&self, records: &[Measured<'_>], append: Append) -> Result<Submitted, LogError> {
+        self.check()?;
+        let (position, ticket) =
+            self.group.submit(|batch| batch.add(records, append), |batch| self.write(batch));
+        Ok(Submitted { position: Position::new(position), ticket })
+    }
+
+    #[cold]
+    fn too_large(&self, bytes: usize, most: usize) -> LogError {
+        LogError::new(LogErrorKind::TooLarge { bytes, most }, self.storage.path())
+    }
+
     /// Writes a batch and lets everybody see it. Called by one thread at a time.
     fn write(&self, batch: &mut Batch) -> Result<(), LogError> {
         self.check_process()?;
@@ -418,17 +506,28 @@ impl<S: Storage> Inner<S> {
         self.ahead.wait_for(end)?;
         let offset = self.layout.offset(batch.start());
         // What is behind an opening is believed because that is there.
-        let every = self.options.sync == SyncPolicy::EveryCommit || kind == Kind::Opening;
+        let durable = batch.is_durable() || kind == Kind::Opening;
+        if !durable && !self.says_shown.load(Ordering::Relaxed) {
+            // Before somebody sees what the loss of power may take: see `opening.rs`.
+            self.control.set_shown()?;
+            self.control.sync()?;
+            self.says_shown.store(true, Ordering::Relaxed);
+        }
+        // A write that is durable says nothing of those before it.
+        let alone = durable && self.control.durable() >= self.control.committed();
         let bytes = batch.seal(kind, self.control.durable());
-        let durable = every || tail.has_failed;
-        tail.has_failed = true;
+        let has_failed = mem::replace(&mut tail.has_failed, true);
         tail.file
-            .write(bytes, offset, durable)
+            .write(bytes, offset, alone || has_failed)
             .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        if durable && !alone {
+            let turn = self.syncs.lock();
+            while self.sync_oldest_left(&turn)? {}
+            self.sync_file(&turn, &tail.file, tail.segment)?;
+        }
         let page = self.control.control().page();
         self.must_be_in_place(self.storage.is_intact(&self.lock, page))?;
-        // A write that is durable says nothing of those before it, nor of the ends of segments.
-        self.control.commit(end, every)?;
+        self.control.commit(end, durable)?;
         tail.has_failed = false;
         tail.end = end;
         self.commits.fetch_add(1, Ordering::Relaxed);
@@ -446,7 +545,9 @@ impl<S: Storage> Inner<S> {
     fn leave_segment(&self, tail: &mut Tail<S>, next: u64) -> Result<(), LogError> {
         debug_assert_eq!(next, tail.segment + 1);
         self.check_in_place()?;
-        let every = self.options.sync == SyncPolicy::EveryCommit;
+        // Then the end of the segment is, too, and nothing of it waits to be synced.
+        let durable = self.options.sync == SyncPolicy::EveryCommit
+            && self.control.durable() >= self.control.committed();
         let offset = self.layout.offset(tail.end);
         if offset != 0 {
             // Or zeros that are written ahead come later than this.
@@ -454,13 +555,13 @@ impl<S: Storage> Inner<S> {
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, self.control.durable()));
             tail.file
-                .write(&tail.block, offset, every || tail.has_failed)
+                .write(&tail.block, offset, durable || tail.has_failed)
                 .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
             tail.has_failed = false;
             tail.end = self.layout.end(tail.segment);
         }
         let mut left = None;
-        if !every {
+        if !durable {
             if self.unsynced.is_full() {
                 self.sync_oldest_left(&self.syncs.lock())?;
             }
@@ -527,8 +628,8 @@ impl<S: Storage> Inner<S> {
         segment: u64,
     ) -> Result<(), LogError> {
         file.sync().map_err(|error| {
-            // With every commit synced, nothing that was acknowledged waits for this.
-            if self.options.sync != SyncPolicy::EveryCommit {
+            // Unless nothing that was acknowledged waits for this.
+            if self.control.durable() < self.control.committed() {
                 self.sync_failed.store(true, Ordering::Release);
             }
             self.cannot("sync", segment, 0, error)
@@ -631,6 +732,39 @@ impl<S: Storage> Inner<S> {
             self.control.sync()
         })?;
         giving_up.reserve_used |= tries > 1;
+        Ok(())
+    }
+
+    fn truncate_after(self: &Arc<Self>, position: Position) -> Result<(), LogError> {
+        if position == Position::START {
+            self.group.flush(|batch| self.write(batch))?;
+            return self.truncate_before(Position::new(self.control.committed()));
+        }
+        // Segments stay where they are meanwhile, and so does the end.
+        let giving_up = self.giving_up.lock();
+        self.check()?;
+        self.group.flush(|batch| self.write(batch))?;
+        let tail = self.tail.lock();
+        self.check_in_place()?;
+        let progress = Progress::of_writer(Arc::clone(&self.control));
+        let mut reader = Reader::with(Arc::clone(&self.storage), progress)?;
+        reader.seek(position)?;
+        // The record itself stays.
+        if reader.position() != position || reader.next()?.is_none() {
+            return Err(no_record(&*self.storage, position.get()));
+        }
+        let Some((batch, at)) = reader.next_batch()? else { return Ok(()) };
+        let cover = Cover {
+            storage: &self.storage,
+            layout: self.layout,
+            epoch: self.epoch,
+            durable: self.control.durable(),
+            current: (tail.segment, &tail.file),
+        };
+        cover.cut(Cut { batch, at, end: self.control.committed() })?;
+        drop((tail, giving_up));
+        // Who waits at what was the end looks again.
+        self.control.control().wake();
         Ok(())
     }
 

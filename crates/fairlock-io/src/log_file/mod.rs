@@ -18,11 +18,14 @@
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
 mod ahead;
+mod appending;
 mod batch;
 mod blocks;
+mod completion;
 mod control;
 #[cfg(test)]
 mod crash_tests;
+mod cutting;
 #[cfg(test)]
 mod damage_tests;
 mod disk;
@@ -60,11 +63,13 @@ use self::disk::Disk;
 use self::log::Log;
 use self::reader::Reader;
 
+pub use self::appending::{AppendOptions, SubmittedAll};
+pub use self::completion::Completion;
 pub use self::error::{LogError, LogErrorKind};
 pub use self::log::{LogStats, Submitted};
 pub use self::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy};
 pub use self::position::Position;
-pub use self::reader::Record;
+pub use self::reader::{Followed, LogWriter, Record};
 pub use self::summary::LogSummary;
 pub use self::verify::{Damage, Damaged, Verified};
 
@@ -194,6 +199,81 @@ impl LogFile {
         self.log.wait(submitted)
     }
 
+    /// Appends records that arrive together or not at all, whatever crashes, and waits until they are committed;
+    /// their positions.
+    ///
+    /// ```
+    /// # use fairlock_io::{AppendOptions, LogFile};
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// let places = log.append_all(&[b"begin", b"change", b"end"], &AppendOptions::new())?;
+    /// assert_eq!(places.len(), 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`append`](Self::append); [`LogErrorKind::TooLarge`] if they are larger together than a record may
+    /// be, with 24 bytes and padding to multiples of 8 for each.
+    pub fn append_all(&self, records: &[&[u8]], options: &AppendOptions) -> Result<Vec<Position>> {
+        self.wait_all(self.submit_all(records, options)?)
+    }
+
+    /// Gives records to the log, to arrive together, without waiting.
+    ///
+    /// # Errors
+    /// As [`append_all`](Self::append_all), but for what the writing will say.
+    pub fn submit_all(&self, records: &[&[u8]], options: &AppendOptions) -> Result<SubmittedAll> {
+        self.log.submit_all(records, options)
+    }
+
+    /// Waits until records that were submitted together are committed; their positions.
+    ///
+    /// # Errors
+    /// As [`append_all`](Self::append_all).
+    pub fn wait_all(&self, submitted: SubmittedAll) -> Result<Vec<Position>> {
+        self.log.wait(submitted.last)?;
+        Ok(submitted.positions)
+    }
+
+    /// Calls `done` when a submitted record is committed, or has failed, with what [`wait`](Self::wait) would
+    /// say.
+    ///
+    /// All calls come from one thread of the log, in the order of `notify`, so a call that takes long delays
+    /// those after it. [`close`](Self::close) and dropping the log wait for them.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, receiver) = mpsc::channel();
+    /// let submitted = log.submit(b"hello")?;
+    /// log.notify(submitted, move |outcome| {
+    ///     let _ = sender.send(outcome);
+    /// })?;
+    /// assert_eq!(log.read(receiver.recv().unwrap()?)?, b"hello");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the system has no more threads: the first call starts one.
+    pub fn notify(
+        &self,
+        submitted: Submitted,
+        done: impl FnOnce(Result<Position>) + Send + 'static,
+    ) -> Result<()> {
+        self.log.notify(submitted, Box::new(done))
+    }
+
+    /// A future of what becomes of a submitted record, for any executor: as [`notify`](Self::notify).
+    ///
+    /// # Errors
+    /// As [`notify`](Self::notify).
+    pub fn completion(&self, submitted: Submitted) -> Result<Completion> {
+        self.log.completion(submitted)
+    }
+
     /// Commits all that was submitted before, and brings all that is committed to the device.
     ///
     /// # Errors
@@ -243,6 +323,43 @@ impl LogFile {
     /// [`LogErrorKind::NoRecord`] for a position beyond the end, and what the system says.
     pub fn truncate_before(&self, position: Position) -> Result<()> {
         self.log.truncate_before(position)
+    }
+
+    /// Cuts off all records behind the one at `position`, which stays; all records, for
+    /// [`Position::START`]. For a replica whose last records turned out not to be the group's.
+    ///
+    /// Positions do not return: the next record comes behind the place where the log ended. When this returns,
+    /// the records are gone on the device, too. A crash meanwhile, or an error, leaves some of them, without a
+    /// gap.
+    ///
+    /// A reader that stands at one of them gets [`LogErrorKind::NoRecord`]; one that has read some ahead may
+    /// still give those. A durable-only reader may have read them, too: what a group has not agreed on is not
+    /// safe because it is on one device.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// let agreed = log.append(b"agreed")?;
+    /// let diverged = log.append(b"diverged")?;
+    /// log.truncate_after(agreed)?;
+    /// assert!(log.read(diverged).is_err());
+    /// let next = log.append(b"what the leader says")?;
+    /// assert!(next > diverged);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::NoRecord`], [`LogErrorKind::Truncated`], [`LogErrorKind::Damaged`], and what the system
+    /// says.
+    pub fn truncate_after(&self, position: Position) -> Result<()> {
+        self.log.truncate_after(position)
+    }
+
+    /// How often the log was opened for writing, this time included: a number that is larger than that of
+    /// every earlier writer, for fencing. Each record carries that of its writer ([`Record::epoch`]).
+    pub fn epoch(&self) -> u32 {
+        self.log.epoch()
     }
 
     /// The first position that was not given up: of the first record, or before it.
@@ -397,6 +514,15 @@ impl LogReader {
         self
     }
 
+    /// Whether only what is on the device is read and waited for. Default: no, all that is committed is.
+    ///
+    /// What is committed and not on the device may be lost with the power: a follower that has acted on it
+    /// then knows more than the log. It matters if the log is not synced at every commit.
+    pub fn durable_only(mut self, durable_only: bool) -> LogReader {
+        self.reader.set_durable_only(durable_only);
+        self
+    }
+
     /// Goes to the record at `position`; to the first that is left for [`Position::START`], and to the end
     /// for [`committed`](Self::committed).
     ///
@@ -433,6 +559,31 @@ impl LogReader {
         self.reader.seek_last(bytes)
     }
 
+    /// Goes to where records with this key are, or would be: to the first record of the last batch whose key
+    /// is not larger ([`AppendOptions::key`]), or to the first record of the log. Those before the first with
+    /// this key are to be passed over by the caller, as batches have one key for all their records.
+    ///
+    /// It reads a block of some segments, and the headers of the batches in one.
+    ///
+    /// ```
+    /// # use fairlock_io::{AppendOptions, LogFile};
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// for (time, record) in [(100, b"a"), (200, b"b"), (300, b"c")] {
+    ///     log.append_all(&[record], &AppendOptions::new().key(time))?;
+    /// }
+    /// let mut reader = log.reader()?;
+    /// reader.seek_key(250)?;
+    /// assert_eq!(reader.next()?.expect("it is committed").bytes, b"b");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Damaged`], and what the system says. The reader stays where it was.
+    pub fn seek_key(&mut self, key: u64) -> Result<()> {
+        self.reader.seek_key(key)
+    }
+
     /// The next record; none if no more is committed yet.
     ///
     /// # Errors
@@ -450,6 +601,52 @@ impl LogReader {
     /// As [`next`](Self::next).
     pub fn next_within(&mut self, timeout: Option<Duration>) -> Result<Option<Record<'_>>> {
         self.reader.next_within(timeout)
+    }
+
+    /// The next record, as soon as there is one; or that there will be none, since nobody has the log open for
+    /// writing and all is read. Without a timeout it waits for one of both.
+    ///
+    /// Whether a writer has died is looked at twice in a second.
+    ///
+    /// ```
+    /// use fairlock_io::{Followed, LogFile, LogReader, LogWriter};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogFile::open(&path)?;
+    /// log.append(b"last")?;
+    /// let mut reader = LogReader::open(&path)?;
+    /// log.close()?;
+    /// assert!(matches!(reader.follow(None)?, Followed::Record(_)));
+    /// assert_eq!(reader.follow(None)?, Followed::Ended(LogWriter::Closed));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Followed<'_>> {
+        self.reader.follow(timeout)
+    }
+
+    /// Who has the log open for writing now.
+    ///
+    /// # Errors
+    /// If the control page cannot be read.
+    pub fn writer(&self) -> Result<LogWriter> {
+        self.reader.writer()
+    }
+
+    /// The number of the latest opening for writing: as [`LogFile::epoch`] says there.
+    ///
+    /// # Errors
+    /// If the control page cannot be read.
+    pub fn epoch(&self) -> Result<u32> {
+        self.reader.epoch()
+    }
+
+    /// All before this is on the device; none if that is not known.
+    pub fn durable(&self) -> Option<Position> {
+        self.reader.durable().map(Position::new)
     }
 
     /// All records from here to where the log is committed when the iterator comes there, in memory of their

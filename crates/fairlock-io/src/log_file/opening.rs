@@ -278,9 +278,7 @@ fn leave_lost<S: Storage>(
     // The last first: while one of them is not ended, the gap is found again.
     for &segment in segments.iter().filter(|&&it| it > torn).rev() {
         let path = storage.path().join(segments::name_of(segment));
-        let file = storage
-            .open(&segments::name_of(segment), true)
-            .map_err(|error| LogError::system("open", &path, error).at(segment, 0))?;
+        let file = ahead::own_segment(storage, segment)?;
         let cannot = |error| LogError::system("end", &path, error).at(segment, 0);
         let mut header = Blocks::zeroed(BLOCK);
         SegmentHeader { layout, segment, epoch }.encode(&mut header);
@@ -288,7 +286,7 @@ fn leave_lost<S: Storage>(
         end_at(&file, layout.first_batch(segment)).map_err(cannot)?;
     }
     if segments.contains(&torn) {
-        let (file, _) = open_segment(storage, torn, true)?;
+        let file = ahead::own_segment(storage, torn)?;
         let path = storage.path().join(segments::name_of(torn));
         end_at(&file, gap)
             .map_err(|error| LogError::system("end", &path, error).at(torn, layout.offset(gap)))?;

@@ -15,6 +15,8 @@ pub(crate) struct Progress<P> {
     source: Source<P>,
     /// The end that was found in this run of the kernel, when the control page did not know it.
     found_end: Option<(u64, Boot)>,
+    /// What is not on the device is not there.
+    durable_only: bool,
     seen: Look,
 }
 
@@ -36,8 +38,9 @@ impl<P> Clone for Source<P> {
 
 impl<P> Clone for Progress<P> {
     fn clone(&self) -> Self {
-        let Progress { source, found_end, seen } = self;
-        Progress { source: source.clone(), found_end: *found_end, seen: seen.clone() }
+        let Progress { source, found_end, durable_only, seen } = self;
+        let (found_end, durable_only, seen) = (*found_end, *durable_only, seen.clone());
+        Progress { source: source.clone(), found_end, durable_only, seen }
     }
 }
 
@@ -47,13 +50,13 @@ impl<P: SharedPage> Progress<P> {
         found_end: Option<(u64, Boot)>,
     ) -> Result<Self, LogError> {
         let seen = control.look()?;
-        Ok(Progress { source: Source::Page(control), found_end, seen })
+        Ok(Progress { source: Source::Page(control), found_end, durable_only: false, seen })
     }
 
     /// Of the log that this process writes.
     pub(crate) fn of_writer(written: Arc<Written<P>>) -> Self {
         let seen = written.look();
-        Progress { source: Source::Writer(written), found_end: None, seen }
+        Progress { source: Source::Writer(written), found_end: None, durable_only: false, seen }
     }
 
     pub(crate) fn control(&self) -> &Control<P> {
@@ -88,12 +91,21 @@ impl<P: SharedPage> Progress<P> {
 
     /// Where the committed part ends, as this look has it.
     pub(crate) fn committed_in(&self, look: &Look) -> u64 {
-        match self.found_end {
+        let committed = match self.found_end {
             // Until a writer opens it: that stores how far it is committed before the boot.
             Some((end, boot)) if look.boot != Some(boot) => end,
             // Its page may be damaged.
             found => look.committed.or(found.map(|(end, _)| end)).unwrap_or(FIRST_BATCH),
+        };
+        match self.durable_only {
+            true => committed.min(look.durable.unwrap_or(FIRST_BATCH)),
+            false => committed,
         }
+    }
+
+    /// Whether what is not on the device counts as not there.
+    pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
+        self.durable_only = durable_only;
     }
 
     /// The first position that was not given up; none if a crash has taken that.

@@ -32,7 +32,38 @@ pub struct Record<'a> {
     pub position: Position,
     /// What was appended.
     pub bytes: &'a [u8],
+    /// Of the opening in which it was appended: [`LogFile::epoch`](crate::LogFile::epoch).
+    pub epoch: u32,
 }
+
+/// What a reader that follows a log is told: [`LogReader::follow`](crate::LogReader::follow).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Followed<'a> {
+    /// The next record.
+    Record(Record<'a>),
+    /// The time is over, and nothing more is committed.
+    TimedOut,
+    /// All is read, and nobody has the log open for writing.
+    Ended(LogWriter),
+}
+
+/// Who writes a log: [`LogReader::writer`](crate::LogReader::writer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogWriter {
+    /// A process has it open for writing.
+    Open {
+        /// Its number, in its own process namespace; 0 if the log does not say.
+        process: u32,
+    },
+    /// Nobody, and the last one closed it: all that was acknowledged is on the device.
+    Closed,
+    /// Nobody, and the last one died, or dropped the log without closing it.
+    Died,
+}
+
+/// How often a reader that follows a log looks whether somebody still writes it, at least: who dies tells
+/// nobody.
+const LOOK_FOR_WRITER: Duration = Duration::from_millis(500);
 
 pub(crate) struct Reader<S: Storage> {
     view: View<S>,
@@ -322,7 +353,19 @@ impl<S: Storage> Reader<S> {
         if let Some(passed) = &mut self.passed {
             passed.records += 1;
         }
-        Ok(Some(Record { position: Position::new(at), bytes }))
+        Ok(Some(Record { position: Position::new(at), bytes, epoch: record.epoch }))
+    }
+
+    /// The batch that the next record is in, or that begins next, and where in it: what is behind all that
+    /// was read. None at the end.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<(BatchHeader, u64)>, LogError> {
+        match (self.batch, self.find_next()?) {
+            // The rest of this one.
+            (Some(batch), _) if self.batch == Some(batch) => Ok(Some((batch, self.at))),
+            // All of the next, if there is a record.
+            (_, Some(_)) => Ok(self.batch.map(|batch| (batch, batch.position))),
+            _ => Ok(None),
+        }
     }
 
     /// Goes to the next record; its position and header, if it is whole.
@@ -354,7 +397,16 @@ impl<S: Storage> Reader<S> {
                 continue;
             }
             let at = self.at;
-            let record = self.view.record_of(&batch, at)?;
+            let record = match self.view.record_of(&batch, at) {
+                Ok(record) => record,
+                // Unless it was given up since.
+                Err(error) => match self.singles().record_in(&batch, at) {
+                    Ok(next) if next != Some(at) => {
+                        return Err(self.view.no_record(Position::new(at)));
+                    }
+                    _ => return Err(error),
+                },
+            };
             if record.lost {
                 self.at = record.end(at);
                 if let Some(passed) = &mut self.passed {
@@ -377,7 +429,7 @@ impl<S: Storage> Reader<S> {
         };
         let Some(batch) = header else {
             let Some(batch) = self.batch_of_record(at)? else {
-                return Err(self.view.damaged(at, "a header"));
+                return Err(self.nothing_at(at)?);
             };
             self.go_to(at, Some(batch));
             return Ok(());
@@ -398,6 +450,15 @@ impl<S: Storage> Reader<S> {
         }
         self.epoch = batch.epoch;
         Ok(())
+    }
+
+    /// For a place where something should be: unless it was given up in the middle of the log.
+    fn nothing_at(&mut self, at: u64) -> Result<LogError, LogError> {
+        let covered = self.singles().batch_covering(at)?;
+        Ok(match covered {
+            true => self.view.no_record(Position::new(at)),
+            false => self.view.damaged(at, "a header"),
+        })
     }
 
     /// Where a batch is to be found next, or the record that comes before that.
@@ -449,6 +510,130 @@ impl<S: Storage> Reader<S> {
             let progress = self.view.progress();
             progress.control().wait(progress.seen().commits, deadline);
         }
+    }
+
+    /// Who has the log open for writing.
+    pub(crate) fn writer(&self) -> Result<LogWriter, LogError> {
+        let progress = self.view.progress();
+        // In this order: a log is closed before its lock ends.
+        let is_open = progress.control().has_writer()?;
+        let look = progress.look()?;
+        Ok(match look.closed {
+            _ if is_open => LogWriter::Open { process: look.process.unwrap_or(0) },
+            None if look.epoch.is_some() => LogWriter::Died,
+            // Or nobody ever had it open.
+            _ => LogWriter::Closed,
+        })
+    }
+
+    /// The next record, as soon as there is one; or that there will be none, as nobody writes the log.
+    pub(crate) fn follow(&mut self, timeout: Option<Duration>) -> Result<Followed<'_>, LogError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            // First: what a writer committed before it ended is read.
+            let writer = self.writer()?;
+            if self.find_next()?.is_some() {
+                let next = self.next()?;
+                return Ok(Followed::Record(next.expect("just found")));
+            }
+            if !matches!(writer, LogWriter::Open { .. }) {
+                return Ok(Followed::Ended(writer));
+            }
+            let now = Instant::now();
+            let rest = deadline.map(|deadline| deadline.saturating_duration_since(now));
+            if rest.is_some_and(|rest| rest.is_zero()) {
+                return Ok(Followed::TimedOut);
+            }
+            let nap = rest.unwrap_or(LOOK_FOR_WRITER).min(LOOK_FOR_WRITER);
+            let progress = self.view.progress();
+            progress.control().wait(progress.seen().commits, now.checked_add(nap));
+        }
+    }
+
+    pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
+        self.view.set_durable_only(durable_only);
+    }
+
+    /// All before is on the device; none if that is not known.
+    pub(crate) fn durable(&self) -> Option<u64> {
+        self.view.progress().look().ok().and_then(|look| look.durable)
+    }
+
+    /// Of the latest opening for writing.
+    pub(crate) fn epoch(&self) -> Result<u32, LogError> {
+        Ok(self.view.progress().look()?.epoch.unwrap_or(0))
+    }
+
+    /// Goes to the last batch whose key is not larger; to the first record if there is none.
+    pub(crate) fn seek_key(&mut self, key: u64) -> Result<(), LogError> {
+        self.view.refresh()?;
+        let layout = self.view.layout();
+        let (first, committed) = (self.first(), self.committed());
+        if first >= committed {
+            return self.seek(Position::START);
+        }
+        let (mut low, mut high) = (layout.segment(first), layout.segment_before(committed));
+        // The last segment whose first key is not larger: keys never fall.
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            // Some have none.
+            let (mut segment, mut found) = (middle, None);
+            while found.is_none() && segment <= high {
+                let end = layout.end(segment).min(committed);
+                found = self.first_key(layout.first_batch(segment), end)?.map(|(_, found)| found);
+                segment += 1;
+            }
+            match found {
+                Some(found) if found <= key => low = segment - 1,
+                _ => high = middle - 1,
+            }
+        }
+        let mut best = None;
+        let mut from = layout.first_batch(low).max(first);
+        let end = layout.end(low).min(committed);
+        if from == first {
+            // It may be in the middle of a batch, whose key it shares.
+            from = match self.batch_at(from)? {
+                Some(batch) => batch.position,
+                None => match self.batch_of_record(from)? {
+                    Some(batch) => batch.next(&layout),
+                    None => from,
+                },
+            };
+        }
+        while from < end {
+            let Some((position, found)) = self.first_key(from, end)? else { break };
+            if found > key {
+                break;
+            }
+            best = Some(position);
+            let Some(batch) = self.batch_at(position)? else { break };
+            from = batch.next(&layout);
+        }
+        self.view.refresh()?;
+        match best {
+            Some(position) if position >= self.first() => {
+                self.jump_to(position, None);
+                Ok(())
+            }
+            _ => self.seek(Position::START),
+        }
+    }
+
+    /// The first batch from here on that has a key.
+    fn first_key(&mut self, from: u64, end: u64) -> Result<Option<(u64, u64)>, LogError> {
+        let layout = self.view.layout();
+        let mut at = from;
+        while at < end {
+            let Some(batch) = self.view.batch_at(at)? else {
+                return Err(self.view.damaged(at, "a header"));
+            };
+            if let Some(key) = batch.key {
+                return Ok(Some((at, key)));
+            }
+            at = batch.next(&layout);
+        }
+        Ok(None)
     }
 
     /// The next record, as soon as there is one; none at the deadline.

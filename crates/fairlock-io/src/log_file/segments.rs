@@ -22,6 +22,9 @@ pub(crate) fn spare_name(number: u64) -> String {
 /// A segment while it is made: what is left of it after a crash is no segment.
 pub(crate) const NAME_WHILE_NEW: &str = "segment.new";
 
+/// A segment while it is copied, to be changed where others keep what it holds.
+pub(crate) const NAME_WHILE_COPIED: &str = "copy.new";
+
 /// A file that only takes room, for when a full disk has none for a change of the control page.
 pub(crate) const RESERVE: &str = "reserve";
 

@@ -56,6 +56,10 @@ impl<S: Storage> View<S> {
         &self.progress
     }
 
+    pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
+        self.progress.set_durable_only(durable_only);
+    }
+
     /// Has seen what another view has seen.
     pub(crate) fn see(&mut self, progress: &Progress<S::Page>) {
         self.progress.clone_from(progress);
@@ -169,6 +173,24 @@ impl<S: Storage> View<S> {
             };
         }
         Ok(last.filter(|batch| at < batch.position + batch.size()))
+    }
+
+    /// Whether a gap covers this place, of those that begin in its segment.
+    pub(crate) fn batch_covering(&mut self, at: u64) -> Result<bool, LogError> {
+        let layout = self.layout();
+        let mut here = layout.first_batch(layout.segment(at)).max(self.first());
+        if !here.is_multiple_of(BLOCK as u64) {
+            here = layout.first_batch(layout.segment(at));
+        }
+        while here < at {
+            let Some(batch) = self.batch_at(here)? else { return Ok(false) };
+            let next = batch.next(&layout);
+            if at < next {
+                return Ok(matches!(batch.kind, Kind::Gap { .. } | Kind::End));
+            }
+            here = next;
+        }
+        Ok(false)
     }
 
     /// The first record of a batch that begins at `from` or behind it. The headers of those before it
