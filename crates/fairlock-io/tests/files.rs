@@ -152,6 +152,38 @@ fn vectored_forms_do_what_the_others_do() {
     assert_eq!((&first, &second[..10]), (b"2ab", &b"cde89abcde"[..]));
 }
 
+/// A file in memory: its file system has files of all lengths.
+fn file_in_memory() -> AtomicFile {
+    // SAFETY: the name ends with a zero and outlives the call.
+    let descriptor = unsafe { libc::memfd_create(c"file".as_ptr(), 0) };
+    assert_ne!(descriptor, -1, "{}", io::Error::last_os_error());
+    // SAFETY: the descriptor is new and nobody else's.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    AtomicFile::from_file(file).unwrap()
+}
+
+#[test]
+fn reads_may_reach_beyond_the_longest_file_there_can_be() {
+    let file = file_in_memory();
+    let last = i64::MAX as u64;
+    file.set_len(last).unwrap();
+    file.write_all_at(b"end", last - 3).unwrap();
+    let mut buffer = [7; 16];
+    assert_eq!(file.read_at(&mut buffer, last - 3).unwrap(), 3);
+    assert_eq!(buffer[..3], *b"end");
+    assert_eq!(file.read_at(&mut buffer, last).unwrap(), 0);
+    let error = file.read_exact_at(&mut buffer, last - 3).unwrap_err();
+    assert_eq!((error.kind(), error.bytes_done()), (ErrorKind::UnexpectedEof, 3));
+
+    let (mut first, mut second) = ([0; 2], [0; 20]);
+    let buffers =
+        &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second), IoSliceMut::new(&mut [])];
+    assert_eq!(file.read_vectored_at(buffers, last - 3).unwrap(), 3);
+    assert_eq!((&first, second[0]), (b"en", b'd'));
+    assert_eq!(file.append(b"!").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(file.len(), last);
+}
+
 #[test]
 fn a_gap_before_a_write_is_zeros_also_where_something_was_cut() {
     let (_directory, file) = file_of(&[7; 10_000]);

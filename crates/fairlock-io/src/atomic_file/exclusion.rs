@@ -48,11 +48,8 @@ use fairlock::range::{Extent, RawRangeLock};
 use fairlock::{Mutex, RangeLock};
 
 use super::error::Failure;
-use super::raw_file::RawFile;
+use super::raw_file::{LAST_OFFSET, RawFile};
 use super::transfer::{self, Cut, Source, Target};
-
-/// The highest offset that a file can have: offsets are signed, in the kernel.
-pub(crate) const LAST_OFFSET: u64 = i64::MAX.cast_unsigned();
 
 /// On cache lines that nothing else is on: appends write these words, and reads of what is beside
 /// them should not notice.
