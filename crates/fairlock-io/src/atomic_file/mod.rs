@@ -4,6 +4,8 @@
 mod error;
 mod exclusion;
 #[cfg(test)]
+mod explored;
+#[cfg(test)]
 mod faulty;
 mod handle;
 mod raw_file;
@@ -36,21 +38,27 @@ type Result<T> = std::result::Result<T, AtomicFileError>;
 ///
 /// | operation | waits for |
 /// |---|---|
-/// | read | writes below the end that overlap what it asks for, and cuts of what it asks for |
+/// | read | writes that begin below the end and overlap what it asks for, and cuts of that |
 /// | read from the end on, length | nobody |
 /// | write below the end | what overlaps it: reads, writes, cuts |
-/// | append, write across the end, growth | changes of the length before it |
-/// | write across the end | also what overlaps the part below the end |
-/// | cut | changes of the length before it; reads and writes beyond the new length |
+/// | append, write beyond the end, growth | the system calls of changes of the length before it |
+/// | write across the end | what overlaps it; then as an append |
+/// | cut | reads, writes and cuts beyond the new length; then as an append |
 /// | sync | nobody |
 ///
 /// So reads share with reads, an append and reads do not wait for each other even where the read
-/// reaches across the end, and operations that overlap nothing share nothing that a read writes.
+/// reaches across the end, and operations that overlap nothing share nothing that a read writes. Nor
+/// does an append wait for a cut, or a write across the end, that waits for a slow reader: it is
+/// before them. A write beyond the end, or a growth, that finds others to have made the file longer
+/// meanwhile is one below or across the end, or a cut, and waits as such.
+///
 /// Nobody is passed without bound: ranges are granted as [`RangeLock`] says, changes of the length as
-/// [`Mutex`](fairlock::Mutex) says.
+/// [`Mutex`](fairlock::Mutex) says; [`set_len`](Self::set_len) says what that comes to for a cut.
 ///
 /// This holds among those who use this one `AtomicFile`. It does not exclude other processes, mappings
 /// of the file, or a second `AtomicFile` on the same file: nobody else may change the file meanwhile.
+/// The child of a `fork` is another process, too. There, operations that other threads had under way at
+/// the `fork` never end, and whoever waits for them waits for ever: open the file anew.
 /// It says nothing about what is on the device after a crash: that is what
 /// [`sync_data`](Self::sync_data) is for.
 ///
@@ -211,6 +219,10 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     /// Writes all bytes at the end and says where that was. Appends of several threads follow each
     /// other without a gap.
     ///
+    /// It waits for the system calls of other changes of the length, as it goes where they leave the end,
+    /// and for nothing that those wait for. What is appended while a [cut](Self::set_len) waits for
+    /// readers comes before the cut, which removes it.
+    ///
     /// # Errors
     /// Those of pwrite(2). Then nothing was appended: see the [type](Self#errors).
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
@@ -230,6 +242,14 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     }
 
     /// Cuts the file, or lets it grow by zeros.
+    ///
+    /// A cut waits for the reads, writes and cuts beyond the new length that were there before it, and
+    /// is passed at most once for each of those writes and cuts, by reads that wait then; later ones
+    /// wait behind it. Meanwhile appends go on: they come before the cut, which removes what they
+    /// append. Then it takes its place among the changes of the length: it waits for those that came
+    /// there first; later ones pass it only until it has waited for 4 ms, as [`Mutex`](fairlock::Mutex)
+    /// says, however many appends there are. Last comes its own system call. Appends have to wait for
+    /// that one: they go where the file ends, which it decides.
     ///
     /// # Errors
     /// Those of ftruncate(2).
