@@ -169,19 +169,17 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
             .map_err(|failure| self.error(Operation::Read, failure, size))
     }
 
-    /// Fills the buffer.
+    /// Fills the buffer. After an error nothing is promised of what is in it.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at), and [`UnexpectedEof`](ErrorKind::UnexpectedEof) if the file ends
     /// before.
     #[inline]
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let done = self.read_at(buffer, offset)?;
-        if done == buffer.len() {
-            return Ok(());
+        match self.read_at(buffer, offset)? {
+            done if done == buffer.len() => Ok(()),
+            done => Err(self.ends_before(offset, done, buffer.len())),
         }
-        let source = io::Error::new(ErrorKind::UnexpectedEof, "the file ends before");
-        Err(self.error(Operation::Read, Failure { offset, done, source }, buffer.len()))
     }
 
     /// As [`read_at`](Self::read_at), filling one buffer after the other; any number of them.
@@ -192,6 +190,44 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
         self.exclusive
             .read(buffers, offset)
             .map_err(|failure| self.error(Operation::Read, failure, size_of_all(buffers)))
+    }
+
+    /// Fills one buffer after the other, any number of them, by one read. After an error nothing is
+    /// promised of what is in any of them.
+    ///
+    /// # Errors
+    /// As [`read_exact_at`](Self::read_exact_at).
+    ///
+    /// # Example
+    /// ```
+    /// use fairlock_io::AtomicFile;
+    /// use std::io::{ErrorKind, IoSliceMut};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("record");
+    /// let file = AtomicFile::create(path)?;
+    /// file.append(b"headbody")?;
+    ///
+    /// let (mut head, mut body) = ([0; 4], [0; 4]);
+    /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)];
+    /// file.read_exact_vectored_at(&mut buffers, 0)?;
+    /// let error = file.read_exact_vectored_at(&mut buffers, 1).unwrap_err();
+    /// assert_eq!((error.kind(), error.bytes_done()), (ErrorKind::UnexpectedEof, 7));
+    ///
+    /// file.read_exact_vectored_at(&mut buffers, 0)?;
+    /// assert_eq!((&head, &body), (b"head", b"body"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn read_exact_vectored_at(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Result<()> {
+        let size = size_of_all(buffers);
+        match self.read_vectored_at(buffers, offset)? {
+            done if done == size => Ok(()),
+            done => Err(self.ends_before(offset, done, size)),
+        }
     }
 
     /// Writes all bytes, beginning at `offset`. A gap between the end and `offset` is filled with zeros.
@@ -287,6 +323,12 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     /// For one that owns its part of the file see [`Handle::new`].
     pub fn handle(&self) -> Handle<&Self> {
         Handle::new(self)
+    }
+
+    #[cold]
+    fn ends_before(&self, offset: u64, done: usize, size: usize) -> AtomicFileError {
+        let source = io::Error::new(ErrorKind::UnexpectedEof, "the file ends before");
+        self.error(Operation::Read, Failure { offset, done, source }, size)
     }
 
     #[cold]
