@@ -87,6 +87,19 @@ fn a_file_that_was_made_elsewhere_keeps_its_contents_and_has_a_path() {
 }
 
 #[test]
+fn a_file_without_a_name_has_no_path() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let file = File::create_new(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(AtomicFile::from_file(file).unwrap().path(), None);
+    let nameless = tempfile::tempfile_in(directory.path()).unwrap();
+    let error = AtomicFile::from_file(nameless).unwrap().set_len(u64::MAX).unwrap_err();
+    assert_eq!(error.path(), None);
+    assert!(error.to_string().contains("of a file without a path"), "{error}");
+}
+
+#[test]
 fn options_are_those_of_std() {
     let directory = directory();
     let path = directory.path().join("file");
@@ -291,6 +304,18 @@ fn to_write_nothing_leaves_the_place() {
     assert_eq!(handle.write(b"").unwrap(), 0);
     assert_eq!(handle.write_vectored(&[IoSlice::new(b"")]).unwrap(), 0);
     assert_eq!(handle.position(), 0);
+}
+
+#[test]
+fn places_that_no_file_has_are_refused() {
+    let (_directory, file) = file_of(b"0123");
+    let mut handle = file.handle();
+    let last = i64::MAX as u64;
+    assert_eq!(handle.seek(SeekFrom::Start(last)).unwrap(), last);
+    assert_eq!(handle.seek(SeekFrom::Current(1)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(handle.seek(SeekFrom::End(i64::MAX)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(handle.seek(SeekFrom::Start(u64::MAX)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(handle.position(), last);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use fairlock::RangeLock;
 use fairlock::range::RawRangeLock;
 
 use super::error::AtomicFileError;
+use super::raw_file::LAST_OFFSET;
 use super::{AtomicFile, size_of_all};
 
 /// A place in an [`AtomicFile`] that moves with what is read and written there, as a
@@ -196,7 +197,8 @@ where
             SeekFrom::End(by) => self.file.len().checked_add_signed(by),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
         };
-        let Some(position) = position else {
+        // As in a `File`: no file has offsets beyond.
+        let Some(position) = position.filter(|position| *position <= LAST_OFFSET) else {
             let message =
                 format!("there is no position {to:?} in a file of {} bytes", self.file.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

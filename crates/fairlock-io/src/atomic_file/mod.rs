@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fairlock::RangeLock;
@@ -141,7 +141,7 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     /// # Errors
     /// As there.
     pub fn from_file_in(file: File) -> Result<Self> {
-        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+        let path = path_of(&file);
         Self::of(file, path)
     }
 
@@ -343,7 +343,7 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
 }
 
 impl<L> AtomicFile<L> {
-    /// The path that it was opened by, or that the file it was made of had then.
+    /// The path that it was opened by, or that the file it was made of had then; none if that had none.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -377,6 +377,13 @@ pub(crate) fn size_of_all<S: std::ops::Deref<Target = [u8]>>(slices: &[S]) -> us
 #[cold]
 fn cannot_use(path: Option<&Path>, source: io::Error) -> AtomicFileError {
     AtomicFileError::new(Operation::Open, path, Failure { offset: 0, done: 0, source }, 0)
+}
+
+/// None of a file that has no name any more, or never had one: the kernel makes one up.
+fn path_of(file: &File) -> Option<PathBuf> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let (named, opened) = (fs::metadata(&path).ok()?, file.metadata().ok()?);
+    ((named.dev(), named.ino()) == (opened.dev(), opened.ino())).then_some(path)
 }
 
 /// Before it is opened: a pipe would wait for its other end, a terminal might become ours.
