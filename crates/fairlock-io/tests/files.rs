@@ -87,6 +87,19 @@ fn a_file_that_was_made_elsewhere_keeps_its_contents_and_has_a_path() {
 }
 
 #[test]
+fn a_file_without_a_name_has_no_path() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let file = File::create_new(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(AtomicFile::from_file(file).unwrap().path(), None);
+    let nameless = tempfile::tempfile_in(directory.path()).unwrap();
+    let error = AtomicFile::from_file(nameless).unwrap().set_len(u64::MAX).unwrap_err();
+    assert_eq!(error.path(), None);
+    assert!(error.to_string().contains("of a file without a path"), "{error}");
+}
+
+#[test]
 fn options_are_those_of_std() {
     let directory = directory();
     let path = directory.path().join("file");
@@ -153,6 +166,78 @@ fn vectored_forms_do_what_the_others_do() {
 }
 
 #[test]
+fn exact_reads_into_several_buffers_fill_all_or_fail() {
+    let (_directory, file) = file_of(b"0123456789");
+    let (mut first, mut second) = ([0; 3], [0; 4]);
+    let buffers = &mut [
+        IoSliceMut::new(&mut []),
+        IoSliceMut::new(&mut first),
+        IoSliceMut::new(&mut []),
+        IoSliceMut::new(&mut second),
+    ];
+    let error = file.read_exact_vectored_at(buffers, 4).unwrap_err();
+    assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::UnexpectedEof, None));
+    let facts = (error.operation(), error.offset(), error.length(), error.bytes_done());
+    assert_eq!(facts, (Operation::Read, 4, 7, 6));
+    let error = file.read_exact_vectored_at(buffers, 99).unwrap_err();
+    assert_eq!((error.kind(), error.bytes_done()), (ErrorKind::UnexpectedEof, 0));
+    file.read_exact_vectored_at(buffers, 3).unwrap();
+    assert_eq!((&first, &second), (b"345", b"6789"));
+
+    // Nothing is there everywhere.
+    file.read_exact_vectored_at(&mut [], u64::MAX).unwrap();
+    file.read_exact_vectored_at(&mut [IoSliceMut::new(&mut [])], u64::MAX).unwrap();
+}
+
+#[test]
+fn exact_reads_take_more_buffers_than_a_system_call_does() {
+    const BUFFERS: usize = 2 * libc::UIO_MAXIOV as usize + 1;
+    let contents: Vec<u8> = (0..BUFFERS * 3).map(|byte| byte as u8).collect();
+    let (_directory, file) = file_of(&contents);
+    let mut buffers = vec![[0; 3]; BUFFERS];
+    let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+    file.read_exact_vectored_at(&mut slices, 0).unwrap();
+    assert_eq!(
+        file.read_exact_vectored_at(&mut slices, 1).unwrap_err().bytes_done(),
+        BUFFERS * 3 - 1
+    );
+    file.handle().read_exact_vectored(&mut slices).unwrap();
+    assert_eq!(buffers.concat(), contents);
+}
+
+/// A file in memory: its file system has files of all lengths.
+fn file_in_memory() -> AtomicFile {
+    // SAFETY: the name ends with a zero and outlives the call.
+    let descriptor = unsafe { libc::memfd_create(c"file".as_ptr(), 0) };
+    assert_ne!(descriptor, -1, "{}", io::Error::last_os_error());
+    // SAFETY: the descriptor is new and nobody else's.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    AtomicFile::from_file(file).unwrap()
+}
+
+#[test]
+fn reads_may_reach_beyond_the_longest_file_there_can_be() {
+    let file = file_in_memory();
+    let last = i64::MAX as u64;
+    file.set_len(last).unwrap();
+    file.write_all_at(b"end", last - 3).unwrap();
+    let mut buffer = [7; 16];
+    assert_eq!(file.read_at(&mut buffer, last - 3).unwrap(), 3);
+    assert_eq!(buffer[..3], *b"end");
+    assert_eq!(file.read_at(&mut buffer, last).unwrap(), 0);
+    let error = file.read_exact_at(&mut buffer, last - 3).unwrap_err();
+    assert_eq!((error.kind(), error.bytes_done()), (ErrorKind::UnexpectedEof, 3));
+
+    let (mut first, mut second) = ([0; 2], [0; 20]);
+    let buffers =
+        &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second), IoSliceMut::new(&mut [])];
+    assert_eq!(file.read_vectored_at(buffers, last - 3).unwrap(), 3);
+    assert_eq!((&first, second[0]), (b"en", b'd'));
+    assert_eq!(file.append(b"!").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(file.len(), last);
+}
+
+#[test]
 fn a_gap_before_a_write_is_zeros_also_where_something_was_cut() {
     let (_directory, file) = file_of(&[7; 10_000]);
     file.set_len(100).unwrap();
@@ -190,6 +275,47 @@ fn a_read_that_is_to_be_exact_leaves_the_place_when_it_is_not() {
     let mut handle = file.handle();
     assert_eq!(handle.read_exact(&mut [0; 9]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     assert_eq!(handle.position(), 0);
+}
+
+#[test]
+fn handles_read_and_write_all_of_several_buffers_at_once() {
+    let (_directory, file) = file_of(b"0123");
+    let slices = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"c")];
+    let mut handle = file.handle();
+    handle.write_all_vectored(&slices).unwrap();
+    let mut appending = Handle::appending(&file);
+    appending.write_all_vectored(&slices).unwrap();
+    assert_eq!((handle.position(), appending.position()), (3, 7));
+
+    let (mut first, mut second) = ([0; 1], [0; 3]);
+    let buffers = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+    handle.read_exact_vectored(buffers).unwrap();
+    assert_eq!((&first, &second, handle.position()), (b"3", b"abc", 7));
+    handle.seek(SeekFrom::Start(4)).unwrap();
+    let buffers = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+    let error = handle.read_exact_vectored(buffers).unwrap_err();
+    assert_eq!((error.kind(), handle.position()), (ErrorKind::UnexpectedEof, 4));
+}
+
+#[test]
+fn to_write_nothing_leaves_the_place() {
+    let (_directory, file) = file_of(b"0123");
+    let mut handle = Handle::appending(&file);
+    assert_eq!(handle.write(b"").unwrap(), 0);
+    assert_eq!(handle.write_vectored(&[IoSlice::new(b"")]).unwrap(), 0);
+    assert_eq!(handle.position(), 0);
+}
+
+#[test]
+fn places_that_no_file_has_are_refused() {
+    let (_directory, file) = file_of(b"0123");
+    let mut handle = file.handle();
+    let last = i64::MAX as u64;
+    assert_eq!(handle.seek(SeekFrom::Start(last)).unwrap(), last);
+    assert_eq!(handle.seek(SeekFrom::Current(1)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(handle.seek(SeekFrom::End(i64::MAX)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(handle.seek(SeekFrom::Start(u64::MAX)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(handle.position(), last);
 }
 
 #[test]

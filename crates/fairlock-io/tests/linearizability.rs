@@ -1,5 +1,6 @@
 //! Operations on a real file that overlap all the time, and whether some order explains what was seen:
-//! of an `AtomicFile`, of one whose lock lets everybody in, and of a plain file.
+//! of an `AtomicFile`, of one whose readers are slow, of one whose lock lets everybody in, and of a plain
+//! file.
 //!
 //! The file is on the disk where the build is.
 
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use fairlock::RangeLock;
 use fairlock::platform::Os;
-use fairlock::range::{Access, Extent, Patience, RawRangeLock};
+use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHold};
 use fairlock_io::AtomicFile;
 use order_graph::{Action, Counts, Done, Seen, check};
 
@@ -107,6 +108,33 @@ unsafe impl RawRangeLock for Everybody {
     unsafe fn downgrade(&self, _extent: Extent, _hold: &mut ()) {}
 
     unsafe fn release(&self, _extent: Extent, _access: Access, _hold: ()) {}
+}
+
+/// A range lock whose holders take their time: others come, and wait, while they are in.
+struct Lingering(Slotted<Os>);
+
+// SAFETY: it is the lock inside; to hold a range for longer breaks nothing.
+unsafe impl RawRangeLock for Lingering {
+    type Platform = Os;
+    type Hold = SlottedHold<Os>;
+    const NEW: Self = Lingering(Slotted::NEW);
+
+    fn acquire(&self, extent: Extent, access: Access, patience: Patience) -> Option<Self::Hold> {
+        let hold = self.0.acquire(extent, access, patience)?;
+        // Longer than the system calls of an append.
+        (0..8).for_each(|_| thread::yield_now());
+        Some(hold)
+    }
+
+    unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.downgrade(extent, hold) };
+    }
+
+    unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.release(extent, access, hold) };
+    }
 }
 
 /// How often a round does what, of 100; the rest are reads.
@@ -222,10 +250,10 @@ fn round<S: Subject>(mix: Mix, seed: u64) -> Vec<Done> {
 }
 
 #[track_caller]
-fn assert_linearizable(name: &str, mix: Mix) {
+fn assert_linearizable<S: Subject>(name: &str, mix: Mix) {
     let mut total = Counts::default();
     for seed in 1..=ROUNDS {
-        match check((BLOCKS, INITIAL), &round::<AtomicFile>(mix, seed)) {
+        match check((BLOCKS, INITIAL), &round::<S>(mix, seed)) {
             Ok(counts) => {
                 total.operations += counts.operations;
                 total.sightings += counts.sightings;
@@ -271,17 +299,22 @@ const ATTEMPTS: u64 = 1000;
 
 #[test]
 fn reads_writes_appends_and_cuts_of_an_atomic_file_are_linearizable() {
-    assert_linearizable("everything", EVERYTHING);
+    assert_linearizable::<AtomicFile>("everything", EVERYTHING);
 }
 
 #[test]
 fn a_length_that_changes_all_the_time_is_linearizable() {
-    assert_linearizable("lengths", LENGTHS);
+    assert_linearizable::<AtomicFile>("lengths", LENGTHS);
+}
+
+#[test]
+fn cuts_that_wait_for_slow_readers_beside_appends_are_linearizable() {
+    assert_linearizable::<AtomicFile<RangeLock<Lingering>>>("slow readers", LENGTHS);
 }
 
 #[test]
 fn overlapping_overwrites_are_linearizable() {
-    assert_linearizable("overwrites", OVERWRITES);
+    assert_linearizable::<AtomicFile>("overwrites", OVERWRITES);
 }
 
 #[test]

@@ -7,13 +7,13 @@
 //! * `end`, a mutex. Whoever may change the length holds it, from before to after.
 //! * `length`, a word that everybody may read at any time, and that only the holder of `end` writes.
 //!
-//! | operation | `end` | `ranges` |
+//! | operation | `ranges` | then `end` |
 //! |---|---|---|
-//! | read | | shares all that it asks for |
-//! | write below the end | | takes what it writes |
-//! | write across the end | holds | takes what it writes below the end |
-//! | append, write beyond the end, growth | holds | |
-//! | cut | holds | takes the new length and all beyond |
+//! | read | shares all that it asks for | |
+//! | write below the end | takes what it writes | |
+//! | write across the end | takes what it writes | holds |
+//! | append, write beyond the end, growth | | holds |
+//! | cut | takes the new length and all beyond | holds |
 //! | length, read from the end on | | |
 //!
 //! Invariants
@@ -23,7 +23,8 @@
 //! 3. Bytes below `length` are read and written by holders of their positions alone, and `length`
 //!    becomes smaller only while all positions that it uncovers are held. So who holds a position
 //!    and *then* finds it covered has it covered until it is released.
-//! 4. Nobody waits for `end` while holding a range, so that the two never wait for each other.
+//! 4. Nobody waits for a range while holding `end`. So the two never wait for each other, and `end` is
+//!    held for as long as its holder's own system calls take, whoever reads or writes how slowly.
 //!
 //! # Why this is right
 //! Each operation takes effect in one moment between its call and its return: changes of the length
@@ -38,21 +39,42 @@
 //!
 //! The orders agree: an operation that has seen the effect of another, by a range, by `end` or by
 //! `length`, has synchronized with it and so loads a `length` at least as new as the other did.
+//!
+//! # A length that changes before `end` is held
+//! What kind an operation is depends on the length, and whether it needs a range has to be known
+//! before it holds `end` (4). It guesses from `length` as it is, and looks again under `end`. A range
+//! that turns out not to be needed does no harm. If one is needed that is not held, because the file
+//! has become longer meanwhile, the operation gives `end` back, takes the range, and then `end`
+//! again: now it has what it needs, whatever the length is by then, so this happens once.
+//!
+//! A write that begins below the end takes all that it writes, not only what is below the end now: what
+//! appends add while it waits is then held as well. The part beyond the end keeps nobody else out: who
+//! holds or wants a range there wants the last byte, too, unless a cut has just moved the end.
+//!
+//! # How long a cut waits
+//! First for its range, as [`RangeLock`] promises: for the reads, writes and cuts of what it removes that
+//! were there before it, and for each of those writes and cuts at most once for reads that pass it. Later
+//! ones wait behind it. Then for `end`, as [`Mutex`](fairlock::Mutex) promises: for the changes of the
+//! length that wait already; once it is the oldest and has waited for 4 ms, it is next. Appends need no
+//! range, so no stream of them keeps the range from the cut, and reads do not need `end`.
+//!
+//! While a cut waits for its range, appends go on. They come before it, and it removes what they append.
+//! While it holds `end`, for one ftruncate(2), appends wait, and have to: an append goes where the
+//! file ends, and that is what the cut changes.
 
 use std::io::{self, ErrorKind};
 use std::ops::RangeBounds;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use fairlock::RangeLock;
+use fairlock::lock_api::Mutex;
+use fairlock::mutex::RawMutex;
+use fairlock::platform::{AtomicCell, Os, Platform};
 use fairlock::range::{Extent, RawRangeLock};
-use fairlock::{Mutex, RangeLock};
 
 use super::error::Failure;
-use super::raw_file::RawFile;
+use super::raw_file::{LAST_OFFSET, RawFile};
 use super::transfer::{self, Cut, Source, Target};
-
-/// The highest offset that a file can have: offsets are signed, in the kernel.
-pub(crate) const LAST_OFFSET: u64 = i64::MAX.cast_unsigned();
 
 /// On cache lines that nothing else is on: appends write these words, and reads of what is beside
 /// them should not notice.
@@ -60,16 +82,16 @@ pub(crate) const LAST_OFFSET: u64 = i64::MAX.cast_unsigned();
 struct OwnLine<T>(T);
 
 /// See the [module](self).
-pub(crate) struct Exclusive<F, L> {
+pub(crate) struct Exclusive<F, L, P: Platform = Os> {
     file: F,
     ranges: L,
-    length: OwnLine<AtomicU64>,
-    end: OwnLine<Mutex<()>>,
+    length: OwnLine<P::AtomicU64>,
+    end: OwnLine<Mutex<RawMutex<P>, ()>>,
 }
 
-impl<F: RawFile, R: RawRangeLock> Exclusive<F, RangeLock<R>> {
+impl<F: RawFile, R: RawRangeLock, P: Platform> Exclusive<F, RangeLock<R>, P> {
     pub(crate) fn new(file: F) -> io::Result<Self> {
-        let length = AtomicU64::new(file.len()?);
+        let length = P::AtomicU64::new(file.len()?);
         let ranges = RangeLock::new_in();
         Ok(Exclusive { file, ranges, length: OwnLine(length), end: OwnLine(Mutex::new(())) })
     }
@@ -108,31 +130,47 @@ impl<F: RawFile, R: RawRangeLock> Exclusive<F, RangeLock<R>> {
             return Ok(());
         }
         let end = end_of(offset, size)?;
-        if end <= self.len() {
+        if offset < self.len() {
             let _held = self.ranges.write(extent(offset..end));
-            // Again, and in this order: invariant 3.
+            // In this order: invariant 3.
             if end <= self.len() {
                 return transfer::write(&self.file, source, offset, size)
                     .map_err(|Cut { done, source }| Failure { offset, done, source });
             }
+            let _end = self.end.0.lock();
+            return self.write_and_publish(source, offset, size);
         }
-        self.write_to_the_end_or_beyond(source, offset, size)
+        self.write_beyond(source, offset, size)
     }
 
-    fn write_to_the_end_or_beyond<S: Source + ?Sized>(
+    fn write_beyond<S: Source + ?Sized>(
         &self,
         source: &S,
         offset: u64,
         size: usize,
     ) -> Result<(), Failure> {
+        let end = self.end.0.lock();
+        if offset >= self.len() {
+            return self.write_and_publish(source, offset, size);
+        }
+        drop(end);
+        // The file has become longer; see the module. In this order: invariant 4.
+        let _held = self.ranges.write(extent(offset..offset + size as u64));
         let _end = self.end.0.lock();
-        let length = self.len();
-        let below = (offset < length).then(|| offset..length.min(offset + size as u64));
-        let _held = below.map(|below| self.ranges.write(extent(below)));
+        self.write_and_publish(source, offset, size)
+    }
+
+    /// By the holder of `end` and of what is below the end of these positions.
+    fn write_and_publish<S: Source + ?Sized>(
+        &self,
+        source: &S,
+        offset: u64,
+        size: usize,
+    ) -> Result<(), Failure> {
         let outcome = transfer::write(&self.file, source, offset, size);
         let done = outcome.as_ref().map_or_else(|cut| cut.done, |()| size);
         if done > 0 {
-            self.publish(length.max(offset + done as u64));
+            self.publish(self.len().max(offset + done as u64));
         }
         outcome.map_err(|Cut { done, source }| Failure { offset, done, source })
     }
@@ -173,9 +211,23 @@ impl<F: RawFile, R: RawRangeLock> Exclusive<F, RangeLock<R>> {
         if new > LAST_OFFSET {
             return Err(beyond_all_files(new));
         }
+        if new >= self.len() {
+            let end = self.end.0.lock();
+            if new >= self.len() {
+                return self.set_len_and_publish(new);
+            }
+            // The file has become longer; see the module.
+            drop(end);
+        }
+        // In this order: invariant 4. Appends go on while this waits for readers.
+        let _held = self.ranges.write(extent(new..));
         let _end = self.end.0.lock();
+        self.set_len_and_publish(new)
+    }
+
+    /// By the holder of `end`, and of what this removes.
+    fn set_len_and_publish(&self, new: u64) -> Result<(), Failure> {
         let old = self.len();
-        let _held = (new < old).then(|| self.ranges.write(extent(new..)));
         match self.file.set_len(new) {
             Ok(()) => {
                 self.publish(new);
@@ -192,7 +244,7 @@ impl<F: RawFile, R: RawRangeLock> Exclusive<F, RangeLock<R>> {
     }
 }
 
-impl<F, L> Exclusive<F, L> {
+impl<F, L, P: Platform> Exclusive<F, L, P> {
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         // Pairs with `publish`: who sees the length also sees the bytes that it covers.
@@ -206,6 +258,12 @@ impl<F, L> Exclusive<F, L> {
 
     pub(crate) fn file(&self) -> &F {
         &self.file
+    }
+
+    /// To see who waits.
+    #[cfg(test)]
+    pub(crate) fn ranges(&self) -> &L {
+        &self.ranges
     }
 
     pub(crate) fn into_file(self) -> F {

@@ -4,6 +4,8 @@
 mod error;
 mod exclusion;
 #[cfg(test)]
+mod explored;
+#[cfg(test)]
 mod faulty;
 mod handle;
 mod raw_file;
@@ -13,7 +15,7 @@ use std::fmt;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fairlock::RangeLock;
@@ -36,21 +38,27 @@ type Result<T> = std::result::Result<T, AtomicFileError>;
 ///
 /// | operation | waits for |
 /// |---|---|
-/// | read | writes below the end that overlap what it asks for, and cuts of what it asks for |
+/// | read | writes that begin below the end and overlap what it asks for, and cuts of that |
 /// | read from the end on, length | nobody |
 /// | write below the end | what overlaps it: reads, writes, cuts |
-/// | append, write across the end, growth | changes of the length before it |
-/// | write across the end | also what overlaps the part below the end |
-/// | cut | changes of the length before it; reads and writes beyond the new length |
+/// | append, write beyond the end, growth | the system calls of changes of the length before it |
+/// | write across the end | what overlaps it; then as an append |
+/// | cut | reads, writes and cuts beyond the new length; then as an append |
 /// | sync | nobody |
 ///
 /// So reads share with reads, an append and reads do not wait for each other even where the read
-/// reaches across the end, and operations that overlap nothing share nothing that a read writes.
+/// reaches across the end, and operations that overlap nothing share nothing that a read writes. Nor
+/// does an append wait for a cut, or a write across the end, that waits for a slow reader: it is
+/// before them. A write beyond the end, or a growth, that finds others to have made the file longer
+/// meanwhile is one below or across the end, or a cut, and waits as such.
+///
 /// Nobody is passed without bound: ranges are granted as [`RangeLock`] says, changes of the length as
-/// [`Mutex`](fairlock::Mutex) says.
+/// [`Mutex`](fairlock::Mutex) says; [`set_len`](Self::set_len) says what that comes to for a cut.
 ///
 /// This holds among those who use this one `AtomicFile`. It does not exclude other processes, mappings
 /// of the file, or a second `AtomicFile` on the same file: nobody else may change the file meanwhile.
+/// The child of a `fork` is another process, too. There, operations that other threads had under way at
+/// the `fork` never end, and whoever waits for them waits for ever: open the file anew.
 /// It says nothing about what is on the device after a crash: that is what
 /// [`sync_data`](Self::sync_data) is for.
 ///
@@ -133,7 +141,7 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     /// # Errors
     /// As there.
     pub fn from_file_in(file: File) -> Result<Self> {
-        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+        let path = path_of(&file);
         Self::of(file, path)
     }
 
@@ -161,19 +169,17 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
             .map_err(|failure| self.error(Operation::Read, failure, size))
     }
 
-    /// Fills the buffer.
+    /// Fills the buffer. After an error nothing is promised of what is in it.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at), and [`UnexpectedEof`](ErrorKind::UnexpectedEof) if the file ends
     /// before.
     #[inline]
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let done = self.read_at(buffer, offset)?;
-        if done == buffer.len() {
-            return Ok(());
+        match self.read_at(buffer, offset)? {
+            done if done == buffer.len() => Ok(()),
+            done => Err(self.ends_before(offset, done, buffer.len())),
         }
-        let source = io::Error::new(ErrorKind::UnexpectedEof, "the file ends before");
-        Err(self.error(Operation::Read, Failure { offset, done, source }, buffer.len()))
     }
 
     /// As [`read_at`](Self::read_at), filling one buffer after the other; any number of them.
@@ -184,6 +190,44 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
         self.exclusive
             .read(buffers, offset)
             .map_err(|failure| self.error(Operation::Read, failure, size_of_all(buffers)))
+    }
+
+    /// Fills one buffer after the other, any number of them, by one read. After an error nothing is
+    /// promised of what is in any of them.
+    ///
+    /// # Errors
+    /// As [`read_exact_at`](Self::read_exact_at).
+    ///
+    /// # Example
+    /// ```
+    /// use fairlock_io::AtomicFile;
+    /// use std::io::{ErrorKind, IoSliceMut};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("record");
+    /// let file = AtomicFile::create(path)?;
+    /// file.append(b"headbody")?;
+    ///
+    /// let (mut head, mut body) = ([0; 4], [0; 4]);
+    /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)];
+    /// file.read_exact_vectored_at(&mut buffers, 0)?;
+    /// let error = file.read_exact_vectored_at(&mut buffers, 1).unwrap_err();
+    /// assert_eq!((error.kind(), error.bytes_done()), (ErrorKind::UnexpectedEof, 7));
+    ///
+    /// file.read_exact_vectored_at(&mut buffers, 0)?;
+    /// assert_eq!((&head, &body), (b"head", b"body"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn read_exact_vectored_at(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Result<()> {
+        let size = size_of_all(buffers);
+        match self.read_vectored_at(buffers, offset)? {
+            done if done == size => Ok(()),
+            done => Err(self.ends_before(offset, done, size)),
+        }
     }
 
     /// Writes all bytes, beginning at `offset`. A gap between the end and `offset` is filled with zeros.
@@ -211,6 +255,10 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     /// Writes all bytes at the end and says where that was. Appends of several threads follow each
     /// other without a gap.
     ///
+    /// It waits for the system calls of other changes of the length, as it goes where they leave the end,
+    /// and for nothing that those wait for. What is appended while a [cut](Self::set_len) waits for
+    /// readers comes before the cut, which removes it.
+    ///
     /// # Errors
     /// Those of pwrite(2). Then nothing was appended: see the [type](Self#errors).
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
@@ -230,6 +278,14 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     }
 
     /// Cuts the file, or lets it grow by zeros.
+    ///
+    /// A cut waits for the reads, writes and cuts beyond the new length that were there before it, and
+    /// is passed at most once for each of those writes and cuts, by reads that wait then; later ones
+    /// wait behind it. Meanwhile appends go on: they come before the cut, which removes what they
+    /// append. Then it takes its place among the changes of the length: it waits for those that came
+    /// there first; later ones pass it only until it has waited for 4 ms, as [`Mutex`](fairlock::Mutex)
+    /// says, however many appends there are. Last comes its own system call. Appends have to wait for
+    /// that one: they go where the file ends, which it decides.
     ///
     /// # Errors
     /// Those of ftruncate(2).
@@ -270,6 +326,12 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     }
 
     #[cold]
+    fn ends_before(&self, offset: u64, done: usize, size: usize) -> AtomicFileError {
+        let source = io::Error::new(ErrorKind::UnexpectedEof, "the file ends before");
+        self.error(Operation::Read, Failure { offset, done, source }, size)
+    }
+
+    #[cold]
     fn cannot_sync(&self, source: io::Error) -> AtomicFileError {
         self.error(Operation::Sync, Failure { offset: 0, done: 0, source }, 0)
     }
@@ -281,7 +343,7 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
 }
 
 impl<L> AtomicFile<L> {
-    /// The path that it was opened by, or that the file it was made of had then.
+    /// The path that it was opened by, or that the file it was made of had then; none if that had none.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -315,6 +377,13 @@ pub(crate) fn size_of_all<S: std::ops::Deref<Target = [u8]>>(slices: &[S]) -> us
 #[cold]
 fn cannot_use(path: Option<&Path>, source: io::Error) -> AtomicFileError {
     AtomicFileError::new(Operation::Open, path, Failure { offset: 0, done: 0, source }, 0)
+}
+
+/// None of a file that has no name any more, or never had one: the kernel makes one up.
+fn path_of(file: &File) -> Option<PathBuf> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let (named, opened) = (fs::metadata(&path).ok()?, file.metadata().ok()?);
+    ((named.dev(), named.ino()) == (opened.dev(), opened.ino())).then_some(path)
 }
 
 /// Before it is opened: a pipe would wait for its other end, a terminal might become ours.

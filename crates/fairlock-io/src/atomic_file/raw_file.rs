@@ -10,7 +10,10 @@ use std::os::unix::fs::FileExt;
 /// The most slices that the kernel takes in one call (`UIO_MAXIOV`).
 pub(crate) const SLICES_PER_CALL: usize = 1024;
 
-/// Files that are read and written at offsets. Offsets are at most [`i64::MAX`].
+/// The highest offset that a file can have: offsets are signed, in the kernel.
+pub(crate) const LAST_OFFSET: u64 = i64::MAX.cast_unsigned();
+
+/// Files that are read and written at offsets. No range ends beyond [`LAST_OFFSET`].
 pub(crate) trait RawFile {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;

@@ -5,15 +5,21 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
-use super::raw_file::{RawFile, SLICES_PER_CALL};
+use super::raw_file::{LAST_OFFSET, RawFile, SLICES_PER_CALL};
 
 /// Where bytes go that are read.
 pub(crate) trait Target {
     /// How many fit; none if that is no number.
     fn size(&self) -> Option<usize>;
 
-    /// One call, for what follows the first `done` bytes.
-    fn read<F: RawFile>(&mut self, file: &F, offset: u64, done: usize) -> io::Result<usize>;
+    /// One call, for what follows the first `done` bytes, up to `most` altogether.
+    fn read<F: RawFile>(
+        &mut self,
+        file: &F,
+        offset: u64,
+        done: usize,
+        most: usize,
+    ) -> io::Result<usize>;
 }
 
 /// Bytes to be written.
@@ -34,7 +40,8 @@ pub(crate) struct Cut {
 /// Fills a target with at least `wanted` bytes, of which there are as many in the file.
 ///
 /// What follows them in the target may be written to, too: calls ask for all that fits, because
-/// files that are opened for direct I/O refuse odd lengths.
+/// files that are opened for direct I/O refuse odd lengths. They do not ask for what no file can have:
+/// the kernel refuses a read whose end is no offset.
 #[inline]
 pub(crate) fn read<F: RawFile, T: Target + ?Sized>(
     file: &F,
@@ -42,9 +49,10 @@ pub(crate) fn read<F: RawFile, T: Target + ?Sized>(
     offset: u64,
     wanted: usize,
 ) -> Result<(), Cut> {
+    let most = usize::try_from(LAST_OFFSET - offset).unwrap_or(usize::MAX);
     across(
         wanted,
-        |done| target.read(file, offset, done),
+        |done| target.read(file, offset, done, most),
         || {
             let message = "the file is shorter than its AtomicFile left it: somebody else cut it";
             io::Error::new(ErrorKind::UnexpectedEof, message)
@@ -93,8 +101,15 @@ impl Target for [u8] {
     }
 
     #[inline]
-    fn read<F: RawFile>(&mut self, file: &F, offset: u64, done: usize) -> io::Result<usize> {
-        file.read(&mut self[done..], offset + done as u64)
+    fn read<F: RawFile>(
+        &mut self,
+        file: &F,
+        offset: u64,
+        done: usize,
+        most: usize,
+    ) -> io::Result<usize> {
+        let end = self.len().min(most);
+        file.read(&mut self[done..end], offset + done as u64)
     }
 }
 
@@ -115,15 +130,23 @@ impl Target for [IoSliceMut<'_>] {
         self.iter().try_fold(0, |size: usize, slice| size.checked_add(slice.len()))
     }
 
-    fn read<F: RawFile>(&mut self, file: &F, offset: u64, done: usize) -> io::Result<usize> {
-        if is_one_call(self.len(), done) {
+    fn read<F: RawFile>(
+        &mut self,
+        file: &F,
+        offset: u64,
+        done: usize,
+        most: usize,
+    ) -> io::Result<usize> {
+        if is_one_call(self.len(), done) && self.size().is_some_and(|size| size <= most) {
             return file.read_slices(self, offset);
         }
-        let mut skip = done;
+        let (mut skip, mut left) = (done, most - done);
         let rest = self.iter_mut().filter_map(|slice| {
             let skipped = skip.min(slice.len());
             skip -= skipped;
-            let rest = &mut slice[skipped..];
+            let taken = left.min(slice.len() - skipped);
+            left -= taken;
+            let rest = &mut slice[skipped..skipped + taken];
             (!rest.is_empty()).then(|| IoSliceMut::new(rest))
         });
         let mut rest: Vec<_> = rest.take(SLICES_PER_CALL).collect();
