@@ -22,6 +22,8 @@ mod batch;
 mod blocks;
 mod control;
 #[cfg(test)]
+mod crafted_tests;
+#[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
 mod damage_tests;

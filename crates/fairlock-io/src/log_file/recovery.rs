@@ -206,6 +206,10 @@ pub(crate) fn find_end<S: Storage>(
     if closed != Some(gap) && known.is_some_and(|known| gap < known) {
         return Err(damaged(&**storage, layout, gap, what));
     }
+    // Records are given up only once they are on the device.
+    if control.first().is_some_and(|first| gap < first) {
+        return Err(damaged(&**storage, layout, gap, "a batch"));
+    }
     let mut latest = epoch.max(control.epoch());
     let lost_bytes = match closed {
         Some(_) => 0,
