@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crc32c::{crc32c, crc32c_append};
@@ -18,9 +19,11 @@ use super::log::Log;
 use super::options::{LogOptions, Prewrite};
 use super::position::Position;
 use super::reader::Reader;
+use super::recovery;
 use super::segments::name_of;
 use super::simulated_disk::{Crash, Machine, SimulatedDisk};
 use super::verify::{Damaged, Verified, verify};
+use super::window::Window;
 use crate::LogReader;
 
 const SEGMENT: u64 = 64 << 10;
@@ -555,6 +558,65 @@ fn a_page_that_names_an_end_far_away_is_one_damage() {
     assert_eq!(found.records, all.len() as u64);
     assert!(damages.len() <= 2, "{damages:?}");
     assert!(damages.iter().any(|it| it.0 == Damaged::Segment), "{damages:?}");
+}
+
+#[test]
+fn a_page_that_gives_up_what_was_never_written_is_damage() {
+    for close in [true, false] {
+        let machine = Machine::new(1);
+        fill(&machine, 12, close);
+        let control = Control::open(&machine.disk(), true).expect("opened");
+        control.set_first(control.committed().expect("known") + 2 * BLOCK as u64);
+        drop(control);
+        machine.restart(Crash::Process);
+        let error = Log::open(machine.disk(), options()).err().expect("damaged");
+        assert!(matches!(error.kind(), LogErrorKind::Damaged { .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_lies_in_a_gap_behind_a_gap_of_the_log_is_not_looked_at() {
+    let machine = Machine::new(1);
+    fill(&machine, 6, false);
+    let all = batches(&machine);
+    let layout = layout_of(&machine);
+    let (begin, end) = (all[3].position, all[5].position);
+    edit(&machine, begin, |bytes| {
+        let size = BATCH_HEADER as u32;
+        let kind = Kind::Gap { to: end };
+        BatchHeader { kind, used: size, records: 0, ..all[3] }.encode(&layout.identity, bytes);
+    });
+    let mut window = Window::new(Arc::new(machine.disk()), layout, BLOCK);
+    let mut seen = Vec::new();
+    let bytes = recovery::behind(&mut window, all[1].position, 0, 1, |position, found| {
+        assert!(found.is_ok());
+        seen.push(position);
+        Ok(())
+    });
+    let expected: Vec<u64> =
+        [2, 3].into_iter().chain(5..all.len()).map(|it| all[it].position).collect();
+    assert_eq!(seen, expected);
+    assert!(bytes.expect("read") > 0);
+}
+
+#[test]
+fn a_reader_can_start_behind_a_damaged_header_and_does_not_pass_over_it() {
+    let machine = Machine::new(1);
+    let found = fill(&machine, 6, true);
+    let batch = batches(&machine).into_iter().rfind(|it| it.records == 3).expect("some");
+    let within = batch.position..batch.end_of_records();
+    let records: Vec<u64> = found.iter().map(|it| it.0).filter(|it| within.contains(it)).collect();
+    edit(&machine, records[1], |bytes| bytes[0] ^= 1);
+    let mut reader = Reader::open(machine.disk()).expect("opened");
+    let committed = reader.committed();
+    reader.seek(Position::new(records[2])).expect("it is whole");
+    assert_eq!(reader.next().expect("read").expect("there").position.get(), records[2]);
+    reader.seek_last(committed - records[1] - 8).expect("the next one");
+    assert_eq!(reader.next().expect("read").expect("there").position.get(), records[2]);
+    reader.seek_last(committed - records[0]).expect("the one before");
+    assert_eq!(reader.next().expect("read").expect("there").position.get(), records[0]);
+    let header = "a record's header";
+    is_damage(header, reader.next().expect_err("damaged"), records[1], header);
 }
 
 /// What a reader is told of a log that somebody wrote to harm it.
