@@ -713,6 +713,11 @@ mod tests {
         ] {
             assert_eq!(wrong.impossible_in(&records, 8240), Some(Impossible(what)), "{wrong:?}");
         }
+        let large = Layout { segment_bytes: MOST_SEGMENT, ..LAYOUT };
+        let largest = RecordHeader { length: MOST_RECORD as u32, ..record };
+        assert_eq!(largest.impossible(&large, 8240), None);
+        let larger = RecordHeader { length: MOST_RECORD as u32 + 1, ..record };
+        assert!(larger.impossible(&large, 8240).is_some());
         for length in [(1 << 20) - 8192, LOST - 1] {
             let what = "the length in a record's header";
             let wrong = RecordHeader { length, ..record };

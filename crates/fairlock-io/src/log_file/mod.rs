@@ -24,6 +24,8 @@ mod blocks;
 mod completion;
 mod control;
 #[cfg(test)]
+mod crafted_tests;
+#[cfg(test)]
 mod crash_tests;
 mod cutting;
 #[cfg(test)]
@@ -296,7 +298,8 @@ impl LogFile {
     /// It is checked alone, wherever it lies in its batch: a read of 16 KiB or less, and another for what
     /// of the record lies behind. To read records one after the other, a [`reader`](Self::reader) is
     /// faster. Only ask for what was acknowledged: a crash may leave another record so that it is found
-    /// here, though no reader comes to it.
+    /// here, though no reader comes to it, and the bytes of a record may look like another. A position
+    /// from a stranger is one to [`seek`](LogReader::seek), which makes sure that a record begins there.
     ///
     /// ```
     /// # use fairlock_io::LogFile;
@@ -538,7 +541,9 @@ impl LogReader {
     /// count, too.
     ///
     /// What was read before is read again: if the reader reads at least as many bytes at a time, it reads
-    /// this part at once, and at most a block before it.
+    /// this part at once, and at most a block before it. If that begins in the middle of a batch, the headers
+    /// of the batch's records are read, too, from its beginning on (16 MiB at most), so that no bytes in a
+    /// record are taken for one, whatever they look like.
     ///
     /// ```
     /// # use fairlock_io::LogFile;

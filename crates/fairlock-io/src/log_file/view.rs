@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Impossible, Kind, Layout, MOST_BATCH,
-    RECORD_HEADER, RecordHeader,
+    RECORD_ALIGNMENT, RECORD_HEADER, RecordHeader,
 };
 use super::position::Position;
 use super::progress::Progress;
@@ -194,10 +194,11 @@ impl<S: Storage> View<S> {
     }
 
     /// The first record of a batch that begins at `from` or behind it. The headers of those before it
-    /// are read: what merely looks like a record, in another's bytes, is not among them.
+    /// are read: what merely looks like a record, in another's bytes, is not among them. Behind a header
+    /// before `from` that is damaged, the chain goes on with the next thing that looks like one.
     ///
     /// # Errors
-    /// Damage, if one of these headers is not what was written.
+    /// Damage, if a header from `from` on is not what was written.
     pub(crate) fn record_in(
         &mut self,
         batch: &BatchHeader,
@@ -210,11 +211,21 @@ impl<S: Storage> View<S> {
         if (at..end).contains(&first) {
             at = first;
         }
+        let mut is_astray = false;
         while at < end {
-            let record = self.record_of(batch, at)?;
+            let record = match self.record_at(at)? {
+                Some(record) if record.impossible_in(batch, at).is_none() => record,
+                _ if at < from || is_astray => {
+                    is_astray = true;
+                    at += RECORD_ALIGNMENT as u64;
+                    continue;
+                }
+                _ => self.record_of(batch, at)?,
+            };
             if at >= from && !record.lost {
                 return Ok(Some(at));
             }
+            is_astray = false;
             at = record.end(at);
         }
         Ok(None)
