@@ -328,7 +328,12 @@ pub(crate) fn own_segment<S: Storage>(storage: &S, segment: u64) -> Result<S::Fi
     let name = segments::name_of(segment);
     let path = storage.path().join(&name);
     let cannot = |error| LogError::system("change", &path, error).at(segment, 0);
-    let file = storage.open(&name, true).map_err(cannot)?;
+    let file = storage.open(&name, true).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
+        }
+        _ => cannot(error),
+    })?;
     if !file.is_linked().map_err(cannot)? {
         return Ok(file);
     }

@@ -23,8 +23,9 @@ use crc32c::crc32c;
 use fairlock::Mutex;
 
 use super::blocks::Blocks;
+use super::cutting::Cut;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, FIRST_BATCH, Identity, Layout, VERSION};
+use super::format::{BLOCK, FIRST_BATCH, Identity, Layout, POSITIONS, RECORD_ALIGNMENT, VERSION};
 use super::position::Position;
 use super::storage::{Boot, SharedPage, Storage, StoredFile, WORDS, Words};
 
@@ -67,6 +68,9 @@ const SHOWN: Field = Field { word: 42 };
 /// Which file this was when the log was opened for writing: a copy is another.
 const NUMBER: Field = Field { word: 44 };
 
+/// What is being cut off.
+const CUT: Field = Field { word: 48 };
+
 /// For a position that is not known: no batch ends there.
 const NONE: u64 = u64::MAX;
 
@@ -106,6 +110,26 @@ pub(crate) struct Look {
     pub(crate) shown: Option<bool>,
     /// Whether this is a copy of the page that the latest writer had.
     pub(crate) is_copy: bool,
+    /// What is no part of the log any more, though it may not yet be covered.
+    pub(crate) cut: Option<Cut>,
+}
+
+impl Look {
+    /// What no writer has stored, though its check is right.
+    fn impossible(&self) -> Option<&'static str> {
+        let is_place = |place: Option<u64>, alignment: usize| {
+            place.is_none_or(|place| place < POSITIONS && place.is_multiple_of(alignment as u64))
+        };
+        let wrong = [
+            (self.committed, BLOCK, "the committed position in the control page"),
+            (self.durable, BLOCK, "the durable position in the control page"),
+            (self.closed, BLOCK, "the position of the close in the control page"),
+            (self.first, RECORD_ALIGNMENT, "the first position in the control page"),
+        ]
+        .into_iter()
+        .find(|&(place, alignment, _)| !is_place(place, alignment));
+        wrong.map(|(.., what)| what)
+    }
 }
 
 impl<P: SharedPage> Control<P> {
@@ -253,6 +277,9 @@ impl<P: SharedPage> Control<P> {
                 1 => version_1::look(&self.layout, &words),
                 _ => self.decode(&words),
             };
+            if let Some(what) = look.impossible() {
+                return Err(damaged(&self.path, what));
+            }
             // What does not check may be about to be stored; what does not change is not known.
             if look.committed.is_some() && look.first.is_some() || last.as_ref() == Some(&look) {
                 return Ok(look);
@@ -282,6 +309,7 @@ impl<P: SharedPage> Control<P> {
             prewriting: one(PREWRITING).unwrap_or(0),
             shown: one(SHOWN).map(|shown| shown != 0),
             is_copy: number.is_some_and(|number| number != self.page.number()),
+            cut: CUT.get(identity, words).and_then(Cut::from_words),
         }
     }
 
@@ -307,6 +335,7 @@ pub(crate) struct Written<P> {
     committed: AtomicU64,
     durable: AtomicU64,
     first: AtomicU64,
+    cut: Mutex<Option<Cut>>,
 }
 
 impl<P: SharedPage> Written<P> {
@@ -318,6 +347,7 @@ impl<P: SharedPage> Written<P> {
             committed: AtomicU64::new(look.committed.unwrap_or(0)),
             durable: AtomicU64::new(look.durable.unwrap_or(0)),
             first: AtomicU64::new(look.first.unwrap_or(FIRST_BATCH)),
+            cut: Mutex::new(look.cut),
         }
     }
 
@@ -345,12 +375,25 @@ impl<P: SharedPage> Written<P> {
         self.first.load(Acquire)
     }
 
+    /// What is being cut off.
+    pub(crate) fn cut(&self) -> Option<Cut> {
+        *self.cut.lock()
+    }
+
+    /// From now on this is no part of the log; none: all of it is covered.
+    pub(crate) fn set_cut(&self, cut: Option<Cut>) -> Result<(), LogError> {
+        self.put(CUT, &cut.map_or([0; 4], Cut::to_words))?;
+        *self.cut.lock() = cut;
+        self.sync()
+    }
+
     /// What readers need to know, without a look at the page.
     pub(crate) fn look(&self) -> Look {
         Look {
             committed: Some(self.committed()),
             durable: Some(self.durable()),
             first: Some(self.first()),
+            cut: self.cut(),
             ..Look::default()
         }
     }
@@ -549,6 +592,7 @@ mod version_1 {
             prewriting: words[WORD_PREWRITING],
             shown: None,
             is_copy: false,
+            cut: None,
         }
     }
 }

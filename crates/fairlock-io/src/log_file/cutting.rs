@@ -3,28 +3,69 @@
 //! Positions never return, so nothing is appended where the records were. They are covered: the rest of a
 //! batch by a hole, whole batches by gaps, one for each segment (invariant 7 of `format.rs`).
 //!
-//! The last segment is covered first. Each step is one write of a block, which covers all that is left of one
-//! segment, so a crash in between leaves a log that has lost some records at its end, and no others.
+//! That takes several writes, in blocks that hold other records. So the control page says first what is cut
+//! off. From then on readers pass over it, whatever they would find there, and who opens the log after a crash
+//! covers it again; when all of it is covered, the page forgets it.
 
 use std::sync::Arc;
 
 use super::ahead;
 use super::blocks::Blocks;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BATCH_HEADER, BLOCK, BatchHeader, Kind, Layout, RECORD_HEADER, RecordHeader};
+use super::format::{
+    BATCH_HEADER, BLOCK, BatchHeader, Kind, Layout, MOST_BATCH, POSITIONS, RECORD_HEADER,
+    RecordHeader, blocks,
+};
 use super::position::Position;
 use super::segments;
 use super::storage::{Storage, StoredFile};
 
-/// Where a log is cut.
-#[derive(Debug, Clone, Copy)]
+/// What is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// The batch that is cut, or of which nothing stays.
-    pub(crate) batch: BatchHeader,
-    /// What begins here, or behind, goes.
+    /// The batch in which it begins, or with which.
+    pub(crate) batch: u64,
+    /// Of that batch: the bytes without padding, and the epoch.
+    pub(crate) used: u32,
+    pub(crate) epoch: u32,
+    /// Where it begins: with the batch, or with one of its records.
     pub(crate) at: u64,
-    /// Where the log ends.
+    /// Where the log ended.
     pub(crate) end: u64,
+}
+
+impl Cut {
+    pub(crate) fn of(batch: &BatchHeader, at: u64, end: u64) -> Cut {
+        // Without its first record nothing of it stays.
+        let at = if at <= batch.position + BATCH_HEADER as u64 { batch.position } else { at };
+        Cut { batch: batch.position, used: batch.used, epoch: batch.epoch, at, end }
+    }
+
+    pub(crate) fn to_words(self) -> [u64; 4] {
+        let Cut { batch, used, epoch, at, end } = self;
+        [batch, u64::from(used) | u64::from(epoch) << 32, at, end]
+    }
+
+    /// None for zeros, and for what nobody has cut.
+    pub(crate) fn from_words([batch, of_batch, at, end]: [u64; 4]) -> Option<Cut> {
+        let (used, epoch) = (of_batch as u32, (of_batch >> 32) as u32);
+        let is_fine = batch < POSITIONS
+            && batch.is_multiple_of(BLOCK as u64)
+            && end.is_multiple_of(BLOCK as u64)
+            && end < POSITIONS
+            && (batch..batch + u64::from(used)).contains(&at)
+            && at < end
+            && (BATCH_HEADER..=MOST_BATCH).contains(&(used as usize));
+        is_fine.then_some(Cut { batch, used, epoch, at, end })
+    }
+
+    /// Where the first batch begins that is covered as a whole.
+    fn gap(&self) -> u64 {
+        match self.at == self.batch {
+            true => self.batch,
+            false => self.batch + blocks(self.used as usize) as u64,
+        }
+    }
 }
 
 /// A log's files, for who covers a part of them.
@@ -35,32 +76,27 @@ pub(crate) struct Cover<'a, S: Storage> {
     /// Below that all is on the device.
     pub(crate) durable: u64,
     /// The segment that is being written, and its file.
-    pub(crate) current: (u64, &'a Arc<S::File>),
+    pub(crate) current: Option<(u64, &'a Arc<S::File>)>,
 }
 
 impl<S: Storage> Cover<'_, S> {
-    pub(crate) fn cut(&self, Cut { batch, at, end }: Cut) -> Result<(), LogError> {
+    pub(crate) fn cover(&self, cut: &Cut) -> Result<(), LogError> {
         let layout = &self.layout;
-        let gap = match at > batch.position + BATCH_HEADER as u64 {
-            true => batch.position + batch.size(),
-            // Nothing of it stays.
-            false => batch.position,
-        };
-        let last = layout.segment_before(end);
-        for segment in (layout.segment_before(gap) + 1..=last).rev() {
-            self.cover(layout.first_batch(segment), end)?;
+        let gap = cut.gap();
+        if gap > cut.at && cut.at < cut.batch + u64::from(cut.used) {
+            self.cover_records(cut)?;
         }
-        if gap < end && layout.offset(gap) != 0 {
-            self.cover(gap, end)?;
+        if gap < cut.end && layout.offset(gap) != 0 {
+            self.cover_batches(gap, cut.end)?;
         }
-        if gap > at && at < batch.end_of_records() {
-            self.cover_records(&batch, at)?;
+        for segment in layout.segment_before(gap) + 1..=layout.segment_before(cut.end) {
+            self.cover_batches(layout.first_batch(segment), cut.end)?;
         }
         Ok(())
     }
 
     /// Covers batches from `from` to the end of the segment, or to `end` if that comes first.
-    fn cover(&self, from: u64, end: u64) -> Result<(), LogError> {
+    fn cover_batches(&self, from: u64, end: u64) -> Result<(), LogError> {
         let layout = &self.layout;
         let segment = layout.segment(from);
         let to = layout.next_batch(end.min(layout.end(segment)));
@@ -79,45 +115,49 @@ impl<S: Storage> Cover<'_, S> {
         let mut block = Blocks::zeroed(BLOCK);
         header.encode(&layout.identity, &mut block);
         let offset = layout.offset(from);
-        let file = self.file(segment)?;
+        let Some(file) = self.file(segment)? else { return Ok(()) };
         let cannot = |error| self.cannot(segment, offset, error);
         file.write(&block, offset, true).map_err(cannot)?;
         let rest = offset + BLOCK as u64;
-        if segment != self.current.0 && layout.segment(to) != segment {
+        let is_current = self.current.is_some_and(|(current, _)| current == segment);
+        if !is_current && layout.segment(to) != segment {
             return file.set_len(rest).map_err(cannot);
         }
         let covered = end.min(layout.end(segment)) - layout.start(segment);
         write_zeros::<S>(&file, rest, covered).map_err(cannot)
     }
 
-    /// Covers the records of a batch from `from` on.
-    fn cover_records(&self, batch: &BatchHeader, from: u64) -> Result<(), LogError> {
+    /// Covers the records of a batch that are cut off.
+    fn cover_records(&self, cut: &Cut) -> Result<(), LogError> {
         let layout = &self.layout;
-        let segment = layout.segment(from);
-        let offset = layout.offset(from);
-        let file = self.file(segment)?;
+        let segment = layout.segment(cut.at);
+        let offset = layout.offset(cut.at);
+        let Some(file) = self.file(segment)? else { return Ok(()) };
         let cannot = |error| self.cannot(segment, offset, error);
         // The header, and what of the records is in its blocks.
         let begin = offset - offset % BLOCK as u64;
         let end_of_header = (offset + RECORD_HEADER as u64).next_multiple_of(BLOCK as u64);
-        let mut blocks = Blocks::zeroed((end_of_header - begin) as usize);
-        let read = file.read(&mut blocks, begin).map_err(cannot)?;
-        debug_assert_eq!(read, blocks.len());
-        let in_batch = (from - batch.position) as u32;
-        let hole = RecordHeader::hole(in_batch, batch.used, batch.epoch);
+        let mut bytes = Blocks::zeroed((end_of_header - begin) as usize);
+        file.read(&mut bytes, begin).map_err(cannot)?;
+        let in_batch = (cut.at - cut.batch) as u32;
         let in_block = (offset - begin) as usize;
-        blocks[in_block..].fill(0);
-        hole.encode(&layout.identity, from, &mut blocks[in_block..]);
-        file.write(&blocks, begin, true).map_err(cannot)?;
-        let end = layout.offset(batch.position) + batch.size();
-        write_zeros::<S>(&file, end_of_header, end).map_err(cannot)
+        bytes[in_block..].fill(0);
+        let hole = RecordHeader::hole(in_batch, cut.used, cut.epoch);
+        hole.encode(&layout.identity, cut.at, &mut bytes[in_block..]);
+        file.write(&bytes, begin, true).map_err(cannot)?;
+        write_zeros::<S>(&file, end_of_header, layout.offset(cut.gap() - 1) + 1).map_err(cannot)
     }
 
-    /// A segment's file that may be changed.
-    fn file(&self, segment: u64) -> Result<Arc<S::File>, LogError> {
-        match self.current {
-            (current, file) if current == segment => Ok(Arc::clone(file)),
-            _ => ahead::own_segment(&**self.storage, segment).map(Arc::new),
+    /// A segment's file that may be changed; none if it was given up meanwhile.
+    fn file(&self, segment: u64) -> Result<Option<Arc<S::File>>, LogError> {
+        if let Some((current, file)) = self.current
+            && current == segment
+        {
+            return Ok(Some(Arc::clone(file)));
+        }
+        match ahead::own_segment(&**self.storage, segment) {
+            Err(error) if *error.kind() == LogErrorKind::MissingSegment => Ok(None),
+            file => file.map(|file| Some(Arc::new(file))),
         }
     }
 

@@ -332,7 +332,11 @@ fn whole_file(kind: c_int) -> libc::flock {
 /// Whether somebody has locked the file who may write it. Locks of those who only read do not count.
 fn is_locked(file: &File) -> io::Result<bool> {
     let mut lock = whole_file(libc::F_RDLCK);
-    fcntl::fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    while let Err(error) = fcntl::fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)) {
+        if error != Errno::EINTR {
+            return Err(error.into());
+        }
+    }
     Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
 }
 
@@ -349,10 +353,13 @@ impl Locked {
 
     /// False if somebody has it locked.
     fn take(&self) -> io::Result<bool> {
-        match fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
-            Ok(_) => Ok(true),
-            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
-            Err(error) => Err(error.into()),
+        loop {
+            match fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+                Ok(_) => return Ok(true),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN | Errno::EACCES) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) const MOST_BATCH: usize = 16 << 20;
 pub(crate) const MOST_RECORD: usize = MOST_BATCH - BATCH_HEADER - RECORD_HEADER;
 /// All positions are below: far more than any log writes, and so little that sums of a position and a
 /// segment's size fit.
-const POSITIONS: u64 = 1 << 62;
+pub(crate) const POSITIONS: u64 = 1 << 62;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"fairlogS";
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"fBat");

@@ -406,6 +406,7 @@ impl<S: Storage> Log<S> {
         }
         inner.storage.sync_names().map_err(cannot("sync"))?;
         let tail = inner.tail.lock();
+        inner.cover_cut(&tail)?;
         let end = inner.control.committed();
         // What ends where a segment ends does not end in the one that was begun.
         if inner.layout.segment(end) == tail.segment {
@@ -746,6 +747,10 @@ impl<S: Storage> Inner<S> {
         self.group.flush(|batch| self.write(batch))?;
         let tail = self.tail.lock();
         self.check_in_place()?;
+        // What an earlier call could not cover.
+        self.cover_cut(&tail)?;
+        // The page, once it is on the device, is believed: what stays must be there before.
+        self.sync()?;
         let progress = Progress::of_writer(Arc::clone(&self.control));
         let mut reader = Reader::with(Arc::clone(&self.storage), progress)?;
         reader.seek(position)?;
@@ -754,18 +759,27 @@ impl<S: Storage> Inner<S> {
             return Err(no_record(&*self.storage, position.get()));
         }
         let Some((batch, at)) = reader.next_batch()? else { return Ok(()) };
+        let cut = Cut::of(&batch, at, self.control.committed());
+        opening::with_reserve(&*self.storage, || self.control.set_cut(Some(cut)))?;
+        self.cover_cut(&tail)?;
+        drop((tail, giving_up));
+        // Who waits at what was the end looks again.
+        self.control.control().wake();
+        Ok(())
+    }
+
+    /// Covers what was cut off, if that was not yet done.
+    fn cover_cut(&self, tail: &Tail<S>) -> Result<(), LogError> {
+        let Some(cut) = self.control.cut() else { return Ok(()) };
         let cover = Cover {
             storage: &self.storage,
             layout: self.layout,
             epoch: self.epoch,
             durable: self.control.durable(),
-            current: (tail.segment, &tail.file),
+            current: Some((tail.segment, &tail.file)),
         };
-        cover.cut(Cut { batch, at, end: self.control.committed() })?;
-        drop((tail, giving_up));
-        // Who waits at what was the end looks again.
-        self.control.control().wake();
-        Ok(())
+        cover.cover(&cut)?;
+        self.control.set_cut(None)
     }
 
     /// Removes the segments that hold nothing any more, or keeps them to be used again.

@@ -21,6 +21,7 @@ use super::ahead::{self, make_segment};
 use super::batch::Batch;
 use super::blocks::Blocks;
 use super::control::{self, Control, Look, Opening, Written};
+use super::cutting::Cover;
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout, SegmentHeader, VERSION};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy};
@@ -65,7 +66,12 @@ pub(crate) fn open<S: Storage>(
     let failing = Failing { path: storage.path() };
     let (lock, control) = take_over(&**storage, options)?;
     let layout = control.layout();
-    let look = control.look()?;
+    let mut look = control.look()?;
+    let was_cut = look.cut.take();
+    if let Some(cut) = &was_cut {
+        let epoch = look.epoch.unwrap_or(cut.epoch);
+        Cover { storage, layout, epoch, durable: 0, current: None }.cover(cut)?;
+    }
     let inventory = Inventory::of(&**storage).map_err(failing.to("list"))?;
     let Inventory { segments, mut spares, mut next_spare } = inventory;
     let (given_up, segments) = recovery::without_given_up(layout, &look, segments);
@@ -109,6 +115,9 @@ pub(crate) fn open<S: Storage>(
         shown: options.sync != SyncPolicy::EveryCommit,
     };
     with_reserve(&**storage, || {
+        if was_cut.is_some() {
+            control.set_cut(None)?;
+        }
         if look.first.is_none() {
             control.set_first(layout.first_batch(segments.first().copied().unwrap_or(0)))?;
         }

@@ -177,6 +177,9 @@ impl<S: Storage> Reader<S> {
             self.jump_to(at, None);
             return Ok(());
         }
+        if self.view.cut_at(at).is_some() {
+            return Err(self.view.no_record(position));
+        }
         let batch = match at < committed {
             true if self.batch_at(at)?.is_some() => Some(None),
             true => self.batch_with_record(at)?.map(Some),
@@ -231,6 +234,10 @@ impl<S: Storage> Reader<S> {
         while at < committed {
             if layout.offset(at) < FIRST_BATCH {
                 at = layout.first_batch(layout.segment(at));
+                continue;
+            }
+            if let Some(cut) = self.view.cut_at(at) {
+                at = cut.end;
                 continue;
             }
             let batch = match self.batch_at(at)? {
@@ -372,6 +379,17 @@ impl<S: Storage> Reader<S> {
     fn find_next(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
         let layout = self.view.layout();
         loop {
+            let here = match self.batch {
+                Some(_) => self.at,
+                None => layout.next_batch(self.at),
+            };
+            if let Some(cut) = self.view.cut_at(here) {
+                if here != cut.at {
+                    return Err(self.view.no_record(self.position()));
+                }
+                self.go_to(cut.end, None);
+                continue;
+            }
             let Some(batch) = self.batch else {
                 let at = layout.next_batch(self.at);
                 if at >= self.committed() {
@@ -625,6 +643,10 @@ impl<S: Storage> Reader<S> {
         let layout = self.view.layout();
         let mut at = from;
         while at < end {
+            if let Some(cut) = self.view.cut_at(at) {
+                at = layout.next_batch(cut.end);
+                continue;
+            }
             let Some(batch) = self.view.batch_at(at)? else {
                 return Err(self.view.damaged(at, "a header"));
             };

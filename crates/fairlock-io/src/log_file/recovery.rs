@@ -186,12 +186,20 @@ pub(crate) fn find_end<S: Storage>(
         }
     }
 
+    // Whatever is there of what is being cut off.
+    let cut = page.cut.filter(|cut| layout.segment(cut.batch) >= there);
+    begin = begin.min(cut.map_or(begin, |cut| layout.segment(cut.batch)));
+
     let mut gap = layout.first_batch(begin);
     let mut epoch = 0;
     let (torn, what) = loop {
         // What may be there was not acknowledged.
         if closed == Some(gap) || layout.segment(gap) > last {
             break (None, "a batch");
+        }
+        if let Some(cut) = cut.filter(|cut| cut.batch == gap) {
+            (gap, epoch) = (layout.next_batch(cut.end), epoch.max(cut.epoch));
+            continue;
         }
         if gap == layout.first_batch(layout.segment(gap)) {
             epoch = epoch.max(made_in(layout.segment(gap))?);

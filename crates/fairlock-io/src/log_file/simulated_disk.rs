@@ -177,16 +177,16 @@ impl Machine {
         let state = self.lock();
         let Some(control) = state.names.get("control") else { return "no control".to_owned() };
         let words = words_of(&state.files[*control].now.bytes);
-        let at = |word: usize| words[word] & !4095;
         format!(
-            "committed {}, durable {}, first {}, closed {}, epoch {}, boot {} in {}; {:?}",
-            at(8),
-            at(16),
-            words[17],
-            at(19),
-            words[20],
-            words[21],
+            "committed {}, durable {}, first {}, closed {}, epoch {}, boot {} in {}, cut {:?}; {:?}",
+            words[8],
+            words[10],
+            words[18],
+            words[20] as i64,
+            words[22],
+            words[32],
             state.boot,
+            &words[48..52],
             state.names.keys()
         )
     }

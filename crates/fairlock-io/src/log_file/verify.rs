@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::control::{self, Control, Look};
+use super::cutting::Cut;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER,
@@ -162,6 +163,7 @@ pub(crate) fn verify<S: Storage>(
     let first = first.unwrap_or_else(|| layout.first_batch(segments.first().copied().unwrap_or(0)));
     let mut walk = Walk {
         storage,
+        cut: page.as_ref().and_then(|page| page.cut),
         opening: page.and_then(|page| page.epoch).unwrap_or(0),
         control,
         layout,
@@ -222,6 +224,8 @@ struct Walk<'a, S: Storage> {
     known: u64,
     /// Of what was found last.
     epoch: u32,
+    /// What is being cut off, and may be anything.
+    cut: Option<Cut>,
     /// Of the latest opening when the walk began.
     opening: u32,
     found: Verified,
@@ -296,6 +300,10 @@ impl<S: Storage> Walk<'_, S> {
                 let next = segments.get(there).map_or(end, |&there| end.min(there));
                 self.missing(segment, next);
                 at = self.layout.first_batch(next);
+                continue;
+            }
+            if let Some(cut) = self.cut.filter(|cut| cut.batch == at) {
+                at = self.layout.next_batch(cut.end);
                 continue;
             }
             at = match self.batch_at(at)? {

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::cutting::Cut;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Impossible, Kind, Layout, MOST_BATCH,
@@ -63,6 +64,11 @@ impl<S: Storage> View<S> {
     /// Has seen what another view has seen.
     pub(crate) fn see(&mut self, progress: &Progress<S::Page>) {
         self.progress.clone_from(progress);
+    }
+
+    /// What this place is cut off with, though it may not yet be covered.
+    pub(crate) fn cut_at(&self, at: u64) -> Option<Cut> {
+        self.progress.seen().cut.filter(|cut| (cut.at..cut.end).contains(&at))
     }
 
     /// Looks at the control page again.
@@ -279,7 +285,7 @@ impl<S: Storage> View<S> {
         if at < self.first() {
             return Err(self.truncated(at));
         }
-        let record = match at < self.committed() {
+        let record = match at < self.committed() && self.cut_at(at).is_none() {
             true => self.record_at(at)?,
             false => None,
         };
