@@ -1,4 +1,4 @@
-//! A child process whose system calls fail (`faults.c`), and a parent that reads what it leaves.
+//! A child process whose system calls fail (`preloaded/faults.c`), and a parent that reads what it leaves.
 //!
 //! The child writes down what it does in a ledger, one line with one write(2) each, so that the ledger
 //! outlives a kill. The parent knows from the ledger what must be in the log, what may be, and what must not.
@@ -23,6 +23,8 @@ use fastrand::Rng;
 
 #[path = "../numbered_records/mod.rs"]
 mod numbered_records;
+#[path = "../preloaded/mod.rs"]
+mod preloaded;
 
 use numbered_records::{record, source_of};
 
@@ -406,7 +408,7 @@ pub fn torment(
 ) -> Result<Figures, Box<dyn Error>> {
     let mut figures = Figures::default();
     let library = tempfile::tempdir_in(place)?;
-    let faults = build(library.path())?;
+    let faults = preloaded::build("faults.c", library.path());
     let mut round = 0;
     while round < rounds {
         let directory = tempfile::tempdir_in(place)?;
@@ -424,23 +426,6 @@ pub fn torment(
         log.add_to(&mut figures)?;
     }
     Ok(figures)
-}
-
-/// The library that is preloaded.
-fn build(into: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/log_faults/faults.c");
-    let library = into.join("faults.so");
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let output = Command::new(&compiler)
-        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .output()
-        .map_err(|error| format!("a C compiler is needed; CC={compiler:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(library.canonicalize()?),
-        false => Err(String::from_utf8_lossy(&output.stderr).into()),
-    }
 }
 
 /// A log, and what was found in it so far.
