@@ -5,7 +5,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const PART: &str = "FAIRLOCK_LOG_PART";
 const PLACE: &str = "FAIRLOCK_LOG_PLACE";
 
 /// No part takes as long, but one that hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What this process is to do, and where; none if it is no part.
 pub fn asked() -> Option<(String, PathBuf)> {
@@ -42,20 +42,23 @@ impl Part {
     }
 
     /// Waits until it has ended. Fails if a signal has ended it, a check has failed, or it hangs.
-    pub fn assert_succeeds(mut self) {
-        let status = self.ended();
-        assert!(status.success(), "{}: {status}", self.name);
+    pub fn assert_succeeds(self) {
+        self.ends_well().unwrap();
     }
 
-    fn ended(&mut self) -> ExitStatus {
+    /// As [`assert_succeeds`](Self::assert_succeeds); how it failed.
+    pub fn ends_well(mut self) -> Result<(), String> {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             if let Some(status) = self.process.try_wait().expect("it is a child") {
-                return status;
+                return match status.success() {
+                    true => Ok(()),
+                    false => Err(format!("{}: {status}", self.name)),
+                };
             }
             thread::sleep(Duration::from_millis(1));
         }
-        panic!("{}: it hangs", self.name);
+        Err(format!("{}: it hangs", self.name))
     }
 }
 
