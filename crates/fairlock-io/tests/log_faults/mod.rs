@@ -188,22 +188,34 @@ fn open_despite_faults(path: &Path, random: &mut Rng, ledger: &Ledger) -> Option
     None
 }
 
-/// What became of the records of this opening: where they are, or none if their append failed.
-type Outcomes = Mutex<HashMap<Source, Option<Position>>>;
+/// One opening of the log, and what its threads share.
+struct Life<'a> {
+    log: &'a LogFile,
+    ledger: &'a Ledger,
+    /// Each thread appends so many records at most.
+    appends: u64,
+    /// No thread appends more.
+    stops: AtomicBool,
+    /// What became of the records: where they are, or none if their append failed.
+    outcomes: Mutex<HashMap<Source, Option<Position>>>,
+}
 
 fn use_once(log: &LogFile, numbers: &[AtomicU64], random: &mut Rng, ledger: &Ledger) {
-    let outcomes = &Outcomes::default();
+    let life = &Life {
+        log,
+        ledger,
+        appends: random.u64(1..150),
+        stops: AtomicBool::new(false),
+        outcomes: Mutex::default(),
+    };
     let ends = &AtomicBool::new(false);
-    let appends = random.u64(1..150);
     let seen = thread::scope(|scope| {
         let reads = scope.spawn(move || follow(log, ends));
         let appending: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let mut random = random.fork();
                 let number = &numbers[thread as usize];
-                scope.spawn(move || {
-                    append(log, thread, number, appends, &mut random, ledger, outcomes);
-                })
+                scope.spawn(move || life.append(thread, number, &mut random))
             })
             .collect();
         for thread in appending {
@@ -212,7 +224,7 @@ fn use_once(log: &LogFile, numbers: &[AtomicU64], random: &mut Rng, ledger: &Led
         ends.store(true, Ordering::Release);
         reads.join().expect("a panic aborts")
     });
-    let outcomes = outcomes.lock().expect("a panic aborts");
+    let outcomes = life.outcomes.lock().expect("a panic aborts");
     for (source, position) in seen {
         // What an earlier opening appended is looked at by the parent.
         if let Some(outcome) = outcomes.get(&source) {
@@ -221,53 +233,54 @@ fn use_once(log: &LogFile, numbers: &[AtomicU64], random: &mut Rng, ledger: &Led
     }
 }
 
-fn append(
-    log: &LogFile,
-    thread: u64,
-    last: &AtomicU64,
-    appends: u64,
-    random: &mut Rng,
-    ledger: &Ledger,
-    outcomes: &Outcomes,
-) {
-    let mut acknowledged = Vec::new();
-    let mut failed_in_a_row = 0;
-    let mut count = 0;
-    while count < appends && failed_in_a_row < 40 {
-        let together = [1, 1, 1, 1 + random.u64(..5)][random.usize(..4)];
-        let numbers: Vec<_> =
-            (0..together).map(|_| last.fetch_add(1, Ordering::Relaxed) + 1).collect();
-        count += together;
-        for &number in &numbers {
-            ledger.note(format_args!("begun {thread} {number}"));
-        }
-        let submitted: Vec<_> =
-            numbers.iter().map(|&number| log.submit(&record(thread, number))).collect();
-        for (number, submitted) in numbers.into_iter().zip(submitted) {
-            let appended = submitted.and_then(|submitted| log.wait(submitted));
-            match &appended {
-                Ok(position) => {
-                    ledger.note(format_args!("acked {thread} {number} {position}"));
-                    acknowledged.push(*position);
-                    failed_in_a_row = 0;
-                }
-                Err(error) => {
-                    assert_explained(error);
-                    ledger.note(format_args!("failed {thread} {number}"));
-                    failed_in_a_row += 1;
-                }
+impl Life<'_> {
+    /// Appends records of `thread` behind the number `last`, alone and together, and gives up what is far behind.
+    fn append(&self, thread: u64, last: &AtomicU64, random: &mut Rng) {
+        let Life { log, ledger, .. } = self;
+        let mut acknowledged = Vec::new();
+        let mut failed_in_a_row = 0;
+        let mut count = 0;
+        while count < self.appends && failed_in_a_row < 40 && !self.stops.load(Ordering::Relaxed) {
+            let together = [1, 1, 1, 1 + random.u64(..5)][random.usize(..4)];
+            let numbers: Vec<_> =
+                (0..together).map(|_| last.fetch_add(1, Ordering::Relaxed) + 1).collect();
+            count += together;
+            for &number in &numbers {
+                ledger.note(format_args!("begun {thread} {number}"));
             }
-            outcomes.lock().expect("a panic aborts").insert((thread, number), appended.ok());
-        }
-        if random.u32(..20) == 0 {
-            let _ = log.sync().inspect_err(assert_explained);
-        }
-        if thread == 0 && random.u32(..8) == 0 {
-            let far = Position::new(log.committed().get().saturating_sub(KEPT));
-            if let Some(&position) = acknowledged.iter().rev().find(|&&it| it < far) {
-                // What may be given up is told before.
-                ledger.note(format_args!("given {position}"));
-                let _ = log.truncate_before(position).inspect_err(assert_explained);
+            let submitted: Vec<_> =
+                numbers.iter().map(|&number| log.submit(&record(thread, number))).collect();
+            for (number, submitted) in numbers.into_iter().zip(submitted) {
+                let appended = submitted.and_then(|submitted| log.wait(submitted));
+                match &appended {
+                    Ok(position) => {
+                        ledger.note(format_args!("acked {thread} {number} {position}"));
+                        acknowledged.push(*position);
+                        failed_in_a_row = 0;
+                    }
+                    Err(error) => {
+                        assert_explained(error);
+                        ledger.note(format_args!("failed {thread} {number}"));
+                        failed_in_a_row += 1;
+                        // Now and then nothing comes over what has failed before the log is closed.
+                        if random.u32(..6) == 0 {
+                            self.stops.store(true, Ordering::Relaxed);
+                        }
+                    }
+                }
+                let mut outcomes = self.outcomes.lock().expect("a panic aborts");
+                outcomes.insert((thread, number), appended.ok());
+            }
+            if random.u32(..20) == 0 {
+                let _ = log.sync().inspect_err(assert_explained);
+            }
+            if thread == 0 && random.u32(..8) == 0 {
+                let far = Position::new(log.committed().get().saturating_sub(KEPT));
+                if let Some(&position) = acknowledged.iter().rev().find(|&&it| it < far) {
+                    // What may be given up is told before.
+                    ledger.note(format_args!("given {position}"));
+                    let _ = log.truncate_before(position).inspect_err(assert_explained);
+                }
             }
         }
     }
