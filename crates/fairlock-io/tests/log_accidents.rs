@@ -176,7 +176,7 @@ fn append_by_a_relative_path(place: &Path) {
 #[test]
 fn a_log_with_a_relative_path_outlives_a_change_of_the_working_directory() {
     let directory = directory();
-    Part::start("changes its directory", directory.path(), &[]).assert_succeeds();
+    Part::start("changes its directory", directory.path(), &[]).ends_well().unwrap();
     assert_eq!(numbers_at(&directory.path().join("log")), all(30..100));
 }
 
@@ -248,7 +248,7 @@ fn is_busy(opened: Result<LogFile, LogError>) -> bool {
 #[test]
 fn a_closed_log_can_be_opened_whatever_children_live() {
     let directory = directory();
-    Part::start("forks", directory.path(), &[]).assert_succeeds();
+    Part::start("forks", directory.path(), &[]).ends_well().unwrap();
 }
 
 /// Becomes a user who may write nothing here.
@@ -319,7 +319,7 @@ fn who_may_only_read_cannot_keep_a_writer_out() {
     append(&log, 5..20);
     // What was made since then is locked, too.
     let again = Part::start("reads without rights", place, &[]);
-    again.assert_succeeds();
+    again.ends_well().unwrap();
     log.close().unwrap();
     drop(locks);
 }
@@ -419,7 +419,7 @@ fn a_control_page_that_is_cut_under_a_writer_is_an_error() {
         let directory = directory();
         let environment = [(WHAT, length.to_owned())];
         let part = "appends over a cut control page";
-        Part::start(part, directory.path(), &environment).assert_succeeds();
+        Part::start(part, directory.path(), &environment).ends_well().unwrap();
     }
 }
 
@@ -430,7 +430,7 @@ fn a_control_page_that_is_cut_under_a_reader_is_an_error() {
         make_log(&directory.path().join("log"), 5);
         let environment = [(WHAT, length.to_owned())];
         let part = "reads over a cut control page";
-        Part::start(part, directory.path(), &environment).assert_succeeds();
+        Part::start(part, directory.path(), &environment).ends_well().unwrap();
     }
 }
 
@@ -625,7 +625,7 @@ fn what_could_not_be_given_up_is_given_up_by_the_next_call() {
         ("LD_PRELOAD", preloaded::build("faults.c", place).display().to_string()),
         ("FAULTS_UNDER", place.canonicalize().unwrap().join("log").display().to_string()),
     ];
-    Part::start("gives up twice", place, &environment).assert_succeeds();
+    Part::start("gives up twice", place, &environment).ends_well().unwrap();
 }
 
 // Copied while it is appended to.
@@ -703,6 +703,6 @@ fn a_copy_of_a_log_in_use_has_all_that_was_there_or_is_refused() {
             environment.push(("LD_PRELOAD", library.display().to_string()));
             environment.push(("ANOTHER_BOOT", boot.display().to_string()));
         }
-        Part::start("opens copies", place, &environment).assert_succeeds();
+        Part::start("opens copies", place, &environment).ends_well().unwrap();
     }
 }

@@ -244,7 +244,7 @@ fn run_on(
         if number > 0 {
             prepare(&place);
         }
-        Part::start(part, &place, &[]).assert_succeeds();
+        Part::start(part, &place, &[]).ends_well()?;
     }
     mounted.mount_again()?;
     let verified = LogReader::verify(place.join("log"), |damage| panic!("{damage:?}"))?;

@@ -6,6 +6,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How one is made.
 #[derive(Debug, Clone, Copy)]
@@ -46,14 +48,14 @@ impl Mounted {
 
     /// Unmounts it and mounts it again, as the next start of the machine does.
     pub fn mount_again(&self) -> Result<(), String> {
-        run(Command::new("umount").arg(&self.place))?;
+        unmount(&self.place)?;
         mount(&self.image, &self.place)
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(error) = run(Command::new("umount").arg(&self.place)) {
+        if let Err(error) = unmount(&self.place) {
             eprintln!("{error}");
         }
     }
@@ -61,6 +63,19 @@ impl Drop for Mounted {
 
 fn mount(image: &Path, place: &Path) -> Result<(), String> {
     run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(place))
+}
+
+/// Who looks at all processes may keep for a moment what one that has ended had open.
+fn unmount(place: &Path) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match run(Command::new("umount").arg(place)) {
+            Err(error) if error.contains("busy") && began.elapsed() < Duration::from_secs(10) => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            unmounted => return unmounted,
+        }
+    }
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

@@ -41,12 +41,7 @@ impl Part {
         Part { name: name.to_owned(), process }
     }
 
-    /// Waits until it has ended. Fails if a signal has ended it, a check has failed, or it hangs.
-    pub fn assert_succeeds(self) {
-        self.ends_well().unwrap();
-    }
-
-    /// As [`assert_succeeds`](Self::assert_succeeds); how it failed.
+    /// Waits until it has ended; an error if a signal has ended it, a check has failed, or it hangs.
     pub fn ends_well(mut self) -> Result<(), String> {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
