@@ -1,0 +1,708 @@
+//! What operators and other programs do to a log that is in use: its directory is moved or copied, its files are
+//! removed, cut, replaced by things that are no files, its lock is taken by who may only read.
+//!
+//! Nothing of that may lose what was acknowledged, let in a second writer, end a process by a signal, or make it
+//! hang. What might runs in a process of its own.
+
+use std::env;
+use std::ffi::CStr;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_io::{
+    LogError, LogErrorKind, LogFile, LogOptions, LogReader, Position, Prewrite, SyncPolicy,
+};
+use tempfile::TempDir;
+
+mod part;
+mod preloaded;
+
+use part::Part;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// Less than the space of four records is left in a segment behind these.
+const RECORDS_OF_A_SEGMENT: u64 = 12;
+/// Of a user who owns nothing.
+const NOBODY: libc::uid_t = 65_534;
+
+#[test]
+fn part() {
+    let Some((part, place)) = part::asked() else { return };
+    match part.as_str() {
+        "changes its directory" => append_by_a_relative_path(&place),
+        "forks" => close_beside_a_child(&place),
+        "locks what it may read" => lock_what_may_be_read(&place),
+        "reads without rights" => read_without_rights(&place),
+        "appends over a cut control page" => append_over_a_cut_control_page(&place),
+        "reads over a cut control page" => read_over_a_cut_control_page(&place),
+        "appends among strange files" => append_among_strange_files(&place),
+        "reads among strange files" => read_among_strange_files(&place),
+        "gives up twice" => give_up_twice(&place),
+        "opens copies" => open_copies(&place),
+        other => panic!("no part is called {other}"),
+    }
+}
+
+fn directory() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target")
+}
+
+fn options() -> LogOptions {
+    LogOptions::new().segment_bytes(SEGMENT_BYTES)
+}
+
+/// The environment's word for what is to be done to what.
+const WHAT: &str = "FAIRLOCK_LOG_WHAT";
+
+fn what() -> String {
+    env::var(WHAT).expect("it is said")
+}
+
+/// A record that takes a block alone.
+fn record(number: u64) -> Vec<u8> {
+    let mut bytes = vec![number as u8; 4000];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn append(log: &LogFile, numbers: std::ops::Range<u64>) -> Vec<Position> {
+    numbers.map(|number| log.append(&record(number)).unwrap()).collect()
+}
+
+/// The numbers of all records that are left.
+fn numbers(mut reader: LogReader) -> Result<Vec<u64>, LogError> {
+    let mut found = Vec::new();
+    while let Some(read) = reader.next()? {
+        let number = u64::from_le_bytes(read.bytes[..8].try_into().unwrap());
+        assert!(read.bytes == record(number), "record {number} is another");
+        found.push(number);
+    }
+    Ok(found)
+}
+
+fn numbers_at(path: &Path) -> Vec<u64> {
+    numbers(LogReader::open(path).unwrap()).unwrap()
+}
+
+fn all(range: std::ops::Range<u64>) -> Vec<u64> {
+    range.collect()
+}
+
+/// A closed log of some segments at `path`.
+fn make_log(path: &Path, records: u64) {
+    let log = options().open(path).unwrap();
+    append(&log, 0..records);
+    log.close().unwrap();
+}
+
+fn segment_numbers(path: &Path) -> Vec<u64> {
+    let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+    let number = |name: std::ffi::OsString| name.to_str()?.strip_suffix(".segment")?.parse().ok();
+    names.filter_map(number).collect()
+}
+
+// Moved, or never where it seemed to be.
+
+#[test]
+fn a_log_whose_directory_is_moved_goes_on_there_and_leaves_a_new_log_alone() {
+    let directory = directory();
+    let (path, moved) = (directory.path().join("log"), directory.path().join("log.old"));
+    let old = options().open(&path).unwrap();
+    let mut at = append(&old, 0..40);
+    let mut follower = LogReader::open(&path).unwrap();
+    // As an operator does to start a new one.
+    fs::rename(&path, &moved).unwrap();
+    let new = options().open(&path).unwrap();
+    append(&new, 1000..1040);
+
+    at.extend(append(&old, 40..80));
+    old.truncate_before(at[30]).unwrap();
+    at.extend(append(&old, 80..120));
+    assert_eq!(old.read(at[110]).unwrap(), record(110));
+    assert_eq!(numbers(old.reader().unwrap()).unwrap(), all(30..120));
+    follower.seek(at[30]).unwrap();
+    assert_eq!(numbers(follower).unwrap(), all(30..120));
+    append(&new, 1040..1080);
+    old.close().unwrap();
+    new.close().unwrap();
+
+    assert_eq!(numbers_at(&path), all(1000..1080));
+    assert_eq!(numbers_at(&moved), all(30..120));
+    for path in [&path, &moved] {
+        LogReader::verify(path, |damage| panic!("{damage:?}")).unwrap();
+        options().open(path).unwrap().close().unwrap();
+    }
+}
+
+#[test]
+fn a_log_in_a_directory_that_a_link_leads_to_is_like_any_other() {
+    let directory = directory();
+    let (real, path) = (directory.path().join("real"), directory.path().join("log"));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &path).unwrap();
+    let log = options().open(&path).unwrap();
+    append(&log, 0..40);
+    // To another directory, for the next log.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    append(&log, 40..80);
+    log.close().unwrap();
+    assert_eq!(numbers_at(&real), all(0..80));
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}
+
+fn append_by_a_relative_path(place: &Path) {
+    env::set_current_dir(place).unwrap();
+    let log = options().open("log").unwrap();
+    let mut at = append(&log, 0..5);
+    let follower = LogReader::open("log").unwrap();
+    // As daemons do.
+    env::set_current_dir("/").unwrap();
+    at.extend(append(&log, 5..60));
+    assert_eq!(numbers(follower).unwrap(), all(0..60));
+    assert_eq!(numbers(log.reader().unwrap()).unwrap(), all(0..60));
+    log.truncate_before(at[30]).unwrap();
+    append(&log, 60..100);
+    log.close().unwrap();
+}
+
+#[test]
+fn a_log_with_a_relative_path_outlives_a_change_of_the_working_directory() {
+    let directory = directory();
+    Part::start("changes its directory", directory.path(), &[]).ends_well().unwrap();
+    assert_eq!(numbers_at(&directory.path().join("log")), all(30..100));
+}
+
+// Locked by others.
+
+fn close_beside_a_child(place: &Path) {
+    let path = place.join("log");
+    let log = options().open(&path).unwrap();
+    append(&log, 0..5);
+    // One that lives on, with all that it inherited, and one that ends at once.
+    let children = [false, true].map(|ends| {
+        // SAFETY: the child calls nothing but what a signal handler may call.
+        let child = unsafe { libc::fork() };
+        if child > 0 {
+            return Child(child);
+        }
+        assert_eq!(child, 0, "{}", io::Error::last_os_error());
+        // SAFETY: as above; the request takes a number. It lives no longer than its parent.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if ends {
+                libc::_exit(0);
+            }
+            loop {
+                libc::pause();
+            }
+        }
+    });
+    children[1].wait();
+    assert!(is_busy(options().open(&path)), "the end of a child lets in a second writer");
+    log.close().unwrap();
+    assert_eq!(LogReader::summary(&path).unwrap().writer, None);
+    let log = options().open(&path).expect("it was closed");
+    append(&log, 5..10);
+    // Forgotten by its owner instead of closed; another child lives.
+    drop(log);
+    let log = options().open(&path).expect("it was dropped");
+    assert!(is_busy(options().open(&path)));
+    assert_eq!(numbers(log.reader().unwrap()).unwrap(), all(0..10));
+    log.close().unwrap();
+}
+
+/// A process that is killed when this is dropped.
+struct Child(libc::pid_t);
+
+impl Child {
+    fn wait(&self) {
+        // SAFETY: a system call that stores nothing.
+        assert_eq!(unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) }, self.0);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: system calls that store nothing. It has ended, and is gone, if it was waited for.
+        unsafe {
+            if libc::waitpid(self.0, std::ptr::null_mut(), libc::WNOHANG) == 0 {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+fn is_busy(opened: Result<LogFile, LogError>) -> bool {
+    matches!(opened, Err(error) if matches!(error.kind(), LogErrorKind::BusyWriter { .. }))
+}
+
+#[test]
+fn a_closed_log_can_be_opened_whatever_children_live() {
+    let directory = directory();
+    Part::start("forks", directory.path(), &[]).ends_well().unwrap();
+}
+
+/// Becomes a user who may write nothing here.
+fn give_up_rights() {
+    // SAFETY: system calls without memory; the C library does the last two for all threads.
+    let done = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setgid(NOBODY) == 0
+            && libc::setuid(NOBODY) == 0
+    };
+    assert!(done, "{}", io::Error::last_os_error());
+}
+
+/// Takes every lock that it can get on all that it can open, says so, and waits to be killed.
+fn lock_what_may_be_read(place: &Path) {
+    let mut ready = File::create(place.join("ready")).unwrap();
+    // Others may not come here by the path.
+    env::set_current_dir(place).unwrap();
+    give_up_rights();
+    let mut paths: Vec<_> =
+        fs::read_dir("log").unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.push("log".into());
+    let files: Vec<_> = paths.iter().filter_map(|path| File::open(path).ok()).collect();
+    for file in &files {
+        // SAFETY: zeros are a valid value: from the file's beginning to its end.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_RDLCK as libc::c_short;
+        // SAFETY: system calls on an open file; those with a lock read it. Some fail on a directory.
+        unsafe {
+            libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock);
+            libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &mut lock);
+            libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB);
+        }
+    }
+    writeln!(ready, "{}", files.len()).unwrap();
+    thread::sleep(Duration::from_secs(60));
+}
+
+fn read_without_rights(place: &Path) {
+    env::set_current_dir(place).unwrap();
+    give_up_rights();
+    assert!(LogFile::open("log").is_err());
+    assert_eq!(numbers_at("log".as_ref()), all(0..20));
+    LogReader::verify("log", |damage| panic!("{damage:?}")).unwrap();
+    assert!(LogReader::summary("log").unwrap().writer.is_some());
+}
+
+#[test]
+fn who_may_only_read_cannot_keep_a_writer_out() {
+    // SAFETY: a system call without memory.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can become a user who may only read");
+        return;
+    }
+    let directory = directory();
+    let (place, path) = (directory.path(), directory.path().join("log"));
+    make_log(&path, 5);
+    for path in [place, &path] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let locks = Part::start("locks what it may read", place, &[]);
+    let began = Instant::now();
+    while fs::read(place.join("ready")).map_or(true, |it| it.is_empty()) {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is not ready");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let log = options().open(&path).expect("nobody who may write has it open");
+    append(&log, 5..20);
+    // What was made since then is locked, too.
+    let again = Part::start("reads without rights", place, &[]);
+    again.ends_well().unwrap();
+    log.close().unwrap();
+    drop(locks);
+}
+
+// The control page, removed, replaced, or cut.
+
+/// The first writer lives; the control page is no longer what it was.
+fn assert_one_writer(spoil: impl Fn(&Path)) {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let first = options().open(&path).unwrap();
+    let mut acknowledged = append(&first, 0..5).len() as u64;
+    spoil(&path);
+    let segment = |position: Position| position.get() / SEGMENT_BYTES;
+    let spoiled_in = segment(first.committed());
+    let second = options().open(&path).map(|_| "a second writer is let in");
+    second.expect_err("there is a writer");
+    let error = loop {
+        match first.append(&record(acknowledged)) {
+            Ok(position) => {
+                acknowledged += 1;
+                assert!(segment(position) <= spoiled_in + 1, "it goes on and on");
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(!error.to_string().is_empty());
+    // It says again why it cannot be closed, or has nothing to do.
+    let _ = first.close();
+    let next = options().open(&path).unwrap();
+    let found = numbers(next.reader().unwrap()).unwrap();
+    assert!(found.starts_with(&all(0..acknowledged)), "{found:?} of {acknowledged}");
+    next.close().unwrap();
+}
+
+#[test]
+fn a_removed_control_page_lets_in_no_second_writer() {
+    // As somebody does who takes it for a stale lock.
+    assert_one_writer(|path| fs::remove_file(path.join("control")).unwrap());
+}
+
+#[test]
+fn a_replaced_control_page_lets_in_no_second_writer() {
+    // As a backup does that is restored, or an editor that saves.
+    assert_one_writer(|path| {
+        fs::copy(path.join("control"), path.join("control.new")).unwrap();
+        fs::rename(path.join("control.new"), path.join("control")).unwrap();
+    });
+}
+
+fn cut_control_page(path: &Path) {
+    let control = OpenOptions::new().write(true).open(path.join("control")).unwrap();
+    control.set_len(what().parse().unwrap()).unwrap();
+}
+
+fn append_over_a_cut_control_page(place: &Path) {
+    let path = place.join("log");
+    let log = options().open(&path).unwrap();
+    let at = append(&log, 0..5);
+    cut_control_page(&path);
+    let refused = (5..5 + 3 * RECORDS_OF_A_SEGMENT).find_map(|it| log.append(&record(it)).err());
+    assert!(refused.is_some(), "it goes on and on");
+    // None of these may end the process, whatever it says.
+    let _ = log.truncate_before(at[3]);
+    let _ = log.sync();
+    let _ = (log.first(), log.committed(), log.durable(), log.stats());
+    let _ = log.read(at[4]);
+    let _ = log.reader().and_then(numbers);
+    let _ = log.close();
+    let _ = options().open(&path).and_then(LogFile::close);
+}
+
+fn read_over_a_cut_control_page(place: &Path) {
+    let path = place.join("log");
+    let mut reader = LogReader::open(&path).unwrap();
+    let mut waiting = LogReader::open(&path).unwrap();
+    waiting.event_fd().unwrap();
+    assert!(reader.next().unwrap().is_some());
+    cut_control_page(&path);
+    let refused = (0..100).find_map(|_| reader.next().err());
+    assert!(refused.is_some(), "it goes on and on");
+    let _ = reader.next_within(Some(Duration::from_millis(10)));
+    let _ = reader.wait(Some(Duration::from_millis(10)));
+    let _ = reader.seek(Position::START);
+    let _ = reader.seek_last(10_000);
+    let _ = (reader.first(), reader.committed(), reader.position());
+    let _ = waiting.next_within(Some(Duration::from_millis(10)));
+    drop(waiting);
+    assert!(LogReader::open(&path).is_err());
+    assert!(LogReader::summary(&path).is_err());
+    assert!(LogReader::verify(&path, |_| {}).is_err());
+}
+
+#[test]
+fn a_control_page_that_is_cut_under_a_writer_is_an_error() {
+    for length in ["0", "1", "4095"] {
+        let directory = directory();
+        let environment = [(WHAT, length.to_owned())];
+        let part = "appends over a cut control page";
+        Part::start(part, directory.path(), &environment).ends_well().unwrap();
+    }
+}
+
+#[test]
+fn a_control_page_that_is_cut_under_a_reader_is_an_error() {
+    for length in ["0", "1", "4095"] {
+        let directory = directory();
+        make_log(&directory.path().join("log"), 5);
+        let environment = [(WHAT, length.to_owned())];
+        let part = "reads over a cut control page";
+        Part::start(part, directory.path(), &environment).ends_well().unwrap();
+    }
+}
+
+// What is no file, under a file's name.
+
+const FIRST: &str = "0000000000000000.segment";
+const LAST: &str = "0000000000000002.segment";
+const NEXT: &str = "0000000000000003.segment";
+const SPARE: &str = "0000000000000000.spare";
+const WHILE_NEW: &str = "segment.new";
+
+fn make_fifo(path: &Path) {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+}
+
+fn make_socket(path: &Path) {
+    // A socket's whole path must be short.
+    let directory = File::open(path.parent().unwrap()).unwrap();
+    let name = path.file_name().unwrap();
+    let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    UnixListener::bind(path).unwrap();
+}
+
+/// Puts in turn each thing that is no file in the place of each file of a log of three segments, and runs a
+/// part with it; what a link leads to must stay as it is.
+fn among_strange_files(part: &str) {
+    let mut failures = Vec::new();
+    for name in ["control", FIRST, LAST, NEXT, SPARE, WHILE_NEW] {
+        for kind in ["fifo", "socket", "directory", "full directory", "link", "link to nothing"] {
+            let directory = directory();
+            let place = directory.path();
+            make_log(&place.join("log"), 2 * RECORDS_OF_A_SEGMENT + 10);
+            let strange = place.join("log").join(name);
+            let elsewhere = place.join("elsewhere");
+            if fs::rename(&strange, &elsewhere).is_err() {
+                fs::write(&elsewhere, vec![7; SEGMENT_BYTES as usize]).unwrap();
+            }
+            let before = fs::read(&elsewhere).unwrap();
+            match kind {
+                "fifo" => make_fifo(&strange),
+                "socket" => make_socket(&strange),
+                "directory" => fs::create_dir(&strange).unwrap(),
+                "full directory" => {
+                    fs::create_dir(&strange).unwrap();
+                    fs::write(strange.join("precious"), "precious").unwrap();
+                }
+                "link" => symlink(&elsewhere, &strange).unwrap(),
+                _ => symlink(place.join("nothing"), &strange).unwrap(),
+            }
+            let what = format!("{kind} as {name}");
+            if let Err(error) = Part::start(part, place, &[(WHAT, what.clone())]).ends_well() {
+                failures.push(format!("{what}: {error}"));
+            }
+            if fs::read(&elsewhere).unwrap() != before {
+                failures.push(format!("{what}: the file that it leads to was changed"));
+            }
+            if place.join("nothing").exists() {
+                failures.push(format!("{what}: a file was made where it leads to"));
+            }
+            // It may have been given up, and be called a spare.
+            let entries = fs::read_dir(place.join("log")).unwrap();
+            let mut entries = entries.map(|entry| entry.unwrap().path().join("precious"));
+            if kind == "full directory" && !entries.any(|it| it.exists()) {
+                failures.push(format!("{what}: what is in it was removed"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+fn assert_names(error: &LogError, name: &str) {
+    let said = error.to_string();
+    assert!(said.contains(name), "{}: {said}", what());
+}
+
+fn append_among_strange_files(place: &Path) {
+    let what = what();
+    let (kind, name) = what.split_once(" as ").unwrap();
+    let log = match options().prewrite(Prewrite::Always).open(place.join("log")) {
+        Ok(log) => log,
+        Err(error) => return assert_names(&error, name),
+    };
+    // An opening looks at these. The others' places are for what comes, or were read long ago.
+    assert!(!["control", LAST].contains(&name), "{what}: it is opened");
+    if name == FIRST && kind != "link" {
+        let read = log.reader().and_then(numbers);
+        assert_names(&read.expect_err("it cannot be read"), name);
+    }
+    for _ in 0..2 {
+        let end = 4 * RECORDS_OF_A_SEGMENT;
+        let refused = (0..end).find_map(|it| log.append(&record(it)).err());
+        // Files that are given up are used again, whatever they are.
+        let given_up = log.truncate_before(log.committed()).err();
+        for error in refused.iter().chain(&given_up) {
+            let said = error.to_string();
+            assert!(said.contains(name) || said.contains(".spare"), "{what}: {said}");
+        }
+    }
+    if let Err(error) = log.close() {
+        let said = error.to_string();
+        assert!(said.contains(name) || said.contains(".spare"), "{what}: {said}");
+    }
+}
+
+fn read_among_strange_files(place: &Path) {
+    let what = what();
+    let (kind, name) = what.split_once(" as ").unwrap();
+    let path = place.join("log");
+    let read = LogReader::open(&path).and_then(numbers);
+    let verified = LogReader::verify(&path, |_| {});
+    let summary = LogReader::summary(&path);
+    match &read {
+        Err(error) => assert_names(error, name),
+        // What a link leads to can be read, and the others are not looked at.
+        Ok(read) => {
+            assert!(
+                kind == "link" || ![FIRST, LAST, "control"].contains(&name),
+                "{what}: it is read"
+            );
+            assert_eq!(*read, all(0..2 * RECORDS_OF_A_SEGMENT + 10), "{what}");
+        }
+    }
+    if name == "control" && kind != "link" {
+        assert!(verified.is_err() && summary.is_err(), "{what}");
+    }
+}
+
+#[test]
+fn a_writer_among_things_that_are_no_files_says_so() {
+    among_strange_files("appends among strange files");
+}
+
+#[test]
+fn a_reader_among_things_that_are_no_files_says_so() {
+    among_strange_files("reads among strange files");
+}
+
+// A system that fails once.
+
+/// A number of the preloaded library.
+fn fault_word(name: &CStr) -> *mut libc::c_uint {
+    // SAFETY: a name that ends with a zero.
+    let word = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    assert!(!word.is_null(), "the library is not preloaded");
+    word.cast()
+}
+
+fn set_faults(one_in: u32, only: u32) {
+    // SAFETY: words of the library, which stays; it reads them at any time.
+    unsafe {
+        fault_word(c"faults_only").write_volatile(only);
+        fault_word(c"faults_one_in").write_volatile(one_in);
+    }
+}
+
+fn give_up_twice(place: &Path) {
+    /// Bits of `faults.c`.
+    const RENAMES: u32 = 1 << 9;
+    const UNLINKS: u32 = 1 << 11;
+    let path = place.join("log");
+    let log = options().open(&path).unwrap();
+    let mut next = 0;
+    let mut failed = 0;
+    // All of them fail, then some.
+    for one_in in [1, 2, 5] {
+        append(&log, next..next + 100);
+        next += 100;
+        let end = log.committed();
+        set_faults(one_in, RENAMES | UNLINKS);
+        let given_up = log.truncate_before(end);
+        set_faults(0, 0);
+        failed += u32::from(given_up.is_err());
+        assert!(given_up.is_err() || one_in > 1);
+        log.truncate_before(end).unwrap();
+        let last = (end.get() - 1) / SEGMENT_BYTES;
+        let left = segment_numbers(&path);
+        assert!(left.iter().all(|&it| it >= last), "segments {left:?} are left, given up: {last}");
+    }
+    assert!(failed > 0);
+    append(&log, next..next + 10);
+    log.close().unwrap();
+    assert_eq!(numbers_at(&path), all(next..next + 10));
+}
+
+#[test]
+fn what_could_not_be_given_up_is_given_up_by_the_next_call() {
+    let directory = directory();
+    let place = directory.path();
+    let environment = [
+        ("LD_PRELOAD", preloaded::build("faults.c", place).display().to_string()),
+        ("FAULTS_UNDER", place.canonicalize().unwrap().join("log").display().to_string()),
+    ];
+    Part::start("gives up twice", place, &environment).ends_well().unwrap();
+}
+
+// Copied while it is appended to.
+
+/// Copies a log file by file, and appends between; gives up the first half behind the first file, too, if asked.
+fn copy_in_use(to: &Path, policy: SyncPolicy, control_first: bool, gives_up: bool) {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().sync(policy).open(&path).unwrap();
+    let mut next = 3 * RECORDS_OF_A_SEGMENT + 4;
+    let at = append(&log, 0..next);
+    fs::create_dir_all(to.join("log")).unwrap();
+    fs::write(to.join("expected"), next.to_string()).unwrap();
+    let mut names: Vec<PathBuf> =
+        fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort_by_key(|it| (it.ends_with("control") != control_first, it.clone()));
+    for (copied, from) in names.iter().enumerate() {
+        // What is given up meanwhile cannot be copied.
+        let _ = fs::copy(from, to.join("log").join(from.file_name().unwrap()));
+        append(&log, next..next + 5);
+        next += 5;
+        if gives_up && copied == 0 {
+            log.truncate_before(at[at.len() / 2]).unwrap();
+        }
+    }
+}
+
+/// Opens all copies: each has all that was there when the copying began, or is refused.
+fn open_copies(place: &Path) {
+    for entry in fs::read_dir(place.join("copies")).unwrap() {
+        let copy = entry.unwrap().path();
+        let expected: u64 = fs::read_to_string(copy.join("expected")).unwrap().parse().unwrap();
+        let log = match options().open(copy.join("log")) {
+            Ok(log) => log,
+            Err(error) => {
+                let damage = matches!(
+                    error.kind(),
+                    LogErrorKind::Damaged { .. } | LogErrorKind::MissingSegment
+                );
+                assert!(damage, "{}: {error}", copy.display());
+                continue;
+            }
+        };
+        let found = numbers(log.reader().unwrap()).unwrap();
+        let (Some(&first), Some(&last)) = (found.first(), found.last()) else {
+            panic!("{}: nothing is there", copy.display());
+        };
+        assert!(last + 1 >= expected, "{}: {last} of {expected}", copy.display());
+        assert_eq!(found, all(first..last + 1), "{}", copy.display());
+        assert!(first == 0 || log.first() > Position::START, "{}", copy.display());
+    }
+}
+
+#[test]
+fn a_copy_of_a_log_in_use_has_all_that_was_there_or_is_refused() {
+    for another_boot in [false, true] {
+        let directory = directory();
+        let place = directory.path();
+        let mut number = 0;
+        for policy in [SyncPolicy::EveryCommit, SyncPolicy::Never] {
+            for control_first in [false, true] {
+                for gives_up in [false, true] {
+                    number += 1;
+                    let to = place.join("copies").join(number.to_string());
+                    copy_in_use(&to, policy, control_first, gives_up);
+                }
+            }
+        }
+        let mut environment = Vec::new();
+        if another_boot {
+            // As on another machine.
+            let boot = place.join("boot");
+            fs::write(&boot, "00000000-0000-4000-8000-000000000001\n").unwrap();
+            let library = preloaded::build("another_boot.c", place);
+            environment.push(("LD_PRELOAD", library.display().to_string()));
+            environment.push(("ANOTHER_BOOT", boot.display().to_string()));
+        }
+        Part::start("opens copies", place, &environment).ends_well().unwrap();
+    }
+}

@@ -1,0 +1,26 @@
+//! A log on a system whose calls fail now and then: nothing acknowledged is lost, doubled or changed.
+//!
+//! `FAIRLOCK_LOG_ROUNDS` says how many processes live and end; `examples/log_faults.rs` is the same for longer.
+
+use std::env;
+use std::error::Error;
+
+mod log_faults;
+
+const DEFAULT_ROUNDS: u64 = 48;
+
+#[test]
+fn what_was_acknowledged_outlives_failing_system_calls() -> Result<(), Box<dyn Error>> {
+    if log_faults::is_child() {
+        return log_faults::live();
+    }
+    let rounds = match env::var("FAIRLOCK_LOG_ROUNDS") {
+        Ok(rounds) => rounds.parse().map_err(|_| "FAIRLOCK_LOG_ROUNDS must be a number")?,
+        Err(_) => DEFAULT_ROUNDS,
+    };
+    let arguments =
+        ["what_was_acknowledged_outlives_failing_system_calls", "--exact", "--nocapture"];
+    let figures = log_faults::torment(env!("CARGO_TARGET_TMPDIR").as_ref(), rounds, 0, &arguments)?;
+    println!("{figures}");
+    Ok(())
+}
