@@ -301,7 +301,8 @@ pub(crate) fn make_segment<S: Storage>(
     };
     match storage.remove(NAME_WHILE_NEW) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove what is left of")(error));
+            let left = storage.path().join(NAME_WHILE_NEW);
+            return Err(LogError::system("remove", &left, error).at(segment, 0));
         }
         _ => {}
     }

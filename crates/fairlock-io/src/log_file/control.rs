@@ -253,9 +253,9 @@ impl<P: SharedPage> Control<P> {
     }
 
     /// Whether there is a writer, in this process or in another.
-    pub(crate) fn has_writer(&self) -> Result<bool, LogError> {
-        self.page
-            .has_writer()
+    pub(crate) fn has_writer<S: Storage<Page = P>>(&self, storage: &S) -> Result<bool, LogError> {
+        storage
+            .has_writer(&self.page)
             .map_err(|error| LogError::system("look who has open", &self.path, error))
     }
 

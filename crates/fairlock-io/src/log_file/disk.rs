@@ -39,6 +39,9 @@ use super::storage::{
 /// The bytes of the control page that are used.
 const PAGE_BYTES: usize = WORDS * 8;
 
+/// Of the segments, a writer has at least one of so many open that are the last by their names.
+const WRITTEN: usize = 4;
+
 /// A directory.
 pub(crate) struct Disk {
     path: PathBuf,
@@ -126,13 +129,13 @@ impl Disk {
         Ok((there.st_dev, there.st_ino) == (file.st_dev, file.st_ino))
     }
 
-    /// Whether somebody has a segment locked for writing.
+    /// Whether somebody has one of the last segments locked for writing.
     fn is_written(&self) -> io::Result<bool> {
-        for name in self.names()? {
-            if !segments::is_segment(&name) {
-                continue;
-            }
-            match self.open_regular(&name, OFlag::O_RDONLY) {
+        let mut names = self.names()?;
+        names.retain(|name| segments::is_segment(name));
+        names.sort_unstable();
+        for name in names.iter().rev().take(WRITTEN) {
+            match self.open_regular(name, OFlag::O_RDONLY) {
                 Ok(file) if is_locked(&file)? => return Ok(true),
                 _ => {}
             }
@@ -201,6 +204,10 @@ impl Storage for Disk {
         self.directory.sync_all()
     }
 
+    fn free_what_was_removed(&self) -> io::Result<()> {
+        Ok(unistd::syncfs(&self.directory)?)
+    }
+
     fn sync_own_name(&self) -> io::Result<()> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         match fcntl::openat(&self.directory, "..", flags, Mode::empty()) {
@@ -213,7 +220,12 @@ impl Storage for Disk {
 
     fn page(&self, name: &str, writable: bool) -> io::Result<Page> {
         let flags = if writable { OFlag::O_RDWR } else { OFlag::O_RDONLY };
-        Page::of(self.open_regular(name, flags)?)
+        let page = Page::of(self.open_regular(name, flags)?)?;
+        // What is stored into one that is too short would make it longer, and not whole.
+        if page.file.metadata()?.len() < BLOCK as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(page)
     }
 
     fn lock(&self, name: &str, page: &Page) -> io::Result<Option<Lock>> {
@@ -227,13 +239,17 @@ impl Storage for Disk {
                 break lock;
             }
         };
-        if is_locked(&page.file)? || self.is_written()? {
+        if self.has_writer(page)? {
             return Ok(None);
         }
         // For those who ask. A reader's lock may be in the way; then they are not told.
         let page = Locked::new(page.file.try_clone()?);
         let _ = page.take();
         Ok(Some(Lock { name: name.to_owned(), lock, _page: page }))
+    }
+
+    fn has_writer(&self, page: &Page) -> io::Result<bool> {
+        Ok(is_locked(&page.file)? || self.is_written()?)
     }
 
     fn is_in_place(&self, lock: &Lock, page_name: &str, page: &Page) -> io::Result<bool> {
@@ -597,10 +613,6 @@ impl SharedPage for Page {
 
     fn number(&self) -> u64 {
         self.file.metadata().map_or(0, |about| about.ino())
-    }
-
-    fn has_writer(&self) -> io::Result<bool> {
-        is_locked(&self.file)
     }
 
     fn wake(&self, word: usize) {

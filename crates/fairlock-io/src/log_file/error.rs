@@ -102,11 +102,15 @@ impl LogError {
         LogError(Arc::new(Report { what, path, segment: None, offset: None, source: None }))
     }
 
+    /// Whether a system call failed for want of room.
+    pub(crate) fn is_full(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     /// Of a failed system call; a full disk is told from the rest.
     #[cold]
     pub(crate) fn system(tried: &'static str, path: &Path, source: io::Error) -> LogError {
-        let full =
-            matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let full = LogError::is_full(&source);
         let what = match &source {
             _ if full => LogErrorKind::StorageFull,
             _ if source.get_ref().is_some_and(|it| it.is::<NotAFile>()) => LogErrorKind::NotAFile,

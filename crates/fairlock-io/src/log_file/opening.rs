@@ -336,7 +336,7 @@ pub(crate) fn with_reserve<S: Storage>(
 ) -> Result<(), LogError> {
     match change() {
         Err(error) if *error.kind() == LogErrorKind::StorageFull => {
-            let released = storage.remove(RESERVE).and_then(|()| storage.sync_names());
+            let released = storage.remove(RESERVE).and_then(|()| storage.free_what_was_removed());
             if released.is_err() { Err(error) } else { change() }
         }
         changed => changed,

@@ -25,11 +25,15 @@ pub(crate) fn choose<S: Storage>(storage: &S, wish: Prewrite) -> Result<Prewriti
     let in_place = match overwrites {
         Overwrites::InPlace => true,
         Overwrites::Alone => return Ok(Prewriting::OverwritesAlone { filesystem }),
-        Overwrites::Depends { usually } => stays_in_place(storage)
-            .map_err(|error| {
-                LogError::system("try how blocks are overwritten in", storage.path(), error)
-            })?
-            .unwrap_or(usually),
+        Overwrites::Depends { usually } => match stays_in_place(storage) {
+            Ok(found) => found.unwrap_or(usually),
+            // A full disk does not keep a log from being opened.
+            Err(error) if LogError::is_full(&error) => usually,
+            Err(error) => {
+                let tried = "try how blocks are overwritten in";
+                return Err(LogError::system(tried, storage.path(), error));
+            }
+        },
     };
     Ok(if in_place { Prewriting::On } else { Prewriting::CopiesOnWrite { filesystem } })
 }
@@ -69,8 +73,11 @@ fn stays_in_place<S: Storage>(storage: &S) -> io::Result<Option<bool>> {
         Ok::<_, io::Error>(file.extent(0)?.filter(|extent| extent.written))
     };
     let places = write_and_find().and_then(|first| Ok((first, write_and_find()?)));
-    storage.remove(PROBE)?;
-    Ok(match places? {
+    // What is left of it is removed by the next opening.
+    let removed = storage.remove(PROBE);
+    let places = places?;
+    removed?;
+    Ok(match places {
         (Some(first), Some(second)) => Some(first.physical == second.physical),
         _ => None,
     })

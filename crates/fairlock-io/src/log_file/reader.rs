@@ -534,7 +534,7 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn writer(&self) -> Result<LogWriter, LogError> {
         let progress = self.view.progress();
         // In this order: a log is closed before its lock ends.
-        let is_open = progress.control().has_writer()?;
+        let is_open = progress.control().has_writer(&**self.view.storage())?;
         let look = progress.look()?;
         Ok(match look.closed {
             _ if is_open => LogWriter::Open { process: look.process.unwrap_or(0) },

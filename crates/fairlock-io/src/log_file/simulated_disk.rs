@@ -547,6 +547,14 @@ impl Storage for SimulatedDisk {
         Ok(Some(SimulatedLock { machine: self.machine.clone(), process: self.process }))
     }
 
+    fn has_writer(&self, _page: &SimulatedPage) -> io::Result<bool> {
+        Ok(self.machine.lock().locked_by.is_some())
+    }
+
+    fn free_what_was_removed(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn is_in_place(
         &self,
         _lock: &SimulatedLock,
@@ -737,10 +745,6 @@ impl SharedPage for SimulatedPage {
 
     fn number(&self) -> u64 {
         self.inode as u64 + 1
-    }
-
-    fn has_writer(&self) -> io::Result<bool> {
-        Ok(self.machine.lock().locked_by.is_some())
     }
 
     fn wake(&self, _word: usize) {}

@@ -35,11 +35,16 @@ pub(crate) trait Storage: Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Brings names to the device: what was created, renamed and removed.
     fn sync_names(&self) -> io::Result<()>;
+    /// Waits until the room of files that were removed can be used again.
+    fn free_what_was_removed(&self) -> io::Result<()>;
     /// Brings the directory's own name to the device.
     fn sync_own_name(&self) -> io::Result<()>;
     fn page(&self, name: &str, writable: bool) -> io::Result<Self::Page>;
     /// Makes the caller the one writer of the log that has this page; none if there is one.
     fn lock(&self, name: &str, page: &Self::Page) -> io::Result<Option<Self::Lock>>;
+    /// Whether a writer has the log open that has this page. To ask disturbs nobody who wants to become the
+    /// writer.
+    fn has_writer(&self, page: &Self::Page) -> io::Result<bool>;
     /// Whether the files that were locked, and the page, are still what is found under their names.
     fn is_in_place(
         &self,
@@ -117,8 +122,6 @@ pub(crate) trait SharedPage: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Which file it is: a copy is another one.
     fn number(&self) -> u64;
-    /// Whether a writer has the log open. To ask disturbs nobody who wants to become the writer.
-    fn has_writer(&self) -> io::Result<bool>;
     /// Wakes all who wait for the lower half of this word to change.
     fn wake(&self, word: usize);
     /// Sleeps while the lower half of this word is `expected`. May return early for no reason.

@@ -56,7 +56,7 @@ pub(crate) fn of(path: &Path) -> Result<LogSummary, LogError> {
     let Inventory { segments, spares, .. } = Inventory::of(&disk).map_err(cannot("list"))?;
     let layout = control.layout();
     let page = control.look()?;
-    let writer = match control.has_writer()? {
+    let writer = match control.has_writer(&disk)? {
         true => Some(page.process.unwrap_or(0)),
         false => None,
     };

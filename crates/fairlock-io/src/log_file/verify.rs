@@ -197,7 +197,7 @@ impl Known {
         let Some((control, page)) = control else {
             return Ok(Known { end: FIRST_BATCH, open: false, same_boot: false });
         };
-        let open = control.has_writer()?;
+        let open = control.has_writer(storage)?;
         let same_boot = opening::is_same_boot(storage, page);
         let committed = page.committed.filter(|_| same_boot);
         let ends = [page.closed, page.durable, committed];
@@ -656,7 +656,8 @@ impl<S: Storage> Walk<'_, S> {
     /// Whether somebody has opened the log for writing since the walk began.
     fn is_open_now(&self) -> Result<bool, LogError> {
         let Some(control) = &self.control else { return Ok(false) };
-        Ok(control.has_writer()? || control.look()?.epoch.unwrap_or(0) != self.opening)
+        Ok(control.has_writer(&*self.storage)?
+            || control.look()?.epoch.unwrap_or(0) != self.opening)
     }
 }
 
@@ -838,6 +839,14 @@ mod tests {
 
         fn lock(&self, name: &str, page: &Self::Page) -> io::Result<Option<Self::Lock>> {
             self.disk.lock(name, page)
+        }
+
+        fn has_writer(&self, page: &Self::Page) -> io::Result<bool> {
+            self.disk.has_writer(page)
+        }
+
+        fn free_what_was_removed(&self) -> io::Result<()> {
+            self.disk.free_what_was_removed()
         }
 
         fn is_in_place(
