@@ -21,6 +21,8 @@ pub(crate) struct Batch {
     start: u64,
     used: usize,
     records: u32,
+    /// Bytes of its records, without headers and padding.
+    payload: u64,
     bytes: Blocks,
 }
 
@@ -30,7 +32,7 @@ impl Batch {
         let most = blocks(most);
         let start = layout.next_batch(end);
         let bytes = Blocks::zeroed(most);
-        Batch { layout, epoch, most, start, used: BATCH_HEADER, records: 0, bytes }
+        Batch { layout, epoch, most, start, used: BATCH_HEADER, records: 0, payload: 0, bytes }
     }
 
     /// Adds a record of `length` bytes whose checksum is `payload`; its position. None if it must wait for
@@ -65,6 +67,7 @@ impl Batch {
         self.used = at + record_room(length);
         self.bytes[end..self.used].fill(0);
         self.records += 1;
+        self.payload += length as u64;
         Some(position)
     }
 
@@ -75,6 +78,15 @@ impl Batch {
     /// One past its last byte, padding included.
     pub(crate) fn end(&self) -> u64 {
         self.start + blocks(self.used) as u64
+    }
+
+    pub(crate) fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Bytes of its records, without headers and padding.
+    pub(crate) fn payload(&self) -> u64 {
+        self.payload
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -101,6 +113,7 @@ impl Batch {
         self.start = start;
         self.used = BATCH_HEADER;
         self.records = 0;
+        self.payload = 0;
         if self.bytes.len() > self.most {
             // A larger record was the exception.
             self.bytes = Blocks::zeroed(self.most);

@@ -18,11 +18,13 @@ use super::control::{self, Control, Written};
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Kind, Layout};
 use super::group::{Group, Ticket};
+use super::metrics::{Began, LogMetrics, Recording};
 use super::opening::{self, Opened, Place, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
 use super::progress::Progress;
 use super::reader::Reader;
+use super::retention::{self, GivenUp, Limits, Retaining};
 use super::segments;
 use super::storage::{Storage, StoredFile};
 use super::unsynced::{Left, Oldest, Unsynced};
@@ -37,6 +39,7 @@ pub(crate) struct Log<S: Storage> {
     /// Used by nobody now.
     singles: Mutex<Vec<View<S>>>,
     syncing: Option<JoinHandle<()>>,
+    retaining: Option<JoinHandle<()>>,
     recovery: Recovery,
     closed: bool,
 }
@@ -66,6 +69,11 @@ struct Inner<S: Storage> {
     /// Where this opening began.
     opened_at: u64,
     commits: AtomicU64,
+    recording: Recording,
+    /// The segment that is being written, for those who do not hold `tail`.
+    current: AtomicU64,
+    limits: Limits,
+    to_retaining: Sender<Retaining>,
     /// Held by who gives up segments.
     giving_up: Mutex<GivingUp>,
     /// The process that opened it.
@@ -116,6 +124,7 @@ struct Tail<S: Storage> {
 pub struct Submitted {
     position: Position,
     ticket: Ticket,
+    began: Began,
 }
 
 impl Submitted {
@@ -125,11 +134,12 @@ impl Submitted {
     }
 }
 
-/// Figures of an open log.
+/// A few figures of an open log, which are cheap enough to be looked at often; all are in
+/// [`LogMetrics`](crate::LogMetrics).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Writes of batches since it was opened.
+    /// Writes of batches since it was opened, that which begins the opening included.
     pub commits: u64,
     /// Zeros written ahead since then, bytes.
     pub prewritten_bytes: u64,
@@ -177,6 +187,7 @@ impl<S: Storage> Log<S> {
         };
         let oldest = layout.segment_before(control.first());
         let (to_syncing, told) = mpsc::channel();
+        let (to_retaining, left) = mpsc::channel();
         let inner = Arc::new(Inner {
             storage,
             control: Arc::new(control),
@@ -193,6 +204,10 @@ impl<S: Storage> Log<S> {
             displaced: AtomicBool::new(false),
             opened_at: end,
             commits: AtomicU64::new(0),
+            recording: Recording::new(),
+            current: AtomicU64::new(segment),
+            limits: Limits::of(&options),
+            to_retaining,
             giving_up: Mutex::new(GivingUp {
                 next_spare: opened.next_spare,
                 oldest,
@@ -208,8 +223,23 @@ impl<S: Storage> Log<S> {
             SyncPolicy::Never => Some(inner.start_syncing(told, None)),
         };
         let syncing = syncing.transpose().map_err(cannot("start a thread for"))?;
-        let singles = Mutex::new(Vec::new());
-        Ok(Log { inner, singles, syncing, recovery, closed: false })
+        let mut log = Log {
+            inner,
+            singles: Mutex::new(Vec::new()),
+            syncing,
+            retaining: None,
+            recovery,
+            closed: false,
+        };
+        if !log.inner.limits.is_none() {
+            // A failure is in the figures, and no reason not to append.
+            let _ = log.inner.retain();
+            let inner = Arc::clone(&log.inner);
+            let apply = move || _ = inner.retain();
+            log.retaining =
+                Some(retention::start(left, apply).map_err(cannot("start a thread for"))?);
+        }
+        Ok(log)
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
@@ -221,16 +251,19 @@ impl<S: Storage> Log<S> {
             return Err(LogError::new(too_large, inner.storage.path()));
         }
         inner.check()?;
+        let began = inner.recording.now();
         let (position, ticket) = inner
             .group
             .submit(|batch| batch.add(slices, length, payload), |batch| inner.write(batch));
-        Ok(Submitted { position: Position::new(position), ticket })
+        Ok(Submitted { position: Position::new(position), ticket, began })
     }
 
     pub(crate) fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
         let inner = &self.inner;
         inner.check_process()?;
+        let was_committed = inner.control.committed() > submitted.position.get();
         inner.group.wait(submitted.ticket, |batch| inner.write(batch))?;
+        inner.recording.appended(submitted.began, was_committed);
         Ok(submitted.position)
     }
 
@@ -282,6 +315,11 @@ impl<S: Storage> Log<S> {
         self.inner.truncate_before(position)
     }
 
+    pub(crate) fn retain(&self) -> Result<GivenUp, LogError> {
+        self.inner.check_process()?;
+        self.inner.retain()
+    }
+
     pub(crate) fn prewriting(&self) -> &Prewriting {
         &self.inner.prewriting
     }
@@ -312,11 +350,27 @@ impl<S: Storage> Log<S> {
         }
     }
 
+    pub(crate) fn metrics(&self) -> LogMetrics {
+        let inner = &self.inner;
+        let mut metrics = inner.recording.snapshot();
+        let counts = inner.ahead.counts();
+        metrics.prewritten_bytes = counts.prewritten;
+        metrics.stalls = counts.stalls;
+        let segments = &mut metrics.segments;
+        let first = inner.layout.segment_before(inner.control.first());
+        let current = inner.current.load(Ordering::Acquire);
+        segments.present = (current + 1).saturating_sub(first) + counts.waiting;
+        segments.spares = counts.spares;
+        segments.made = counts.made;
+        segments.used_again = counts.recycled;
+        metrics
+    }
+
     /// Commits and syncs everything, and gives back what was made ahead.
     pub(crate) fn close(mut self) -> Result<(), LogError> {
         self.inner.check_process()?;
         self.closed = true;
-        self.end_syncing();
+        self.end_threads();
         let inner = &self.inner;
         // What could not be written is said at the end: it is no reason not to close the rest.
         let submitted = inner.group.flush(|batch| inner.write(batch));
@@ -346,7 +400,13 @@ impl<S: Storage> Log<S> {
         submitted
     }
 
-    fn end_syncing(&mut self) {
+    /// Ends the threads that sync and that give up segments.
+    fn end_threads(&mut self) {
+        if let Some(thread) = self.retaining.take() {
+            // As for the other.
+            let _ = self.inner.to_retaining.send(Retaining::Ends);
+            let _ = thread.join();
+        }
         if let Some(thread) = self.syncing.take() {
             // It listens until it is told so.
             let _ = self.inner.to_syncing.send(Syncing::Ends);
@@ -360,11 +420,11 @@ impl<S: Storage> Drop for Log<S> {
     fn drop(&mut self) {
         if self.inner.check_process().is_err() {
             // In the child of a fork there are no threads to be ended, and the lock is the parent's.
-            mem::forget(self.syncing.take());
+            mem::forget((self.syncing.take(), self.retaining.take()));
             mem::forget(Arc::clone(&self.inner));
             return;
         }
-        self.end_syncing();
+        self.end_threads();
         let inner = &self.inner;
         if !self.closed && !inner.group.is_broken() {
             // Who wants to know calls `close`.
@@ -378,6 +438,10 @@ impl<S: Storage> Drop for Log<S> {
 impl<S: Storage> Inner<S> {
     /// Writes a batch and lets everybody see it. Called by one thread at a time.
     fn write(&self, batch: &mut Batch) -> Result<(), LogError> {
+        self.write_batch(batch).inspect_err(|error| self.recording.commit_failed(error))
+    }
+
+    fn write_batch(&self, batch: &mut Batch) -> Result<(), LogError> {
         self.check_process()?;
         self.check()?;
         let tail = &mut *self.tail.lock();
@@ -421,9 +485,10 @@ impl<S: Storage> Inner<S> {
         let bytes = batch.seal(kind, self.control.durable());
         let durable = every || tail.has_failed;
         tail.has_failed = true;
-        tail.file
-            .write(bytes, offset, durable)
-            .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        let began = self.recording.now();
+        let written = tail.file.write(bytes, offset, durable);
+        self.recording.wrote(began, bytes.len(), written.is_ok());
+        written.map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
         let page = self.control.control().page();
         self.must_be_in_place(self.storage.is_intact(&self.lock, page))?;
         // A write that is durable says nothing of those before it, nor of the ends of segments.
@@ -431,6 +496,7 @@ impl<S: Storage> Inner<S> {
         tail.has_failed = false;
         tail.end = end;
         self.commits.fetch_add(1, Ordering::Relaxed);
+        self.recording.committed(batch);
         Ok(())
     }
 
@@ -452,9 +518,10 @@ impl<S: Storage> Inner<S> {
             self.ahead.wait_for(tail.end + BLOCK as u64)?;
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, self.control.durable()));
-            tail.file
-                .write(&tail.block, offset, every || tail.has_failed)
-                .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+            let began = self.recording.now();
+            let written = tail.file.write(&tail.block, offset, every || tail.has_failed);
+            self.recording.wrote(began, BLOCK, written.is_ok());
+            written.map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
             tail.has_failed = false;
             tail.end = self.layout.end(tail.segment);
         }
@@ -471,9 +538,13 @@ impl<S: Storage> Inner<S> {
         self.ahead.wait_for(first)?;
         tail.file = self.ahead.take(next);
         tail.segment = next;
+        self.current.store(next, Ordering::Release);
         self.unsynced.go_on(left, Arc::clone(&tail.file));
         // If nobody listens any more, the log is being closed, and syncs all.
         let _ = self.to_syncing.send(Syncing::SegmentLeft);
+        if !self.limits.is_none() {
+            let _ = self.to_retaining.send(Retaining::SegmentLeft);
+        }
         Ok(())
     }
 
@@ -525,7 +596,10 @@ impl<S: Storage> Inner<S> {
         file: &S::File,
         segment: u64,
     ) -> Result<(), LogError> {
-        file.sync().map_err(|error| {
+        let began = self.recording.now();
+        let synced = file.sync();
+        self.recording.synced(began, synced.is_ok());
+        synced.map_err(|error| {
             // With every commit synced, nothing that was acknowledged waits for this.
             if self.options.sync != SyncPolicy::EveryCommit {
                 self.sync_failed.store(true, Ordering::Release);
@@ -609,6 +683,33 @@ impl<S: Storage> Inner<S> {
         self.give_up_segments(giving_up)
     }
 
+    /// Gives up the segments that the limits do not need.
+    fn retain(&self) -> Result<GivenUp, LogError> {
+        if self.limits.is_none() {
+            return Ok(GivenUp::default());
+        }
+        let giving_up = &mut *self.giving_up.lock();
+        let before = giving_up.oldest;
+        let retained = self.apply_limits(giving_up);
+        let segments = giving_up.oldest - before;
+        self.recording.retained(segments, retained.as_ref().err().cloned());
+        retained.map(|()| GivenUp { segments, bytes: segments * self.layout.segment_bytes })
+    }
+
+    fn apply_limits(&self, giving_up: &mut GivingUp) -> Result<(), LogError> {
+        self.check()?;
+        let layout = self.layout;
+        let first = layout.segment_before(self.control.first());
+        let committed = layout.segment_before(self.control.committed());
+        let current = self.current.load(Ordering::Acquire);
+        let kept = self.limits.first_kept(&*self.storage, layout, [first, committed, current])?;
+        if kept > first {
+            self.move_first(giving_up, layout.first_batch(kept))?;
+        }
+        // Also what an earlier call could not give up.
+        self.give_up_segments(giving_up)
+    }
+
     /// What is before the position is no part of the log any more.
     fn move_first(&self, giving_up: &mut GivingUp, position: u64) -> Result<(), LogError> {
         // Anything but a record's position would leave a log that begins with no record.
@@ -659,6 +760,7 @@ impl<S: Storage> Inner<S> {
                 })?,
             }
             giving_up.oldest += 1;
+            self.recording.gave_up();
         }
         if giving_up.reserve_used {
             giving_up.reserve_used = !opening::make_reserve(&*self.storage);

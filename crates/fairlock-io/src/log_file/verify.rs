@@ -793,6 +793,14 @@ mod tests {
             self.disk.is_intact(lock, page)
         }
 
+        fn modified(&self, name: &str) -> io::Result<std::time::SystemTime> {
+            self.disk.modified(name)
+        }
+
+        fn now(&self) -> std::time::SystemTime {
+            self.disk.now()
+        }
+
         fn boot(&self) -> Boot {
             self.disk.boot()
         }
