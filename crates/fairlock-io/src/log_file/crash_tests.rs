@@ -761,3 +761,30 @@ fn after_a_failed_sync_of_acknowledged_records_the_log_takes_no_more() {
         }
     }
 }
+
+#[test]
+fn segments_go_only_when_the_device_knows_where_the_log_begins_even_after_a_failure() {
+    let options = LogOptions::new().segment_bytes(SEGMENT).prewrite(Prewrite::Never);
+    let mut failed = 0;
+    for (seed, later) in (0..8).flat_map(|seed| (0..8).map(move |later| (seed, later))) {
+        let machine = Machine::new(seed);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
+        let positions: Vec<Position> = (0..4)
+            .map(|number| {
+                let bytes = record(number, 50_000);
+                log.wait(log.submit(&[IoSlice::new(&bytes)])?)
+            })
+            .collect::<Result<_, _>>()
+            .expect("nothing fails");
+        machine.fail_at(machine.operations() + later, Failure::Nothing);
+        failed += u64::from(log.truncate_before(positions[3]).is_err());
+        machine.fail_no_more();
+        log.truncate_before(positions[3]).expect("nothing fails any more");
+        machine.restart(Crash::Power);
+        drop(log);
+        let log = Log::open(machine.disk(), options.clone()).expect("no segment is missing");
+        let found = read_all(&mut log.reader().expect("opened")).expect("read");
+        assert_eq!(found.last(), Some(&(positions[3].get(), 3)));
+    }
+    assert!(failed > 0, "it never failed there");
+}

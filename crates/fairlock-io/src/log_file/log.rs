@@ -88,6 +88,8 @@ struct GivingUp {
     next_spare: u64,
     /// All segments before are gone.
     oldest: u64,
+    /// Where the log begins, as the device has it.
+    first: u64,
     /// The file that only takes room was given up.
     reserve_used: bool,
 }
@@ -185,7 +187,7 @@ impl<S: Storage> Log<S> {
             has_failed: false,
             block: Blocks::zeroed(BLOCK),
         };
-        let oldest = layout.segment_before(control.first());
+        let first = control.first();
         let (to_syncing, told) = mpsc::channel();
         let (to_retaining, left) = mpsc::channel();
         let inner = Arc::new(Inner {
@@ -210,7 +212,8 @@ impl<S: Storage> Log<S> {
             to_retaining,
             giving_up: Mutex::new(GivingUp {
                 next_spare: opened.next_spare,
-                oldest,
+                oldest: layout.segment_before(first),
+                first,
                 reserve_used: false,
             }),
             options,
@@ -723,21 +726,33 @@ impl<S: Storage> Inner<S> {
             self.sync()?;
         }
         self.check_in_place()?;
+        self.store_first(giving_up, position)
+    }
+
+    /// Brings to the device where the log begins.
+    fn store_first(&self, giving_up: &mut GivingUp, position: u64) -> Result<(), LogError> {
         let mut tries = 0;
         opening::with_reserve(&*self.storage, || {
             tries += 1;
             self.control.set_first(position)?;
-            // Before the segments go: a log whose first segment is missing is damaged.
             self.control.sync()
         })?;
+        giving_up.first = position;
         giving_up.reserve_used |= tries > 1;
         Ok(())
     }
 
     /// Removes the segments that hold nothing any more, or keeps them to be used again.
     fn give_up_segments(&self, giving_up: &mut GivingUp) -> Result<(), LogError> {
+        // Before the segments go: a log whose first segment is missing is damaged. An earlier call may have
+        // stored this, and have failed to sync it.
+        let first = self.control.first();
+        if giving_up.first < first {
+            self.check_in_place()?;
+            self.store_first(giving_up, first)?;
+        }
         // The segment of the last batch stays, even if it is full and given up.
-        let first = self.layout.segment_before(self.control.first());
+        let first = self.layout.segment_before(first);
         while giving_up.oldest < first {
             let name = segments::name_of(giving_up.oldest);
             let gone = match self.ahead.spares() < SPARES {
