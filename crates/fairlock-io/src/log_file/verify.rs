@@ -1079,14 +1079,18 @@ mod tests {
                     }
                 }
             });
-            for _ in 0..30 {
-                let found = LogReader::verify(directory.path(), |damage| panic!("{damage:?}"));
-                // Another thread waits for it.
-                verified.fetch_add(1, Ordering::Relaxed);
-                assert_eq!(found.unwrap().lost_records, 0);
+            while verified.load(Ordering::Relaxed) < 30 {
+                let mut damages = Vec::new();
+                let found = LogReader::verify(directory.path(), |damage| damages.push(damage));
+                let is_fine =
+                    damages.is_empty() && matches!(&found, Ok(it) if it.lost_records == 0);
+                // What is verified before a segment was used again tests little. The other thread ends even if
+                // this one panics.
+                let count = if is_fine { u32::from(log.stats().recycled_segments > 0) } else { 30 };
+                verified.fetch_add(count, Ordering::Relaxed);
+                assert!(is_fine, "{damages:?}, {found:?}");
             }
         });
-        assert!(log.stats().recycled_segments > 0);
     }
 
     proptest! {
