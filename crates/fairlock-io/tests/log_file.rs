@@ -1,11 +1,11 @@
 //! A log as its users see it: on a real disk, from one process.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fairlock_io::{
     LogError, LogErrorKind, LogFile, LogOptions, LogReader, Position, Prewrite, Prewriting,
@@ -115,6 +115,71 @@ fn threads_that_append_at_once_share_writes() -> Result<(), LogError> {
     }
     assert_eq!(next, [EACH; THREADS]);
     Ok(())
+}
+
+#[test]
+fn metrics_tell_what_was_appended_and_how_long_it_took() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    for sync in [SyncPolicy::EveryCommit, SyncPolicy::Never] {
+        let log = options().sync(sync).open(&path)?;
+        let before = log.metrics();
+        assert_eq!((before.records, before.batches, before.append.count()), (0, 0, 0));
+        assert_eq!(before.segments.given_up, 0);
+
+        let submitted = [10, 20, 30].map(|size| log.submit(&vec![7; size]));
+        for submitted in submitted {
+            log.wait(submitted?)?;
+        }
+        log.append(&[7; 5_000])?;
+        log.sync()?;
+        let metrics = log.metrics();
+        assert_eq!((metrics.records, metrics.appended_bytes), (4, 5_060));
+        assert_eq!((metrics.batches, metrics.records_per_batch()), (2, Some(2.0)));
+        // The opening and a batch take a block each, the large record two.
+        assert_eq!((metrics.written_bytes, metrics.write.count()), (4 * 4096, 3));
+        assert_eq!(metrics.append.count(), 4);
+        assert!(metrics.append.max() >= metrics.write.quantile(0.0), "{metrics:?}");
+        assert!(metrics.append.mean() <= metrics.append.max(), "{metrics:?}");
+        assert_eq!(metrics.sync.count() > 0, sync == SyncPolicy::Never, "{metrics:?}");
+
+        for _ in 0..4 {
+            log.append(&[7; 50_000])?;
+        }
+        log.truncate_before(log.committed())?;
+        let segments = log.metrics().segments;
+        assert!(segments.given_up >= 3 && segments.present >= 1, "{segments:?}");
+        assert_eq!(segments.given_up_by_limit, 0);
+        let failures = log.metrics().failures;
+        assert_eq!((failures.storage_full, failures.commits, failures.syncs), (0, 0, 0));
+        log.close()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn old_segments_are_given_up_by_the_times_of_their_files() -> Result<(), LogError> {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().open(&path)?;
+    let positions: Vec<Position> =
+        (0..6).map(|_| log.append(&[7; 50_000])).collect::<Result<_, _>>()?;
+    log.close()?;
+    let hour = Duration::from_secs(3600);
+    for segment in [0, 1, 3] {
+        let file = File::options().write(true).open(path.join(format!("{segment:016}.segment")));
+        let old = SystemTime::now() - 5 * hour;
+        file.and_then(|file| file.set_modified(old)).expect("the file is ours");
+    }
+    let log = options().retain_for(4 * hour).open(&path)?;
+    assert_eq!(log.metrics().segments.given_up_by_limit, 2);
+    assert!(log.metrics().failures.last_retention.is_none());
+    let kept: Vec<Position> = records(&path)?.into_iter().map(|(position, _)| position).collect();
+    assert_eq!(kept, positions[2..], "the third is not old, and keeps those behind it");
+    assert_eq!(segments(&path), 4);
+    let truncated = log.read(positions[1]).expect_err("it was given up");
+    assert!(matches!(truncated.kind(), LogErrorKind::Truncated { .. }), "{truncated}");
+    log.close()
 }
 
 #[test]

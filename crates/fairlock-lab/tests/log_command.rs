@@ -88,6 +88,9 @@ fn lines_come_back_as_they_were() {
     let path = directory.path().join("log");
     let said = append(&path, &[], b"one\n\n  three\nfour");
     assert!(said.starts_with("4 records, 14 B, at positions "), "{said}");
+    let figures = said.lines().nth(1).unwrap();
+    assert!(figures.starts_with("1 write of 4 records; append p50 "), "{said}");
+    assert!(figures.contains("; write p50 ") && !figures.contains("sync"), "{said}");
     assert_eq!(prints("tail", &path, &[]), "one\n\n  three\nfour\n");
     append(&path, &["--sync", "never"], b"five\n");
     append(&path, &["--sync", "interval", "--interval", "5ms"], b"six\n");
@@ -104,7 +107,7 @@ fn records_may_hold_anything() {
     let said = append(&path, &["--whole"], b"\xff\n\0");
     assert!(said.starts_with("1 record, 3 B, at position "), "{said}");
     let last = *positions_of_any(&path).last().unwrap();
-    assert!(said.ends_with(&format!(" {last}\n")), "{said}");
+    assert!(said.lines().next().unwrap().ends_with(&format!(" {last}")), "{said}");
     let raw = run(&mut log("tail", &path, &["-n", "1", "--format", "raw"]));
     assert_eq!(raw.stdout, b"\xff\n\0");
     let json = prints("tail", &path, &["-n", "1", "--format", "json"]);

@@ -58,13 +58,19 @@ struct State<S: Storage> {
     counts: Counts,
 }
 
-/// What was done ahead.
+/// What was done ahead, and what there is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     /// Zeros written, bytes.
     pub(crate) prewritten: u64,
     /// Segments used again.
     pub(crate) recycled: u64,
+    /// Segments made new.
+    pub(crate) made: u64,
+    /// Segments that the log has not come to yet.
+    pub(crate) waiting: u64,
+    /// Files kept to be used again.
+    pub(crate) spares: u64,
     /// How often an append waited for the frontier.
     pub(crate) stalls: u64,
 }
@@ -153,7 +159,9 @@ impl<S: Storage> Ahead<S> {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.shared.lock().counts
+        let state = self.shared.lock();
+        let (waiting, spares) = (state.segments.len() as u64, state.spares.len() as u64);
+        Counts { waiting, spares, ..state.counts }
     }
 
     /// Ends the thread; the segments that were made and not taken, and the files kept to be used again.
@@ -231,6 +239,7 @@ impl<S: Storage> Shared<S> {
                         state.segments.push_back((segment, Arc::clone(&file)));
                         state.ready = ready;
                         state.counts.recycled += u64::from(again);
+                        state.counts.made += u64::from(!again);
                     }
                     Err(failure) => state.failure = Some(failure),
                 }

@@ -24,6 +24,8 @@ pub(crate) struct Batch {
     records: u32,
     key: Option<u64>,
     durable: bool,
+    /// Bytes of its records, without headers and padding.
+    payload: u64,
     bytes: Blocks,
 }
 
@@ -70,6 +72,7 @@ impl Batch {
             records: 0,
             key: None,
             durable: false,
+            payload: 0,
             bytes,
         }
     }
@@ -124,6 +127,7 @@ impl Batch {
         self.used = at + record_room(*length);
         self.bytes[end..self.used].fill(0);
         self.records += 1;
+        self.payload += *length as u64;
     }
 
     /// Whether somebody wants it on the device before it is acknowledged.
@@ -138,6 +142,15 @@ impl Batch {
     /// One past its last byte, padding included.
     pub(crate) fn end(&self) -> u64 {
         self.start + blocks(self.used) as u64
+    }
+
+    pub(crate) fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Bytes of its records, without headers and padding.
+    pub(crate) fn payload(&self) -> u64 {
+        self.payload
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -169,6 +182,7 @@ impl Batch {
         self.records = 0;
         self.key = None;
         self.durable = false;
+        self.payload = 0;
         if self.bytes.len() > self.most {
             // A larger record was the exception.
             self.bytes = Blocks::zeroed(self.most);

@@ -14,12 +14,17 @@ use super::log::{Log, Submitted};
 use super::options::{LogOptions, Prewrite, Recovery, SyncPolicy};
 use super::position::Position;
 use super::reader::Reader;
+use super::retention::Limits;
 use super::simulated_disk::{Crash, Failure, Machine, Mischief, SimulatedDisk};
 
 type TestLog = Log<SimulatedDisk>;
 
 /// The process died.
 struct Dead;
+
+const SEGMENT: u64 = 64 << 10;
+/// What a limit keeps.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Says which record it is, and so much of anything that damage shows.
 pub(super) fn record(number: u64, length: usize) -> Vec<u8> {
@@ -156,6 +161,7 @@ struct Seen {
     torn: u64,
     lost: u64,
     recycled: u64,
+    given_up_by_limit: u64,
     full: u64,
     failures: u64,
     records: u64,
@@ -164,6 +170,10 @@ struct Seen {
 
 struct Program {
     machine: Machine,
+    /// What the log is opened with gives up segments.
+    limits: Limits,
+    /// No segment was begun that is later.
+    newest: u64,
     random: Rng,
     known: Known,
     after: After,
@@ -181,6 +191,8 @@ impl Program {
     fn new(seed: u64) -> Program {
         Program {
             machine: Machine::new(seed),
+            limits: Limits::default(),
+            newest: 0,
             random: Rng::with_seed(seed),
             known: Known::default(),
             after: After::Nothing,
@@ -194,11 +206,39 @@ impl Program {
 
     fn options(&mut self) -> LogOptions {
         let random = &mut self.random;
-        LogOptions::new()
-            .segment_bytes(64 << 10)
+        let mut options = LogOptions::new()
+            .segment_bytes(SEGMENT)
             .batch_bytes([4096, 16384, 65536][random.usize(..3)])
             .sync(policy(random.usize(..3)))
-            .prewrite([Prewrite::Always, Prewrite::Never][random.usize(..2)])
+            .prewrite([Prewrite::Always, Prewrite::Never][random.usize(..2)]);
+        if random.bool() {
+            options = options.retain_bytes(random.u64(1..5) * SEGMENT);
+        }
+        if random.u32(..4) == 0 {
+            options = options.retain_for(DAY);
+        }
+        self.limits = Limits::of(&options);
+        options
+    }
+
+    /// Limits may have given up what is not needed when this segment is being written.
+    fn may_be_given_up(&mut self, newest: u64) {
+        self.newest = self.newest.max(newest);
+        let needed = match self.limits {
+            // Any may be old.
+            Limits { time: Some(_), .. } => 1,
+            Limits { bytes: Some(bytes), .. } => (bytes / SEGMENT).max(2),
+            _ => return,
+        };
+        let kept = (self.newest + 1).saturating_sub(needed);
+        self.known.first_tried = self.known.first_tried.max(kept * SEGMENT);
+    }
+
+    /// The last segment that there is, as after a crash.
+    fn last_segment(&self) -> u64 {
+        let names = self.machine.names();
+        let numbers = names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok());
+        numbers.max().unwrap_or(0)
     }
 
     /// Crashes, if it did not, and is started again.
@@ -228,6 +268,9 @@ impl Program {
             }
             let options = self.options();
             let opened = Log::open(self.machine.disk(), options.clone());
+            if opened.is_err() || self.machine.is_dead() {
+                self.may_be_given_up(self.last_segment());
+            }
             if self.machine.is_dead() {
                 if !again {
                     return Err(Dead);
@@ -253,9 +296,13 @@ impl Program {
             let Recovery { torn, lost_bytes, .. } = *log.recovery();
             self.seen.torn += u64::from(torn.is_some());
             self.seen.lost += u64::from(lost_bytes > 0);
+            self.newest = 0;
+            self.may_be_given_up((log.committed().get() - 1) / SEGMENT);
+            let kept = log.first().get();
             let found = self.read(&log)?;
             self.known.check(&found, self.after);
-            if let Some(before) = before {
+            if let Some(mut before) = before {
+                before.retain(|it| it.0 >= kept);
                 // But for a batch that is whole, and was not yet committed: it is when the log is opened.
                 assert!(
                     found.starts_with(&before),
@@ -280,8 +327,15 @@ impl Program {
     }
 
     fn read(&self, log: &TestLog) -> Result<Vec<(u64, u64)>, Dead> {
-        let mut reader = self.must(log.reader())?;
-        self.must(read_all(&mut reader))
+        loop {
+            match log.reader().and_then(|mut reader| read_all(&mut reader)) {
+                // By a limit, meanwhile: what is left is after it.
+                Err(error) if matches!(error.kind(), LogErrorKind::Truncated { .. }) => {
+                    assert!(!self.limits.is_none(), "{error}");
+                }
+                read => return self.must(read),
+            }
+        }
     }
 
     fn expect_failure(&mut self, error: &LogError) {
@@ -298,6 +352,13 @@ impl Program {
             }
             _ => panic!("{error}"),
         }
+    }
+
+    /// Before it is closed or dropped.
+    fn look_at(&mut self, log: &TestLog) {
+        let metrics = log.metrics();
+        self.seen.recycled += metrics.segments.used_again;
+        self.seen.given_up_by_limit += metrics.segments.given_up_by_limit;
     }
 
     fn make_room(&mut self) {
@@ -328,6 +389,7 @@ impl Program {
         match log.submit(&slices) {
             Ok(submitted) => {
                 self.known.submitted.insert(number, submitted.position().get());
+                self.may_be_given_up(submitted.position().get() / SEGMENT);
                 Ok(Some((submitted, number)))
             }
             Err(_) if self.machine.is_dead() => Err(Dead),
@@ -359,6 +421,7 @@ impl Program {
         };
         let places = numbers.iter().copied().zip(submitted.positions().iter().map(|it| it.get()));
         self.known.submitted.extend(places.clone());
+        self.may_be_given_up(submitted.last().position().get() / SEGMENT);
         self.known.together.push(numbers.clone());
         let waited = log.wait(submitted.last());
         if self.machine.is_dead() {
@@ -394,6 +457,14 @@ impl Program {
         };
         known.cut_tried = Some(position);
         let cut = log.truncate_after(Position::new(position));
+        if !self.limits.is_none()
+            && let Err(error) = &cut
+            && matches!(error.kind(), LogErrorKind::Truncated { .. })
+        {
+            // By a limit, meanwhile.
+            self.known.cut_tried = None;
+            return Ok(());
+        }
         self.seen.cuts += 1;
         let is_cut = self.ended(cut)?;
         if is_cut {
@@ -452,7 +523,7 @@ impl Program {
     /// So many steps of a user.
     fn live(&mut self, steps: usize) -> Result<(), Dead> {
         let (mut log, mut policy) = self.open()?;
-        let mut unwaited = Vec::new();
+        let mut unwaited: Vec<(Submitted, u64)> = Vec::new();
         for _ in 0..steps {
             if self.fails && self.random.u32(..8) == 0 {
                 let failure =
@@ -470,7 +541,7 @@ impl Program {
                     }
                 }
             }
-            match self.random.u32(..24) {
+            match self.random.u32(..25) {
                 20..22 => self.append_all(&log, policy)?,
                 22 => {
                     for submitted in unwaited.drain(..) {
@@ -513,7 +584,16 @@ impl Program {
                     self.known.check(&found, After::Nothing);
                 }
                 18 => {
-                    self.seen.recycled += log.stats().recycled_segments;
+                    self.machine.advance(DAY * self.random.u32(..3) / 2);
+                    let given_up = log.retain();
+                    if self.ended(given_up)? {
+                        let first = self.known.first.max(log.first().get());
+                        self.known.first = first;
+                        self.known.acknowledged.retain(|it| it.0 >= first);
+                    }
+                }
+                19 => {
+                    self.look_at(&log);
                     for submitted in unwaited.drain(..) {
                         self.wait(&log, policy, submitted)?;
                     }
@@ -523,7 +603,7 @@ impl Program {
                     (log, policy) = self.open()?;
                 }
                 _ => {
-                    self.seen.recycled += log.stats().recycled_segments;
+                    self.look_at(&log);
                     drop(log);
                     if self.machine.is_dead() {
                         return Err(Dead);
@@ -537,7 +617,7 @@ impl Program {
         for submitted in unwaited.drain(..) {
             self.wait(&log, policy, submitted)?;
         }
-        self.seen.recycled += log.stats().recycled_segments;
+        self.look_at(&log);
         let closed = log.close();
         self.after = if self.ended(closed)? { After::Nothing } else { After::Process };
         Ok(())
@@ -596,6 +676,7 @@ fn run(seed: u64, at: u64, crash: Crash, set: impl Fn(&mut Program), seen: &mut 
     seen.torn += more.torn;
     seen.lost += more.lost;
     seen.recycled += more.recycled;
+    seen.given_up_by_limit += more.given_up_by_limit;
     seen.full += more.full;
     seen.failures += more.failures;
     seen.records += more.records;
@@ -651,6 +732,7 @@ fn what_was_acknowledged_outlives_a_crash_at_any_operation() {
     let seen = run_each("crashes", 0..3 * times(), 2, |_| {});
     assert!(seen.crashes > 200 && seen.crashes_in_recovery > 50, "{seen:?}");
     assert!(seen.torn > 0 && seen.lost > 0 && seen.recycled > 0, "{seen:?}");
+    assert!(seen.given_up_by_limit > 0, "{seen:?}");
 }
 
 #[test]
@@ -783,4 +865,31 @@ fn after_a_failed_sync_of_acknowledged_records_the_log_takes_no_more() {
             assert_eq!(kind == Some(&LogErrorKind::SyncFailed), refuses, "{sync:?}: {kind:?}");
         }
     }
+}
+
+#[test]
+fn segments_go_only_when_the_device_knows_where_the_log_begins_even_after_a_failure() {
+    let options = LogOptions::new().segment_bytes(SEGMENT).prewrite(Prewrite::Never);
+    let mut failed = 0;
+    for (seed, later) in (0..8).flat_map(|seed| (0..8).map(move |later| (seed, later))) {
+        let machine = Machine::new(seed);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
+        let positions: Vec<Position> = (0..4)
+            .map(|number| {
+                let bytes = record(number, 50_000);
+                log.wait(log.submit(&[IoSlice::new(&bytes)])?)
+            })
+            .collect::<Result<_, _>>()
+            .expect("nothing fails");
+        machine.fail_at(machine.operations() + later, Failure::Nothing);
+        failed += u64::from(log.truncate_before(positions[3]).is_err());
+        machine.fail_no_more();
+        log.truncate_before(positions[3]).expect("nothing fails any more");
+        machine.restart(Crash::Power);
+        drop(log);
+        let log = Log::open(machine.disk(), options.clone()).expect("no segment is missing");
+        let found = read_all(&mut log.reader().expect("opened")).expect("read");
+        assert_eq!(found.last(), Some(&(positions[3].get(), 3)));
+    }
+    assert!(failed > 0, "it never failed there");
 }

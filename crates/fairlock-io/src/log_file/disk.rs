@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::ptr::{self, NonNull};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -260,6 +260,22 @@ impl Storage for Disk {
 
     fn is_intact(&self, lock: &Lock, page: &Page) -> io::Result<bool> {
         Ok(stat::fstat(&lock.lock.file)?.st_nlink > 0 && page.is_whole()?)
+    }
+
+    fn modified(&self, name: &str) -> io::Result<SystemTime> {
+        let about = self.look_at(name)?;
+        let since = |seconds: i64| Duration::from_secs(seconds.unsigned_abs());
+        let nanoseconds = Duration::from_nanos(about.st_mtime_nsec.unsigned_abs());
+        let second = match about.st_mtime {
+            before if before < 0 => SystemTime::UNIX_EPOCH.checked_sub(since(before)),
+            after => SystemTime::UNIX_EPOCH.checked_add(since(after)),
+        };
+        let time = second.and_then(|second| second.checked_add(nanoseconds));
+        time.ok_or_else(|| io::Error::other("its time is beyond all that there are"))
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
     }
 
     fn boot(&self) -> Boot {

@@ -40,7 +40,8 @@ pub enum LogErrorKind {
         /// What should be there.
         what: &'static str,
     },
-    /// The position was given up by [`truncate_before`](crate::LogFile::truncate_before).
+    /// The position was given up: by [`truncate_before`](crate::LogFile::truncate_before), or because of
+    /// [`retain_bytes`](crate::LogOptions::retain_bytes) or [`retain_for`](crate::LogOptions::retain_for).
     Truncated {
         /// What was asked for.
         position: Position,

@@ -23,11 +23,13 @@ use super::format::{
     BLOCK, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER, record_room,
 };
 use super::group::{Group, Ticket};
+use super::metrics::{Began, LogMetrics, Recording};
 use super::opening::{self, Opened, Place, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
 use super::progress::Progress;
 use super::reader::Reader;
+use super::retention::{self, GivenUp, Limits, Retaining};
 use super::segments;
 use super::storage::{Storage, StoredFile};
 use super::unsynced::{Left, Oldest, Unsynced};
@@ -43,6 +45,7 @@ pub(crate) struct Log<S: Storage> {
     singles: Mutex<Vec<View<S>>>,
     completer: Completer,
     syncing: Option<JoinHandle<()>>,
+    retaining: Option<JoinHandle<()>>,
     recovery: Recovery,
     closed: bool,
 }
@@ -74,6 +77,11 @@ struct Inner<S: Storage> {
     commits: AtomicU64,
     /// The control page says that readers may have seen what is not on the device. Used with `tail`.
     says_shown: AtomicBool,
+    recording: Recording,
+    /// The segment that is being written, for those who do not hold `tail`.
+    current: AtomicU64,
+    limits: Limits,
+    to_retaining: Sender<Retaining>,
     /// Held by who gives up segments.
     giving_up: Mutex<GivingUp>,
     /// The process that opened it.
@@ -88,6 +96,8 @@ struct GivingUp {
     next_spare: u64,
     /// All segments before are gone.
     oldest: u64,
+    /// Where the log begins, as the device has it.
+    first: u64,
     /// The file that only takes room was given up.
     reserve_used: bool,
 }
@@ -126,6 +136,7 @@ struct Tail<S: Storage> {
 pub struct Submitted {
     position: Position,
     ticket: Ticket,
+    began: Began,
 }
 
 impl Submitted {
@@ -135,11 +146,12 @@ impl Submitted {
     }
 }
 
-/// Figures of an open log.
+/// A few figures of an open log, which are cheap enough to be looked at often; all are in
+/// [`LogMetrics`](crate::LogMetrics).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Writes of batches since it was opened.
+    /// Writes of batches since it was opened, that which begins the opening included.
     pub commits: u64,
     /// Zeros written ahead since then, bytes.
     pub prewritten_bytes: u64,
@@ -186,8 +198,9 @@ impl<S: Storage> Log<S> {
             has_failed: false,
             block: Blocks::zeroed(BLOCK),
         };
-        let oldest = layout.segment_before(control.first());
+        let first = control.first();
         let (to_syncing, told) = mpsc::channel();
+        let (to_retaining, left) = mpsc::channel();
         let inner = Arc::new(Inner {
             storage,
             control: Arc::new(control),
@@ -205,9 +218,14 @@ impl<S: Storage> Log<S> {
             opened_at: end,
             commits: AtomicU64::new(0),
             says_shown: AtomicBool::new(options.sync != SyncPolicy::EveryCommit),
+            recording: Recording::new(),
+            current: AtomicU64::new(segment),
+            limits: Limits::of(&options),
+            to_retaining,
             giving_up: Mutex::new(GivingUp {
                 next_spare: opened.next_spare,
-                oldest,
+                oldest: layout.segment_before(first),
+                first,
                 reserve_used: false,
             }),
             options,
@@ -220,9 +238,24 @@ impl<S: Storage> Log<S> {
             SyncPolicy::Never => Some(inner.start_syncing(told, None)),
         };
         let syncing = syncing.transpose().map_err(cannot("start a thread for"))?;
-        let singles = Mutex::new(Vec::new());
-        let completer = Completer::default();
-        Ok(Log { inner, singles, completer, syncing, recovery, closed: false })
+        let mut log = Log {
+            inner,
+            singles: Mutex::new(Vec::new()),
+            completer: Completer::default(),
+            syncing,
+            retaining: None,
+            recovery,
+            closed: false,
+        };
+        if !log.inner.limits.is_none() {
+            // A failure is in the figures, and no reason not to append.
+            let _ = log.inner.retain();
+            let inner = Arc::clone(&log.inner);
+            let apply = move || _ = inner.retain();
+            log.retaining =
+                Some(retention::start(left, apply).map_err(cannot("start a thread for"))?);
+        }
+        Ok(log)
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
@@ -272,10 +305,7 @@ impl<S: Storage> Log<S> {
         done: Box<dyn FnOnce(Result<Position, LogError>) + Send>,
     ) -> Result<(), LogError> {
         let inner = Arc::clone(&self.inner);
-        let wait = move |submitted: Submitted| {
-            inner.group.wait(submitted.ticket, |batch| inner.write(batch))?;
-            Ok(submitted.position)
-        };
+        let wait = move |submitted| inner.wait(submitted);
         self.completer
             .hand_over(submitted, done, wait)
             .map_err(|error| LogError::system("start a thread for", self.path(), error))
@@ -288,10 +318,8 @@ impl<S: Storage> Log<S> {
     }
 
     pub(crate) fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
-        let inner = &self.inner;
-        inner.check_process()?;
-        inner.group.wait(submitted.ticket, |batch| inner.write(batch))?;
-        Ok(submitted.position)
+        self.inner.check_process()?;
+        self.inner.wait(submitted)
     }
 
     pub(crate) fn sync(&self) -> Result<(), LogError> {
@@ -354,6 +382,11 @@ impl<S: Storage> Log<S> {
         self.inner.epoch
     }
 
+    pub(crate) fn retain(&self) -> Result<GivenUp, LogError> {
+        self.inner.check_process()?;
+        self.inner.retain()
+    }
+
     pub(crate) fn prewriting(&self) -> &Prewriting {
         &self.inner.prewriting
     }
@@ -384,12 +417,28 @@ impl<S: Storage> Log<S> {
         }
     }
 
+    pub(crate) fn metrics(&self) -> LogMetrics {
+        let inner = &self.inner;
+        let mut metrics = inner.recording.snapshot();
+        let counts = inner.ahead.counts();
+        metrics.prewritten_bytes = counts.prewritten;
+        metrics.stalls = counts.stalls;
+        let segments = &mut metrics.segments;
+        let first = inner.layout.segment_before(inner.control.first());
+        let current = inner.current.load(Ordering::Acquire);
+        segments.present = (current + 1).saturating_sub(first) + counts.waiting;
+        segments.spares = counts.spares;
+        segments.made = counts.made;
+        segments.used_again = counts.recycled;
+        metrics
+    }
+
     /// Commits and syncs everything, and gives back what was made ahead.
     pub(crate) fn close(mut self) -> Result<(), LogError> {
         self.inner.check_process()?;
         self.closed = true;
         self.completer.end();
-        self.end_syncing();
+        self.end_threads();
         let inner = &self.inner;
         // What could not be written is said at the end: it is no reason not to close the rest.
         let submitted = inner.group.flush(|batch| inner.write(batch));
@@ -425,7 +474,13 @@ impl<S: Storage> Log<S> {
         submitted
     }
 
-    fn end_syncing(&mut self) {
+    /// Ends the threads that sync and that give up segments.
+    fn end_threads(&mut self) {
+        if let Some(thread) = self.retaining.take() {
+            // As for the other.
+            let _ = self.inner.to_retaining.send(Retaining::Ends);
+            let _ = thread.join();
+        }
         if let Some(thread) = self.syncing.take() {
             // It listens until it is told so.
             let _ = self.inner.to_syncing.send(Syncing::Ends);
@@ -439,12 +494,12 @@ impl<S: Storage> Drop for Log<S> {
     fn drop(&mut self) {
         if self.inner.check_process().is_err() {
             // In the child of a fork there are no threads to be ended, and the lock is the parent's.
-            mem::forget(self.syncing.take());
+            mem::forget((self.syncing.take(), self.retaining.take()));
             mem::forget(Arc::clone(&self.inner));
             return;
         }
         self.completer.end();
-        self.end_syncing();
+        self.end_threads();
         let inner = &self.inner;
         if !self.closed && !inner.group.is_broken() {
             // Who wants to know calls `close`.
@@ -458,9 +513,17 @@ impl<S: Storage> Drop for Log<S> {
 impl<S: Storage> Inner<S> {
     fn submit(&self, records: &[Measured<'_>], append: Append) -> Result<Submitted, LogError> {
         self.check()?;
+        let began = self.recording.now();
         let (position, ticket) =
             self.group.submit(|batch| batch.add(records, append), |batch| self.write(batch));
-        Ok(Submitted { position: Position::new(position), ticket })
+        Ok(Submitted { position: Position::new(position), ticket, began })
+    }
+
+    fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
+        let was_committed = self.control.committed() > submitted.position.get();
+        self.group.wait(submitted.ticket, |batch| self.write(batch))?;
+        self.recording.appended(submitted.began, was_committed);
+        Ok(submitted.position)
     }
 
     #[cold]
@@ -470,6 +533,10 @@ impl<S: Storage> Inner<S> {
 
     /// Writes a batch and lets everybody see it. Called by one thread at a time.
     fn write(&self, batch: &mut Batch) -> Result<(), LogError> {
+        self.write_batch(batch).inspect_err(|error| self.recording.commit_failed(error))
+    }
+
+    fn write_batch(&self, batch: &mut Batch) -> Result<(), LogError> {
         self.check_process()?;
         self.check()?;
         let tail = &mut *self.tail.lock();
@@ -518,9 +585,10 @@ impl<S: Storage> Inner<S> {
         let alone = durable && self.control.durable() >= self.control.committed();
         let bytes = batch.seal(kind, self.control.durable());
         let has_failed = mem::replace(&mut tail.has_failed, true);
-        tail.file
-            .write(bytes, offset, alone || has_failed)
-            .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+        let began = self.recording.now();
+        let written = tail.file.write(bytes, offset, alone || has_failed);
+        self.recording.wrote(began, bytes.len(), written.is_ok());
+        written.map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
         if durable && !alone {
             let turn = self.syncs.lock();
             while self.sync_oldest_left(&turn)? {}
@@ -532,6 +600,7 @@ impl<S: Storage> Inner<S> {
         tail.has_failed = false;
         tail.end = end;
         self.commits.fetch_add(1, Ordering::Relaxed);
+        self.recording.committed(batch);
         Ok(())
     }
 
@@ -555,9 +624,10 @@ impl<S: Storage> Inner<S> {
             self.ahead.wait_for(tail.end + BLOCK as u64)?;
             let mut end = Batch::new(self.layout, self.epoch, BLOCK, tail.end);
             tail.block[..BLOCK].copy_from_slice(end.seal(Kind::End, self.control.durable()));
-            tail.file
-                .write(&tail.block, offset, durable || tail.has_failed)
-                .map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
+            let began = self.recording.now();
+            let written = tail.file.write(&tail.block, offset, durable || tail.has_failed);
+            self.recording.wrote(began, BLOCK, written.is_ok());
+            written.map_err(|error| self.cannot("append to", tail.segment, offset, error))?;
             tail.has_failed = false;
             tail.end = self.layout.end(tail.segment);
         }
@@ -574,9 +644,13 @@ impl<S: Storage> Inner<S> {
         self.ahead.wait_for(first)?;
         tail.file = self.ahead.take(next);
         tail.segment = next;
+        self.current.store(next, Ordering::Release);
         self.unsynced.go_on(left, Arc::clone(&tail.file));
         // If nobody listens any more, the log is being closed, and syncs all.
         let _ = self.to_syncing.send(Syncing::SegmentLeft);
+        if !self.limits.is_none() {
+            let _ = self.to_retaining.send(Retaining::SegmentLeft);
+        }
         Ok(())
     }
 
@@ -628,7 +702,10 @@ impl<S: Storage> Inner<S> {
         file: &S::File,
         segment: u64,
     ) -> Result<(), LogError> {
-        file.sync().map_err(|error| {
+        let began = self.recording.now();
+        let synced = file.sync();
+        self.recording.synced(began, synced.is_ok());
+        synced.map_err(|error| {
             // Unless nothing that was acknowledged waits for this.
             if self.control.durable() < self.control.committed() {
                 self.sync_failed.store(true, Ordering::Release);
@@ -712,6 +789,33 @@ impl<S: Storage> Inner<S> {
         self.give_up_segments(giving_up)
     }
 
+    /// Gives up the segments that the limits do not need.
+    fn retain(&self) -> Result<GivenUp, LogError> {
+        if self.limits.is_none() {
+            return Ok(GivenUp::default());
+        }
+        let giving_up = &mut *self.giving_up.lock();
+        let before = giving_up.oldest;
+        let retained = self.apply_limits(giving_up);
+        let segments = giving_up.oldest - before;
+        self.recording.retained(segments, retained.as_ref().err().cloned());
+        retained.map(|()| GivenUp { segments, bytes: segments * self.layout.segment_bytes })
+    }
+
+    fn apply_limits(&self, giving_up: &mut GivingUp) -> Result<(), LogError> {
+        self.check()?;
+        let layout = self.layout;
+        let first = layout.segment_before(self.control.first());
+        let committed = layout.segment_before(self.control.committed());
+        let current = self.current.load(Ordering::Acquire);
+        let kept = self.limits.first_kept(&*self.storage, layout, [first, committed, current])?;
+        if kept > first {
+            self.move_first(giving_up, layout.first_batch(kept))?;
+        }
+        // Also what an earlier call could not give up.
+        self.give_up_segments(giving_up)
+    }
+
     /// What is before the position is no part of the log any more.
     fn move_first(&self, giving_up: &mut GivingUp, position: u64) -> Result<(), LogError> {
         // Anything but a record's position would leave a log that begins with no record.
@@ -725,13 +829,18 @@ impl<S: Storage> Inner<S> {
             self.sync()?;
         }
         self.check_in_place()?;
+        self.store_first(giving_up, position)
+    }
+
+    /// Brings to the device where the log begins.
+    fn store_first(&self, giving_up: &mut GivingUp, position: u64) -> Result<(), LogError> {
         let mut tries = 0;
         opening::with_reserve(&*self.storage, || {
             tries += 1;
             self.control.set_first(position)?;
-            // Before the segments go: a log whose first segment is missing is damaged.
             self.control.sync()
         })?;
+        giving_up.first = position;
         giving_up.reserve_used |= tries > 1;
         Ok(())
     }
@@ -784,8 +893,15 @@ impl<S: Storage> Inner<S> {
 
     /// Removes the segments that hold nothing any more, or keeps them to be used again.
     fn give_up_segments(&self, giving_up: &mut GivingUp) -> Result<(), LogError> {
+        // Before the segments go: a log whose first segment is missing is damaged. An earlier call may have
+        // stored this, and have failed to sync it.
+        let first = self.control.first();
+        if giving_up.first < first {
+            self.check_in_place()?;
+            self.store_first(giving_up, first)?;
+        }
         // The segment of the last batch stays, even if it is full and given up.
-        let first = self.layout.segment_before(self.control.first());
+        let first = self.layout.segment_before(first);
         while giving_up.oldest < first {
             let name = segments::name_of(giving_up.oldest);
             let gone = match self.ahead.spares() < SPARES {
@@ -808,6 +924,7 @@ impl<S: Storage> Inner<S> {
                 })?,
             }
             giving_up.oldest += 1;
+            self.recording.gave_up();
         }
         if giving_up.reserve_used {
             giving_up.reserve_used = !opening::make_reserve(&*self.storage);

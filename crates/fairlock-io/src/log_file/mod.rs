@@ -9,6 +9,8 @@
 //! | `group/`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
 //! | `unsynced.rs` | files that a thread syncs behind the appends |
+//! | `retention.rs` | which segments a log need not keep |
+//! | `metrics.rs` | what a log did, and how long that took |
 //! | `prewriting.rs` | whether that helps on this file system |
 //! | `control.rs` | the page through which readers follow |
 //! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
@@ -35,6 +37,7 @@ mod error;
 mod format;
 mod group;
 mod log;
+mod metrics;
 mod opening;
 mod options;
 mod position;
@@ -43,6 +46,7 @@ mod progress;
 mod reader;
 mod readiness;
 mod recovery;
+mod retention;
 mod segments;
 #[cfg(test)]
 mod simulated_disk;
@@ -69,9 +73,11 @@ pub use self::appending::{AppendOptions, SubmittedAll};
 pub use self::completion::Completion;
 pub use self::error::{LogError, LogErrorKind};
 pub use self::log::{LogStats, Submitted};
+pub use self::metrics::{FailureMetrics, Latency, LogMetrics, SegmentMetrics};
 pub use self::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy};
 pub use self::position::Position;
 pub use self::reader::{Followed, LogWriter, Record};
+pub use self::retention::GivenUp;
 pub use self::summary::LogSummary;
 pub use self::verify::{Damage, Damaged, Verified};
 
@@ -365,6 +371,34 @@ impl LogFile {
         self.log.epoch()
     }
 
+    /// Gives up, now, the segments that [`LogOptions::retain_bytes`] and [`LogOptions::retain_for`] do not
+    /// need; how much that was. Without these options it is nothing.
+    ///
+    /// This happens by itself when the log is opened and whenever it begins a segment. To call it is of use
+    /// with `retain_for`, for a log that is rarely appended to.
+    ///
+    /// A reader that stands in what was given up gets [`LogErrorKind::Truncated`].
+    ///
+    /// ```
+    /// # use fairlock_io::LogOptions;
+    /// # use std::time::Duration;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogOptions::new().retain_for(Duration::from_secs(86_400)).open(&path)?;
+    /// log.append(b"today's")?;
+    /// let given_up = log.retain()?;
+    /// assert_eq!((given_up.segments, given_up.bytes), (0, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system says; what could not be given up is tried again the next time.
+    /// [`LogErrorKind::Damaged`] or [`LogErrorKind::NoRecord`] if the segment that is to be the first cannot
+    /// be read.
+    pub fn retain(&self) -> Result<GivenUp> {
+        self.log.retain()
+    }
+
     /// The first position that was not given up: of the first record, or before it.
     pub fn first(&self) -> Position {
         self.log.first()
@@ -390,7 +424,25 @@ impl LogFile {
         self.log.recovery()
     }
 
-    /// What it did since it was opened.
+    /// All that is known of what it did since it was opened: how long appends, writes and syncs took, how much
+    /// was appended, what failed. No append waits for this, nor this for an append.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// log.append(b"hello")?;
+    /// let metrics = log.metrics();
+    /// assert_eq!((metrics.records, metrics.appended_bytes), (1, 5));
+    /// println!("99 of 100 appends took no longer than {:?}", metrics.append.p99());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn metrics(&self) -> LogMetrics {
+        self.log.metrics()
+    }
+
+    /// A few figures of what it did since it was opened, without those that [`metrics`](Self::metrics) has to
+    /// gather.
     pub fn stats(&self) -> LogStats {
         self.log.stats()
     }

@@ -119,6 +119,8 @@ pub struct LogOptions {
     pub(crate) sync: SyncPolicy,
     pub(crate) prewrite: Prewrite,
     pub(crate) mode: Option<u32>,
+    pub(crate) retain_bytes: Option<u64>,
+    pub(crate) retain_for: Option<Duration>,
 }
 
 impl Default for LogOptions {
@@ -131,6 +133,8 @@ impl Default for LogOptions {
             sync: SyncPolicy::EveryCommit,
             prewrite: Prewrite::Auto,
             mode: None,
+            retain_bytes: None,
+            retain_for: None,
         }
     }
 }
@@ -195,6 +199,57 @@ impl LogOptions {
         self
     }
 
+    /// Gives up segments that are not needed to hold this many bytes, oldest first. Default: none are given
+    /// up.
+    ///
+    /// The newest segments are kept whose files come to `bytes`, each with its full
+    /// [`segment_bytes`](Self::segment_bytes), the one that is being written included: so many segments as
+    /// `bytes` needs, rounded up, and at least two. So a full segment of records is kept whatever the limit is,
+    /// and the records on disk, with their headers and padding, are between `bytes` − `segment_bytes` and
+    /// `bytes`, rounded up. Segments made ahead (one, as a rule) and those kept to be used again (two at
+    /// most) come on top.
+    ///
+    /// The limit is applied when the log is opened; whenever it begins a segment, by a thread in the background,
+    /// for which no append waits; and by [`LogFile::retain`]. A failure fails no append: it is in
+    /// [`LogFile::metrics`], and the next time it is tried again. With [`retain_for`](Self::retain_for), a
+    /// segment goes when either limit says so. Readers that stand in what was given up get
+    /// [`LogErrorKind::Truncated`].
+    ///
+    /// ```
+    /// use fairlock_io::LogOptions;
+    /// use std::time::Duration;
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogOptions::new()
+    ///     .segment_bytes(1 << 20)
+    ///     .retain_bytes(8 << 20) // Eight segments.
+    ///     .retain_for(Duration::from_secs(7 * 86_400))
+    ///     .open(&path)?;
+    /// log.append(b"hello")?;
+    /// log.close()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn retain_bytes(mut self, bytes: u64) -> LogOptions {
+        self.retain_bytes = Some(bytes);
+        self
+    }
+
+    /// Gives up segments that were left longer ago than this, oldest first. Default: none are given up.
+    ///
+    /// A segment is left when the log goes on to the next: its age is counted from then on, as its file's
+    /// modification time and the system's clock have it. So all records in it are older. A copy of the log
+    /// whose files have new times begins to count anew, and a segment that was left in the future, as the
+    /// clock has it, is kept. The segment that is being written, and the one of the last record, are never
+    /// given up, however old they are.
+    ///
+    /// The limit is applied when [`retain_bytes`](Self::retain_bytes) is. A log that is rarely appended to
+    /// rarely begins a segment: call [`LogFile::retain`] now and then.
+    pub fn retain_for(mut self, time: Duration) -> LogOptions {
+        self.retain_for = Some(time);
+        self
+    }
+
     /// Opens the log in the directory `path` for appending.
     ///
     /// # Errors
@@ -220,6 +275,12 @@ impl LogOptions {
         }
         if self.sync == SyncPolicy::Interval(Duration::ZERO) {
             return wrong("the sync interval", "longer than nothing: use SyncPolicy::EveryCommit");
+        }
+        if self.retain_bytes == Some(0) {
+            return wrong("retain_bytes", "more than nothing: leave it away to keep everything");
+        }
+        if self.retain_for == Some(Duration::ZERO) {
+            return wrong("retain_for", "longer than nothing: leave it away to keep everything");
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 
@@ -90,6 +90,8 @@ struct State {
     /// Blocks that there are.
     capacity: usize,
     mischief: Mischief,
+    /// Since the epoch.
+    now: Duration,
     random: Rng,
 }
 
@@ -106,6 +108,8 @@ struct FileState {
     on_device: Image,
     /// Since all was on the device.
     changes: Vec<Change>,
+    /// Since the epoch.
+    modified: Duration,
 }
 
 enum Change {
@@ -142,6 +146,7 @@ impl Machine {
             failures: BTreeMap::new(),
             capacity: usize::MAX,
             mischief: Mischief::None,
+            now: Duration::ZERO,
             random: Rng::with_seed(seed),
         })))
     }
@@ -204,6 +209,11 @@ impl Machine {
         self.lock().mischief = mischief;
     }
 
+    /// Time goes by.
+    pub(super) fn advance(&self, time: Duration) {
+        self.lock().now += time;
+    }
+
     /// So many blocks from now on.
     pub(super) fn set_capacity(&self, blocks: usize) {
         self.lock().capacity = blocks;
@@ -264,9 +274,11 @@ impl Machine {
                 now: file.now.clone(),
                 on_device: file.now.clone(),
                 changes: Vec::new(),
+                modified: file.modified,
             };
             new.files = state.files.iter().map(copied).collect();
             new.process = state.process;
+            new.now = state.now;
             new.boot = state.boot;
             new.capacity = state.capacity;
         }
@@ -570,6 +582,17 @@ impl Storage for SimulatedDisk {
         Ok(true)
     }
 
+    fn modified(&self, name: &str) -> io::Result<SystemTime> {
+        let state = self.machine.lock();
+        state.check(self.process)?;
+        let inode = state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(SystemTime::UNIX_EPOCH + state.files[*inode].modified)
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.machine.lock().now
+    }
+
     fn boot(&self) -> Boot {
         [self.machine.lock().boot, 7]
     }
@@ -601,10 +624,12 @@ impl StoredFile for SimulatedFile {
         assert!(bytes.len().is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64));
         let state = &mut *self.machine.lock();
         let failure = state.begin(self.process)?;
+        let now = state.now;
         let offset = offset as usize;
         let durable = durable && state.mischief != Mischief::NoDurableWrites;
         let free = state.capacity.saturating_sub(state.blocks_used());
         let file = &mut state.files[self.inode];
+        file.modified = now;
         match failure {
             None => {}
             Some(Failure::Nothing) => return Err(failed()),
@@ -649,7 +674,9 @@ impl StoredFile for SimulatedFile {
     fn set_len(&self, length: u64) -> io::Result<()> {
         let state = &mut *self.machine.lock();
         state.begin_whole(self.process)?;
+        let now = state.now;
         let file = &mut state.files[self.inode];
+        file.modified = now;
         file.now.set_length(length as usize);
         // It is on the device when it returns, as all of the file then is.
         file.on_device = file.now.clone();
@@ -669,6 +696,7 @@ impl StoredFile for SimulatedFile {
         }
         file.now.make_room(length);
         file.changes.push(Change::Room(length));
+        file.modified = state.now;
         Ok(true)
     }
 

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The words of the control page, all that are used.
 pub(crate) const WORDS: usize = 64;
@@ -55,6 +55,10 @@ pub(crate) trait Storage: Send + Sync + 'static {
     /// Whether they are still files of some directory, and the page whole: less than the question before, but
     /// quick enough to be asked at every append.
     fn is_intact(&self, lock: &Self::Lock, page: &Self::Page) -> io::Result<bool>;
+    /// When a file was last written, or made longer or shorter.
+    fn modified(&self, name: &str) -> io::Result<SystemTime>;
+    /// The time, as files have it.
+    fn now(&self) -> SystemTime;
     /// Which run of the kernel this is: what it was told to write is not lost before the next.
     fn boot(&self) -> Boot;
     /// What is known about the file system without trying.

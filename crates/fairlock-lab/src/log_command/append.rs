@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fairlock_io::{
-    LogError, LogErrorKind, LogFile, LogOptions, Position, Prewrite, Prewriting, SyncPolicy,
+    Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, Position, Prewrite,
+    Prewriting, SyncPolicy,
 };
 use fairlock_lab::units;
 
@@ -127,8 +128,12 @@ impl Append {
         if *log.prewriting() != Prewriting::On {
             eprintln!("prewriting {}", log.prewriting());
         }
+        let metrics = log.metrics();
         let closed = log.close();
         eprintln!("{}", appended.summary());
+        if metrics.batches > 0 {
+            eprintln!("{}", figures(&metrics));
+        }
         if let Some(message) = appended.failure() {
             return Err(Failure::Run(message));
         }
@@ -333,6 +338,32 @@ impl Appended {
         };
         Some(format!("record {number} of the input is not in the log{after}: {reason}"))
     }
+}
+
+/// How the records came to the device, and how long that took.
+fn figures(metrics: &LogMetrics) -> String {
+    let each = units::format_count(metrics.records_per_batch().unwrap_or(0.0));
+    let mut said = match (metrics.batches, metrics.records) {
+        (1, 1) => "1 write".to_owned(),
+        (1, records) => format!("1 write of {records} records"),
+        (writes, _) => format!("{writes} writes of {each} records on average"),
+    };
+    let times = [("append", &metrics.append), ("write", &metrics.write), ("sync", &metrics.sync)];
+    for (name, latency) in times.into_iter().filter(|(_, latency)| latency.count() > 0) {
+        said += &format!("; {name} {}", quantiles(latency));
+    }
+    said
+}
+
+fn quantiles(latency: &Latency) -> String {
+    let each = [
+        ("p50", latency.p50()),
+        ("p99", latency.p99()),
+        ("p99.9", latency.p999()),
+        ("max", latency.max()),
+    ];
+    each.map(|(name, time)| format!("{name} {}", units::format_ns(time.as_nanos() as f64)))
+        .join(", ")
 }
 
 #[cfg(test)]
