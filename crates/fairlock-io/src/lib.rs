@@ -44,6 +44,7 @@ mod log_file;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
-    Damage, Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats, LogSummary,
-    Position, Prewrite, Prewriting, Record, Records, Recovery, Submitted, SyncPolicy, Verified,
+    Checkpoint, Damage, Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogStats,
+    LogSummary, Position, Prewrite, Prewriting, Record, Records, Recovery, Submitted, SyncPolicy,
+    Verified,
 };

@@ -266,12 +266,14 @@ impl<S: Storage> Shared<S> {
             let path = path.clone();
             move |error| LogError::system(tried, &path, error).at(segment, 0)
         };
-        let file = storage.open(spare, true).map_err(failed("use again"))?;
+        // For reading: to open it for writing would lock it, and it may be part of a copy that has a writer.
+        let file = storage.open(spare, false).map_err(failed("use again"))?;
         if file.is_linked().map_err(failed("look at"))? {
             // Somebody keeps what it holds.
             storage.remove(spare).map_err(failed("remove"))?;
             return make_segment(storage, self.layout, &self.prewriting, self.epoch, segment);
         }
+        let file = storage.open(spare, true).map_err(failed("use again"))?;
         begin(&file, self.layout, &self.prewriting, self.epoch, segment)
             .map_err(failed("make room for"))?;
         let written = written_until(&file, FIRST_BATCH, self.layout.segment_bytes)

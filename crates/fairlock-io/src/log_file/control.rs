@@ -35,6 +35,9 @@ pub(crate) const LOCK: &str = "lock";
 const WHILE_NEW: [&str; 2] = ["control-", ".new"];
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fairlogC");
+/// In the place of the magic while a checkpoint is made: until a page of the log's own replaces this one, what is
+/// in the directory opens as nothing, whoever dies meanwhile.
+const MAGIC_UNFINISHED: u64 = u64::from_le_bytes(*b"fairlogU");
 
 // What never changes.
 const WORD_MAGIC: usize = 0;
@@ -162,6 +165,22 @@ impl<P: SharedPage> Control<P> {
         storage.sync_names()
     }
 
+    /// Makes the page of a checkpoint that is being made. [`replace`](Self::replace) finishes it.
+    pub(crate) fn begin_checkpoint<S: Storage<Page = P>>(
+        storage: &S,
+        layout: &Layout,
+    ) -> io::Result<()> {
+        let mut words = [0; WORDS];
+        words[WORD_MAGIC] = MAGIC_UNFINISHED;
+        let name = write_new(storage, layout, &words)?;
+        storage.rename_new(&name, NAME).inspect_err(|_| {
+            // It would be in the way of who was faster.
+            let _ = storage.remove(&name);
+        })?;
+        // Before any segment: segments alone are a log that has lost its page.
+        storage.sync_names()
+    }
+
     /// Removes what crashes have left of pages that were to be made.
     pub(crate) fn remove_unfinished<S: Storage>(storage: &S) -> io::Result<()> {
         let [begin, end] = WHILE_NEW;
@@ -195,6 +214,9 @@ impl<P: SharedPage> Control<P> {
             }
             Err(error) => return Err(LogError::system("read", &path, error)),
         };
+        if words[WORD_MAGIC] == MAGIC_UNFINISHED {
+            return Err(LogError::new(LogErrorKind::UnfinishedCheckpoint, storage.path()));
+        }
         if words[WORD_MAGIC] != MAGIC {
             return Err(damaged(&path, "the control page"));
         }
