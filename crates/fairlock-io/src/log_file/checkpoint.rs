@@ -339,3 +339,151 @@ impl Drop for Unfinished<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem;
+    use std::path::PathBuf;
+
+    use tempfile::TempDir;
+
+    use super::super::reader::Reader;
+    use super::*;
+    use crate::{LogFile, LogOptions, LogReader, SyncPolicy};
+
+    /// A log with some full segments, and where a copy may be.
+    fn log() -> (TempDir, LogFile, PathBuf) {
+        let directory = TempDir::new_in(".").unwrap();
+        let options = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never);
+        let log = options.open(directory.path().join("log")).unwrap();
+        fill(&log);
+        let copy = directory.path().join("copy");
+        (directory, log, copy)
+    }
+
+    /// Some segments.
+    fn fill(log: &LogFile) {
+        for _ in 0..80 {
+            log.append(&[7; 3_000]).unwrap();
+        }
+    }
+
+    fn view(log: &LogFile) -> View<Disk> {
+        Reader::open(Disk::open(log.path()).unwrap()).unwrap().into_view()
+    }
+
+    fn begin<'a>(view: &mut View<Disk>, path: &'a Path) -> Unfinished<'a> {
+        let mut copy = Unfinished::begin(view, path).unwrap();
+        view.refresh().unwrap();
+        copy.end = view.committed();
+        copy
+    }
+
+    /// Its records, all of them undamaged.
+    fn count(path: &Path) -> usize {
+        let found = LogReader::verify(path, |damage| panic!("{damage:?}")).unwrap();
+        let records = LogReader::open(path).unwrap().records().map(Result::unwrap).count();
+        assert_eq!(records as u64, found.records);
+        records
+    }
+
+    #[test]
+    fn what_is_not_finished_opens_as_nothing_at_any_time() {
+        let (_directory, log, path) = log();
+        let mut view = view(&log);
+        let refuses = || {
+            let errors = [
+                LogReader::open(&path).unwrap_err(),
+                LogFile::open(&path).unwrap_err(),
+                LogReader::summary(&path).unwrap_err(),
+                LogReader::verify(&path, |_| {}).unwrap_err(),
+                LogReader::checkpoint(&path, path.with_extension("more")).unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(*error.kind(), LogErrorKind::UnfinishedCheckpoint, "{error}");
+            }
+        };
+        let mut copy = begin(&mut view, &path);
+        refuses();
+        assert!(copy.take_last(&mut view).unwrap());
+        refuses();
+        copy.take_full(&mut view).unwrap();
+        refuses();
+        // As when the process dies.
+        mem::forget(copy);
+        refuses();
+        let error = log.checkpoint(&path).unwrap_err();
+        assert_eq!(*error.kind(), LogErrorKind::Exists, "{error}");
+    }
+
+    #[test]
+    fn a_copy_that_fails_is_removed() {
+        let (_directory, log, path) = log();
+        let mut view = view(&log);
+        let mut copy = begin(&mut view, &path);
+        assert!(copy.take_last(&mut view).unwrap());
+        copy.take_full(&mut view).unwrap();
+        drop(copy);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn segments_given_up_while_it_is_made_are_left_out() {
+        for stage in 0..3 {
+            let (_directory, log, path) = log();
+            let middle = log.append(b"middle").unwrap();
+            fill(&log);
+            let mut view = view(&log);
+            let mut copy = begin(&mut view, &path);
+            let end = copy.end;
+            let truncate = |at| {
+                if at == stage {
+                    log.truncate_before(middle).unwrap();
+                    // The files of segments that were given up become others.
+                    fill(&log);
+                }
+            };
+            truncate(0);
+            assert!(copy.take_last(&mut view).unwrap());
+            truncate(1);
+            copy.take_full(&mut view).unwrap();
+            truncate(2);
+            view.refresh().unwrap();
+            let checkpoint = copy.finish(&view).unwrap();
+            assert_eq!((checkpoint.first.get(), checkpoint.end.get()), (middle.get(), end));
+            assert_eq!(count(&path), 81);
+        }
+    }
+
+    #[test]
+    fn a_last_segment_that_is_given_up_meanwhile_is_not_taken() {
+        let (_directory, log, path) = log();
+        let mut view = view(&log);
+        let mut copy = begin(&mut view, &path);
+        fill(&log);
+        log.truncate_before(log.committed()).unwrap();
+        fill(&log);
+        assert!(!copy.take_last(&mut view).unwrap());
+        copy.end = view.committed();
+        assert!(copy.take_last(&mut view).unwrap());
+        copy.take_full(&mut view).unwrap();
+        copy.finish(&view).unwrap();
+        assert_eq!(count(&path), 80);
+    }
+
+    #[test]
+    fn records_of_the_last_segment_that_are_given_up_meanwhile_leave_an_empty_copy() {
+        let (_directory, log, path) = log();
+        let mut view = view(&log);
+        let mut copy = begin(&mut view, &path);
+        log.append(b"behind the end of the copy").unwrap();
+        log.truncate_before(log.committed()).unwrap();
+        assert!(copy.take_last(&mut view).unwrap());
+        copy.take_full(&mut view).unwrap();
+        let checkpoint = copy.finish(&view).unwrap();
+        assert_eq!(checkpoint.first, checkpoint.end);
+        assert_eq!(count(&path), 0);
+        LogFile::open(&path).unwrap().append(b"goes on").unwrap();
+        assert_eq!(count(&path), 1);
+    }
+}

@@ -70,3 +70,50 @@ pub(crate) fn find_end<S: Storage>(
     let was_closed = page.closed.map(|end| layout.next_batch(end)) == Some(found.end);
     Ok(End { recovery: Recovery { was_closed, ..found.recovery }, ..found })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::disk::Disk;
+    use super::super::segments::Inventory;
+    use super::*;
+    use crate::{LogFile, LogOptions, SyncPolicy};
+
+    /// The end that is found if the page says this, and says that of another machine's kernel.
+    fn end_elsewhere(path: &Path, page: Look) -> Result<u64, LogErrorKind> {
+        let disk = Arc::new(Disk::open(path).unwrap());
+        let segments = Inventory::of(&*disk).unwrap().segments;
+        let layout = super::super::control::Control::open(&*disk, false).unwrap().layout();
+        let page = Look { boot: Some([1, 2]), is_copy: true, ..page };
+        let found = find_end(&disk, layout, &page, &segments);
+        found.map(|found| found.end).map_err(|error| error.kind().clone())
+    }
+
+    #[test]
+    fn on_another_machine_what_was_durable_is_missed_and_what_was_committed_may_be_lost() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("log");
+        let options = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never);
+        let log: LogFile = options.open(&path).unwrap();
+        for _ in 0..40 {
+            log.append(&[7; 3_000]).unwrap();
+        }
+        let end = log.committed().get();
+        let later = Some(end + 8192);
+        let unknown = Look::default();
+        let incomplete = Err(LogErrorKind::IncompleteCopy { position: Position::new(end) });
+        assert_eq!(end_elsewhere(&path, unknown.clone()), Ok(end));
+        assert_eq!(end_elsewhere(&path, Look { committed: later, ..unknown.clone() }), Ok(end));
+        for page in
+            [Look { durable: later, ..unknown.clone() }, Look { closed: later, ..unknown.clone() }]
+        {
+            assert_eq!(end_elsewhere(&path, page), incomplete);
+        }
+        // It begins behind its end.
+        let first = Position::new(end + (64 << 10));
+        let behind = Look { first: Some(first.get()), ..unknown };
+        let found = end_elsewhere(&path, behind);
+        assert_eq!(found, Err(LogErrorKind::IncompleteCopy { position: first }));
+    }
+}
