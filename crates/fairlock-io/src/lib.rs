@@ -44,8 +44,8 @@ mod log_file;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
-    AppendOptions, Completion, Damage, Damaged, FailureMetrics, Followed, GivenUp, Latency,
-    LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, LogReader, LogStats, LogSummary,
-    LogWriter, Position, Prewrite, Prewriting, Record, Records, Recovery, SegmentMetrics,
-    Submitted, SubmittedAll, SyncPolicy, Verified,
+    AppendOptions, Checkpoint, Completion, Damage, Damaged, FailureMetrics, Followed, GivenUp,
+    Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, LogReader, LogStats,
+    LogSummary, LogWriter, Position, Prewrite, Prewriting, Record, Records, Recovery,
+    SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
 };

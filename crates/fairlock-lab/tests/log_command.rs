@@ -315,3 +315,54 @@ fn a_record_that_is_too_large_is_named_and_those_before_it_are_kept() {
     assert!(said.contains("70000 bytes") && said.contains("larger segments"), "{said}");
     assert_eq!(prints("tail", &path, &[]), "one\ntwo\n");
 }
+
+#[test]
+fn a_backup_has_what_was_appended_while_the_log_goes_on() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let lines: Vec<String> = (0..300).map(|it| format!("{it} {}", "x".repeat(1000))).collect();
+    let mut appending = start(&mut log("append", &path, &["--segment", "64k"]));
+    let mut input = appending.stdin.take().unwrap();
+    input.write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
+    input.flush().unwrap();
+    while !path.exists() || prints("tail", &path, &["-n", "1"]).trim() != lines[299] {}
+
+    let copy = directory.path().join("copy");
+    let said = prints("backup", &path, &[copy.to_str().unwrap()]);
+    assert!(said.starts_with("positions 4096 to "), "{said}");
+    assert!(said.contains(" linked, ") && said.ends_with(" copied\n"), "{said}");
+    input.write_all(b"later\n").unwrap();
+    drop(input);
+    assert!(appending.wait().unwrap().success());
+    let copied = prints("tail", &copy, &["--from", "start"]);
+    assert_eq!(copied.lines().collect::<Vec<_>>(), lines);
+    prints("verify", &copy, &[]);
+    append(&copy, &[], b"another\n");
+    assert_eq!(prints("tail", &copy, &["-n", "1"]), "another\n");
+    assert_eq!(prints("tail", &path, &["-n", "1"]), "later\n");
+
+    let other = directory.path().join("other");
+    let json = prints("backup", &path, &[other.to_str().unwrap(), "--json"]);
+    let made = objects(&json).next().unwrap();
+    assert_eq!(made["first"], 4096);
+    let stat = objects(&prints("stat", &other, &["--json"])).next().unwrap();
+    assert_eq!(stat["committed"], made["end"]);
+    assert_eq!(stat["closed"], true);
+}
+
+#[test]
+fn a_backup_into_what_is_there_or_of_what_is_not_is_refused() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"one\n");
+    let to = |copy: &Path| copy.to_str().unwrap().to_owned();
+    refuses("backup", &path, &[&to(&path)], 1, &["there is a log already"]);
+    let others = directory.path().join("others");
+    fs::create_dir(&others).unwrap();
+    fs::write(others.join("file"), b"").unwrap();
+    refuses("backup", &path, &[&to(&others)], 1, &["other files"]);
+    refuses("backup", &path, &[&to(&others.join("file"))], 1, &["is a file"]);
+    let missing = directory.path().join("missing");
+    refuses("backup", &missing, &[&to(&directory.path().join("copy"))], 1, &["no log", "missing"]);
+    assert!(!directory.path().join("copy").exists());
+}

@@ -23,7 +23,7 @@ use super::blocks::Blocks;
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Layout, SegmentHeader};
 use super::options::Prewriting;
-use super::segments::{self, NAME_WHILE_COPIED, NAME_WHILE_NEW};
+use super::segments::{self, NAME_WHILE_NEW};
 use super::storage::{Storage, StoredFile};
 
 /// Zeros written at a time: large enough for a disk's full speed, small enough that an append or a read
@@ -275,12 +275,14 @@ impl<S: Storage> Shared<S> {
             let path = path.clone();
             move |error| LogError::system(tried, &path, error).at(segment, 0)
         };
-        let file = storage.open(spare, true).map_err(failed("use again"))?;
+        // For reading: to open it for writing would lock it, and it may be part of a copy that has a writer.
+        let file = storage.open(spare, false).map_err(failed("use again"))?;
         if file.is_linked().map_err(failed("look at"))? {
             // Somebody keeps what it holds.
             storage.remove(spare).map_err(failed("remove"))?;
             return make_segment(storage, self.layout, &self.prewriting, self.epoch, segment);
         }
+        let file = storage.open(spare, true).map_err(failed("use again"))?;
         begin(&file, self.layout, &self.prewriting, self.epoch, segment)
             .map_err(failed("make room for"))?;
         let written = written_until(&file, FIRST_BATCH, self.layout.segment_bytes)
@@ -330,46 +332,6 @@ pub(crate) fn make_segment<S: Storage>(
         _ => layout.end(segment),
     };
     Ok((file, ready))
-}
-
-/// A segment's file, to be changed where it holds records. If it has other names, another takes its place
-/// first, as somebody keeps what it holds.
-pub(crate) fn own_segment<S: Storage>(storage: &S, segment: u64) -> Result<S::File, LogError> {
-    let name = segments::name_of(segment);
-    let path = storage.path().join(&name);
-    let cannot = |error| LogError::system("change", &path, error).at(segment, 0);
-    let file = storage.open(&name, true).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
-        }
-        _ => cannot(error),
-    })?;
-    if !file.is_linked().map_err(cannot)? {
-        return Ok(file);
-    }
-    let replace = || {
-        match storage.remove(NAME_WHILE_COPIED) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let copy = storage.create(NAME_WHILE_COPIED)?;
-        let mut blocks = Blocks::zeroed(CHUNK);
-        let mut at = 0;
-        loop {
-            let read = file.read(&mut blocks, at)?;
-            let whole = read - read % BLOCK;
-            if whole == 0 {
-                break;
-            }
-            copy.write(&blocks[..whole], at, false)?;
-            at += whole as u64;
-        }
-        copy.sync()?;
-        storage.rename(NAME_WHILE_COPIED, &name)?;
-        storage.sync_names()?;
-        Ok(copy)
-    };
-    replace().map_err(cannot)
 }
 
 /// Gives a file its room and the segment's header.

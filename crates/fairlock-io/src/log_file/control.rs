@@ -36,6 +36,9 @@ pub(crate) const LOCK: &str = "lock";
 const WHILE_NEW: [&str; 2] = ["control-", ".new"];
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fairlogC");
+/// In the place of the magic while a checkpoint is made: until a page of the log's own replaces this one, what is
+/// in the directory opens as nothing, whoever dies meanwhile.
+const MAGIC_UNFINISHED: u64 = u64::from_le_bytes(*b"fairlogU");
 
 // What never changes.
 const WORD_MAGIC: usize = 0;
@@ -70,6 +73,8 @@ const NUMBER: Field = Field { word: 44 };
 
 /// What is being cut off.
 const CUT: Field = Field { word: 48 };
+/// How often that was stored and forgotten.
+const CUTS: Field = Field { word: 54 };
 
 /// For a position that is not known: no batch ends there.
 const NONE: u64 = u64::MAX;
@@ -112,6 +117,8 @@ pub(crate) struct Look {
     pub(crate) is_copy: bool,
     /// What is no part of the log any more, though it may not yet be covered.
     pub(crate) cut: Option<Cut>,
+    /// Grows whenever that changes.
+    pub(crate) cuts: u64,
 }
 
 impl Look {
@@ -173,6 +180,8 @@ impl<P: SharedPage> Control<P> {
         put(DURABLE, look.durable.as_ref().map(std::slice::from_ref));
         put(CLOSED, look.closed.as_ref().map(std::slice::from_ref));
         put(BOOT, look.boot.as_ref().map(<[u64; 2]>::as_slice));
+        let cut = look.cut.map(Cut::to_words);
+        put(CUT, cut.as_ref().map(<[u64; 4]>::as_slice));
         put(EPOCH, look.epoch.map(u64::from).as_ref().map(std::slice::from_ref));
         for field in FIRST {
             put(field, look.first.as_ref().map(std::slice::from_ref));
@@ -183,6 +192,22 @@ impl<P: SharedPage> Control<P> {
         }
         let name = write_new(storage, &layout, &words)?;
         storage.rename(&name, NAME)?;
+        storage.sync_names()
+    }
+
+    /// Makes the page of a checkpoint that is being made. [`replace`](Self::replace) finishes it.
+    pub(crate) fn begin_checkpoint<S: Storage<Page = P>>(
+        storage: &S,
+        layout: &Layout,
+    ) -> io::Result<()> {
+        let mut words = [0; WORDS];
+        words[WORD_MAGIC] = MAGIC_UNFINISHED;
+        let name = write_new(storage, layout, &words)?;
+        storage.rename_new(&name, NAME).inspect_err(|_| {
+            // It would be in the way of who was faster.
+            let _ = storage.remove(&name);
+        })?;
+        // Before any segment: segments alone are a log that has lost its page.
         storage.sync_names()
     }
 
@@ -219,6 +244,9 @@ impl<P: SharedPage> Control<P> {
             }
             Err(error) => return Err(LogError::system("read", &path, error)),
         };
+        if words[WORD_MAGIC] == MAGIC_UNFINISHED {
+            return Err(LogError::new(LogErrorKind::UnfinishedCheckpoint, storage.path()));
+        }
         if words[WORD_MAGIC] != MAGIC {
             return Err(damaged(&path, "the control page"));
         }
@@ -310,6 +338,7 @@ impl<P: SharedPage> Control<P> {
             shown: one(SHOWN).map(|shown| shown != 0),
             is_copy: number.is_some_and(|number| number != self.page.number()),
             cut: CUT.get(identity, words).and_then(Cut::from_words),
+            cuts: one(CUTS).unwrap_or(0),
         }
     }
 
@@ -335,7 +364,7 @@ pub(crate) struct Written<P> {
     committed: AtomicU64,
     durable: AtomicU64,
     first: AtomicU64,
-    cut: Mutex<Option<Cut>>,
+    cut: Mutex<(Option<Cut>, u64)>,
 }
 
 impl<P: SharedPage> Written<P> {
@@ -347,7 +376,7 @@ impl<P: SharedPage> Written<P> {
             committed: AtomicU64::new(look.committed.unwrap_or(0)),
             durable: AtomicU64::new(look.durable.unwrap_or(0)),
             first: AtomicU64::new(look.first.unwrap_or(FIRST_BATCH)),
-            cut: Mutex::new(look.cut),
+            cut: Mutex::new((look.cut, look.cuts)),
         }
     }
 
@@ -377,13 +406,17 @@ impl<P: SharedPage> Written<P> {
 
     /// What is being cut off.
     pub(crate) fn cut(&self) -> Option<Cut> {
-        *self.cut.lock()
+        self.cut.lock().0
     }
 
     /// From now on this is no part of the log; none: all of it is covered.
     pub(crate) fn set_cut(&self, cut: Option<Cut>) -> Result<(), LogError> {
+        let mut now = self.cut.lock();
+        // First: who copies the log must not miss a change.
+        self.put(CUTS, &[now.1.wrapping_add(1)])?;
+        now.1 = now.1.wrapping_add(1);
         self.put(CUT, &cut.map_or([0; 4], Cut::to_words))?;
-        *self.cut.lock() = cut;
+        now.0 = cut;
         self.sync()
     }
 
@@ -394,6 +427,7 @@ impl<P: SharedPage> Written<P> {
             durable: Some(self.durable()),
             first: Some(self.first()),
             cut: self.cut(),
+            cuts: self.cut.lock().1,
             ..Look::default()
         }
     }
@@ -593,6 +627,7 @@ mod version_1 {
             shown: None,
             is_copy: false,
             cut: None,
+            cuts: 0,
         }
     }
 }

@@ -16,6 +16,7 @@ use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, Kind, Layout, MOST_BATCH, POSITIONS, RECORD_HEADER,
     RecordHeader, blocks,
 };
+use super::opening;
 use super::position::Position;
 use super::segments;
 use super::storage::{Storage, StoredFile};
@@ -155,7 +156,7 @@ impl<S: Storage> Cover<'_, S> {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        match ahead::own_segment(&**self.storage, segment) {
+        match opening::open_own(&**self.storage, segment, u64::MAX) {
             Err(error) if *error.kind() == LogErrorKind::MissingSegment => Ok(None),
             file => file.map(|file| Some(Arc::new(file))),
         }

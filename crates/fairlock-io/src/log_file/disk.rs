@@ -79,6 +79,33 @@ impl Disk {
         Ok(bytes)
     }
 
+    /// The permissions of the directory.
+    pub(crate) fn own_mode(&self) -> io::Result<u32> {
+        Ok(self.directory.metadata()?.mode() & 0o777)
+    }
+
+    /// The permissions of a file.
+    pub(crate) fn mode_of(&self, name: &str) -> io::Result<u32> {
+        Ok(self.look_at(name)?.st_mode & 0o777)
+    }
+
+    /// Gives a file of another directory a name here, the same; false where that cannot be done.
+    pub(crate) fn link_from(&self, source: &Disk, name: &str) -> io::Result<bool> {
+        match unistd::linkat(&source.directory, name, &self.directory, name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            // On another file system, of another owner, with too many names; or it knows no links.
+            Err(
+                Errno::EXDEV
+                | Errno::EPERM
+                | Errno::EACCES
+                | Errno::EMLINK
+                | Errno::EOPNOTSUPP
+                | Errno::ENOSYS,
+            ) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn look_at(&self, name: &str) -> nix::Result<FileStat> {
         stat::fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)
     }
@@ -428,6 +455,19 @@ impl DiskFile {
 
     fn file(&self) -> &File {
         &self.0.file
+    }
+
+    /// Whether a writer has it open for writing.
+    pub(crate) fn is_written(&self) -> io::Result<bool> {
+        is_locked(self.file())
+    }
+
+    /// Makes this file one that shares all blocks of another, until one of them is changed; false where that
+    /// cannot be done.
+    pub(crate) fn share_blocks_of(&self, source: &DiskFile) -> bool {
+        let (to, from) = (self.file().as_raw_fd(), source.file().as_raw_fd());
+        // SAFETY: a request about two open files, which touches no memory.
+        unsafe { libc::ioctl(to, libc::FICLONE, from) == 0 }
     }
 }
 

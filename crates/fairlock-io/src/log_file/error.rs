@@ -84,6 +84,14 @@ pub enum LogErrorKind {
     },
     /// A segment is missing between others.
     MissingSegment,
+    /// A copy, made by other programs while the log was appended to, that lacks records before others that it
+    /// has, or records that it knows to have been acknowledged. A copy that is damaged looks alike.
+    IncompleteCopy {
+        /// All records before are there.
+        position: Position,
+    },
+    /// A checkpoint whose making was cut off.
+    UnfinishedCheckpoint,
     /// A name of the log's is that of something else: a directory, a FIFO, a device, a symbolic link.
     NotAFile,
     /// While it was open for writing, others removed, replaced or shortened the files that keep a second
@@ -173,7 +181,7 @@ impl fmt::Display for LogError {
             LogErrorKind::System(tried) => write!(f, "cannot {tried}")?,
             LogErrorKind::StorageFull => write!(
                 f,
-                "the disk is full: nothing acknowledged is lost, make room and append again"
+                "the disk is full: nothing acknowledged is lost, make room and try again"
             )?,
             LogErrorKind::Damaged { position, what } => write!(
                 f,
@@ -216,6 +224,15 @@ impl fmt::Display for LogError {
             )?,
             LogErrorKind::Option { name, valid } => write!(f, "{name} must be {valid}")?,
             LogErrorKind::MissingSegment => write!(f, "a segment between others is missing")?,
+            LogErrorKind::IncompleteCopy { position } => write!(
+                f,
+                "a copy that was made while the log was appended to, or is damaged: it is whole up to \
+                 position {position} only; copy the log again with `fairlock log backup`, or cut this copy \
+                 off there with `fairlock log repair`"
+            )?,
+            LogErrorKind::UnfinishedCheckpoint => {
+                write!(f, "a backup that was not finished: remove it, and make another of the log")?
+            }
             LogErrorKind::NotAFile => {
                 write!(f, "something else has the name of a file of the log: remove it")?
             }
@@ -272,9 +289,13 @@ impl From<LogError> for io::Error {
         let kind = match (error.kind(), &error.0.source) {
             (_, Some(source)) => source.kind(),
             (LogErrorKind::StorageFull, _) => io::ErrorKind::StorageFull,
-            (LogErrorKind::Damaged { .. } | LogErrorKind::MissingSegment, _) => {
-                io::ErrorKind::InvalidData
-            }
+            (
+                LogErrorKind::Damaged { .. }
+                | LogErrorKind::MissingSegment
+                | LogErrorKind::IncompleteCopy { .. }
+                | LogErrorKind::UnfinishedCheckpoint,
+                _,
+            ) => io::ErrorKind::InvalidData,
             (LogErrorKind::Truncated { .. } | LogErrorKind::NoRecord(_), _) => {
                 io::ErrorKind::InvalidInput
             }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem;
+use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,9 +16,11 @@ use super::ahead::{self, Ahead};
 use super::appending::{AppendOptions, SubmittedAll};
 use super::batch::{Append, Batch, Measured};
 use super::blocks::Blocks;
+use super::checkpoint::{self, Checkpoint, Until};
 use super::completion::{Completer, Completion};
 use super::control::{self, Control, Written};
 use super::cutting::{Cover, Cut, no_record};
+use super::disk::Disk;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BLOCK, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER, record_room,
@@ -403,7 +406,7 @@ impl<S: Storage> Log<S> {
         self.inner.layout.segment_bytes
     }
 
-    pub(crate) fn path(&self) -> &std::path::Path {
+    pub(crate) fn path(&self) -> &Path {
         self.inner.storage.path()
     }
 
@@ -487,6 +490,17 @@ impl<S: Storage> Log<S> {
             // It does not panic; if it did, there would be nothing to add.
             let _ = thread.join();
         }
+    }
+}
+
+/// Checkpoints, which links between two directories of the real storage make.
+impl Log<Disk> {
+    pub(crate) fn checkpoint(&self, directory: &Path) -> Result<Checkpoint, LogError> {
+        let inner = &self.inner;
+        inner.check_process()?;
+        // Here, where a failure is heard of by all who have to.
+        inner.sync()?;
+        checkpoint::make(self.reader()?.into_view(), Until::Durable, directory)
     }
 }
 

@@ -16,6 +16,7 @@
 //! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
 //! | `readiness.rs` | what an event loop waits for |
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
+//! | `checkpoint.rs`, `copies.rs` | copies of a log that is appended to: made here, and made by others |
 //! | `verify.rs`, `summary.rs` | all that is damaged; a log's figures |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
@@ -23,8 +24,10 @@ mod ahead;
 mod appending;
 mod batch;
 mod blocks;
+mod checkpoint;
 mod completion;
 mod control;
+mod copies;
 #[cfg(test)]
 mod crafted_tests;
 #[cfg(test)]
@@ -65,11 +68,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use self::checkpoint::Until;
 use self::disk::Disk;
 use self::log::Log;
 use self::reader::Reader;
 
 pub use self::appending::{AppendOptions, SubmittedAll};
+pub use self::checkpoint::Checkpoint;
 pub use self::completion::Completion;
 pub use self::error::{LogError, LogErrorKind};
 pub use self::log::{LogStats, Submitted};
@@ -468,6 +473,52 @@ impl LogFile {
     }
 }
 
+impl LogFile {
+    /// Copies the log, as it is now, into the new directory `directory`, while appends go on: a backup, or the
+    /// beginning of another machine's copy.
+    ///
+    /// The copy is a log of its own that was closed where this one was committed when this was called, or later:
+    /// it has all records that were acknowledged before. They are on the device then, in the copy and in this
+    /// log. [`Checkpoint::first`] and [`Checkpoint::end`] say what it holds, each record at its position; what is
+    /// given up meanwhile may be missing.
+    ///
+    /// Segments that are full are linked where that can be done, so that they take no room and no time; neither
+    /// this log nor the copy changes them any more. Elsewhere their blocks are shared or copied. The last segment
+    /// is always copied. Appends and [`truncate_before`](Self::truncate_before) wait for nothing; what they share
+    /// with the copying is the device.
+    ///
+    /// Links are no second copy of the bytes: a device that breaks takes both. Checkpoint to another file system,
+    /// or copy the checkpoint, which nobody changes, to another place by any means.
+    ///
+    /// The directory must not exist, or be empty, in a file system that takes O_DIRECT. It gets the permissions
+    /// of this log's, and so do its files. If the copy cannot be finished, what was made of it is removed; should
+    /// the process die before that, what is left is refused by all who open it
+    /// ([`LogErrorKind::UnfinishedCheckpoint`]).
+    ///
+    /// ```
+    /// # use fairlock_io::{LogFile, LogReader};
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let (path, backup) = (directory.path().join("journal"), directory.path().join("backup"));
+    /// let log = LogFile::open(&path)?;
+    /// let position = log.append(b"kept")?;
+    /// let checkpoint = log.checkpoint(&backup)?;
+    /// log.append(b"later")?;
+    ///
+    /// let mut copy = LogReader::open(&backup)?;
+    /// assert_eq!(copy.next()?.expect("it is in the copy").position, position);
+    /// assert!(copy.next()?.is_none());
+    /// assert_eq!(copy.committed(), checkpoint.end);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::Exists`] and [`LogErrorKind::OthersFiles`] for a directory that is not empty,
+    /// [`LogErrorKind::StorageFull`], [`LogErrorKind::SyncFailed`], and what the system says.
+    pub fn checkpoint(&self, directory: impl AsRef<Path>) -> Result<Checkpoint> {
+        self.log.checkpoint(directory.as_ref())
+    }
+}
+
 impl fmt::Debug for LogFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogFile")
@@ -802,6 +853,22 @@ impl LogReader {
     /// The first position that was not given up.
     pub fn first(&self) -> Position {
         Position::new(self.reader.first_now())
+    }
+}
+
+impl LogReader {
+    /// Copies the log in the directory `path` into the new directory `directory`, as
+    /// [`LogFile::checkpoint`] does, without being its writer: that may go on appending, in this process or in
+    /// another. A log that was not closed is copied up to where the next opening would find its end.
+    ///
+    /// It needs only read access to the log. Who does not own its files and may not write them cannot link them,
+    /// either, on most systems: then all is copied.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`LogFile::checkpoint`].
+    pub fn checkpoint(path: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<Checkpoint> {
+        let reader = Reader::open(open_directory(path.as_ref())?)?;
+        checkpoint::make(reader.into_view(), Until::Committed, directory.as_ref())
     }
 }
 

@@ -21,13 +21,14 @@ use super::ahead::{self, make_segment};
 use super::batch::Batch;
 use super::blocks::Blocks;
 use super::control::{self, Control, Look, Opening, Written};
+use super::copies;
 use super::cutting::Cover;
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout, SegmentHeader, VERSION};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy};
 use super::prewriting;
 use super::recovery::{self, End};
-use super::segments::{self, Inventory, RESERVE};
+use super::segments::{self, Inventory, NAME_WHILE_COPIED, RESERVE};
 use super::storage::{Storage, StoredFile};
 use super::window::open_segment;
 
@@ -76,8 +77,7 @@ pub(crate) fn open<S: Storage>(
     let Inventory { segments, mut spares, mut next_spare } = inventory;
     let (given_up, segments) = recovery::without_given_up(layout, &look, segments);
     let same_boot = is_same_boot(&**storage, &look);
-    let End { end: gap, begin, epoch, recovery } =
-        recovery::find_end(storage, layout, &look, same_boot, &segments)?;
+    let End { end: gap, begin, epoch, recovery } = find_end(storage, layout, &look, &segments)?;
     let path = storage.path().join(control::NAME);
     let epoch = epoch
         .max(look.epoch.unwrap_or(0))
@@ -150,7 +150,13 @@ pub(crate) fn open<S: Storage>(
             continue_segment(&**storage, layout, &prewriting, end, is_clean)?
         }
         Some(&last) => {
-            let (file, _) = open_segment(&**storage, last, true)?;
+            let (shared, _) = open_segment(&**storage, last, false)?;
+            // Nothing is written into it any more. To open it for writing locks it, which would keep the writer
+            // of a copy from one that both have by links.
+            let file = match shared.is_linked().map_err(failing.to("look at a segment of"))? {
+                true => shared,
+                false => open_segment(&**storage, last, true)?.0,
+            };
             Place { segment: last, file, ready: layout.end(last) }
         }
         None => {
@@ -165,6 +171,22 @@ pub(crate) fn open<S: Storage>(
 /// Whether what the kernel was told to store into the page is what is found there.
 pub(crate) fn is_same_boot<S: Storage>(storage: &S, look: &Look) -> bool {
     look.boot == Some(storage.boot()) && !look.is_copy
+}
+
+/// Finds where a log ends, or a copy of one, whose segments, without those that were given up, are these.
+pub(crate) fn find_end<S: Storage>(
+    storage: &Arc<S>,
+    layout: Layout,
+    look: &Look,
+    segments: &[u64],
+) -> Result<End, LogError> {
+    match look.is_copy {
+        true => copies::find_end(storage, layout, look, segments),
+        false => {
+            let same_boot = is_same_boot(&**storage, look);
+            recovery::find_end(storage, layout, look, same_boot, segments)
+        }
+    }
 }
 
 /// Makes errors of system calls.
@@ -266,6 +288,73 @@ fn new_identity() -> Identity {
     identity
 }
 
+/// Copied at a time.
+const COPIED: usize = 1 << 20;
+
+/// Opens a segment's file for writing. One that has other names, as in a copy made by links, stays as it is: a
+/// file of the log's own takes its place, with what there is up to an offset.
+pub(crate) fn open_own<S: Storage>(
+    storage: &S,
+    segment: u64,
+    until: u64,
+) -> Result<S::File, LogError> {
+    let name = segments::name_of(segment);
+    let path = storage.path().join(&name);
+    let cannot = |tried| {
+        let path = path.clone();
+        move |error| LogError::system(tried, &path, error).at(segment, 0)
+    };
+    // For reading: to open it for writing would lock what is somebody else's.
+    let shared = storage.open(&name, false).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            LogError::new(LogErrorKind::MissingSegment, &path).at(segment, 0)
+        }
+        _ => cannot("open")(error),
+    })?;
+    if !shared.is_linked().map_err(cannot("look at"))? {
+        return storage.open(&name, true).map_err(cannot("open"));
+    }
+    match storage.remove(NAME_WHILE_COPIED) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(cannot("remove what is left of")(error));
+        }
+        _ => {}
+    }
+    let own = storage.create(NAME_WHILE_COPIED).map_err(cannot("copy"))?;
+    let copied = copy(&shared, &own, until).and_then(|_| {
+        own.sync()?;
+        storage.rename(NAME_WHILE_COPIED, &name)?;
+        storage.sync_names()
+    });
+    if let Err(error) = copied {
+        // Its room, which others may need.
+        let _ = storage.remove(NAME_WHILE_COPIED);
+        return Err(cannot("copy")(error));
+    }
+    Ok(own)
+}
+
+/// Copies a file's bytes up to this offset, or to its end if that comes first; how many there were.
+pub(crate) fn copy<F: StoredFile>(from: &F, to: &F, until: u64) -> io::Result<u64> {
+    let most = usize::try_from(until).unwrap_or(COPIED).clamp(BLOCK, COPIED);
+    let mut bytes = Blocks::zeroed(most);
+    let mut offset = 0;
+    while offset < until {
+        let wanted = bytes.len().min(usize::try_from(until - offset).unwrap_or(usize::MAX));
+        let read = from.read(&mut bytes[..wanted], offset)?;
+        // Half a block is what no log has written.
+        let whole = read - read % BLOCK;
+        if whole > 0 {
+            to.write(&bytes[..whole], offset, false)?;
+        }
+        offset += whole as u64;
+        if whole < wanted {
+            break;
+        }
+    }
+    Ok(offset)
+}
+
 /// Ends, at the gap, what the loss of power has left, and every later segment at its beginning.
 fn leave_lost<S: Storage>(
     storage: &S,
@@ -287,7 +376,7 @@ fn leave_lost<S: Storage>(
     // The last first: while one of them is not ended, the gap is found again.
     for &segment in segments.iter().filter(|&&it| it > torn).rev() {
         let path = storage.path().join(segments::name_of(segment));
-        let file = ahead::own_segment(storage, segment)?;
+        let file = open_own(storage, segment, FIRST_BATCH)?;
         let cannot = |error| LogError::system("end", &path, error).at(segment, 0);
         let mut header = Blocks::zeroed(BLOCK);
         SegmentHeader { layout, segment, epoch }.encode(&mut header);
@@ -295,7 +384,7 @@ fn leave_lost<S: Storage>(
         end_at(&file, layout.first_batch(segment)).map_err(cannot)?;
     }
     if segments.contains(&torn) {
-        let file = ahead::own_segment(storage, torn)?;
+        let file = open_own(storage, torn, layout.offset(gap))?;
         let path = storage.path().join(segments::name_of(torn));
         end_at(&file, gap)
             .map_err(|error| LogError::system("end", &path, error).at(torn, layout.offset(gap)))?;
@@ -312,7 +401,7 @@ fn continue_segment<S: Storage>(
     is_clean: bool,
 ) -> Result<Place<S>, LogError> {
     let segment = layout.segment(end);
-    let (file, _) = open_segment(storage, segment, true)?;
+    let file = open_own(storage, segment, layout.offset(end))?;
     let path = storage.path().join(segments::name_of(segment));
     let cannot = |error| LogError::system("look at", &path, error).at(segment, 0);
     if *prewriting != Prewriting::On {

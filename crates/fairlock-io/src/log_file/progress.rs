@@ -93,7 +93,7 @@ impl<P: SharedPage> Progress<P> {
     pub(crate) fn committed_in(&self, look: &Look) -> u64 {
         let committed = match self.found_end {
             // Until a writer opens it: that stores how far it is committed before the boot.
-            Some((end, boot)) if look.boot != Some(boot) => end,
+            Some((end, boot)) if look.boot != Some(boot) || look.is_copy => end,
             // Its page may be damaged.
             found => look.committed.or(found.map(|(end, _)| end)).unwrap_or(FIRST_BATCH),
         };

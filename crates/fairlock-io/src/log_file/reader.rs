@@ -94,8 +94,9 @@ impl<S: Storage> Reader<S> {
         let storage = Arc::new(storage);
         let control = Control::open(&*storage, false)?;
         let is_known = |look: &Look| {
-            (opening::is_same_boot(&*storage, look) || look.closed.is_some())
-                && look.committed.is_some()
+            // What a copy of the page says need not be true of the copies of the segments.
+            let was_closed = look.closed.is_some() && !look.is_copy;
+            (opening::is_same_boot(&*storage, look) || was_closed) && look.committed.is_some()
         };
         let look = control.look()?;
         let found_end = match is_known(&look) {
@@ -126,6 +127,11 @@ impl<S: Storage> Reader<S> {
         };
         reader.seek(Position::START)?;
         Ok(reader)
+    }
+
+    /// What it looks through.
+    pub(crate) fn into_view(self) -> View<S> {
+        self.view
     }
 
     pub(crate) fn set_read_bytes(&mut self, bytes: usize) {
@@ -679,8 +685,7 @@ fn find_end<S: Storage>(storage: &Arc<S>, layout: Layout, look: &Look) -> Result
     let list = |error| LogError::system("list", storage.path(), error);
     let Inventory { segments, .. } = Inventory::of(&**storage).map_err(list)?;
     let (_, segments) = recovery::without_given_up(layout, look, segments);
-    let same_boot = opening::is_same_boot(&**storage, look);
-    Ok(recovery::find_end(storage, layout, look, same_boot, &segments)?.end)
+    Ok(opening::find_end(storage, layout, look, &segments)?.end)
 }
 
 #[cfg(test)]

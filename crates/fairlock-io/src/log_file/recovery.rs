@@ -172,7 +172,8 @@ pub(crate) fn find_end<S: Storage>(
     // What is older than its segment's header is of the file's earlier life.
     let made_in = |segment| open_segment(&**storage, segment, false).map(|(_, it)| it.epoch);
     let mut begin = there;
-    for &segment in segments.iter().rev() {
+    // What was on the original's device says nothing of a copy, all of which is read.
+    for &segment in segments.iter().rev().filter(|_| !page.is_copy) {
         let epoch = made_in(segment)?;
         if closed.is_some_and(|closed| layout.segment(closed) < segment) {
             continue;

@@ -202,6 +202,8 @@ impl Known {
         let committed = page.committed.filter(|_| same_boot);
         let ends = [page.closed, page.durable, committed];
         let end = ends.into_iter().flatten().map(|end| layout.next_batch(end)).max();
+        // What lies behind a gap in a copy is not what a loss of power has left.
+        let same_boot = same_boot || page.is_copy;
         Ok(Known { end: end.unwrap_or(FIRST_BATCH), open, same_boot })
     }
 }

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `append.rs` | standard input becomes records |
 //! | `tail.rs` | records become standard output |
+//! | `backup.rs` | a copy of a log that is appended to |
 //! | `inspect.rs` | what is damaged, and the figures |
 
 mod append;
+mod backup;
 mod inspect;
 mod tail;
 
@@ -36,6 +38,13 @@ pub enum LogCommand {
         fairlock log tail journal --follow -n 0      what comes from now on\n  \
         fairlock log tail journal --from 4144 --format json")]
     Tail(tail::Tail),
+    /// Copy a log into a new directory, also while it is appended to
+    #[command(after_help = "Example:\n  \
+        fairlock log backup journal /backup/journal-monday\n  \
+        fairlock log backup journal copy --json | jq .end\n\n\
+        On the same file system full segments are linked: that takes no room and no time, but is no second \
+        copy of the bytes. The appending program need not know of it, and waits for nothing.")]
+    Backup(backup::Backup),
     /// Read all of a log and list what is damaged; exit code 1 if anything is
     #[command(after_help = "Example:\n  \
         fairlock log verify journal\n  \
@@ -52,6 +61,7 @@ impl LogCommand {
         match self {
             LogCommand::Append(append) => append.run(),
             LogCommand::Tail(tail) => tail.run(),
+            LogCommand::Backup(backup) => backup.run(),
             LogCommand::Verify(inspect) => inspect.verify(),
             LogCommand::Stat(inspect) => inspect.stat(),
         }

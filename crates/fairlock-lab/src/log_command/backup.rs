@@ -1,0 +1,60 @@
+//! `fairlock log backup`: a copy of a log that is appended to.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use fairlock_io::{Checkpoint, LogReader};
+use fairlock_lab::units;
+use serde_json::json;
+
+use super::{failure, refuse_files, unless_reader_left};
+use crate::cli::Failure;
+
+/// Copies a log.
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// The log: its directory
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+    /// The copy: a directory that is not there, or is empty
+    #[arg(value_name = "COPY")]
+    copy: PathBuf,
+    /// Print JSON, an object in a line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Backup {
+    pub fn run(&self) -> Result<(), Failure> {
+        refuse_files(&self.path)?;
+        refuse_files(&self.copy)?;
+        let made = LogReader::checkpoint(&self.path, &self.copy);
+        let made = made.map_err(|error| failure(&error))?;
+        let mut output = io::stdout().lock();
+        unless_reader_left(match self.json {
+            true => writeln!(output, "{}", as_json(&made)),
+            false => writeln!(output, "{}", as_text(&made)),
+        })
+    }
+}
+
+fn as_text(made: &Checkpoint) -> String {
+    let bytes = |bytes: u64| units::format_bytes(bytes as f64);
+    format!(
+        "positions {} to {}, {} linked, {} copied",
+        made.first,
+        made.end,
+        bytes(made.linked_bytes),
+        bytes(made.copied_bytes)
+    )
+}
+
+fn as_json(made: &Checkpoint) -> serde_json::Value {
+    json!({
+        "first": made.first.get(),
+        "end": made.end.get(),
+        "linked_bytes": made.linked_bytes,
+        "copied_bytes": made.copied_bytes,
+    })
+}
