@@ -5,14 +5,18 @@
 //! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"strip": …}` is how a run
 //! on a simulated machine began.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use crate::claim::Skipped;
 use crate::machine::Machine;
+use crate::printable::make_printable;
 use crate::row::Row;
 use crate::strip::Strip;
 
@@ -56,6 +60,9 @@ pub struct Recording {
     pub strips: Vec<Strip>,
 }
 
+/// What a line can be, but for a [`Row`].
+const NOTES: [&str; 4] = ["header", "skipped", "cancelled", "strip"];
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Note {
@@ -80,11 +87,19 @@ impl Recording {
     /// Reads a file that [`Writer`] wrote. A last line cut short by a crash is ignored.
     ///
     /// # Errors
-    /// The file, the line and what is wrong with it.
+    /// The file, the line, the field and what is wrong with it.
     pub fn read(path: &Path) -> Result<Recording, String> {
-        let name = path.display();
-        let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-        let lines: Vec<String> = BufReader::new(file)
+        let named = |error: &dyn fmt::Display| format!("cannot read {}: {error}", path.display());
+        let file = File::open(path).map_err(|error| named(&error))?;
+        Recording::read_lines(BufReader::new(file), &path.display().to_string())
+    }
+
+    /// The recording that wrote these lines, which come from a file that is called so.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_lines(from: impl BufRead, name: &str) -> Result<Recording, String> {
+        let lines: Vec<String> = from
             .lines()
             .collect::<Result<_, _>>()
             .map_err(|error| format!("cannot read {name}: {error}"))?;
@@ -94,8 +109,9 @@ impl Recording {
             if line.trim().is_empty() {
                 continue;
             }
+            let wrong = |error: &dyn fmt::Display| format!("{name}, line {number}: {error}");
             let Some(recording) = &mut recording else {
-                recording = match serde_json::from_str(line) {
+                recording = match parsed(line) {
                     Ok(Note::Header(header)) if header.format == FORMAT => {
                         Some(Recording::new(header))
                     }
@@ -106,33 +122,55 @@ impl Recording {
                         ));
                     }
                     _ => {
-                        return Err(format!(
-                            "{name}, line {number}: no header; give a file that `fairlock study` or \
-                             `fairlock bench --out` wrote"
+                        return Err(wrong(
+                            &"no header; give a file that `fairlock study` or `fairlock bench \
+                              --out` wrote",
                         ));
                     }
                 };
                 continue;
             };
-            if let Ok(note) = serde_json::from_str(line) {
-                match note {
+            let value: Value = match serde_json::from_str(line) {
+                Err(error) if number == last && error.is_eof() => continue,
+                parsed => parsed.map_err(|error| wrong(&error))?,
+            };
+            let is_note =
+                value.as_object().is_some_and(|it| NOTES.iter().any(|note| it.contains_key(*note)));
+            if is_note {
+                match from_value(value).map_err(|error| wrong(&error))? {
                     Note::Skipped(skipped) => recording.skipped.push(skipped),
                     Note::Cancelled(cancelled) => recording.cancelled = cancelled,
-                    Note::Strip(strip) => recording.strips.push(strip),
-                    Note::Header(_) => {
-                        return Err(format!("{name}, line {number}: a second header"));
+                    Note::Strip(strip) => {
+                        strip.check().map_err(|error| wrong(&format!("strip.{error}")))?;
+                        recording.strips.push(strip);
                     }
+                    Note::Header(_) => return Err(wrong(&"header: there is one already")),
                 }
                 continue;
             }
-            match serde_json::from_str::<Row>(line) {
-                Ok(row) => recording.rows.push(row),
-                Err(error) if number == last && error.is_eof() => {}
-                Err(error) => return Err(format!("{name}, line {number}: {error}")),
-            }
+            let row: Row = from_value(value).map_err(|error| wrong(&error))?;
+            let before = recording.rows.iter().find_map(|before| before.events.as_ref());
+            row.check(before).map_err(|error| wrong(&error))?;
+            recording.rows.push(row);
         }
         recording.ok_or_else(|| format!("{name} is empty"))
     }
+}
+
+/// What a line says, all texts of it printable.
+///
+/// # Errors
+/// What is wrong with it, and with which field.
+pub(crate) fn parsed<T: DeserializeOwned>(line: &str) -> Result<T, String> {
+    from_value(serde_json::from_str(line).map_err(|error| error.to_string())?)
+}
+
+fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
+    make_printable(&mut value);
+    serde_path_to_error::deserialize(value).map_err(|error| match error.path().to_string() {
+        path if path == "." => error.inner().to_string(),
+        path => format!("{path}: {}", error.inner()),
+    })
 }
 
 /// Writes a recording line by line; every line reaches the file before the next result is measured.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Report;
 use super::facts::{Compared, Lock, Process, Run};
+use crate::report::recording::parsed;
 
 /// The version of the format; readers refuse others.
 pub const FORMAT: u32 = 1;
@@ -76,7 +77,7 @@ impl Report {
         for (number, line) in (1..).zip(from.lines()) {
             let wrong = |error: &dyn fmt::Display| format!("line {number}: {error}");
             let line = line.map_err(|error| wrong(&error))?;
-            let line: Line = serde_json::from_str(&line).map_err(|error| wrong(&error))?;
+            let line: Line = parsed(&line).map_err(|error| wrong(&error))?;
             match (&mut report, line.run) {
                 (None, Some(run)) if run.format == FORMAT => {
                     let (processes, locks) = (Vec::new(), Vec::new());
