@@ -1028,6 +1028,37 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_is_named_again_is_not_read_again() {
+        let counted = Counted::new();
+        counted.entry().acquired[READ].store(9, Relaxed);
+        counted.map.threads().iter().for_each(|page| page.store(counted.thread, Relaxed));
+        let thread = counted.map.thread(counted.thread).expect("a page");
+        thread.pages.iter().for_each(|page| page.store(counted.entries, Relaxed));
+        counted.map.header().locks.store(u32::MAX, Relaxed);
+        let snapshot = counted.snapshot();
+        assert_eq!((snapshot.threads.len(), snapshot.locks[0].threads.len()), (1, 1));
+        assert_eq!(snapshot.locks[0].acquired(), 9);
+        // A page is one thing.
+        counted.entry().details.store(counted.thread, Relaxed);
+        thread.pages[1].store(counted.details, Relaxed);
+        assert_eq!(counted.lock().acquired(), 9);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_an_error() {
+        let counted = Counted::new();
+        let file = File::options().write(true).open(counted.map.path()).expect("it is there");
+        let reader = regular::open(&counted.map.path()).expect("it is there");
+        assert!(Snapshot::read(&reader).is_ok());
+        file.set_len(PAGE as u64).expect("it can be cut");
+        assert!(Snapshot::read(&reader).is_err());
+        // As if it were cut after it was found to be long enough.
+        let source = Source::of(&reader);
+        assert!(source.read::<layout::Lock>(LOCKS_AT, 2).is_err());
+        assert!(source.one::<layout::Header>(0).is_ok());
+    }
+
+    #[test]
     fn a_thread_and_the_end_of_the_process_are_found_with_what_was_counted() {
         let directory = tempfile::tempdir().expect("a folder");
         let map = Map::create(directory.path(), "glibc").expect("a counts file");

@@ -530,7 +530,11 @@ pub(super) mod tests {
         let text = folder.path().join("text");
         std::fs::write(&text, "no ELF file").expect("a writable folder");
         let mut symbols = Symbols::new();
-        for path in [&text, &folder.path().join("missing")] {
+        let fifo = folder.path().join("fifo");
+        let made = Command::new("mkfifo").arg(&fifo).status().expect("every system has it");
+        assert!(made.success());
+        let others = ["/dev/zero", "/proc/kmsg", "/dev", ""].map(PathBuf::from);
+        for path in [text, folder.path().join("missing"), fifo].iter().chain(&others) {
             assert_eq!(symbols.places(path, 0x1234), [Place::default()]);
             assert_eq!(symbols.variable(path, 0x1234), None);
         }

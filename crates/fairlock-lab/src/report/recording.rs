@@ -134,6 +134,7 @@ impl Recording {
                 Err(error) if number == last && error.is_eof() => continue,
                 parsed => parsed.map_err(|error| wrong(&error))?,
             };
+            check_figures(&value, "").map_err(|error| wrong(&error))?;
             let is_note =
                 value.as_object().is_some_and(|it| NOTES.iter().any(|note| it.contains_key(*note)));
             if is_note {
@@ -154,6 +155,36 @@ impl Recording {
             recording.rows.push(row);
         }
         recording.ok_or_else(|| format!("{name} is empty"))
+    }
+}
+
+/// Whether all numbers are such as a run can have, so that sums and drawings of them can be made.
+fn check_figures(value: &Value, path: &str) -> Result<(), String> {
+    /// Three years in ns, and more bytes a second than memory has.
+    const MOST: f64 = 1e17;
+    /// Powers of two of a nanosecond, of which histograms have one each, and no list of figures is longer.
+    const LONGEST: usize = 64;
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    match value {
+        Value::Number(number) if number.as_f64().is_none_or(|it| it.abs() > MOST) => {
+            Err(format!("{path}: {number} is no figure of a run, which are {MOST:e} at most"))
+        }
+        Value::Array(values) if values.len() > LONGEST && values.iter().all(Value::is_number) => {
+            Err(format!("{path}: {} figures, but there are {LONGEST} at most", values.len()))
+        }
+        Value::Array(values) => {
+            let mut values = values.iter().enumerate();
+            values.try_for_each(|(at, it)| check_figures(it, &format!("{path}[{at}]")))
+        }
+        // Any number is one.
+        Value::Object(fields) => {
+            let mut fields = fields.iter().filter(|(name, _)| *name != "seed");
+            fields.try_for_each(|(name, it)| check_figures(it, &below(name)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -304,6 +335,54 @@ mod tests {
         std::fs::write(&path, &text).unwrap();
         let error = Recording::read(&path).unwrap_err();
         assert!(error.contains("line 6"), "{error}");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named_with_its_field() {
+        let recording = recording();
+        let header = serde_json::json!({"header": recording.header}).to_string();
+        let row = serde_json::to_value(&recording.rows[0]).unwrap();
+        let strip = serde_json::json!({"strip": recording.strips[0]});
+        let error = |values: &[&serde_json::Value]| {
+            let values = values.iter().map(|value| format!("{value}\n"));
+            let text = format!("{header}\n{}", values.collect::<String>());
+            Recording::read_lines(text.as_bytes(), "rows.jsonl").unwrap_err()
+        };
+        let with = |value: &serde_json::Value, at: &str, new: serde_json::Value| {
+            let mut value = value.clone();
+            *value.pointer_mut(at).expect(at) = new;
+            value
+        };
+        let counted = |counts: serde_json::Value| {
+            let events = serde_json::json!({"seconds": 1.0, "operations": 1, "counts": counts});
+            with(&row, "/events", events)
+        };
+        let (one, two) =
+            (counted(serde_json::json!({"a": 1})), counted(serde_json::json!({"a": 1, "b": 2})));
+        for (values, words) in [
+            (&[&one, &two][..], "rows.jsonl, line 3: events.counts.b: "),
+            (&[&two, &row, &one], "rows.jsonl, line 4: events.counts.b: missing"),
+            (
+                &[&with(&row, "/roles/reader/wait/p50", "x\u{1b}".into()), &row],
+                "rows.jsonl, line 2: roles.reader.wait.p50: invalid type: string \"x\\\\x1b\"",
+            ),
+            (
+                &[&with(&strip, "/strip/wake_ups/0/1", 7.into())],
+                "rows.jsonl, line 2: strip.wake_ups[0]: from lane 1 to lane 7",
+            ),
+            (
+                &[&serde_json::json!({"header": recording.header})],
+                "rows.jsonl, line 2: header: there is one already",
+            ),
+            (
+                &[&with(&row, "/roles/reader/wait_histogram/1", u64::MAX.into())],
+                "rows.jsonl, line 2: roles.reader.wait_histogram[1]: 18446744073709551615 is no",
+            ),
+            (&[&serde_json::json!({"skipped": 1})], "rows.jsonl, line 2: skipped"),
+        ] {
+            let said = error(values);
+            assert!(said.starts_with(words), "{said}");
+        }
     }
 
     #[test]

@@ -151,8 +151,14 @@ mod tests {
         let report = report();
         let text = lines(&report);
         let with = |line: &str| Report::read_lines(format!("{text}{line}\n").as_bytes());
-        assert_eq!(with("{\"later\": 1}"), Ok(report));
+        assert_eq!(with("{\"later\": 1}"), Ok(report.clone()));
         assert!(with("{\"lock\": 1}").unwrap_err().starts_with("line 6: "));
+        let error = with(&lines(&report).lines().nth(2).expect("a lock").replacen(
+            "\"sum_ns\":",
+            "\"sum_ns\":-",
+            1,
+        ));
+        assert!(error.unwrap_err().starts_with("line 6: lock.reads.wait.sum_ns: "));
         assert!(Report::read_lines(&b""[..]).is_err());
         let newer = text.replace("\"format\":1", "\"format\":2");
         assert!(Report::read_lines(newer.as_bytes()).unwrap_err().contains("format 2"));
