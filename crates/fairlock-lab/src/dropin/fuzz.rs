@@ -353,7 +353,7 @@ fn damaged_rows_are_shown_or_refused() {
     for name in ["rwlock", "s4", "s0"] {
         let batches = study::find(name).expect("it exists").batches(study::Effort::default());
         let cells = batches.iter().flat_map(|batch| batch.cells.iter().take(3));
-        recording.rows.extend(cells.map(|cell| crate::example::row_of(cell)));
+        recording.rows.extend(cells.map(crate::example::row_of));
     }
     recording.strips.push(crate::example::strip("mix", "timefair", "eight-sockets"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -426,7 +426,7 @@ fn damaged_modules_give_names_or_none() {
         for address in (0x1000..0x1200).step_by(16).chain([0, address, u64::MAX]) {
             assert!(!symbols.places(&path, address).is_empty());
             symbols.variable(&path, address);
-            symbols.variable(&path, 0x4000 | address % 0x1000);
+            symbols.variable(&path, 0x4000 | (address % 0x1000));
             symbols.contains(&path, address);
         }
     });

@@ -42,6 +42,8 @@ const MOST_OF_ALL: u64 = 1 << 30;
 const MOST_FILES: usize = 4096;
 /// Longer names are cut off, in bytes.
 pub(super) const LONGEST_NAME: usize = 1024;
+/// What all calls of a report take in memory, bytes at most: a lock has up to a hundred stacks.
+const MOST_TOLD: usize = 256 << 20;
 /// Calls at one address, most of them inlined.
 const MOST_INLINED: usize = 16;
 
@@ -63,11 +65,13 @@ pub struct Symbols {
     modules: HashMap<PathBuf, Option<Module>>,
     /// What may still be read.
     left: u64,
+    /// What may still be told.
+    untold: usize,
 }
 
 impl Default for Symbols {
     fn default() -> Symbols {
-        Symbols { modules: HashMap::new(), left: MOST_OF_ALL }
+        Symbols { modules: HashMap::new(), left: MOST_OF_ALL, untold: MOST_TOLD }
     }
 }
 
@@ -75,6 +79,14 @@ impl Symbols {
     /// Nothing read yet.
     pub fn new() -> Symbols {
         Symbols::default()
+    }
+
+    /// Whether a report may have so many bytes more of calls; those are taken from what it may have
+    /// then.
+    pub fn may_tell(&mut self, bytes: usize) -> bool {
+        let rest = self.untold.checked_sub(bytes);
+        self.untold = rest.unwrap_or(self.untold);
+        rest.is_some()
     }
 
     /// The places of a return address in this file, innermost first: several where functions were
@@ -184,7 +196,7 @@ impl Module {
         }
         // Of several names for one place, the one that people write comes first.
         let order = |it: &Symbol| {
-            let name = &bytes_of(&names, it)[..];
+            let name = bytes_of(&names, it);
             (it.address, it.kind as u8, reserved(name), &name[..name.len().min(COMPARED)])
         };
         /// As much of a name as decides: a file may have a million long ones for one place.

@@ -189,7 +189,8 @@ impl Namer<'_> {
     fn stack(&mut self, stack: Option<usize>) -> Vec<Frame> {
         let Some(stack) = stack else { return Vec::new() };
         if let Some(known) = self.stacks.get(&stack) {
-            return known.clone();
+            let size = known.iter().map(size).sum();
+            return if self.symbols.may_tell(size) { known.clone() } else { Vec::new() };
         }
         let frames = self.snapshot.stacks.get(&stack).map_or(&[][..], |frames| frames);
         let calls: Vec<Frame> = frames.iter().flat_map(|frame| self.calls(*frame)).collect();
@@ -219,6 +220,12 @@ impl Namer<'_> {
         });
         calls.collect()
     }
+}
+
+/// What a call takes in memory.
+fn size(call: &Frame) -> usize {
+    let texts = [&call.function, &call.file, &call.module];
+    size_of::<Frame>() + texts.into_iter().flatten().map(String::len).sum::<usize>()
 }
 
 /// A lock is best known by the first function that does more than lock, and has a name.
