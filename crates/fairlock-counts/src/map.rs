@@ -144,13 +144,20 @@ impl Map {
         self.is_present(page).then(|| self.at(page as usize * PAGE))
     }
 
-    /// The entries on this page; likewise.
+    /// As [`thread`](Self::thread), of a page that it has found before: a number that the caller has kept to
+    /// itself.
+    #[inline]
+    pub fn known_thread(&self, page: u32) -> &Thread {
+        self.at(page as usize * PAGE)
+    }
+
+    /// The entries on this page; as [`thread`](Self::thread).
     #[inline]
     pub fn entries(&self, page: u32) -> Option<&[Entry]> {
         self.is_present(page).then(|| self.table(page as usize * PAGE, ENTRIES))
     }
 
-    /// The details on this page; likewise.
+    /// The details on this page; as [`thread`](Self::thread).
     #[inline]
     pub fn details(&self, page: u32) -> Option<&Details> {
         self.is_present(page).then(|| self.at(page as usize * PAGE))

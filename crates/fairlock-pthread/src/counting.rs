@@ -714,7 +714,7 @@ fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Ent
         0 => new_thread(map, thread)?,
         page => page,
     };
-    let counts = map.thread(page)?;
+    let counts = map.known_thread(page);
     let number = number as usize;
     let slot = counts.pages.get(number / ENTRIES)?;
     let page = match slot.load(Relaxed) {
