@@ -18,8 +18,38 @@
 //! 3. Pages and places in tables are handed out once and never taken back.
 //! 4. A [`Waiting`] is announced before its thread can block, and withdrawn after: a wait that never
 //!    ends stands in the file, also when the program is killed.
+//!
+//! Nobody may rely on these for memory safety, as whoever maps the file may break them: a child that
+//! was forked off keeps its parent's map, also when it has given up its rights or runs somebody else's
+//! code. So everything here is [`Plain`]: any bytes are a value of it. Numbers of pages and places
+//! are checked whenever they come from the file.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// What any bytes are a value of, so that it can be copied from a file that others write to.
+///
+/// # Safety
+/// Made of atomic integers alone, without padding that matters and without references.
+pub unsafe trait Plain {}
+
+// SAFETY: atomic integers, and arrays and structures of them.
+unsafe impl Plain for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Plain for Header {}
+// SAFETY: as above.
+unsafe impl Plain for Module {}
+// SAFETY: as above.
+unsafe impl Plain for Stack {}
+// SAFETY: as above.
+unsafe impl Plain for Lock {}
+// SAFETY: as above.
+unsafe impl Plain for Thread {}
+// SAFETY: as above.
+unsafe impl Plain for Waiting {}
+// SAFETY: as above.
+unsafe impl Plain for Entry {}
+// SAFETY: as above.
+unsafe impl Plain for Details {}
 
 /// Of everything that is handed out.
 pub const PAGE: usize = 4096;
@@ -86,9 +116,9 @@ pub struct Header {
     /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
     /// The lock policy by name, ends at the first 0.
-    pub policy: [u8; 32],
+    pub policy: [AtomicU8; 32],
     /// The program's path, likewise.
-    pub program: [u8; 512],
+    pub program: [AtomicU8; 512],
     /// CLOCK_MONOTONIC when the process began to end, ns; 0: it runs, or ended without a word.
     pub ended: AtomicU64,
     /// Not 0: a process that was forked off counts here, too. Its locks are copies, so what
@@ -102,7 +132,7 @@ pub struct Module {
     /// Where it lies: an address minus this is the address in the file.
     pub base: AtomicU64,
     /// Its path, ends at the first 0. Empty: not complete.
-    pub path: [u8; 504],
+    pub path: [AtomicU8; 504],
 }
 
 /// Return addresses, innermost first. 0 ends it. The table is filled by hash: a stack is at the
@@ -406,3 +436,8 @@ const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Details>() == PAGE);
 };
+
+/// Whether a number can be that of a page that is handed out.
+pub fn is_page(page: u32) -> bool {
+    (FIRST_PAGE..PAGES).contains(&page)
+}

@@ -4,8 +4,13 @@
 //!
 //! * [`layout`]: the file. Every thread writes to pages of its own; plain stores, no locked
 //!   instruction.
-//! * [`map`]: making the file, and opening that of another process.
-//! * [`snapshot`]: what stands there, added up, in plain values.
+//! * [`map`]: making the file, and writing to it.
+//! * [`snapshot`]: what stands there, copied and added up, in plain values.
+//! * [`regular`]: opening files that may be somebody else's.
+//!
+//! Neither side trusts the file. The writer goes by no number in it unchecked, as a child that gave up
+//! its rights keeps the map. The reader maps nothing, and its memory and time are bounded, whatever the
+//! file says.
 //!
 //! Not for: deciding what is counted when. That is the drop-in's business, and the report's what it
 //! means.
@@ -13,11 +18,12 @@
 //! # Example
 //! ```
 //! use fairlock_counts::map::Map;
+//! use fairlock_counts::regular;
 //! use fairlock_counts::snapshot::Snapshot;
 //!
 //! let directory = tempfile::tempdir()?;
 //! let map = Map::create(directory.path(), "timefair")?;
-//! let snapshot = Snapshot::of(&Map::open(&map.path())?);
+//! let snapshot = Snapshot::read(&regular::open(&map.path())?)?;
 //! assert_eq!(snapshot.policy, "timefair");
 //! assert!(snapshot.locks.is_empty());
 //! # Ok::<(), std::io::Error>(())
@@ -28,4 +34,5 @@ compile_error!("fairlock-counts maps files as Linux does: it builds for Linux ta
 
 pub mod layout;
 pub mod map;
+pub mod regular;
 pub mod snapshot;

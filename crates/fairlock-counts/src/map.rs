@@ -1,4 +1,4 @@
-//! The file in memory. Making one allocates nothing: a program's own allocator may be what takes a
+//! The file in the memory of the process that writes to it. Making one allocates nothing: a program's own allocator may be what takes a
 //! lock, and in the child of a `fork` it may be unusable still.
 
 use std::ffi::{CStr, OsStr};
@@ -7,31 +7,52 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::layout::{
     Details, ENTRIES, Entry, FIRST_PAGE, Header, LOCKS, LOCKS_AT, Lock, MAGIC, MODULES, MODULES_AT,
-    Module, OTHERS, PAGE, PAGES, SIZE, STACKS, STACKS_AT, Stack, THREADS, THREADS_AT, Thread,
+    Module, OTHERS, PAGE, PAGES, Plain, SIZE, STACKS, STACKS_AT, Stack, THREADS, THREADS_AT,
+    Thread, is_page,
 };
 
 /// How the names of such files end.
 pub const EXTENSION: &str = "counts";
 
-/// A counts file in memory. Stays mapped as long as this lives.
+/// How the names of the directories begin that `fairlock run` makes for its run, and takes away after
+/// it.
+pub const RUN_PREFIX: &str = "fairlock-counts-";
+
+/// Whether this is such a directory, or in one.
+///
+/// ```
+/// use fairlock_counts::map::is_of_a_run;
+/// assert!(is_of_a_run(b"/dev/shm/fairlock-counts-x8u3/4c1f"));
+/// assert!(!is_of_a_run(b"/var/counts"));
+/// ```
+pub fn is_of_a_run(directory: &[u8]) -> bool {
+    let mut names = directory.split(|byte| *byte == b'/');
+    names.any(|name| name.starts_with(RUN_PREFIX.as_bytes()))
+}
+
+/// A counts file in memory, to write to. Stays mapped as long as this lives.
 pub struct Map {
     start: NonNull<u8>,
     path: Text,
+    /// The program's path. Not read from the file, where somebody else may have changed it.
+    program: Text,
+    /// A bit for each page that is known to have memory behind it. Not in the file, either.
+    present: [AtomicU64; PAGES as usize / 64],
 }
 
-// SAFETY: what is mapped consists of atomics, and of bytes that are written before the file is
-// complete (`create`).
+// SAFETY: what is mapped consists of atomics.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// A new file in this directory for the calling process, named after it. Everybody may read it.
+    /// A new file in this directory for the calling process, named after it. Only its owner may read
+    /// it.
     ///
     /// # Errors
     /// Those of open(2), ftruncate(2) and mmap(2).
@@ -43,50 +64,7 @@ impl Map {
         if unsafe { libc::ftruncate(file.0, SIZE as libc::off_t) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let map = Map::of(&file, path, libc::PROT_READ | libc::PROT_WRITE)?;
-        if !map.has_room_at(0) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        // SAFETY: nobody reads or writes the file before `MAGIC` is there.
-        let header = unsafe { &mut *map.start.as_ptr().cast::<Header>() };
-        write_text(&mut header.policy, policy.as_bytes());
-        let room = header.program.len() - 1;
-        // SAFETY: as much room as it is told; the byte behind stays 0.
-        unsafe {
-            libc::readlink(c"/proc/self/exe".as_ptr(), header.program.as_mut_ptr().cast(), room);
-        }
-        *header.pid.get_mut() = pid;
-        *header.parent.get_mut() = parent;
-        *header.began.get_mut() = monotonic_ns();
-        *header.next_page.get_mut() = FIRST_PAGE;
-        *header.locks.get_mut() = OTHERS + 1;
-        // Release pairs with the Acquire in `open`.
-        map.header().magic.store(MAGIC, Release);
-        Ok(map)
-    }
-
-    /// The file of any process, to read.
-    ///
-    /// # Errors
-    /// Those of open(2) and mmap(2), and one that says so if it is no such file, is not complete
-    /// yet, or is another version's.
-    pub fn open(path: &Path) -> io::Result<Map> {
-        let path = Text::of(format_args!("{}", path.display()))?;
-        let file = open(path.c_str()?, libc::O_RDONLY)?;
-        let wrong =
-            || io::Error::new(io::ErrorKind::InvalidData, "not a counts file of this version");
-        // SAFETY: asks for the length of a file that is open.
-        if unsafe { libc::lseek(file.0, 0, libc::SEEK_END) } != SIZE as libc::off_t {
-            return Err(wrong());
-        }
-        let map = Map::of(&file, path, libc::PROT_READ)?;
-        match map.header().magic.load(Acquire) {
-            MAGIC => Ok(map),
-            _ => Err(wrong()),
-        }
-    }
-
-    fn of(file: &Descriptor, path: Text, protection: i32) -> io::Result<Map> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, of a file of this size.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, file.0, 0) };
@@ -94,7 +72,22 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
-        Ok(Map { start, path })
+        let present = [const { AtomicU64::new(0) }; PAGES as usize / 64];
+        let map = Map { start, path, program: this_program(), present };
+        if !map.has_room_at(0) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let header = map.header();
+        write_text(&header.policy, policy.as_bytes());
+        write_text(&header.program, map.program.bytes());
+        header.pid.store(pid, Relaxed);
+        header.parent.store(parent, Relaxed);
+        header.began.store(monotonic_ns(), Relaxed);
+        header.next_page.store(FIRST_PAGE, Relaxed);
+        header.locks.store(OTHERS + 1, Relaxed);
+        // Last, so that nobody takes a file for complete that is not.
+        header.magic.store(MAGIC, Release);
+        Ok(map)
     }
 
     /// Its path.
@@ -102,76 +95,98 @@ impl Map {
         PathBuf::from(OsStr::from_bytes(self.path.bytes()))
     }
 
+    /// The path of the program that the process ran when this was made.
+    pub fn program(&self) -> &CStr {
+        self.program.c_str()
+    }
+
     /// The thing at this offset.
-    ///
-    /// # Safety
-    /// There is a `T`, which consists of atomics but for bytes that do not change any more.
-    unsafe fn at<T>(&self, offset: usize) -> &T {
+    fn at<T: Plain>(&self, offset: usize) -> &T {
         assert!(offset + size_of::<T>() <= SIZE && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: inside the mapping and aligned; the rest is the caller's.
+        // SAFETY: inside the mapping and aligned; any bytes are a `T`, which is made of atomics.
         unsafe { self.start.add(offset).cast().as_ref() }
     }
 
-    /// # Safety
-    /// As [`at`](Self::at), for each of them.
-    unsafe fn table<T>(&self, offset: usize, length: usize) -> &[T] {
-        assert!(offset + length * size_of::<T>() <= SIZE);
+    fn table<T: Plain>(&self, offset: usize, length: usize) -> &[T] {
+        assert!(offset + length * size_of::<T>() <= SIZE && offset.is_multiple_of(align_of::<T>()));
         // SAFETY: as in `at`.
         unsafe { std::slice::from_raw_parts(self.start.add(offset).cast().as_ptr(), length) }
     }
 
     /// The first page.
     pub fn header(&self) -> &Header {
-        // SAFETY: it is there from the beginning.
-        unsafe { self.at(0) }
+        self.at(0)
     }
 
     /// The table of modules.
     pub fn modules(&self) -> &[Module] {
-        // SAFETY: a table's place; paths are written before anybody reads them (invariant 2).
-        unsafe { self.table(MODULES_AT, MODULES) }
+        self.table(MODULES_AT, MODULES)
     }
 
     /// The table of stacks.
     pub fn stacks(&self) -> &[Stack] {
-        // SAFETY: a table's place.
-        unsafe { self.table(STACKS_AT, STACKS) }
+        self.table(STACKS_AT, STACKS)
     }
 
     /// The table of locks.
     pub fn locks(&self) -> &[Lock] {
-        // SAFETY: a table's place.
-        unsafe { self.table(LOCKS_AT, LOCKS) }
+        self.table(LOCKS_AT, LOCKS)
     }
 
     /// The pages of the threads; 0: not complete yet.
     pub fn threads(&self) -> &[AtomicU32] {
-        // SAFETY: a table's place.
-        unsafe { self.table(THREADS_AT, THREADS) }
+        self.table(THREADS_AT, THREADS)
     }
 
-    /// The thread on this page, which comes from [`threads`](Self::threads).
-    pub fn thread(&self, page: u32) -> &Thread {
-        // SAFETY: atomics throughout; any page of the file can be read as such.
-        unsafe { self.at(page as usize * PAGE) }
+    /// The thread on this page; none if there is no such page.
+    #[inline]
+    pub fn thread(&self, page: u32) -> Option<&Thread> {
+        self.is_present(page).then(|| self.at(page as usize * PAGE))
     }
 
-    /// The entries on this page, which comes from [`Thread::pages`].
-    pub fn entries(&self, page: u32) -> &[Entry] {
-        // SAFETY: as in `thread`.
-        unsafe { self.table(page as usize * PAGE, ENTRIES) }
+    /// As [`thread`](Self::thread), of a page that it has found before: a number that the caller has kept to
+    /// itself.
+    #[inline]
+    pub fn known_thread(&self, page: u32) -> &Thread {
+        self.at(page as usize * PAGE)
     }
 
-    /// The details on this page, which comes from [`Entry::details`].
-    pub fn details(&self, page: u32) -> &Details {
-        // SAFETY: as in `thread`.
-        unsafe { self.at(page as usize * PAGE) }
+    /// The entries on this page; as [`thread`](Self::thread).
+    #[inline]
+    pub fn entries(&self, page: u32) -> Option<&[Entry]> {
+        self.is_present(page).then(|| self.table(page as usize * PAGE, ENTRIES))
+    }
+
+    /// The details on this page; as [`thread`](Self::thread).
+    #[inline]
+    pub fn details(&self, page: u32) -> Option<&Details> {
+        self.is_present(page).then(|| self.at(page as usize * PAGE))
+    }
+
+    /// Whether this is the number of a page that can be written to. Such numbers come from the file, where
+    /// anything may stand.
+    #[inline]
+    fn is_present(&self, page: u32) -> bool {
+        let bit = 1 << (page % 64);
+        match self.present.get(page as usize / 64) {
+            Some(word) if word.load(Relaxed) & bit != 0 => true,
+            _ => self.becomes_present(page),
+        }
+    }
+
+    #[cold]
+    fn becomes_present(&self, page: u32) -> bool {
+        let is_present = is_page(page) && self.has_room_at(page as usize * PAGE);
+        if is_present {
+            self.present[page as usize / 64].fetch_or(1 << (page % 64), Relaxed);
+        }
+        is_present
     }
 
     /// Hands out a page, all zero; none if the file is full, or the file system.
     pub fn new_page(&self) -> Option<u32> {
         let page = take_place(&self.header().next_page, PAGES)?;
-        self.has_room_at(page as usize * PAGE).then_some(page)
+        self.is_present(page).then_some(page)
     }
 
     /// A place in a table of `T`s at this offset, all zero, that nobody else gets; likewise.
@@ -196,22 +211,11 @@ impl Map {
             is_there
         }
     }
-
-    /// Writes a module's path, at a place that this thread was just handed out.
-    ///
-    /// # Safety
-    /// Nobody else reads or writes that path yet.
-    pub unsafe fn write_module(&self, place: u32, base: u64, path: &OsStr) {
-        let module = ptr::from_ref(&self.modules()[place as usize]).cast_mut();
-        // SAFETY: the caller's.
-        write_text(unsafe { &mut (*module).path }, path.as_bytes());
-        self.modules()[place as usize].base.store(base, Relaxed);
-    }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped by `of`, and everything that was lent borrows `self`.
+        // SAFETY: mapped by `create`, and everything that was lent borrows `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), SIZE) };
     }
 }
@@ -220,7 +224,7 @@ impl Drop for Map {
 fn take_place(used: &AtomicU32, most: u32) -> Option<u32> {
     let mut found = used.load(Relaxed);
     while found < most {
-        match used.compare_exchange_weak(found, found + 1, Relaxed, Relaxed) {
+        match used.compare_exchange_weak(found, found.wrapping_add(1), Relaxed, Relaxed) {
             Ok(_) => return Some(found),
             Err(newer) => found = newer,
         }
@@ -235,17 +239,21 @@ pub fn add(word: &AtomicU64, more: u64) {
 }
 
 fn create_new(directory: &Path, pid: u32) -> io::Result<(Descriptor, Text)> {
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-    let mut number = 0;
-    loop {
-        let path = Text::of(format_args!("{}/{pid}-{number}.{EXTENSION}", directory.display()))?;
-        match open(path.c_str()?, flags) {
+    /// The process may have been other programs before, or another process had its number: no more often
+    /// than that.
+    const MOST: u32 = 1 << 16;
+    for number in 0..MOST {
+        let mut path = Text::new();
+        path.push(directory.as_os_str().as_bytes())?;
+        write!(path, "/{pid}-{number}.{EXTENSION}")
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
+        match create_at(path.c_str()) {
             Ok(file) => return Ok((file, path)),
-            // The process was another program before.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
     }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// An open file, closed at the end.
@@ -258,10 +266,12 @@ impl Drop for Descriptor {
     }
 }
 
-fn open(path: &CStr, flags: libc::c_int) -> io::Result<Descriptor> {
-    const READABLE: libc::c_uint = 0o644;
+fn create_at(path: &CStr) -> io::Result<Descriptor> {
+    const OWNERS: libc::c_uint = 0o600;
+    // O_EXCL follows no link either.
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
     // SAFETY: the path ends with a 0.
-    match unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, READABLE) } {
+    match unsafe { libc::open(path.as_ptr(), flags, OWNERS) } {
         -1 => Err(io::Error::last_os_error()),
         file => Ok(Descriptor(file)),
     }
@@ -274,40 +284,52 @@ struct Text {
 }
 
 impl Text {
-    fn of(text: std::fmt::Arguments<'_>) -> io::Result<Text> {
-        let mut written = Text { bytes: [0; 512], length: 0 };
-        match written.write_fmt(text) {
-            Ok(()) => Ok(written),
-            Err(_) => Err(io::ErrorKind::InvalidFilename.into()),
+    fn new() -> Text {
+        Text { bytes: [0; 512], length: 0 }
+    }
+
+    fn push(&mut self, more: &[u8]) -> io::Result<()> {
+        let end = self.length + more.len();
+        if end >= self.bytes.len() || more.contains(&0) {
+            return Err(io::ErrorKind::InvalidFilename.into());
         }
+        self.bytes[self.length..end].copy_from_slice(more);
+        self.length = end;
+        Ok(())
     }
 
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    fn c_str(&self) -> io::Result<&CStr> {
-        CStr::from_bytes_until_nul(&self.bytes).map_err(|_| io::ErrorKind::InvalidFilename.into())
+    fn c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).expect("the last byte is always 0")
     }
 }
 
 impl Write for Text {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let end = self.length + text.len();
-        if end >= self.bytes.len() {
-            return Err(std::fmt::Error);
-        }
-        self.bytes[self.length..end].copy_from_slice(text.as_bytes());
-        self.length = end;
-        Ok(())
+        self.push(text.as_bytes()).map_err(|_| std::fmt::Error)
     }
 }
 
+/// The path of the running program, empty if it is not known.
+fn this_program() -> Text {
+    let mut program = Text::new();
+    let room = program.bytes.len() - 1;
+    let into = program.bytes.as_mut_ptr().cast();
+    // SAFETY: as much room as it is told; the byte behind stays 0.
+    let length = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), into, room) };
+    program.length = usize::try_from(length).unwrap_or(0);
+    program
+}
+
 /// As much as fits, with a 0 behind it.
-fn write_text(place: &mut [u8], text: &[u8]) {
-    let length = text.len().min(place.len() - 1);
-    place[..length].copy_from_slice(&text[..length]);
-    place[length] = 0;
+pub fn write_text(place: &[AtomicU8], text: &[u8]) {
+    let Some((_, room)) = place.split_last() else { return };
+    let length = text.len().min(room.len());
+    room.iter().zip(text).for_each(|(to, from)| to.store(*from, Relaxed));
+    place[length].store(0, Relaxed);
 }
 
 /// CLOCK_MONOTONIC, ns.

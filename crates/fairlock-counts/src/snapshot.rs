@@ -1,22 +1,38 @@
 //! What stands in the file at one moment, added up over threads, in plain values.
 //!
-//! A file may be damaged, or somebody else's: numbers of places and pages are checked before they
-//! are followed, and sums stop at the largest number.
+//! A file may be damaged, or written to by somebody who means harm, also while it is read. So it is
+//! copied piece by piece with pread(2): a file that becomes shorter is an error then, where a mapping
+//! would end the process. Numbers of places and pages are checked before they are followed, each page is
+//! read as one thing only, once, and sums stop at the largest number. So whatever stands there, a
+//! snapshot takes a bounded time, and not more memory than [`MOST_LOCKS`] and [`MOST_USES`] do.
 //!
 //! A wait under way is in all figures with what it has taken up to now, as if it had ended then; but
 //! nothing was acquired by it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 
 use crate::layout::{
-    self, BUCKETS, ENTRIES, FIRST_PAGE, MISUSES, OTHERS, PAGES, READ, STACKS, WRITE, bucket_end,
+    self, BUCKETS, ENTRIES, FIRST_PAGE, LOCKS_AT, MAGIC, MISUSES, MODULES, MODULES_AT, OTHERS,
+    PAGE, PAGES, Plain, READ, SIZE, STACKS, STACKS_AT, THREADS, THREADS_AT, WRITE, bucket_end,
 };
-use crate::map::{Map, monotonic_ns};
+use crate::map::monotonic_ns;
+
+/// Locks in a snapshot, at most.
+pub const MOST_LOCKS: usize = layout::LOCKS;
+/// What threads did to locks, in a snapshot at most: pairs of a thread and a lock. What more of them did
+/// is in the locks' sums.
+pub const MOST_USES: usize = 1 << 18;
+/// Of one lock, likewise.
+const MOST_SITES: usize = 256;
 
 /// One process at one moment, with those that it forked off and that are the same program still. A
 /// running process goes on meanwhile: figures may differ by what happens during the copy.
@@ -44,8 +60,8 @@ pub struct Snapshot {
     pub uncounted_waits: u64,
     /// What code was loaded from.
     pub modules: Vec<Module>,
-    /// By place; most are empty.
-    pub stacks: Vec<Vec<Frame>>,
+    /// By place.
+    pub stacks: BTreeMap<usize, Vec<Frame>>,
     /// Threads that were counted.
     pub threads: Vec<Thread>,
     /// Those that were used at least once, or initialised.
@@ -55,12 +71,14 @@ pub struct Snapshot {
 /// One thread, or several that did not live at the same time.
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
+    /// Its process: the file's, or one that was forked off.
+    pub pid: u32,
     /// The last one's; 0 if it has ended.
     pub tid: u32,
     /// How many they were.
     pub lives: u32,
     /// Name of the last.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 /// Something that code was loaded from.
@@ -166,7 +184,7 @@ pub struct Use {
     /// Threads that have had this place.
     pub lives: u32,
     /// Name of the last.
-    pub name: String,
+    pub name: Arc<str>,
     /// By role.
     pub acquired: [u64; 2],
     /// Waited for it, by role.
@@ -251,7 +269,7 @@ pub struct Site {
 }
 
 /// Times by length.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Histogram {
     /// How many.
     pub count: u64,
@@ -259,14 +277,8 @@ pub struct Histogram {
     pub sum: u64,
     /// The longest, ns.
     pub max: u64,
-    /// See [`layout::bucket`].
-    pub buckets: [u64; BUCKETS],
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram { count: 0, sum: 0, max: 0, buckets: [0; BUCKETS] }
-    }
+    /// See [`layout::bucket`]; empty if there are none.
+    pub buckets: Vec<u64>,
 }
 
 impl Histogram {
@@ -282,11 +294,11 @@ impl Histogram {
     /// assert_eq!(waits.quantile(1.0), Some(100_000));
     /// ```
     pub fn quantile(&self, share: f64) -> Option<u64> {
-        let total: u64 = self.buckets.iter().sum();
+        let total = self.buckets.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
-        let mut seen = 0;
+        let mut seen = 0_u64;
         for (bucket, count) in self.buckets.iter().enumerate() {
-            seen += count;
+            seen = seen.saturating_add(*count);
             if *count > 0 && seen >= rank {
                 return Some(bucket_end(bucket).saturating_sub(1).min(self.max));
             }
@@ -299,7 +311,7 @@ impl Histogram {
         self.count = self.count.saturating_add(1);
         self.sum = self.sum.saturating_add(ns);
         self.max = self.max.max(ns);
-        self.buckets[layout::bucket(ns)] += 1;
+        self.add_to(layout::bucket(ns), 1);
     }
 
     /// All of another, too.
@@ -307,15 +319,22 @@ impl Histogram {
         self.count = self.count.saturating_add(other.count);
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
-        self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
+        let buckets = other.buckets.iter().enumerate();
+        buckets.for_each(|(bucket, count)| self.add_to(bucket, *count));
     }
 
     fn add_mapped(&mut self, other: &layout::Histogram) {
         self.count = self.count.saturating_add(other.count.load(Relaxed));
         self.sum = self.sum.saturating_add(other.sum.load(Relaxed));
         self.max = self.max.max(other.max.load(Relaxed));
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            *mine += u64::from(theirs.load(Relaxed));
+        let buckets = other.buckets.iter().enumerate();
+        buckets.for_each(|(bucket, count)| self.add_to(bucket, count.load(Relaxed).into()));
+    }
+
+    fn add_to(&mut self, bucket: usize, more: u64) {
+        if more > 0 {
+            self.buckets.resize(BUCKETS, 0);
+            self.buckets[bucket] = self.buckets[bucket].saturating_add(more);
         }
     }
 }
@@ -341,43 +360,115 @@ impl Lock {
     }
 }
 
+/// A counts file that is copied from, piece by piece.
+struct Source<'a> {
+    file: &'a File,
+    /// Pages that were copied already. Each is handed out once, so one that is named again is damage;
+    /// and following that would take for ever.
+    seen: Vec<bool>,
+}
+
+impl Source<'_> {
+    fn of(file: &File) -> Source<'_> {
+        Source { file, seen: vec![false; (PAGES - FIRST_PAGE) as usize] }
+    }
+
+    /// So many of them from this offset on.
+    fn read<T: Plain>(&self, offset: usize, length: usize) -> io::Result<Vec<T>> {
+        // SAFETY: zeros are a value of it, as any bytes are.
+        let mut found: Vec<T> = (0..length).map(|_| unsafe { std::mem::zeroed() }).collect();
+        let (start, size) = (found.as_mut_ptr().cast::<u8>(), size_of_val(found.as_slice()));
+        // SAFETY: the vector's own memory, of that size; any bytes are values of its elements.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
+        self.file.read_exact_at(bytes, offset as u64).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => wrong("a counts file that became shorter"),
+            _ => error,
+        })?;
+        // Whatever is copied later is not older.
+        fence(Acquire);
+        Ok(found)
+    }
+
+    fn one<T: Plain>(&self, offset: usize) -> io::Result<T> {
+        Ok(self.read(offset, 1)?.remove(0))
+    }
+
+    /// Where the page of this number is, for the first who asks; none if it cannot have been handed out.
+    fn page(&mut self, page: u32) -> Option<usize> {
+        let seen = self.seen.get_mut(page.checked_sub(FIRST_PAGE)? as usize)?;
+        (!std::mem::replace(seen, true)).then_some(page as usize * PAGE)
+    }
+}
+
+/// The first page, if this is a counts file.
+fn header(source: &Source<'_>) -> io::Result<layout::Header> {
+    let no_counts = || wrong("not a counts file of this version");
+    let about = source.file.metadata()?;
+    if !about.is_file() || about.len() != SIZE as u64 {
+        return Err(no_counts());
+    }
+    let header: layout::Header = source.one(0)?;
+    match header.magic.load(Relaxed) {
+        MAGIC => Ok(header),
+        _ => Err(no_counts()),
+    }
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
 impl Snapshot {
+    /// [`began`](Snapshot#structfield.began) of what can be read from this file; none if it is no counts
+    /// file.
+    pub fn began(file: &File) -> Option<u64> {
+        header(&Source::of(file)).map(|header| header.began.load(Relaxed)).ok()
+    }
+
     /// What stands in the file now.
-    pub fn of(map: &Map) -> Snapshot {
-        let header = map.header();
-        let mut locks: Vec<Lock> = Vec::new();
-        // Acquire: invariant 2.
-        let used = header.locks.load(Acquire);
-        for number in 0..used.min(layout::LOCKS as u32) {
-            locks.push(lock(map, number));
-        }
-        let pages = map.threads().iter().map(|page| page.load(Acquire)).filter(is_page);
-        let pages: Vec<u32> = pages.collect();
+    ///
+    /// # Errors
+    /// Those of pread(2), and one that says so if this is no such file, is not complete yet, or is another
+    /// version's.
+    pub fn read(file: &File) -> io::Result<Snapshot> {
+        let mut source = Source::of(file);
+        let header = header(&source)?;
+        // Invariant 2: first the numbers, then what they refer to.
+        let used = (header.locks.load(Relaxed) as usize).min(MOST_LOCKS);
+        let locks: Vec<layout::Lock> = source.read(LOCKS_AT, used)?;
+        let mut locks: Vec<Lock> =
+            (0..).zip(&locks).map(|(number, found)| lock(number, found)).collect();
+        let pages: Vec<AtomicU32> = source.read(THREADS_AT, THREADS)?;
+        let pages = pages.iter().filter_map(|page| source.page(page.load(Relaxed)));
+        let pages: Vec<usize> = pages.collect();
         // Before anything that these threads did: what they hold does not change while they wait.
-        let waiting: Vec<_> =
-            pages.iter().map(|page| Seen::of(&map.thread(*page).waiting)).collect();
-        let mut passed = vec![[0u64; 2]; locks.len()];
-        let threads = pages.iter().enumerate();
-        let threads =
-            threads.map(|(index, page)| add_thread(map, index, *page, &mut locks, &mut passed));
-        let threads: Vec<Thread> = threads.collect();
+        let waiting = pages.iter().map(|page| Seen::of(&source, page + WAITING_AT));
+        let waiting: Vec<Option<Seen>> = waiting.collect::<io::Result<_>>()?;
+        let mut sums = Sums { passed: vec![[0; 2]; locks.len()], uses: 0 };
+        let mut threads = Vec::new();
+        for page in &pages {
+            let thread = add_thread(&mut source, threads.len(), *page, &mut locks, &mut sums)?;
+            threads.push(thread);
+        }
+        // Once more: what happened meanwhile is known now.
+        let header: layout::Header = source.one(0)?;
         let taken = monotonic_ns();
         let ended = Some(header.ended.load(Relaxed)).filter(|at| *at != 0);
         let are_passes_known = header.is_shared_by_fork.load(Relaxed) == 0;
-        for (index, (page, seen)) in pages.iter().zip(&waiting).enumerate() {
-            let thread = map.thread(*page);
-            let Some(seen) = seen.as_ref().filter(|seen| seen.goes_on(&thread.waiting)) else {
+        for (index, (page, seen)) in pages.iter().zip(waiting).enumerate() {
+            let Some(seen) = seen else { continue };
+            if !seen.goes_on(&source, page + WAITING_AT)? {
                 continue;
-            };
+            }
             let Some(lock) = locks.get_mut(seen.lock) else { continue };
             let mut waiting = Waiting {
-                pid: thread.pid.load(Relaxed),
+                pid: threads[index].pid,
                 thread: index,
                 ns: ended.unwrap_or(taken).saturating_sub(seen.since),
-                ..seen.waiting.clone()
+                ..seen.waiting
             };
             if are_passes_known && !lock.is_shared && lock.number != OTHERS {
-                waiting.passed = passes(seen.passed, passed[seen.lock], lock);
+                waiting.passed = passes(seen.passed, sums.passed[seen.lock], lock);
             }
             add_wait(lock, waiting, &threads[index]);
         }
@@ -387,34 +478,36 @@ impl Snapshot {
             lock.waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.ns));
             still_held(lock);
         }
-        Snapshot {
+        let modules: Vec<layout::Module> =
+            source.read(MODULES_AT, (header.modules.load(Relaxed) as usize).min(MODULES))?;
+        let module =
+            |it: &layout::Module| Module { base: it.base.load(Relaxed), path: path(&it.path) };
+        Ok(Snapshot {
             pid: header.pid.load(Relaxed),
             parent: header.parent.load(Relaxed),
             began: header.began.load(Relaxed),
             ended,
             taken,
-            policy: String::from_utf8_lossy(text(&header.policy)).into_owned(),
+            policy: String::from_utf8_lossy(&text(&header.policy)).into_owned(),
             program: path(&header.program),
             holds_sampled: header.holds_sampled.load(Relaxed),
             uncounted_threads: header.uncounted_threads.load(Relaxed),
             uncounted_waits: header.uncounted_waits.load(Relaxed),
-            modules: modules(map),
-            stacks: stacks(map),
+            modules: modules.iter().map(module).collect(),
+            stacks: stacks(&source.read(STACKS_AT, STACKS)?),
             threads,
             locks,
-        }
+        })
     }
-}
-
-/// Whether a number can be that of a page that was handed out.
-fn is_page(page: &u32) -> bool {
-    (FIRST_PAGE..PAGES).contains(page)
 }
 
 /// The index of the stack that this word names.
 fn stack_index(word: u32) -> Option<usize> {
     (word as usize).checked_sub(1).filter(|index| *index < STACKS)
 }
+
+/// In the page of a [`layout::Thread`].
+const WAITING_AT: usize = std::mem::offset_of!(layout::Thread, waiting);
 
 /// A thread's [`layout::Waiting`] at one moment.
 struct Seen {
@@ -428,13 +521,16 @@ struct Seen {
 
 impl Seen {
     /// None if the thread does not wait, or another wait begins meanwhile.
-    fn of(waiting: &layout::Waiting) -> Option<Seen> {
-        // Acquire pairs with the Release of the thread: what it wrote before.
-        let turn = waiting.turn.load(Acquire);
+    fn of(source: &Source<'_>, at: usize) -> io::Result<Option<Seen>> {
+        // First the turn alone: a copy of all of it says nothing about the order of its words.
+        let turn = turn(source, at)?;
+        if turn % 2 == 0 {
+            return Ok(None);
+        }
+        let waiting: layout::Waiting = source.one(at)?;
         let [role, holder] =
             [&waiting.role, &waiting.holder].map(|role| role.load(Relaxed) as usize);
-        // Acquire: the stack is complete.
-        let stack = stack_index(waiting.stack.load(Acquire));
+        let stack = stack_index(waiting.stack.load(Relaxed));
         let seen = Seen {
             turn,
             lock: waiting.lock.load(Relaxed) as usize,
@@ -448,16 +544,20 @@ impl Seen {
                 ..Waiting::default()
             },
         };
-        let is_wait = turn % 2 == 1 && role <= WRITE && holder <= WRITE && seen.lock != 0;
-        (is_wait && seen.goes_on(waiting)).then_some(seen)
+        let is_wait = role <= WRITE && holder <= WRITE && seen.lock != 0;
+        Ok((is_wait && seen.goes_on(source, at)?).then_some(seen))
     }
 
     /// The same wait goes on.
-    fn goes_on(&self, waiting: &layout::Waiting) -> bool {
-        // Pairs with the fence of the thread before it announces another wait.
-        fence(Acquire);
-        waiting.turn.load(Relaxed) == self.turn
+    fn goes_on(&self, source: &Source<'_>, at: usize) -> io::Result<bool> {
+        Ok(turn(source, at)? == self.turn)
     }
+}
+
+/// What [`layout::Waiting::turn`] is now.
+fn turn(source: &Source<'_>, at: usize) -> io::Result<u32> {
+    let turn: AtomicU32 = source.one(at + std::mem::offset_of!(layout::Waiting, turn))?;
+    Ok(turn.load(Relaxed))
 }
 
 /// Acquisitions since `before`, given how many all threads counted.
@@ -505,8 +605,10 @@ fn add_wait(lock: &mut Lock, waiting: Waiting, thread: &Thread) {
 }
 
 fn add_site(lock: &mut Lock, site: Site) {
+    let is_full = lock.sites.len() >= MOST_SITES;
     match lock.sites.iter_mut().find(|known| (known.stack, known.role) == (site.stack, site.role)) {
         Some(known) => known.waits.add(site.waits),
+        None if is_full => {}
         None => lock.sites.push(site),
     }
 }
@@ -518,39 +620,29 @@ fn still_held(lock: &mut Lock) {
         return;
     }
     lock.holding.sort_by_key(|holding| holding.has_ended);
-    for role in [READ, WRITE] {
-        for pid in lock.threads.iter().map(|used| used.pid).collect::<BTreeSet<u32>>() {
-            let of_process = |used: &&Use| used.pid == pid;
-            let released: u64 = lock
-                .threads
-                .iter()
-                .filter(of_process)
-                .map(|used| used.released_of_others[role])
-                .sum();
-            let is_of = |holding: &Holding| holding.role == role && holding.pid == pid;
-            let mut left = released;
-            for holding in lock.holding.iter_mut().rev().filter(|holding| is_of(holding)) {
-                let gone = left.min(u64::from(holding.times));
-                holding.times -= gone as u32;
-                left -= gone;
-            }
+    let mut released: BTreeMap<(u32, usize), u64> = BTreeMap::new();
+    for used in &lock.threads {
+        for role in [READ, WRITE] {
+            let sum = released.entry((used.pid, role)).or_default();
+            *sum = sum.saturating_add(used.released_of_others[role]);
         }
+    }
+    for holding in lock.holding.iter_mut().rev() {
+        let Some(left) = released.get_mut(&(holding.pid, holding.role)) else { continue };
+        let gone = (*left).min(u64::from(holding.times));
+        holding.times -= gone as u32;
+        *left -= gone;
     }
     lock.holding.retain(|holding| holding.times > 0);
 }
 
-fn modules(map: &Map) -> Vec<Module> {
-    let used = map.header().modules.load(Acquire) as usize;
-    let modules = map.modules().iter().take(used);
-    modules.map(|it| Module { base: it.base.load(Relaxed), path: path(&it.path) }).collect()
-}
-
-fn stacks(map: &Map) -> Vec<Vec<Frame>> {
-    map.stacks().iter().map(stack).collect()
+fn stacks(stacks: &[layout::Stack]) -> BTreeMap<usize, Vec<Frame>> {
+    let known = stacks.iter().map(stack).enumerate();
+    known.filter(|(_, frames)| !frames.is_empty()).collect()
 }
 
 fn stack(stack: &layout::Stack) -> Vec<Frame> {
-    if stack.is_complete.load(Acquire) == 0 {
+    if stack.is_complete.load(Relaxed) == 0 {
         return Vec::new();
     }
     let frames = stack.frames.iter().map(|frame| frame.load(Relaxed));
@@ -561,12 +653,11 @@ fn stack(stack: &layout::Stack) -> Vec<Frame> {
     frames.take_while(|frame| *frame != 0).map(frame).collect()
 }
 
-fn lock(map: &Map, number: u32) -> Lock {
-    let lock = &map.locks()[number as usize];
+fn lock(number: u32, lock: &layout::Lock) -> Lock {
     let place = |place: &AtomicU32| stack_index(place.load(Relaxed));
     Lock {
         number,
-        address: lock.address.load(Acquire),
+        address: lock.address.load(Relaxed),
         since: lock.since.load(Relaxed),
         destroyed: Some(lock.destroyed.load(Relaxed)).filter(|at| *at != 0),
         initialised_at: place(&lock.initialised_at),
@@ -577,43 +668,49 @@ fn lock(map: &Map, number: u32) -> Lock {
     }
 }
 
+/// What is added up over threads beside the locks.
+struct Sums {
+    /// [`layout::Details::passed`] of each lock.
+    passed: Vec<[u64; 2]>,
+    /// How many [`Use`]s there are.
+    uses: usize,
+}
+
 fn add_thread(
-    map: &Map,
+    source: &mut Source<'_>,
     index: usize,
-    page: u32,
+    page: usize,
     locks: &mut [Lock],
-    passed: &mut [[u64; 2]],
-) -> Thread {
-    let thread = map.thread(page);
+    sums: &mut Sums,
+) -> io::Result<Thread> {
+    let thread: layout::Thread = source.one(page)?;
     let name: Vec<u8> =
         thread.name.iter().flat_map(|part| part.load(Relaxed).to_ne_bytes()).collect();
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let life = Thread {
+        pid: thread.pid.load(Relaxed),
         tid: thread.tid.load(Relaxed),
         lives: thread.lives.load(Relaxed),
-        name: String::from_utf8_lossy(text(&name)).into_owned(),
+        name: String::from_utf8_lossy(name).into(),
     };
     for (first, page) in thread.pages.iter().enumerate() {
-        let page = page.load(Acquire);
-        if !is_page(&page) {
-            continue;
-        }
-        for (place, entry) in map.entries(page).iter().enumerate() {
-            let balance = [READ, WRITE].map(|role| balance(entry, role));
+        let Some(page) = source.page(page.load(Relaxed)) else { continue };
+        for (place, (entry, balance)) in entries(source, page)?.iter().enumerate() {
             let acquired = entry.acquired.each_ref().map(|count| count.load(Relaxed));
             let refused = entry.refused.each_ref().map(|count| count.load(Relaxed));
-            let details = entry.details.load(Acquire);
-            if acquired == [0; 2] && refused == [0; 2] && balance == [0; 2] && details == 0 {
+            let details = entry.details.load(Relaxed);
+            if acquired == [0; 2] && refused == [0; 2] && *balance == [0; 2] && details == 0 {
                 continue;
             }
             // A lock that came after the table was copied belongs to the next snapshot.
             let number = first * ENTRIES + place;
             let Some(lock) = locks.get_mut(number) else { continue };
             let mut used = Use {
-                pid: thread.pid.load(Relaxed),
+                pid: life.pid,
                 thread: index,
                 tid: life.tid,
                 lives: life.lives,
-                name: life.name.clone(),
+                name: Arc::clone(&life.name),
                 acquired,
                 ..Use::default()
             };
@@ -623,19 +720,23 @@ fn add_thread(
                 sum.refused = sum.refused.saturating_add(u64::from(refused[role]));
                 used.released_of_others[role] = u64::from(balance[role].min(0).unsigned_abs());
             }
-            let details = is_page(&details).then(|| map.details(details));
-            if let Some(details) = details {
+            let details = source.page(details).map(|page| source.one(page)).transpose()?;
+            if let Some(details) = &details {
                 add_details(details, lock, &mut used);
-                for (sum, more) in passed[number].iter_mut().zip(&details.passed) {
+                for (sum, more) in sums.passed[number].iter_mut().zip(&details.passed) {
                     *sum = sum.wrapping_add(more.load(Relaxed));
                 }
+            }
+            if sums.uses == MOST_USES {
+                continue;
             }
             // Of locks that are counted together nobody knows which one is held.
             for role in [READ, WRITE].into_iter().filter(|_| lock.number > OTHERS) {
                 if let Ok(times @ 1..) = u32::try_from(balance[role]) {
-                    let place =
-                        details.and_then(|it| stack_index(it.acquired_at[role].load(Relaxed)));
-                    let count = details.map(|it| it.acquired_at_count[role].load(Relaxed));
+                    let place = details
+                        .as_ref()
+                        .and_then(|it| stack_index(it.acquired_at[role].load(Relaxed)));
+                    let count = details.as_ref().map(|it| it.acquired_at_count[role].load(Relaxed));
                     lock.holding.push(Holding {
                         pid: used.pid,
                         thread: index,
@@ -648,23 +749,48 @@ fn add_thread(
                 }
             }
             lock.threads.push(used);
+            sums.uses += 1;
         }
     }
-    life
+    Ok(life)
 }
 
-/// How many more times the thread acquired the lock than it released it. Where it goes on doing both
-/// nobody can say: 0.
-fn balance(entry: &layout::Entry, role: usize) -> i32 {
+/// The entries on the page there, each with how many more times the thread acquired the lock than it
+/// released it, by role. Where it goes on doing both nobody can say: 0.
+fn entries(source: &Source<'_>, page: usize) -> io::Result<Vec<(layout::Entry, [i32; 2])>> {
     const TRIES: usize = 4;
-    for _ in 0..TRIES {
-        let released = entry.released[role].load(Acquire);
-        let acquired = entry.acquired[role].load(Acquire);
-        if entry.released[role].load(Relaxed) == released {
-            return (acquired as u32).wrapping_sub(released).cast_signed();
+    let counts = |entry: &layout::Entry, role: usize| {
+        // The same number of bits as of the others.
+        let acquired = entry.acquired[role].load(Relaxed) as u32;
+        (acquired, entry.released[role].load(Relaxed))
+    };
+    let is_busy = |one: &layout::Entry, other: &layout::Entry| {
+        [READ, WRITE].iter().any(|role| counts(one, *role).1 != counts(other, *role).1)
+    };
+    let mut before: Vec<layout::Entry> = source.read(page, ENTRIES)?;
+    let mut found: Vec<layout::Entry> = source.read(page, ENTRIES)?;
+    for _ in 1..TRIES {
+        if !before.iter().zip(&found).any(|(before, found)| is_busy(before, found)) {
+            break;
         }
+        before = found;
+        found = source.read(page, ENTRIES)?;
     }
-    0
+    let balance = |before: &layout::Entry, found: &layout::Entry| {
+        [READ, WRITE].map(|role| match (counts(before, role), counts(found, role)) {
+            // Nothing was released from before to after the acquisitions were copied.
+            ((_, released), (acquired, still)) if released == still => {
+                acquired.wrapping_sub(released).cast_signed()
+            }
+            _ => 0,
+        })
+    };
+    let both = before.iter().zip(found);
+    let with_balance = both.map(|(before, found)| {
+        let balance = balance(before, &found);
+        (found, balance)
+    });
+    Ok(with_balance.collect())
 }
 
 fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
@@ -709,12 +835,12 @@ fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
     }
 }
 
-fn text(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+fn text(bytes: &[AtomicU8]) -> Vec<u8> {
+    bytes.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0).collect()
 }
 
-fn path(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(OsString::from_vec(text(bytes).to_vec()))
+fn path(bytes: &[AtomicU8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(text(bytes)))
 }
 
 const _: () = assert!(OTHERS == 1, "as the documentation of `Lock::number` says");
@@ -724,6 +850,8 @@ mod tests {
     use std::sync::atomic::Ordering::Release;
 
     use super::*;
+    use crate::map::Map;
+    use crate::regular;
 
     /// A file with one lock, number 2, and the page of a thread that knows it: the map, the thread,
     /// and what it did to the lock.
@@ -735,6 +863,11 @@ mod tests {
         _directory: tempfile::TempDir,
     }
 
+    fn snapshot(map: &Map) -> Snapshot {
+        let file = regular::open(&map.path()).expect("it is there");
+        Snapshot::read(&file).expect("a counts file")
+    }
+
     impl Counted {
         fn new() -> Counted {
             let directory = tempfile::tempdir().expect("a folder");
@@ -742,19 +875,19 @@ mod tests {
             let [thread, entries, details] = [(); 3].map(|()| map.new_page().expect("a page"));
             map.header().locks.store(3, Relaxed);
             map.locks()[2].address.store(0x1000, Release);
-            map.entries(entries)[2].details.store(details, Release);
-            map.thread(thread).tid.store(17, Relaxed);
-            map.thread(thread).pages[0].store(entries, Release);
+            map.entries(entries).expect("a page")[2].details.store(details, Release);
+            map.thread(thread).expect("a page").tid.store(17, Relaxed);
+            map.thread(thread).expect("a page").pages[0].store(entries, Release);
             map.threads()[0].store(thread, Release);
             Counted { map, thread, entries, details, _directory: directory }
         }
 
         fn entry(&self) -> &layout::Entry {
-            &self.map.entries(self.entries)[2]
+            &self.map.entries(self.entries).expect("a page")[2]
         }
 
         fn waiting(&self) -> &layout::Waiting {
-            &self.map.thread(self.thread).waiting
+            &self.map.thread(self.thread).expect("a page").waiting
         }
 
         /// Waits to write since then, when readers had the lock 40 times past other waits.
@@ -769,8 +902,12 @@ mod tests {
             waiting.turn.store(1, Release);
         }
 
+        fn snapshot(&self) -> Snapshot {
+            snapshot(&self.map)
+        }
+
         fn lock(&self) -> Lock {
-            Snapshot::of(&self.map).locks.remove(0)
+            self.snapshot().locks.remove(0)
         }
     }
 
@@ -782,7 +919,7 @@ mod tests {
         counted.waits(began + 2000);
         counted.entry().acquired[READ].store(100, Relaxed);
         counted.entry().released[READ].store(100, Relaxed);
-        counted.map.details(counted.details).passed[READ].store(60, Relaxed);
+        counted.map.details(counted.details).expect("a page").passed[READ].store(60, Relaxed);
 
         let lock = counted.lock();
         let [waiting] = &lock.waiting[..] else { panic!("{:?}", lock.waiting) };
@@ -811,7 +948,7 @@ mod tests {
     #[test]
     fn calls_that_broke_a_rule_are_summed_by_role_and_kind_with_a_place() {
         let counted = Counted::new();
-        let misused = &counted.map.details(counted.details).misused;
+        let misused = &counted.map.details(counted.details).expect("a page").misused;
         let twice = &misused[WRITE][layout::Misuse::Deadlock as usize];
         twice.calls.store(20_000, Relaxed);
         twice.first_at.store(8, Release);
@@ -831,7 +968,7 @@ mod tests {
         // More passed, by this, than there were acquisitions: not all were counted.
         assert_eq!(counted.lock().waiting[0].passed, None);
         counted.entry().acquired[READ].store(100, Relaxed);
-        counted.map.details(counted.details).passed[READ].store(60, Relaxed);
+        counted.map.details(counted.details).expect("a page").passed[READ].store(60, Relaxed);
         assert_eq!(counted.lock().waiting[0].passed, Some([20, 0]));
         // A child of a fork has copies of the locks.
         counted.map.header().is_shared_by_fork.store(1, Relaxed);
@@ -844,7 +981,7 @@ mod tests {
         let entry = counted.entry();
         entry.acquired[READ].store(9, Relaxed);
         entry.released[READ].store(7, Relaxed);
-        let details = counted.map.details(counted.details);
+        let details = counted.map.details(counted.details).expect("a page");
         details.acquired_at[READ].store(4, Relaxed);
         details.acquired_at_count[READ].store(9, Relaxed);
         let held = |counted: &Counted| counted.lock().holding;
@@ -857,15 +994,15 @@ mod tests {
         };
         assert_eq!(held(&counted), std::slice::from_ref(&holding));
         details.acquired_at_count[READ].store(8, Relaxed);
-        counted.map.thread(counted.thread).left_holds.store(1, Relaxed);
+        counted.map.thread(counted.thread).expect("a page").left_holds.store(1, Relaxed);
         let earlier = Holding { is_exact: false, has_ended: true, ..holding };
         assert_eq!(held(&counted), [earlier]);
 
         // Another thread releases one of the two for it, then both.
         let [thread, entries] = [(); 2].map(|()| counted.map.new_page().expect("a page"));
-        counted.map.thread(thread).pages[0].store(entries, Release);
+        counted.map.thread(thread).expect("a page").pages[0].store(entries, Release);
         counted.map.threads()[1].store(thread, Release);
-        let other = &counted.map.entries(entries)[2];
+        let other = &counted.map.entries(entries).expect("a page")[2];
         other.released[READ].store(1, Relaxed);
         assert_eq!(held(&counted)[0].times, 1);
         other.released[READ].store(2, Relaxed);
@@ -878,7 +1015,7 @@ mod tests {
             let counted = Counted::new();
             counted.waits(0);
             counted.entry().details.store(wrong, Relaxed);
-            counted.map.thread(counted.thread).pages[1].store(wrong, Relaxed);
+            counted.map.thread(counted.thread).expect("a page").pages[1].store(wrong, Relaxed);
             counted.map.threads()[1].store(wrong, Relaxed);
             counted.waiting().stack.store(wrong.max(STACKS as u32 + 1), Relaxed);
             assert_eq!(counted.lock().waiting[0].stack, None);
@@ -891,6 +1028,37 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_is_named_again_is_not_read_again() {
+        let counted = Counted::new();
+        counted.entry().acquired[READ].store(9, Relaxed);
+        counted.map.threads().iter().for_each(|page| page.store(counted.thread, Relaxed));
+        let thread = counted.map.thread(counted.thread).expect("a page");
+        thread.pages.iter().for_each(|page| page.store(counted.entries, Relaxed));
+        counted.map.header().locks.store(u32::MAX, Relaxed);
+        let snapshot = counted.snapshot();
+        assert_eq!((snapshot.threads.len(), snapshot.locks[0].threads.len()), (1, 1));
+        assert_eq!(snapshot.locks[0].acquired(), 9);
+        // A page is one thing.
+        counted.entry().details.store(counted.thread, Relaxed);
+        thread.pages[1].store(counted.details, Relaxed);
+        assert_eq!(counted.lock().acquired(), 9);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_an_error() {
+        let counted = Counted::new();
+        let file = File::options().write(true).open(counted.map.path()).expect("it is there");
+        let reader = regular::open(&counted.map.path()).expect("it is there");
+        assert!(Snapshot::read(&reader).is_ok());
+        file.set_len(PAGE as u64).expect("it can be cut");
+        assert!(Snapshot::read(&reader).is_err());
+        // As if it were cut after it was found to be long enough.
+        let source = Source::of(&reader);
+        assert!(source.read::<layout::Lock>(LOCKS_AT, 2).is_err());
+        assert!(source.one::<layout::Header>(0).is_ok());
+    }
+
+    #[test]
     fn a_thread_and_the_end_of_the_process_are_found_with_what_was_counted() {
         let directory = tempfile::tempdir().expect("a folder");
         let map = Map::create(directory.path(), "glibc").expect("a counts file");
@@ -899,21 +1067,23 @@ mod tests {
         map.locks()[number as usize].address.store(0x1000, Release);
         let [thread, entries] = [(); 2].map(|()| map.new_page().expect("a page"));
         let first = number as usize / ENTRIES;
-        map.entries(entries)[number as usize % ENTRIES].acquired[WRITE].store(3, Relaxed);
-        map.thread(thread).tid.store(17, Relaxed);
-        map.thread(thread).lives.store(2, Relaxed);
-        map.thread(thread).name[0].store(u64::from_ne_bytes(*b"worker\0\0"), Relaxed);
-        map.thread(thread).pages[first].store(entries, Release);
+        map.entries(entries).expect("a page")[number as usize % ENTRIES].acquired[WRITE]
+            .store(3, Relaxed);
+        map.thread(thread).expect("a page").tid.store(17, Relaxed);
+        map.thread(thread).expect("a page").lives.store(2, Relaxed);
+        map.thread(thread).expect("a page").name[0]
+            .store(u64::from_ne_bytes(*b"worker\0\0"), Relaxed);
+        map.thread(thread).expect("a page").pages[first].store(entries, Release);
         map.threads()[0].store(thread, Release);
 
-        let running = Snapshot::of(&map);
+        let running = snapshot(&map);
         assert!(running.ended.is_none() && running.taken >= running.began);
         let [thread] = &running.threads[..] else { panic!("{:?}", running.threads) };
-        assert_eq!((thread.tid, thread.lives, thread.name.as_str()), (17, 2, "worker"));
+        assert_eq!((thread.tid, thread.lives, &*thread.name), (17, 2, "worker"));
         let [used] = &running.locks[0].threads[..] else { panic!("{:?}", running.locks) };
         assert_eq!((used.thread, used.acquired), (0, [0, 3]));
 
         map.header().ended.store(running.taken, Relaxed);
-        assert_eq!(Snapshot::of(&map).ended, Some(running.taken));
+        assert_eq!(snapshot(&map).ended, Some(running.taken));
     }
 }

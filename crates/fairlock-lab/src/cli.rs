@@ -17,6 +17,7 @@ use fairlock_lab::dropin;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
+use fairlock_lab::printable::printable;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal, trace};
 use fairlock_lab::study::{self, Batch, Effort, Study};
@@ -233,11 +234,11 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", printable(&message));
             ExitCode::from(2)
         }
         Err(Failure::Run(message)) => {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", printable(&message));
             ExitCode::from(1)
         }
         Err(Failure::Cancelled) => ExitCode::from(130),

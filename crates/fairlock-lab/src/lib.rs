@@ -26,6 +26,7 @@ pub mod locks;
 pub mod machine;
 pub mod measure;
 pub mod plan;
+pub mod printable;
 pub mod report;
 pub mod row;
 pub mod strip;

@@ -195,6 +195,30 @@ impl CpuShares {
     }
 }
 
+impl Row {
+    /// Whether a row of a file can be beside others, an earlier one of which counted these events.
+    ///
+    /// # Errors
+    /// The field, and what is wrong with it.
+    pub(crate) fn check(&self, before: Option<&LockEvents>) -> Result<(), String> {
+        let (Some(events), Some(before)) = (&self.events, before) else { return Ok(()) };
+        let lacks = |one: &LockEvents, other: &LockEvents| {
+            one.counts.keys().find(|name| !other.counts.contains_key(*name)).cloned()
+        };
+        match (lacks(events, before), lacks(before, events)) {
+            (Some(name), _) => Err(format!(
+                "events.counts.{name}: rows before have no such event; rows of different versions \
+                 cannot be compared"
+            )),
+            (None, Some(name)) => Err(format!(
+                "events.counts.{name}: missing, but rows before have it; rows of different versions \
+                 cannot be compared"
+            )),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {

@@ -114,6 +114,24 @@ impl Strip {
     }
 }
 
+impl Strip {
+    /// Whether a strip of a file can be drawn.
+    ///
+    /// # Errors
+    /// The field, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (index, [by, woken, _]) in self.wake_ups.iter().enumerate() {
+            let lanes = self.lanes.len();
+            if *by >= lanes || *woken >= lanes {
+                return Err(format!(
+                    "wake_ups[{index}]: from lane {by} to lane {woken}, but there are {lanes} lanes"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// How long each of four things went on in each slot.
 #[derive(Clone)]
 struct Slots {

@@ -496,3 +496,142 @@ fn the_library_knows_every_lock_that_the_command_offers() {
         assert!(output.status.success() && said.is_empty(), "{name}: {said}");
     }
 }
+
+fn is_root() -> bool {
+    // SAFETY: only asks.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[test]
+fn nobody_else_can_put_counts_where_roots_run_looks() {
+    if !is_root() {
+        return;
+    }
+    let (mut child, mut output) = start(&[], r#"echo "$FAIRLOCK_COUNTS"; read line; exit 7"#);
+    let counts = PathBuf::from(line(&mut output));
+    let outer = counts.parent().unwrap();
+    assert!(outer.file_name().unwrap().to_str().unwrap().starts_with("fairlock-counts-"));
+    for attempt in ["ls", "touch x", "mkfifo x", "ln -s /dev/zero x"] {
+        let script = format!("cd {} && {attempt}", outer.display());
+        let attempt_by_nobody =
+            Command::new("sh").args(["-c", &script]).uid(65534).gid(65534).output().unwrap();
+        assert!(!attempt_by_nobody.status.success(), "{script}: {attempt_by_nobody:?}");
+    }
+    drop(child.stdin.take());
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(7));
+}
+
+#[test]
+fn a_program_that_gives_up_its_rights_and_closes_its_files_is_counted_and_so_is_what_it_starts() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    // Where everybody may read it.
+    let library = directory.path().join("libfairlock_pthread.so");
+    fs::copy(fairlock_lab::dropin::library::find().unwrap(), &library).unwrap();
+    let code = r#"
+        #include <pthread.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+        static void use(int times) {
+            while (times--) {
+                pthread_rwlock_rdlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+            }
+        }
+        int main(int count, char **arguments) {
+            if (count > 1)
+                return use(1234), 0;
+            if (fork() == 0) {
+                for (int file = 0; file < 1000; file++)
+                    close(file);
+                if (setgid(65534) || setuid(65534))
+                    return 1;
+                use(2345);
+                execl("/proc/self/exe", "program", "again", (char *)0);
+            }
+            int status;
+            wait(&status);
+            return status;
+        }"#;
+    let program = compile(directory.path(), "daemon", code);
+    let lines = directory.path().join("report.jsonl");
+    let mut fairlock = fairlock(&["--report", lines.to_str().unwrap(), "--"]);
+    fairlock.arg(&program).env("FAIRLOCK_PTHREAD_LIBRARY", &library);
+    let output = fairlock.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = fs::read_to_string(lines).unwrap();
+    for count in [1234, 2345] {
+        assert!(lines.contains(&format!("\"acquired\":{count},")), "{count}: {lines}");
+    }
+}
+
+#[test]
+fn files_that_are_no_counts_change_nothing() {
+    let script = r#"cd "$FAIRLOCK_COUNTS"; mkfifo 1-0.counts; ln -s /dev/zero 2-0.counts
+        echo garbage > 3-0.counts; truncate -s 256M 4-0.counts; mkdir 5-0.counts; exit 7"#;
+    let output = shell(&[], script);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("No pthread_rwlock was used"), "{said}");
+}
+
+#[test]
+fn what_a_program_is_called_does_not_act_on_the_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let code = r#"
+        #include <pthread.h>
+        #include <sys/prctl.h>
+        static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+        int main(void) {
+            prctl(PR_SET_NAME, "\033[5m\n<x-y>\a");
+            for (int times = 0; times < 2000; times++) {
+                pthread_rwlock_wrlock(&table_lock);
+                pthread_rwlock_wrlock(&table_lock);
+                pthread_rwlock_unlock(&table_lock);
+            }
+            return 0;
+        }"#;
+    let plain = compile(directory.path(), "plain", code);
+    let program = directory.path().join("\u{1b}]0;title\u{7}<x-y>");
+    fs::rename(plain, &program).unwrap();
+    let [page, lines] = ["report.html", "report.jsonl"].map(|name| directory.path().join(name));
+    let mut fairlock = fairlock(&["--report", page.to_str().unwrap()]);
+    fairlock.args(["--report", lines.to_str().unwrap(), "--"]).arg(&program).arg("\u{1b}[31m");
+    let output = fairlock.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("Misused"), "{said}");
+    let lines = fs::read_to_string(lines).unwrap();
+    for line in lines.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+    assert!(lines.contains("[5m\\\\x0a"), "{lines}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(!page.contains("<x-y>"), "{page}");
+    for told in [said, page, lines] {
+        assert!(!told.contains(|it: char| it.is_control() && it != '\n'), "{told:?}");
+    }
+}
+
+#[test]
+fn what_a_run_leaves_in_the_background_is_silent_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let [errors, done] = ["errors", "done"].map(|name| directory.path().join(name));
+    // The loop ends with the run; what is started then has nowhere to leave its counts.
+    let script = format!(
+        "(while test -d \"$FAIRLOCK_COUNTS\"; do :; done; /bin/true; echo > {}) > /dev/null 2> {} < /dev/null &",
+        done.display(),
+        errors.display()
+    );
+    let output = shell(&["-q"], &script);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !done.exists() {
+        assert!(std::time::Instant::now() < end, "it hangs");
+        std::thread::yield_now();
+    }
+    assert_eq!(fs::read_to_string(errors).unwrap(), "");
+}

@@ -8,6 +8,10 @@
 //!   with its place; they are measured, and one in some is noted with the place it comes from.
 //! * One hold in [`HOLDS`] on average is measured, after the lock was released again.
 //!
+//! Other processes may have the same file in their memory: children that were forked off, which may have
+//! given up their rights since, or run what somebody else wants. So no number that is read from it is
+//! believed: pages are looked up by [`Map`], which checks them, and sums may wrap.
+//!
 //! Nothing of this is done between a request and a lock that could be had at once, and little
 //! while the lock is held.
 
@@ -15,6 +19,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -60,6 +65,11 @@ pub(crate) fn begin(directory: &[u8], policy: &str) -> bool {
     }
     let map = match Map::create(Path::new(OsStr::from_bytes(directory)), policy) {
         Ok(map) => map,
+        // A program that was left behind by a run which is over: nobody would read its counts, and the
+        // terminal is somebody else's by now.
+        Err(error) if error.kind() == ErrorKind::NotFound && map::is_of_a_run(directory) => {
+            return false;
+        }
         Err(_) => {
             start::say(&[
                 b"fairlock: no counts of this process, as no file can be made in FAIRLOCK_COUNTS=",
@@ -180,7 +190,7 @@ impl Counted {
     #[inline(always)]
     fn is_more_than_a_count(self, at: &Lock, role: usize) -> bool {
         let entry = self.entry;
-        let count = entry.acquired[role].load(Relaxed) + 1;
+        let count = entry.acquired[role].load(Relaxed).wrapping_add(1);
         entry.acquired[role].store(count, Relaxed);
         // The latter always while a hold is measured.
         at.waiters.load(Relaxed) != 0 || count >= entry.next_measured[role].load(Relaxed)
@@ -206,11 +216,11 @@ impl Counted {
     fn measure(self, thread: &Thread, role: usize) {
         let entry = self.entry;
         if entry.since.load(Relaxed) != 0 {
-            entry.held.store(entry.held.load(Relaxed) + 1, Relaxed);
+            entry.held.store(entry.held.load(Relaxed).wrapping_add(1), Relaxed);
             return;
         }
         entry.next_measured.iter().for_each(|next| next.store(0, Relaxed));
-        thread.measured.set(thread.measured.get() + 1);
+        thread.measured.set(thread.measured.get().wrapping_add(1));
         if let Some(details) = self.details()
             && details.hold[role].count.load(Relaxed).is_multiple_of(LOOKS)
         {
@@ -218,7 +228,7 @@ impl Counted {
                 let place = map().and_then(|map| stacks::place(map, &Frames::here()));
                 self.note_place(details, role, place.map_or(0, |place| place + 1));
             }
-            details.switches.store(switches() + 1, Relaxed);
+            details.switches.store(switches().wrapping_add(1), Relaxed);
         }
         entry.since.store(monotonic_ns(), Relaxed);
     }
@@ -260,19 +270,20 @@ impl Counted {
         if held != 0 {
             return entry.held.store(held - 1, Relaxed);
         }
-        let ns = monotonic_ns() - entry.since.load(Relaxed);
+        let ns = monotonic_ns().saturating_sub(entry.since.load(Relaxed));
         entry.since.store(0, Relaxed);
         thread.measured.set(thread.measured.get().saturating_sub(1));
         for (next, acquired) in entry.next_measured.iter().zip(&entry.acquired) {
             let acquired = acquired.load(Relaxed);
             let average = acquired.clamp(HOLDS_AT_FIRST.into(), HOLDS.into());
-            next.store(acquired + 1 + u64::from(random()) % (2 * average - 1), Relaxed);
+            let distance = 1 + u64::from(random()) % (2 * average - 1);
+            next.store(acquired.saturating_add(distance), Relaxed);
         }
         let (Some(details), Some(map)) = (self.details(), map()) else { return };
         let before = details.switches.load(Relaxed);
         details.switches.store(0, Relaxed);
         let longest = details.hold[role].max.load(Relaxed);
-        if ns > longest + longest / 4 {
+        if ns > longest.saturating_add(longest / 4) {
             let place = stacks::place(map, &Frames::here());
             details.longest_hold_at[role].store(place.map_or(0, |place| place + 1), Relaxed);
         }
@@ -375,7 +386,7 @@ impl Counted {
             // The acquisition is counted when this returns.
             details.acquired_at[role].store(stack, Relaxed);
             let acquired = self.entry.acquired[role].load(Relaxed);
-            details.acquired_at_count[role].store(acquired + 1, Relaxed);
+            details.acquired_at_count[role].store(acquired.wrapping_add(1), Relaxed);
         }
         ending
     }
@@ -391,7 +402,7 @@ impl Counted {
             }
             page => page,
         };
-        Some(map.details(page))
+        map.details(page)
     }
 }
 
@@ -461,11 +472,15 @@ extern "C" fn acquired_anew(at: &Lock, thread: &Thread, role: usize) -> c_int {
 
 // ---- waits under way ----
 
+/// Where the thread with this page announces its waits; none if it has no page.
+fn waiting(page: u32) -> Option<&'static layout::Waiting> {
+    Some(&map()?.thread(page)?.waiting)
+}
+
 /// Writes in the file what the thread waits for. False if it could not, or if the thread waits already:
 /// this is a signal's handler then.
 fn announce(thread: &Thread, about: &layout::Waiting) -> bool {
-    let (Some(map), page @ 1..) = (map(), thread.page.get()) else { return false };
-    let waiting = &map.thread(page).waiting;
+    let Some(waiting) = waiting(thread.page.get()) else { return false };
     let turn = waiting.turn.load(Relaxed);
     if turn % 2 == 1 {
         return false;
@@ -492,8 +507,7 @@ fn announce(thread: &Thread, about: &layout::Waiting) -> bool {
 /// The wait is over. Returns the place that it was at, 0 if nobody looked.
 fn withdraw(thread: &Thread) -> u32 {
     thread.place_wanted_at.set(0);
-    let (Some(map), page @ 1..) = (map(), thread.page.get()) else { return 0 };
-    let waiting = &map.thread(page).waiting;
+    let Some(waiting) = waiting(thread.page.get()) else { return 0 };
     let turn = waiting.turn.load(Relaxed);
     if turn % 2 == 1 {
         waiting.turn.store(turn.wrapping_add(1), Release);
@@ -536,10 +550,10 @@ pub(crate) fn note_place_of_wait() {
         thread.place_wanted_at.set(0);
         thread.page.get()
     });
-    let (Some(map), 1..) = (map(), page) else { return };
+    let (Some(map), Some(waiting)) = (map(), waiting(page)) else { return };
     if let Some(place) = stacks::place(map, &Frames::here()) {
         // Release pairs with the Acquire of the snapshot: the stack is complete.
-        map.thread(page).waiting.stack.store(place + 1, Release);
+        waiting.stack.store(place + 1, Release);
     }
 }
 
@@ -700,7 +714,7 @@ fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Ent
         0 => new_thread(map, thread)?,
         page => page,
     };
-    let counts = map.thread(page);
+    let counts = map.known_thread(page);
     let number = number as usize;
     let slot = counts.pages.get(number / ENTRIES)?;
     let page = match slot.load(Relaxed) {
@@ -712,7 +726,7 @@ fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Ent
         }
         page => page,
     };
-    map.entries(page).get(number % ENTRIES)
+    map.entries(page)?.get(number % ENTRIES)
 }
 
 #[cold]
@@ -729,7 +743,7 @@ fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
         }
         return None;
     };
-    let counts = map.thread(page);
+    let counts = map.thread(page)?;
     let mut name = [0u8; 16];
     // SAFETY: sixteen bytes, as many as the call writes.
     keeping_errno(|| unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) });
@@ -743,7 +757,7 @@ fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
     if pid != map.header().pid.load(Relaxed) {
         map.header().is_shared_by_fork.store(1, Relaxed);
     }
-    counts.lives.store(counts.lives.load(Relaxed) + 1, Relaxed);
+    counts.lives.store(counts.lives.load(Relaxed).wrapping_add(1), Relaxed);
     thread.page.set(page);
     // Without that the place is not used again, no more.
     let _ = start::will_tell_its_end(thread);
@@ -759,10 +773,8 @@ fn ended_thread(map: &Map) -> Option<u32> {
     let mut head = list.load(Acquire);
     loop {
         let page = head as u32;
-        if page == 0 {
-            return None;
-        }
-        let next = map.thread(page).next_ended.load(Relaxed);
+        // None at 0, the end of the list.
+        let next = map.thread(page)?.next_ended.load(Relaxed);
         let rest = (head & !(ONE_TAKEN - 1)).wrapping_add(ONE_TAKEN) | u64::from(next);
         match list.compare_exchange_weak(head, rest, Acquire, Acquire) {
             Ok(_) => return Some(page),
@@ -777,11 +789,11 @@ pub(crate) fn thread_ends(thread: &Thread) {
     let page = thread.page.replace(0);
     thread.recent.forget();
     thread.measured.set(0);
-    let (Some(map), true) = (map(), page != 0) else { return };
-    let counts = map.thread(page);
+    let Some(map) = map() else { return };
+    let Some(counts) = map.thread(page) else { return };
     let turn = counts.waiting.turn.load(Relaxed);
     // It left a wait without coming back from it.
-    counts.waiting.turn.store(turn.next_multiple_of(2), Relaxed);
+    counts.waiting.turn.store(turn.wrapping_add(turn % 2), Relaxed);
     if holds_any(map, counts) {
         return counts.left_holds.store(1, Relaxed);
     }
@@ -801,13 +813,13 @@ pub(crate) fn thread_ends(thread: &Thread) {
 
 /// Whether a thread has acquired some lock more often than it released it.
 fn holds_any(map: &Map, thread: &layout::Thread) -> bool {
-    let pages = thread.pages.iter().map(|page| page.load(Relaxed)).filter(|page| *page != 0);
+    let pages = thread.pages.iter().filter_map(|page| map.entries(page.load(Relaxed)));
     let holds = |entry: &Entry| {
         let acquired = entry.acquired.iter().map(|count| count.load(Relaxed) as u32);
         let released = entry.released.iter().map(|count| count.load(Relaxed));
         acquired.zip(released).any(|(acquired, released)| acquired != released)
     };
-    pages.flat_map(|page| map.entries(page)).any(holds)
+    pages.flatten().any(holds)
 }
 
 /// The process exits in order. The thread that does so stays in the file as it is: it may hold what

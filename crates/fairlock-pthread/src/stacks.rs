@@ -7,16 +7,14 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hash::{BuildHasher, Hasher};
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicUsize};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use std::collections::hash_map::DefaultHasher;
-use std::ffi::OsStr;
 use std::hash::BuildHasherDefault;
-use std::os::unix::ffi::OsStrExt;
 
 use fairlock_counts::layout::{
     FRAMES, MODULES, MODULES_AT, Module, NO_MODULE, STACKS, STACKS_AT, Stack, frame,
 };
-use fairlock_counts::map::Map;
+use fairlock_counts::map::{Map, write_text};
 
 /// Return addresses, innermost first, without this library's own.
 pub(crate) struct Frames {
@@ -129,7 +127,7 @@ pub(crate) fn place(map: &Map, frames: &Frames) -> Option<u32> {
     let mut known = [0; FRAMES];
     for (known, address) in known.iter_mut().zip(&frames.addresses[..frames.length]) {
         *known = match find(*address).and_then(|found| module(map, &found)) {
-            Some((module, base)) => frame(module.into(), (*address - base) as u64),
+            Some((module, base)) => frame(module.into(), address.wrapping_sub(base) as u64),
             None => frame(NO_MODULE, *address as u64),
         };
     }
@@ -161,28 +159,40 @@ fn insert(map: &Map, frames: &[u64; FRAMES]) -> Option<u32> {
     None
 }
 
+/// Modules that this process has put in the table, by their places there: base, and hash of the name; 0:
+/// none. Not looked up in the file, where somebody else may have changed them.
+static KNOWN: [[AtomicU64; 2]; MODULES] = [const { [const { AtomicU64::new(0) }; 2] }; MODULES];
+/// Behind the last of them.
+static PLACES_KNOWN: AtomicUsize = AtomicUsize::new(0);
+
 /// The module's place in the table, and its base.
 fn module(map: &Map, found: &Found) -> Option<(u16, usize)> {
     // SAFETY: a link map that glibc knows; code of the module is on this thread's stack, so it
     // stays loaded.
     let LinkMap { base, name } = unsafe { found.link_map.as_ref()?.copied() };
-    let header = map.header();
-    let modules = map.modules();
-    let used = (header.modules.load(Acquire) as usize).min(MODULES);
     // SAFETY: a text that ends with a 0, or null.
     let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
     // The program itself has no name there.
-    let name =
-        if name.is_empty() { CStr::from_bytes_until_nul(&header.program).ok()? } else { name };
-    let is_it = |at: &usize| {
-        modules[*at].base.load(Acquire) == base as u64 && is_name(&modules[*at].path, name)
+    let name = if name.is_empty() { map.program() } else { name };
+    let mut hasher = BuildHasherDefault::<DefaultHasher>::default().build_hasher();
+    hasher.write(name.to_bytes());
+    let hash = hasher.finish() | 1;
+    // Acquire pairs with the Release below: the base is there.
+    let is_it = |known: &[AtomicU64; 2]| {
+        known[1].load(Acquire) == hash && known[0].load(Relaxed) == base as u64
     };
-    if let Some(place) = (0..used).find(is_it) {
+    // Places are handed out from the front.
+    let known = &KNOWN[..PLACES_KNOWN.load(Relaxed)];
+    if let Some(place) = known.iter().position(is_it) {
         return Some((place as u16, base));
     }
-    let place = map.new_place::<Module>(&header.modules, MODULES_AT, MODULES)?;
-    // SAFETY: this thread has just got the place.
-    unsafe { map.write_module(place, base as u64, OsStr::from_bytes(name.to_bytes())) };
+    let place = map.new_place::<Module>(&map.header().modules, MODULES_AT, MODULES)?;
+    let module = &map.modules()[place as usize];
+    write_text(&module.path, name.to_bytes());
+    module.base.store(base as u64, Relaxed);
+    KNOWN[place as usize][0].store(base as u64, Relaxed);
+    KNOWN[place as usize][1].store(hash, Release);
+    PLACES_KNOWN.fetch_max(place as usize + 1, Relaxed);
     Some((place as u16, base))
 }
 
@@ -190,11 +200,4 @@ impl LinkMap {
     fn copied(&self) -> LinkMap {
         LinkMap { base: self.base, name: self.name }
     }
-}
-
-/// What was written is this name, or as much of it as there is room for.
-fn is_name(written: &[u8], name: &CStr) -> bool {
-    let room = written.len() - 1;
-    let written = written.split(|byte| *byte == 0).next().unwrap_or_default();
-    written == &name.to_bytes()[..name.count_bytes().min(room)]
 }

@@ -180,3 +180,31 @@ fn threads_and_processes_are_tortured_in_vain() {
         }
     });
 }
+
+#[test]
+fn counts_that_another_process_writes_to_do_not_harm_the_program() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("scribbled.c", folder.path());
+    thread::scope(|scope| {
+        for policy in ["timefair", "biased", "linux-5.11", "glibc"] {
+            let mut command = under(policy, &program);
+            command.env("FAIRLOCK_COUNTS", folder.path());
+            scope.spawn(move || assert_succeeds(&mut command));
+        }
+    });
+}
+
+#[test]
+fn a_program_that_outlives_its_run_says_nothing_about_counts() {
+    let folder = TempDir::new().expect("a folder");
+    let counted_in = |directory: &str| {
+        let mut command = under("timefair", Path::new("true"));
+        command.env("FAIRLOCK_COUNTS", folder.path().join(directory));
+        let output = command.output().expect("it starts");
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert_eq!(counted_in("fairlock-counts-x1y2z3/0123456789abcdef"), "");
+    // Who named a directory that is not there gets to know.
+    assert!(counted_in("missing").contains("no counts of this process"));
+}

@@ -529,7 +529,7 @@ fn starving(lock: &Lock) -> Option<(&Waiting, u64)> {
     let passed = passed(waiting);
     // Each thread can pass once before it sees that somebody waits, and once more on its way.
     let threads = lock.reads.threads.max(lock.writes.threads);
-    let is_long = waiting.wait_ns >= STUCK_WAIT_NS && passed >= 2 * threads.max(1);
+    let is_long = waiting.wait_ns >= STUCK_WAIT_NS && passed >= threads.max(1).saturating_mul(2);
     let is_much = waiting.wait_ns >= STARVED_WAIT_NS && passed >= STARVED_BYPASS;
     (is_long || is_much).then_some((waiting, passed))
 }

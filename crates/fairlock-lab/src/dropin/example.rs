@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Four threads over two seconds, and no lock yet.
 pub(super) fn snapshot() -> Snapshot {
     let names = ["server", "reader-1", "reader-2", "writer"];
-    let threads = names.map(|name| Thread { tid: 7, lives: 1, name: name.to_owned() });
+    let threads = names.map(|name| Thread { pid: 100, tid: 7, lives: 1, name: name.into() });
     Snapshot {
         pid: 100,
         parent: 99,
@@ -25,7 +25,7 @@ pub(super) fn snapshot() -> Snapshot {
         holds_sampled: 16,
         threads: threads.to_vec(),
         modules: vec![Module { base: 0, path: "/nowhere/libtable.so.1".into() }],
-        stacks: vec![vec![Frame { module: Some(0), address: 0x10 }]],
+        stacks: [(0, vec![Frame { module: Some(0), address: 0x10 }])].into(),
         ..Snapshot::default()
     }
 }

@@ -21,6 +21,8 @@ pub mod deadlock;
 pub mod diagnosis;
 #[cfg(test)]
 mod example;
+#[cfg(test)]
+mod fuzz;
 pub mod library;
 pub mod process;
 pub mod report;

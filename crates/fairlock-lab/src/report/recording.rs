@@ -5,14 +5,18 @@
 //! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"strip": …}` is how a run
 //! on a simulated machine began.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use crate::claim::Skipped;
 use crate::machine::Machine;
+use crate::printable::make_printable;
 use crate::row::Row;
 use crate::strip::Strip;
 
@@ -56,6 +60,9 @@ pub struct Recording {
     pub strips: Vec<Strip>,
 }
 
+/// What a line can be, but for a [`Row`].
+const NOTES: [&str; 4] = ["header", "skipped", "cancelled", "strip"];
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Note {
@@ -80,11 +87,19 @@ impl Recording {
     /// Reads a file that [`Writer`] wrote. A last line cut short by a crash is ignored.
     ///
     /// # Errors
-    /// The file, the line and what is wrong with it.
+    /// The file, the line, the field and what is wrong with it.
     pub fn read(path: &Path) -> Result<Recording, String> {
-        let name = path.display();
-        let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-        let lines: Vec<String> = BufReader::new(file)
+        let named = |error: &dyn fmt::Display| format!("cannot read {}: {error}", path.display());
+        let file = File::open(path).map_err(|error| named(&error))?;
+        Recording::read_lines(BufReader::new(file), &path.display().to_string())
+    }
+
+    /// The recording that wrote these lines, which come from a file that is called so.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_lines(from: impl BufRead, name: &str) -> Result<Recording, String> {
+        let lines: Vec<String> = from
             .lines()
             .collect::<Result<_, _>>()
             .map_err(|error| format!("cannot read {name}: {error}"))?;
@@ -94,8 +109,9 @@ impl Recording {
             if line.trim().is_empty() {
                 continue;
             }
+            let wrong = |error: &dyn fmt::Display| format!("{name}, line {number}: {error}");
             let Some(recording) = &mut recording else {
-                recording = match serde_json::from_str(line) {
+                recording = match parsed(line) {
                     Ok(Note::Header(header)) if header.format == FORMAT => {
                         Some(Recording::new(header))
                     }
@@ -106,33 +122,86 @@ impl Recording {
                         ));
                     }
                     _ => {
-                        return Err(format!(
-                            "{name}, line {number}: no header; give a file that `fairlock study` or \
-                             `fairlock bench --out` wrote"
+                        return Err(wrong(
+                            &"no header; give a file that `fairlock study` or `fairlock bench \
+                              --out` wrote",
                         ));
                     }
                 };
                 continue;
             };
-            if let Ok(note) = serde_json::from_str(line) {
-                match note {
+            let value: Value = match serde_json::from_str(line) {
+                Err(error) if number == last && error.is_eof() => continue,
+                parsed => parsed.map_err(|error| wrong(&error))?,
+            };
+            check_figures(&value, "").map_err(|error| wrong(&error))?;
+            let is_note =
+                value.as_object().is_some_and(|it| NOTES.iter().any(|note| it.contains_key(*note)));
+            if is_note {
+                match from_value(value).map_err(|error| wrong(&error))? {
                     Note::Skipped(skipped) => recording.skipped.push(skipped),
                     Note::Cancelled(cancelled) => recording.cancelled = cancelled,
-                    Note::Strip(strip) => recording.strips.push(strip),
-                    Note::Header(_) => {
-                        return Err(format!("{name}, line {number}: a second header"));
+                    Note::Strip(strip) => {
+                        strip.check().map_err(|error| wrong(&format!("strip.{error}")))?;
+                        recording.strips.push(strip);
                     }
+                    Note::Header(_) => return Err(wrong(&"header: there is one already")),
                 }
                 continue;
             }
-            match serde_json::from_str::<Row>(line) {
-                Ok(row) => recording.rows.push(row),
-                Err(error) if number == last && error.is_eof() => {}
-                Err(error) => return Err(format!("{name}, line {number}: {error}")),
-            }
+            let row: Row = from_value(value).map_err(|error| wrong(&error))?;
+            let before = recording.rows.iter().find_map(|before| before.events.as_ref());
+            row.check(before).map_err(|error| wrong(&error))?;
+            recording.rows.push(row);
         }
         recording.ok_or_else(|| format!("{name} is empty"))
     }
+}
+
+/// Whether all numbers are such as a run can have, so that sums and drawings of them can be made.
+fn check_figures(value: &Value, path: &str) -> Result<(), String> {
+    /// Three years in ns, and more bytes a second than memory has.
+    const MOST: f64 = 1e17;
+    /// Powers of two of a nanosecond, of which histograms have one each, and no list of figures is longer.
+    const LONGEST: usize = 64;
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    match value {
+        Value::Number(number) if number.as_f64().is_none_or(|it| it.abs() > MOST) => {
+            Err(format!("{path}: {number} is no figure of a run, which are {MOST:e} at most"))
+        }
+        Value::Array(values) if values.len() > LONGEST && values.iter().all(Value::is_number) => {
+            Err(format!("{path}: {} figures, but there are {LONGEST} at most", values.len()))
+        }
+        Value::Array(values) => {
+            let mut values = values.iter().enumerate();
+            values.try_for_each(|(at, it)| check_figures(it, &format!("{path}[{at}]")))
+        }
+        // Any number is one.
+        Value::Object(fields) => {
+            let mut fields = fields.iter().filter(|(name, _)| *name != "seed");
+            fields.try_for_each(|(name, it)| check_figures(it, &below(name)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a line says, all texts of it printable.
+///
+/// # Errors
+/// What is wrong with it, and with which field.
+pub(crate) fn parsed<T: DeserializeOwned>(line: &str) -> Result<T, String> {
+    from_value(serde_json::from_str(line).map_err(|error| error.to_string())?)
+}
+
+fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
+    make_printable(&mut value);
+    serde_path_to_error::deserialize(value).map_err(|error| match error.path().to_string() {
+        path if path == "." => error.inner().to_string(),
+        path => format!("{path}: {}", error.inner()),
+    })
 }
 
 /// Writes a recording line by line; every line reaches the file before the next result is measured.
@@ -266,6 +335,54 @@ mod tests {
         std::fs::write(&path, &text).unwrap();
         let error = Recording::read(&path).unwrap_err();
         assert!(error.contains("line 6"), "{error}");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named_with_its_field() {
+        let recording = recording();
+        let header = serde_json::json!({"header": recording.header}).to_string();
+        let row = serde_json::to_value(&recording.rows[0]).unwrap();
+        let strip = serde_json::json!({"strip": recording.strips[0]});
+        let error = |values: &[&serde_json::Value]| {
+            let values = values.iter().map(|value| format!("{value}\n"));
+            let text = format!("{header}\n{}", values.collect::<String>());
+            Recording::read_lines(text.as_bytes(), "rows.jsonl").unwrap_err()
+        };
+        let with = |value: &serde_json::Value, at: &str, new: serde_json::Value| {
+            let mut value = value.clone();
+            *value.pointer_mut(at).expect(at) = new;
+            value
+        };
+        let counted = |counts: serde_json::Value| {
+            let events = serde_json::json!({"seconds": 1.0, "operations": 1, "counts": counts});
+            with(&row, "/events", events)
+        };
+        let (one, two) =
+            (counted(serde_json::json!({"a": 1})), counted(serde_json::json!({"a": 1, "b": 2})));
+        for (values, words) in [
+            (&[&one, &two][..], "rows.jsonl, line 3: events.counts.b: "),
+            (&[&two, &row, &one], "rows.jsonl, line 4: events.counts.b: missing"),
+            (
+                &[&with(&row, "/roles/reader/wait/p50", "x\u{1b}".into()), &row],
+                "rows.jsonl, line 2: roles.reader.wait.p50: invalid type: string \"x\\\\x1b\"",
+            ),
+            (
+                &[&with(&strip, "/strip/wake_ups/0/1", 7.into())],
+                "rows.jsonl, line 2: strip.wake_ups[0]: from lane 1 to lane 7",
+            ),
+            (
+                &[&serde_json::json!({"header": recording.header})],
+                "rows.jsonl, line 2: header: there is one already",
+            ),
+            (
+                &[&with(&row, "/roles/reader/wait_histogram/1", u64::MAX.into())],
+                "rows.jsonl, line 2: roles.reader.wait_histogram[1]: 18446744073709551615 is no",
+            ),
+            (&[&serde_json::json!({"skipped": 1})], "rows.jsonl, line 2: skipped"),
+        ] {
+            let said = error(values);
+            assert!(said.starts_with(words), "{said}");
+        }
     }
 
     #[test]

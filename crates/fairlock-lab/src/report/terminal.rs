@@ -353,14 +353,15 @@ pub fn events(rows: &[&Row]) -> Option<String> {
         counted.iter().flat_map(|(_, events)| events.counts.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    let happened = |name: &&String| counted.iter().any(|(_, events)| events.counts[*name] > 0);
+    let count = |events: &LockEvents, name: &String| events.counts.get(name).copied().unwrap_or(0);
+    let happened = |name: &&String| counted.iter().any(|(_, events)| count(events, name) > 0);
     names.retain(happened);
     if names.is_empty() {
         return None;
     }
     let lines = names.into_iter().map(|name| {
         let per_thousand = counted.iter().map(|(_, events)| {
-            let count = events.counts[name] as f64;
+            let count = count(events, name) as f64;
             format_number(count * 1e3 / events.operations.max(1) as f64)
         });
         (name.clone(), per_thousand.collect())

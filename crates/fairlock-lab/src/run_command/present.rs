@@ -9,6 +9,7 @@ use fairlock_lab::dropin::comparison::Comparison;
 use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::report::Report;
 use fairlock_lab::dropin::report::facts::Compared;
+use fairlock_lab::printable::printable;
 
 use super::{Run, warn};
 
@@ -30,8 +31,18 @@ pub(super) enum Moment {
 
 /// What was counted up to now; none, with a message, if it cannot be read.
 pub(super) fn read(counts: &Counts) -> Option<Vec<Snapshot>> {
-    match counts.snapshots() {
-        Ok(snapshots) => Some(snapshots),
+    match counts.read() {
+        Ok(counted) => {
+            if counted.left_out > 0 {
+                warn(&format!(
+                    "warning: the report is about the first {} processes; {} more were counted, which is \
+                     too much for one report",
+                    counted.snapshots.len(),
+                    counted.left_out
+                ));
+            }
+            Some(counted.snapshots)
+        }
         Err(error) => {
             warn(&format!("warning: cannot read the counts: {error}"));
             None
@@ -64,8 +75,10 @@ pub(super) fn present_compared(
     tell(run, report, moment);
 }
 
-fn command(run: &Run) -> Vec<String> {
-    run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+/// The program and its arguments, fit to be shown.
+pub(super) fn command(run: &Run) -> Vec<String> {
+    let words = run.command.iter().map(|word| word.to_string_lossy());
+    words.map(|word| printable(&word).into_owned()).collect()
 }
 
 fn tell(run: &Run, report: Report, moment: Moment) {

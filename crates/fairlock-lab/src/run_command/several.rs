@@ -9,9 +9,10 @@ use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::process::{self, DropIn, Ended, Event, Output, Running, Start};
 use fairlock_lab::dropin::signals::Signals;
 use fairlock_lab::dropin::target::Target;
+use fairlock_lab::printable::printable_lines;
 
 use super::once::new_counts;
-use super::present::{Moment, present_compared, read};
+use super::present::{Moment, command, present_compared, read};
 use super::{End, Run, cannot_start, cannot_watch, warn};
 use crate::cli::Failure;
 
@@ -50,8 +51,7 @@ impl Run {
                  empty one; give a file (< FILE)",
             );
         }
-        let command = self.command.iter().map(|word| word.to_string_lossy().into_owned());
-        let mut comparison = Comparison::new(command.collect(), self.compare.clone());
+        let mut comparison = Comparison::new(command(self), self.compare.clone());
         let mut runs = Runs { run: self, target, library, signals, usual: None, unfinished: None };
         let mut counted = Vec::new();
         let stopped = runs.all(&mut comparison, &mut counted)?.err();
@@ -189,7 +189,7 @@ impl Runs<'_> {
         let output = running.output();
         let exit = Exit::of(ended.status);
         if *self.usual.get_or_insert(exit) != exit {
-            let errors = String::from_utf8_lossy(&output.errors);
+            let errors = printable_lines(&String::from_utf8_lossy(&output.errors));
             warn(&format!("fairlock: {exit} under {variant}, after:\n{errors}"));
         }
         Ok(Ok((ended, output)))

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::dropin::comparison::{Comparison, Side};
 use crate::dropin::diagnosis::Finding;
 use crate::measure::statistics::jain;
+use crate::printable::printable;
 use crate::row::Estimate;
 
 /// So many places that wait, and threads, are kept of a lock: those with the most.
@@ -485,7 +486,7 @@ pub(super) fn under_way(
     let waiting = lock.waiting.iter().map(|it| Waiting {
         role: role_name(it.role).to_owned(),
         thread: it.thread,
-        name: thread(it.thread).name,
+        name: printable(&thread(it.thread).name).into_owned(),
         tid: thread(it.thread).tid,
         wait_ns: it.ns,
         calls: calls(it.stack),
@@ -497,7 +498,7 @@ pub(super) fn under_way(
     let holding = lock.holding.iter().filter(|_| !waiting.is_empty()).map(|it| Holding {
         role: role_name(it.role).to_owned(),
         thread: it.thread,
-        name: thread(it.thread).name,
+        name: printable(&thread(it.thread).name).into_owned(),
         tid: thread(it.thread).tid,
         has_ended: it.has_ended,
         times: it.times,
@@ -601,7 +602,7 @@ impl Thread {
 
     fn of(used: &snapshot::Use) -> Thread {
         Thread {
-            name: used.name.clone(),
+            name: printable(&used.name).into_owned(),
             tid: used.tid,
             lives: used.lives,
             reads: used.acquired[READ],

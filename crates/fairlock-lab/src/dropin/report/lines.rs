@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Report;
 use super::facts::{Compared, Lock, Process, Run};
+use crate::report::recording::parsed;
 
 /// The version of the format; readers refuse others.
 pub const FORMAT: u32 = 1;
@@ -76,7 +77,7 @@ impl Report {
         for (number, line) in (1..).zip(from.lines()) {
             let wrong = |error: &dyn fmt::Display| format!("line {number}: {error}");
             let line = line.map_err(|error| wrong(&error))?;
-            let line: Line = serde_json::from_str(&line).map_err(|error| wrong(&error))?;
+            let line: Line = parsed(&line).map_err(|error| wrong(&error))?;
             match (&mut report, line.run) {
                 (None, Some(run)) if run.format == FORMAT => {
                     let (processes, locks) = (Vec::new(), Vec::new());
@@ -150,8 +151,14 @@ mod tests {
         let report = report();
         let text = lines(&report);
         let with = |line: &str| Report::read_lines(format!("{text}{line}\n").as_bytes());
-        assert_eq!(with("{\"later\": 1}"), Ok(report));
+        assert_eq!(with("{\"later\": 1}"), Ok(report.clone()));
         assert!(with("{\"lock\": 1}").unwrap_err().starts_with("line 6: "));
+        let error = with(&lines(&report).lines().nth(2).expect("a lock").replacen(
+            "\"sum_ns\":",
+            "\"sum_ns\":-",
+            1,
+        ));
+        assert!(error.unwrap_err().starts_with("line 6: lock.reads.wait.sum_ns: "));
         assert!(Report::read_lines(&b""[..]).is_err());
         let newer = text.replace("\"format\":1", "\"format\":2");
         assert!(Report::read_lines(newer.as_bytes()).unwrap_err().contains("format 2"));

@@ -8,10 +8,17 @@ use fairlock_counts::snapshot::{self, Snapshot};
 
 use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
 use crate::dropin::symbols::Symbols;
+use crate::printable::printable;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
 /// or of their acquisitions where none of them waits: then the others do not explain it.
 const HOT_SHARE: f64 = 0.1;
+
+/// Places where locks that stand together are waited for, at most. Of these some are shown.
+const MOST_SITES: usize = 256;
+
+/// Calls of a stack, at most, with those that were inlined.
+const MOST_CALLS: usize = 64;
 
 /// Of the drop-in itself, whose calls are in every stack and tell nothing.
 const OWN_MODULE: &str = "libfairlock_pthread";
@@ -33,7 +40,7 @@ enum Origin {
 
 /// The facts of a process and of its locks, in no particular order.
 pub(super) fn facts(snapshot: &Snapshot, symbols: &mut Symbols) -> (Process, Vec<Lock>) {
-    let mut namer = Namer { snapshot, symbols, stacks: HashMap::new() };
+    let mut namer = Namer { snapshot, symbols, paths: paths(snapshot), stacks: HashMap::new() };
     let mut origins: BTreeMap<Origin, Vec<&snapshot::Lock>> = BTreeMap::new();
     for lock in &snapshot.locks {
         origins.entry(namer.origin(lock)).or_default().push(lock);
@@ -50,8 +57,8 @@ fn process(snapshot: &Snapshot) -> Process {
     Process {
         pid: snapshot.pid,
         parent: snapshot.parent,
-        program: snapshot.program.to_string_lossy().into_owned(),
-        policy: snapshot.policy.clone(),
+        program: printable(&snapshot.program.to_string_lossy()).into_owned(),
+        policy: printable(&snapshot.policy).into_owned(),
         elapsed_ns: end(snapshot).saturating_sub(snapshot.began),
         threads: lives.sum(),
         threads_at_once: snapshot.threads.len() as u64,
@@ -71,9 +78,20 @@ fn end(snapshot: &Snapshot) -> u64 {
     snapshot.ended.unwrap_or(snapshot.taken)
 }
 
+/// Of each module. The dynamic linker gives the program itself no name.
+fn paths(snapshot: &Snapshot) -> Vec<PathBuf> {
+    let path = |module: &snapshot::Module| match module.path.as_os_str().is_empty() {
+        true => snapshot.program.clone(),
+        false => module.path.clone(),
+    };
+    snapshot.modules.iter().map(path).collect()
+}
+
 struct Namer<'a> {
     snapshot: &'a Snapshot,
     symbols: &'a mut Symbols,
+    /// Of each module.
+    paths: Vec<PathBuf>,
     stacks: HashMap<usize, Vec<Frame>>,
 }
 
@@ -98,23 +116,17 @@ impl Namer<'_> {
             let Some(inside) = address.checked_sub(self.snapshot.modules[index].base) else {
                 continue;
             };
-            let path = self.path(index);
-            if self.symbols.contains(&path, inside) {
-                return self.symbols.variable(&path, inside).map(|(name, _)| (index, name));
+            let path = &self.paths[index];
+            if self.symbols.contains(path, inside) {
+                return self.symbols.variable(path, inside).map(|(name, _)| (index, name));
             }
         }
         None
     }
 
-    /// The dynamic linker gives the program itself no name.
-    fn path(&self, module: usize) -> PathBuf {
-        let path = &self.snapshot.modules[module].path;
-        if path.as_os_str().is_empty() { self.snapshot.program.clone() } else { path.clone() }
-    }
-
     fn module_name(&self, module: usize) -> Option<String> {
-        let path = self.path(module);
-        path.file_name().map(|name| name.to_string_lossy().into_owned())
+        let path = &self.paths[module];
+        path.file_name().map(|name| printable(&name.to_string_lossy()).into_owned())
     }
 
     /// The facts of locks with the same origin: the hot ones each, and the others together.
@@ -161,7 +173,7 @@ impl Namer<'_> {
         (facts.named_by, facts.name, facts.module) = match origin {
             Origin::Others => (NamedBy::Others, "all other locks".to_owned(), None),
             Origin::Variable { module, name } => {
-                (NamedBy::Variable, name.clone(), self.module_name(*module))
+                (NamedBy::Variable, printable(name).into_owned(), self.module_name(*module))
             }
             Origin::InitialisedAt(_) => named_by(NamedBy::InitialisedIn, &facts.initialised_at),
             Origin::FirstUsedAt(_) => named_by(NamedBy::FirstUsedIn, &facts.first_used_at),
@@ -177,14 +189,16 @@ impl Namer<'_> {
     fn stack(&mut self, stack: Option<usize>) -> Vec<Frame> {
         let Some(stack) = stack else { return Vec::new() };
         if let Some(known) = self.stacks.get(&stack) {
-            return known.clone();
+            let size = known.iter().map(size).sum();
+            return if self.symbols.may_tell(size) { known.clone() } else { Vec::new() };
         }
-        let frames = self.snapshot.stacks.get(stack).map_or(&[][..], |frames| frames);
+        let frames = self.snapshot.stacks.get(&stack).map_or(&[][..], |frames| frames);
         let calls: Vec<Frame> = frames.iter().flat_map(|frame| self.calls(*frame)).collect();
         let is_own = |call: &Frame| {
             call.module.as_ref().is_some_and(|module| module.starts_with(OWN_MODULE))
         };
-        let calls: Vec<Frame> = calls.into_iter().skip_while(is_own).collect();
+        let calls = calls.into_iter().skip_while(is_own).take(MOST_CALLS);
+        let calls: Vec<Frame> = calls.collect();
         self.stacks.insert(stack, calls.clone());
         calls
     }
@@ -194,19 +208,24 @@ impl Namer<'_> {
         let Some(module) = frame.module.filter(|it| *it < self.snapshot.modules.len()) else {
             return vec![unknown];
         };
-        let path = self.path(module);
         let name = self.module_name(module);
-        let places = self.symbols.places(&path, frame.address).into_iter();
+        let places = self.symbols.places(&self.paths[module], frame.address).into_iter();
         let calls = places.map(|place| Frame {
-            function: place.function,
+            function: place.function.map(|it| printable(&it).into_owned()),
             offset: place.offset,
-            file: place.file,
+            file: place.file.map(|it| printable(&it).into_owned()),
             line: place.line,
             module: name.clone(),
             address: frame.address,
         });
         calls.collect()
     }
+}
+
+/// What a call takes in memory.
+fn size(call: &Frame) -> usize {
+    let texts = [&call.function, &call.file, &call.module];
+    size_of::<Frame>() + texts.into_iter().flatten().map(String::len).sum::<usize>()
 }
 
 /// A lock is best known by the first function that does more than lock, and has a name.
@@ -267,8 +286,10 @@ fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
     for site in &lock.sites {
         let same =
             |known: &&mut snapshot::Site| (known.stack, known.role) == (site.stack, site.role);
+        let is_full = sum.sites.len() >= MOST_SITES;
         match sum.sites.iter_mut().find(same) {
             Some(known) => known.waits.add(site.waits),
+            None if is_full => {}
             None => sum.sites.push(site.clone()),
         }
     }
@@ -355,8 +376,8 @@ mod tests {
         snapshot.modules =
             ["/nowhere/libfairlock_pthread.so", "/nowhere/libother.so.2"].map(module).to_vec();
         let frame = |module, address| snapshot::Frame { module, address };
-        snapshot.stacks =
-            vec![vec![frame(Some(0), 0x10), frame(Some(1), 0x20), frame(None, 0x7fff_0000)]];
+        let frames = [frame(Some(0), 0x10), frame(Some(1), 0x20), frame(None, 0x7fff_0000)];
+        snapshot.stacks = BTreeMap::from([(0, frames.to_vec())]);
         let mut lock = example::lock(2, 100, 0);
         lock.first_used_at = Some(0);
         snapshot.locks.push(lock);

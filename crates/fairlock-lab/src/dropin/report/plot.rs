@@ -81,7 +81,10 @@ pub(super) fn ratios(title: &str, compared: &Compared) -> Option<String> {
         let room = (high - low).max(0.02) * 0.1;
         let (low, high) = (low - room, high + room);
         let right = WIDTH as i32 - RIGHT;
-        let x = |ratio: f64| LEFT + ((ratio - low) / (high - low) * f64::from(right - LEFT)) as i32;
+        let x = |ratio: f64| {
+            let share = ((ratio - low) / (high - low)).clamp(0.0, 1.0);
+            LEFT + (share * f64::from(right - LEFT)) as i32
+        };
         let bottom = TOP + STEP * ratios.len() as i32;
         root.draw(&PathElement::new(
             vec![(x(1.0), TOP - 6), (x(1.0), bottom)],
@@ -162,7 +165,7 @@ fn bar_chart(title: &str, bars: &[Bar], names: &[(&str, RGBColor)]) -> Option<St
                 text_style(&TEXT, HPos::Right, VPos::Center),
             ))?;
             for (value, color) in &bar.parts {
-                let end = x + (value / longest * width) as i32;
+                let end = x + ((value / longest).clamp(0.0, 1.0) * width) as i32;
                 root.draw(&Rectangle::new([(x, top), (end, top + STEP - 6)], color.filled()))?;
                 x = end;
             }
@@ -179,9 +182,10 @@ fn steps(root: &Area<'_>, roles: &[(&str, RGBColor, &Times)]) -> Drawn {
     // About so many labels of a time fit below the axis.
     const MOST_LABELS: usize = 12;
     // The bucket that ends there: the last one's end is no time.
-    let index = |end: u64| if end == u64::MAX { BUCKETS - 1 } else { bucket(end - 1) };
+    let index =
+        |end: u64| if end == u64::MAX { BUCKETS - 1 } else { bucket(end.saturating_sub(1)) };
     let shares = roles.iter().map(|(name, color, times)| {
-        let all: u64 = times.buckets.iter().map(|(_, count)| count).sum();
+        let all = times.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
         let mut shares = vec![0.0; BUCKETS];
         for (end, count) in &times.buckets {
             shares[index(*end)] += *count as f64 / all.max(1) as f64;

@@ -294,7 +294,7 @@ fn rest(text: &mut String, locks: &[Lock], width: usize) {
     if locks.is_empty() {
         return;
     }
-    let many: u64 = locks.iter().map(|lock| lock.locks).sum();
+    let many = locks.iter().fold(0, |sum: u64, lock| sum.saturating_add(lock.locks));
     let mut words = match many {
         1 => "1 more lock is not shown".to_owned(),
         _ => format!("{many} more locks are not shown"),
