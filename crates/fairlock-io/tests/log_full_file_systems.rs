@@ -108,7 +108,9 @@ fn copy(log: &Path, to: &Path) {
     let copy = Command::new("cp").args(["-r", "--reflink=always"]).args([log, to]).output();
     let _ = copy.expect("cp can be started");
     // What shares the room that is kept for a full disk takes it away; a copy is whole without.
-    let _ = fs::remove_file(to.join("reserve"));
+    for copied in ["reserve", "log/reserve"] {
+        let _ = fs::remove_file(to.join(copied));
+    }
 }
 
 /// Appends until the file system is full, and beyond; then makes room.
