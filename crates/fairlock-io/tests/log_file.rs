@@ -327,3 +327,30 @@ fn no_log_is_made_among_other_files_or_where_none_is_to_be() -> Result<(), LogEr
     assert_eq!(*error.kind(), LogErrorKind::Exists);
     Ok(())
 }
+
+#[test]
+fn segments_begin_with_what_the_user_gave_the_opening_that_made_them() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let options = LogOptions::new().segment_bytes(64 << 10);
+    let mut expected = Vec::new();
+    for (opening, header) in [&b"first"[..], b"", &[7; 4032]].into_iter().enumerate() {
+        let log = options.clone().segment_header(header).open(&path).unwrap();
+        let before = LogReader::summary(&path).unwrap().segments;
+        for number in 0..40_u8 {
+            let position = log.append(&[number; 4000]).unwrap();
+            let segment = position.get() / (64 << 10);
+            if segment as usize >= expected.len() {
+                expected.push(header.to_vec());
+            }
+            let mut reader = log.reader().unwrap();
+            reader.seek(position).unwrap();
+            assert_eq!(reader.segment_header().unwrap(), expected[segment as usize]);
+        }
+        assert!(expected.len() > opening && before as usize <= expected.len() + 1);
+        log.truncate_before(log.committed()).unwrap();
+        log.close().unwrap();
+    }
+    let refused = LogOptions::new().segment_header(vec![0; 4033]).open(&path).unwrap_err();
+    assert!(matches!(refused.kind(), LogErrorKind::Option { .. }), "{refused}");
+}

@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 
 use super::blocks::Blocks;
 use super::error::{LogError, LogErrorKind};
-use super::format::{BLOCK, FIRST_BATCH, Layout, SegmentHeader};
+use super::format::{BLOCK, FIRST_BATCH, Layout, SegmentHeader, put_user_header};
 use super::options::Prewriting;
 use super::segments::{self, NAME_WHILE_NEW};
 use super::storage::{Storage, StoredFile};
@@ -30,6 +30,15 @@ use super::storage::{Storage, StoredFile};
 /// that comes meanwhile hardly waits.
 pub(crate) const CHUNK: usize = 1 << 20;
 
+/// What all segments have in common that one opening of a log makes.
+pub(crate) struct Making {
+    pub(crate) layout: Layout,
+    pub(crate) epoch: u32,
+    pub(crate) prewriting: Prewriting,
+    /// The user's, for each of them.
+    pub(crate) header: Vec<u8>,
+}
+
 pub(crate) struct Ahead<S: Storage> {
     shared: Arc<Shared<S>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -37,9 +46,7 @@ pub(crate) struct Ahead<S: Storage> {
 
 struct Shared<S: Storage> {
     storage: Arc<S>,
-    layout: Layout,
-    epoch: u32,
-    prewriting: Prewriting,
+    making: Making,
     state: Mutex<State<S>>,
     changed: Condvar,
 }
@@ -79,9 +86,7 @@ impl<S: Storage> Ahead<S> {
     /// The frontier is at `ready`, in the segment that `current` is the file of, or at its end.
     pub(crate) fn start(
         storage: Arc<S>,
-        layout: Layout,
-        epoch: u32,
-        prewriting: Prewriting,
+        making: Making,
         current: Arc<S::File>,
         ready: u64,
         spares: Vec<String>,
@@ -96,7 +101,7 @@ impl<S: Storage> Ahead<S> {
             counts: Counts::default(),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let shared = Arc::new(Shared { storage, layout, epoch, prewriting, state, changed });
+        let shared = Arc::new(Shared { storage, making, state, changed });
         let thread = {
             let shared = Arc::clone(&shared);
             thread::Builder::new()
@@ -195,7 +200,7 @@ impl<S: Storage> Shared<S> {
     }
 
     fn run(&self, current: Arc<S::File>) {
-        let most = usize::try_from(self.layout.segment_bytes).unwrap_or(CHUNK);
+        let most = usize::try_from(self.making.layout.segment_bytes).unwrap_or(CHUNK);
         let zeros = Blocks::zeroed(CHUNK.min(most));
         let mut file = current;
         let mut state = self.lock();
@@ -208,8 +213,8 @@ impl<S: Storage> Shared<S> {
                 continue;
             }
             let ready = state.ready;
-            if self.layout.offset(ready) == 0 {
-                let segment = self.layout.segment(ready);
+            if self.making.layout.offset(ready) == 0 {
+                let segment = self.making.layout.segment(ready);
                 let spare = state.spares.pop();
                 drop(state);
                 let made = match spare {
@@ -223,14 +228,10 @@ impl<S: Storage> Shared<S> {
                             Err(failure)
                         }
                     },
-                    None => make_segment(
-                        &*self.storage,
-                        self.layout,
-                        &self.prewriting,
-                        self.epoch,
-                        segment,
-                    )
-                    .map(|made| (made, false)),
+                    None => {
+                        let made = make_segment(&*self.storage, &self.making, segment);
+                        made.map(|made| (made, false))
+                    }
                 };
                 state = self.lock();
                 match made {
@@ -245,9 +246,9 @@ impl<S: Storage> Shared<S> {
                 }
             } else {
                 drop(state);
-                let end = self.layout.end(self.layout.segment(ready));
+                let end = self.making.layout.end(self.making.layout.segment(ready));
                 let size = CHUNK.min(usize::try_from(end - ready).unwrap_or(CHUNK));
-                let offset = self.layout.offset(ready);
+                let offset = self.making.layout.offset(ready);
                 let written = file.write(&zeros[..size], offset, false);
                 state = self.lock();
                 match written {
@@ -256,7 +257,7 @@ impl<S: Storage> Shared<S> {
                         state.counts.prewritten += size as u64;
                     }
                     Err(error) => {
-                        let segment = self.layout.segment(ready);
+                        let segment = self.making.layout.segment(ready);
                         let path = self.storage.path().join(segments::name_of(segment));
                         let failure = LogError::system("write ahead", &path, error);
                         state.failure = Some(failure.at(segment, offset));
@@ -280,18 +281,17 @@ impl<S: Storage> Shared<S> {
         if file.is_linked().map_err(failed("look at"))? {
             // Somebody keeps what it holds.
             storage.remove(spare).map_err(failed("remove"))?;
-            return make_segment(storage, self.layout, &self.prewriting, self.epoch, segment);
+            return make_segment(storage, &self.making, segment);
         }
         let file = storage.open(spare, true).map_err(failed("use again"))?;
-        begin(&file, self.layout, &self.prewriting, self.epoch, segment)
-            .map_err(failed("make room for"))?;
-        let written = written_until(&file, FIRST_BATCH, self.layout.segment_bytes)
+        begin(&file, &self.making, segment).map_err(failed("make room for"))?;
+        let written = written_until(&file, FIRST_BATCH, self.making.layout.segment_bytes)
             .map_err(failed("look at the blocks of"))?;
         storage.rename(spare, &segments::name_of(segment)).map_err(failed("rename"))?;
         storage.sync_names().map_err(failed("rename"))?;
-        let ready = match self.prewriting {
-            Prewriting::On => segment * self.layout.segment_bytes + written,
-            _ => self.layout.end(segment),
+        let ready = match self.making.prewriting {
+            Prewriting::On => segment * self.making.layout.segment_bytes + written,
+            _ => self.making.layout.end(segment),
         };
         Ok((file, ready))
     }
@@ -300,9 +300,7 @@ impl<S: Storage> Shared<S> {
 /// A segment's file that did not exist before, and the frontier in it.
 pub(crate) fn make_segment<S: Storage>(
     storage: &S,
-    layout: Layout,
-    prewriting: &Prewriting,
-    epoch: u32,
+    making: &Making,
     segment: u64,
 ) -> Result<(S::File, u64), LogError> {
     let path = storage.path().join(segments::name_of(segment));
@@ -318,7 +316,7 @@ pub(crate) fn make_segment<S: Storage>(
         _ => {}
     }
     let file = storage.create(NAME_WHILE_NEW).map_err(failed("create"))?;
-    let made = begin(&file, layout, prewriting, epoch, segment).and_then(|()| {
+    let made = begin(&file, making, segment).and_then(|()| {
         storage.rename(NAME_WHILE_NEW, &segments::name_of(segment))?;
         storage.sync_names()
     });
@@ -327,9 +325,9 @@ pub(crate) fn make_segment<S: Storage>(
         let _ = storage.remove(NAME_WHILE_NEW);
         return Err(failed("make room for")(error));
     }
-    let ready = match prewriting {
-        Prewriting::On => layout.first_batch(segment),
-        _ => layout.end(segment),
+    let ready = match making.prewriting {
+        Prewriting::On => making.layout.first_batch(segment),
+        _ => making.layout.end(segment),
     };
     Ok((file, ready))
 }
@@ -337,9 +335,7 @@ pub(crate) fn make_segment<S: Storage>(
 /// Gives a file its room and the segment's header.
 fn begin<F: StoredFile>(
     file: &F,
-    layout: Layout,
-    prewriting: &Prewriting,
-    epoch: u32,
+    Making { layout, epoch, prewriting, header }: &Making,
     segment: u64,
 ) -> io::Result<()> {
     if *prewriting == Prewriting::On {
@@ -347,7 +343,10 @@ fn begin<F: StoredFile>(
         file.allocate(layout.segment_bytes)?;
     }
     let mut block = Blocks::zeroed(BLOCK);
-    SegmentHeader { layout, segment, epoch }.encode(&mut block);
+    SegmentHeader { layout: *layout, segment, epoch: *epoch }.encode(&mut block);
+    if !header.is_empty() {
+        put_user_header(&mut block, header);
+    }
     file.write(&block, 0, true)?;
     file.sync()
 }

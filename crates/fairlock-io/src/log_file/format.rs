@@ -188,6 +188,33 @@ pub(crate) struct SegmentHeader {
     pub(crate) epoch: u32,
 }
 
+/// The most bytes of the user's that a segment's first block holds.
+pub(crate) const MOST_USER_HEADER: usize = BLOCK - USER_HEADER;
+/// Where they are in the block.
+const USER_HEADER: usize = 64;
+
+/// Adds the user's bytes to the first block of a segment, which has its header.
+pub(crate) fn put_user_header(block: &mut [u8], bytes: &[u8]) {
+    put_u32(block, 52, bytes.len() as u32);
+    block[USER_HEADER..][..bytes.len()].copy_from_slice(bytes);
+    let checksum = user_header_checksum(block, bytes);
+    put_u32(block, 56, checksum);
+}
+
+/// The user's bytes of a segment whose header is whole; none if they are not what was written.
+pub(crate) fn user_header(block: &[u8]) -> Option<&[u8]> {
+    let length = u32_at(block, 52) as usize;
+    if length == 0 {
+        return Some(&[]);
+    }
+    let bytes = block.get(USER_HEADER..)?.get(..length)?;
+    (u32_at(block, 56) == user_header_checksum(block, bytes)).then_some(bytes)
+}
+
+fn user_header_checksum(block: &[u8], bytes: &[u8]) -> u32 {
+    crc32c_append(crc32c(&block[..56]), bytes)
+}
+
 /// Why a segment's first block is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadSegment {
@@ -777,6 +804,26 @@ mod tests {
         record.encode(&IDENTITY, 8240, &mut bytes);
         assert_eq!(RecordHeader::decode(&IDENTITY, 8248, &bytes), None);
         assert_eq!(RecordHeader::decode(&[8; 16], 8240, &bytes), None);
+    }
+
+    #[test]
+    fn what_a_user_gives_a_segment_comes_back_or_is_known_to_be_damaged() {
+        let layout = Layout { identity: IDENTITY, segment_bytes: 1 << 20 };
+        let mut block = vec![0; BLOCK];
+        for length in [0, 1, 100, MOST_USER_HEADER] {
+            SegmentHeader { layout, segment: 5, epoch: 3 }.encode(&mut block);
+            let bytes: Vec<u8> = (0..length).map(|it| it as u8).collect();
+            if length > 0 {
+                put_user_header(&mut block, &bytes);
+            }
+            assert!(SegmentHeader::decode(&block).is_ok());
+            assert_eq!(user_header(&block), Some(&bytes[..]));
+            for at in (52..64 + length).step_by(7).filter(|it| !(60..64).contains(it)) {
+                block[at] ^= 0x20;
+                assert_eq!(user_header(&block), None, "{length} bytes, the one at {at}");
+                block[at] ^= 0x20;
+            }
+        }
     }
 
     #[test]

@@ -173,21 +173,15 @@ impl<S: Storage> Log<S> {
             move |error: io::Error| LogError::system(tried, &path, error)
         };
         let opened = opening::open(&storage, &options)?;
-        let Opened { lock, control, epoch, end, prewriting, place, recovery, .. } = opened;
+        let Opened { lock, control, making, end, place, recovery, .. } = opened;
+        let (epoch, prewriting) = (making.epoch, making.prewriting.clone());
         let Place { segment, file, ready } = place;
         let layout = control.layout();
         let file = Arc::new(file);
 
-        let ahead = Ahead::start(
-            Arc::clone(&storage),
-            layout,
-            epoch,
-            prewriting.clone(),
-            Arc::clone(&file),
-            ready,
-            opened.spares,
-        )
-        .map_err(cannot("start a thread for"))?;
+        let ahead =
+            Ahead::start(Arc::clone(&storage), making, Arc::clone(&file), ready, opened.spares)
+                .map_err(cannot("start a thread for"))?;
         let opening = Batch::new(layout, epoch, BLOCK, end);
         let batch = |end| Batch::new(layout, epoch, options.batch_bytes, end);
         let after = opening.end();

@@ -744,6 +744,25 @@ impl LogReader {
         self.reader.writer()
     }
 
+    /// The bytes that the writer gave the segment in which the reader stands
+    /// ([`LogOptions::segment_header`]); none if it gave none.
+    ///
+    /// ```
+    /// # use fairlock_io::LogOptions;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogOptions::new().segment_header(b"orders, format 3").open(&path)?;
+    /// assert_eq!(log.reader()?.segment_header()?, b"orders, format 3");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogErrorKind::MissingSegment`] at the end of a log whose next segment is not yet made,
+    /// [`LogErrorKind::Truncated`], [`LogErrorKind::Damaged`], and what the system says.
+    pub fn segment_header(&mut self) -> Result<Vec<u8>> {
+        self.reader.segment_header()
+    }
+
     /// The number of the latest opening for writing: as [`LogFile::epoch`] says there.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process;
 use std::sync::Arc;
 
-use super::ahead::{self, make_segment};
+use super::ahead::{self, Making, make_segment};
 use super::batch::Batch;
 use super::blocks::Blocks;
 use super::control::{self, Control, Look, Opening, Written};
@@ -41,10 +41,9 @@ const RESERVE_BYTES: u64 = 1 << 20;
 pub(crate) struct Opened<S: Storage> {
     pub(crate) lock: S::Lock,
     pub(crate) control: Written<S::Page>,
-    pub(crate) epoch: u32,
+    pub(crate) making: Making,
     /// Where the next batch goes.
     pub(crate) end: u64,
-    pub(crate) prewriting: Prewriting,
     pub(crate) place: Place<S>,
     pub(crate) spares: Vec<String>,
     /// The number of the next spare.
@@ -145,9 +144,11 @@ pub(crate) fn open<S: Storage>(
     }
     storage.sync_names().map_err(failing.to("sync"))?;
 
+    let header = options.segment_header.clone();
+    let making = Making { layout, epoch, prewriting, header };
     let place = match segments.iter().rfind(|&&it| it <= segment) {
         Some(&last) if last == segment => {
-            continue_segment(&**storage, layout, &prewriting, end, is_clean)?
+            continue_segment(&**storage, layout, &making.prewriting, end, is_clean)?
         }
         Some(&last) => {
             let (shared, _) = open_segment(&**storage, last, false)?;
@@ -160,12 +161,12 @@ pub(crate) fn open<S: Storage>(
             Place { segment: last, file, ready: layout.end(last) }
         }
         None => {
-            let (file, ready) = make_segment(&**storage, layout, &prewriting, epoch, segment)?;
+            let (file, ready) = make_segment(&**storage, &making, segment)?;
             Place { segment, file, ready }
         }
     };
     make_reserve(&**storage);
-    Ok(Opened { lock, control, epoch, end, prewriting, place, spares, next_spare, recovery })
+    Ok(Opened { lock, control, making, end, place, spares, next_spare, recovery })
 }
 
 /// Whether what the kernel was told to store into the page is what is found there.

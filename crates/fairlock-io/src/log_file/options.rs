@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::LogFile;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
-    BATCH_HEADER, BLOCK, FIRST_BATCH, Identity, Layout, MOST_BATCH, RECORD_HEADER,
+    BATCH_HEADER, BLOCK, FIRST_BATCH, Identity, Layout, MOST_BATCH, MOST_USER_HEADER, RECORD_HEADER,
 };
 use super::position::Position;
 
@@ -119,6 +119,7 @@ pub struct LogOptions {
     pub(crate) sync: SyncPolicy,
     pub(crate) prewrite: Prewrite,
     pub(crate) mode: Option<u32>,
+    pub(crate) segment_header: Vec<u8>,
     pub(crate) retain_bytes: Option<u64>,
     pub(crate) retain_for: Option<Duration>,
 }
@@ -133,6 +134,7 @@ impl Default for LogOptions {
             sync: SyncPolicy::EveryCommit,
             prewrite: Prewrite::Auto,
             mode: None,
+            segment_header: Vec::new(),
             retain_bytes: None,
             retain_for: None,
         }
@@ -186,6 +188,16 @@ impl LogOptions {
     /// Whether blocks are written ahead. Default: [`Prewrite::Auto`].
     pub fn prewrite(mut self, prewrite: Prewrite) -> LogOptions {
         self.prewrite = prewrite;
+        self
+    }
+
+    /// Bytes that every segment begins with which is made from now on, up to 4032: what a program needs to know
+    /// before it reads a log's records, such as the version of their format, or whose they are. Default: none.
+    ///
+    /// [`LogReader::segment_header`](crate::LogReader::segment_header) reads them. They say nothing about
+    /// segments that were begun by earlier openings, which keep what was said then.
+    pub fn segment_header(mut self, bytes: impl Into<Vec<u8>>) -> LogOptions {
+        self.segment_header = bytes.into();
         self
     }
 
@@ -269,6 +281,9 @@ impl LogOptions {
         }
         if !(BLOCK..=MOST_BATCH).contains(&self.batch_bytes) {
             return wrong("batch_bytes", "4096 to 16 MiB");
+        }
+        if self.segment_header.len() > MOST_USER_HEADER {
+            return wrong("the header of segments", "up to 4032 bytes");
         }
         if self.mode.is_some_and(|mode| mode & !0o777 != 0 || mode & 0o600 != 0o600) {
             return wrong("the mode of files", "up to 0o777, and its owner's to read and write");

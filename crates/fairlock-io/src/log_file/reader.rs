@@ -8,19 +8,22 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::blocks::Blocks;
 use super::control::{Control, Look};
 use super::error::LogError;
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RecordHeader,
+    self, BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT,
+    RecordHeader,
 };
 use super::opening;
 use super::position::Position;
 use super::progress::Progress;
 use super::readiness::Readiness;
 use super::recovery;
-use super::segments::Inventory;
-use super::storage::Storage;
+use super::segments::{self, Inventory};
+use super::storage::{Storage, StoredFile};
 use super::view::View;
+use super::window::{damaged, open_segment};
 
 /// Read at a time, unless somebody wants another size.
 const WINDOW: usize = 256 << 10;
@@ -572,6 +575,30 @@ impl<S: Storage> Reader<S> {
             let progress = self.view.progress();
             progress.control().wait(progress.seen().commits, now.checked_add(nap));
         }
+    }
+
+    /// The user's bytes at the beginning of the segment that the reader is in.
+    pub(crate) fn segment_header(&mut self) -> Result<Vec<u8>, LogError> {
+        let layout = self.view.layout();
+        let segment = layout.segment(layout.next_batch(self.at));
+        let storage = Arc::clone(self.view.storage());
+        let read = open_segment(&*storage, segment, false).and_then(|(file, header)| {
+            let path = storage.path().join(segments::name_of(segment));
+            let mut block = Blocks::zeroed(BLOCK);
+            file.read(&mut block, 0)
+                .map_err(|error| LogError::system("read", &path, error).at(segment, 0))?;
+            let bytes = format::user_header(&block).filter(|_| header.segment == segment);
+            let bytes = bytes.map(<[u8]>::to_vec);
+            bytes.ok_or_else(|| {
+                damaged(&*storage, layout, layout.start(segment), "the user's segment header")
+            })
+        });
+        read.or_else(|error| {
+            // The file may have become another segment.
+            self.view.refresh()?;
+            let given_up = segment < layout.segment(self.first());
+            Err(if given_up { self.view.truncated(self.at) } else { error })
+        })
     }
 
     pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
