@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::panic;
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -835,6 +837,36 @@ fn a_failed_batch_does_not_return_in_the_place_of_the_one_that_replaced_it() {
         let found = read_all(&mut log.reader().expect("opened")).expect("read");
         let numbers: Vec<u64> = found.iter().map(|&(_, number)| number).collect();
         assert!([1, 2, 3].starts_with(&numbers), "{numbers:?}");
+    }
+}
+
+#[test]
+fn of_syncs_at_once_none_says_that_all_is_well_after_one_has_failed() {
+    for seed in 0..200 {
+        let machine = Machine::new(seed);
+        // Nothing is made ahead: the next operation is a sync.
+        let options = LogOptions::new()
+            .segment_bytes(16 << 20)
+            .prewrite(Prewrite::Never)
+            .sync(SyncPolicy::Never);
+        let log = Log::open(machine.disk(), options).expect("opened");
+        let bytes = record(0, 100);
+        let submitted = log.submit(&[IoSlice::new(&bytes)]).expect("submitted");
+        log.wait(submitted).expect("written");
+        machine.fail_at(machine.operations(), Failure::Nothing);
+        let together = Barrier::new(3);
+        let synced: Vec<bool> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        together.wait();
+                        log.sync().is_ok()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert_eq!(synced, [false; 3], "the system says so once");
     }
 }
 
