@@ -14,6 +14,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -286,7 +287,7 @@ impl Storage for Disk {
     }
 
     fn is_intact(&self, lock: &Lock, page: &Page) -> io::Result<bool> {
-        Ok(stat::fstat(&lock.lock.file)?.st_nlink > 0 && page.is_whole()?)
+        Ok(size_if_named(&lock.lock.file)?.is_some() && page.is_whole()?)
     }
 
     fn modified(&self, name: &str) -> io::Result<SystemTime> {
@@ -360,6 +361,25 @@ fn refuse_others(about: &FileStat) -> io::Result<()> {
         _ => "a device",
     };
     Err(io::Error::other(NotAFile { is }))
+}
+
+/// The size of a file; none if it has no name any more.
+///
+/// Not `fstat`: who asks for a file's times makes the kernel note a new one at the next write, and that costs
+/// more than the write.
+fn size_if_named(file: &File) -> io::Result<Option<u64>> {
+    let mut about = MaybeUninit::<libc::statx>::uninit();
+    // SAFETY: an open file, an empty path that ends with a zero, and room for what the kernel answers.
+    let answer = unsafe {
+        let mask = libc::STATX_NLINK | libc::STATX_SIZE;
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, about.as_mut_ptr())
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled in, as the call succeeded.
+    let about = unsafe { about.assume_init() };
+    Ok((about.stx_nlink > 0).then_some(about.stx_size))
 }
 
 /// The system says no more of a file that it cannot open for direct I/O than that something is invalid.
@@ -604,6 +624,7 @@ const EXTENT_UNWRITTEN: u32 = 0x800;
 /// uses the address, to know for what somebody waits.
 pub(crate) struct Page {
     file: File,
+    number: u64,
     address: NonNull<u32>,
 }
 
@@ -618,12 +639,12 @@ impl Page {
         let (access, flags) = (ProtFlags::PROT_READ, MapFlags::MAP_SHARED);
         // SAFETY: a new mapping, which overlaps no other.
         let mapped = unsafe { nix::sys::mman::mmap(None, size, access, flags, &file, 0) }?;
-        Ok(Page { file, address: mapped.cast() })
+        let number = file.metadata()?.ino();
+        Ok(Page { file, number, address: mapped.cast() })
     }
 
     fn is_whole(&self) -> io::Result<bool> {
-        let about = stat::fstat(&self.file)?;
-        Ok(about.st_size >= BLOCK as i64 && about.st_nlink > 0)
+        Ok(size_if_named(&self.file)?.is_some_and(|size| size >= BLOCK as u64))
     }
 
     fn futex(&self, word: usize, operation: c_int, value: u32, timeout: *const libc::timespec) {
@@ -668,7 +689,7 @@ impl SharedPage for Page {
     }
 
     fn number(&self) -> u64 {
-        self.file.metadata().map_or(0, |about| about.ino())
+        self.number
     }
 
     fn wake(&self, word: usize) {
