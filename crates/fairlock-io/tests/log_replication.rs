@@ -1,0 +1,968 @@
+//! What replication and redo ask of a `LogFile`: records that arrive together, durability for each append, keys,
+//! completions, openings that are counted, followers that know what is durable and whether the writer lives, and
+//! ends that are cut off.
+//!
+//! All of it by the public API. What a crash in the middle of each leaves is tested on the simulated disk.
+
+use std::fs;
+use std::future::Future;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use fairlock_io::{
+    AppendOptions, Followed, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogWriter,
+    Position, Record, SyncPolicy,
+};
+use tempfile::TempDir;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// A segment has a header, the batch of an opening, and so many blocks besides.
+const BLOCKS_OF_A_SEGMENT: u64 = SEGMENT_BYTES / 4096 - 2;
+/// Longer than anything takes that does not hang.
+const LONG: Duration = Duration::from_secs(20);
+
+fn directory() -> (TempDir, PathBuf) {
+    let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target");
+    let path = directory.path().join("log");
+    (directory, path)
+}
+
+fn options() -> LogOptions {
+    LogOptions::new().segment_bytes(SEGMENT_BYTES)
+}
+
+fn never() -> LogOptions {
+    options().sync(SyncPolicy::Never)
+}
+
+/// A record that takes a block alone.
+fn record(number: u64) -> Vec<u8> {
+    let mut bytes = vec![number as u8; 4000];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    assert!(bytes == record(number), "record {number} is not what was appended");
+    number
+}
+
+fn append(log: &LogFile, numbers: std::ops::Range<u64>) -> Vec<Position> {
+    numbers.map(|number| log.append(&record(number)).unwrap()).collect()
+}
+
+/// The numbers of the records from here on.
+fn numbers(reader: &mut LogReader) -> Vec<u64> {
+    reader.records().map(|next| number_of(&next.unwrap().1)).collect()
+}
+
+fn numbers_at(path: &Path) -> Vec<u64> {
+    numbers(&mut LogReader::open(path).unwrap())
+}
+
+fn all(range: std::ops::Range<u64>) -> Vec<u64> {
+    range.collect()
+}
+
+/// Whoever looks at the log finds these records, and no damage.
+fn assert_holds(path: &Path, expected: &[u64]) {
+    assert_eq!(numbers_at(path), expected);
+    let verified = LogReader::verify(path, |damage| panic!("{damage:?}")).unwrap();
+    assert_eq!((verified.records, verified.damages), (expected.len() as u64, 0));
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, LogError>) -> LogErrorKind {
+    result.expect_err("it is refused").kind().clone()
+}
+
+fn next(reader: &mut LogReader) -> Option<Vec<u8>> {
+    reader.next().unwrap().map(|record| record.bytes.to_vec())
+}
+
+// Together.
+
+#[test]
+fn records_that_are_appended_together_are_all_found_in_their_order() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let records: Vec<Vec<u8>> = [0, 1, 7, 8, 9, 4000, 5000, 0, 3]
+        .iter()
+        .zip(1..)
+        .map(|(&length, byte)| vec![byte; length])
+        .collect();
+    let slices: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    let before = log.append(b"before").unwrap();
+    let submitted = log.submit_all(&slices, &AppendOptions::new()).unwrap();
+    let places = submitted.positions().to_vec();
+    assert_eq!(submitted.last().position(), places[8]);
+    assert_eq!(log.wait_all(submitted).unwrap(), places);
+    assert!(before < places[0] && places.is_sorted());
+    for (place, expected) in places.iter().zip(&records) {
+        assert_eq!(log.read(*place).unwrap(), *expected);
+    }
+    log.close().unwrap();
+
+    let mut reader = LogReader::open(&path).unwrap();
+    reader.seek(places[0]).unwrap();
+    for (place, expected) in places.iter().zip(&records) {
+        let found = reader.next().unwrap().unwrap();
+        assert_eq!((found.position, found.bytes), (*place, &expected[..]));
+    }
+    assert!(reader.next().unwrap().is_none());
+}
+
+#[test]
+fn records_that_are_too_large_together_are_refused_and_the_largest_that_fit_are_not() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let most = match kind(log.append(&vec![1; SEGMENT_BYTES as usize])) {
+        LogErrorKind::TooLarge { most, .. } => most,
+        other => panic!("{other:?}"),
+    };
+    // With a header for the second, and the first padded.
+    let (first, second) = (vec![1; 1001], vec![2; most - 1008 - 24]);
+    let larger = [&second[..], &[2]].concat();
+    let options = AppendOptions::new();
+    let refused = kind(log.append_all(&[&first, &larger], &options));
+    assert!(
+        matches!(refused, LogErrorKind::TooLarge { most: of, .. } if of == most),
+        "{refused:?}"
+    );
+    // Nothing of them is there.
+    assert_eq!(log.reader().unwrap().records().count(), 0);
+    let places = log.append_all(&[&first, &second], &options).unwrap();
+    assert_eq!(log.read(places[0]).unwrap(), first);
+    assert_eq!(log.read(places[1]).unwrap(), second);
+    log.append_all(&[&vec![3; most]], &options).unwrap();
+    let empty: Vec<&[u8]> = vec![b""; (most + 24) / 24 + 1];
+    assert!(matches!(kind(log.append_all(&empty, &options)), LogErrorKind::TooLarge { .. }));
+    let places = log.append_all(&empty[1..], &options).unwrap();
+    assert_eq!(places.len(), empty.len() - 1);
+    log.close().unwrap();
+    let found = LogReader::verify(&path, |damage| panic!("{damage:?}")).unwrap();
+    assert_eq!(found.records, 3 + places.len() as u64);
+}
+
+#[test]
+fn no_records_are_appended_together_without_a_trace() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let first = append(&log, 0..1);
+    for durable in [None, Some(true), Some(false)] {
+        let mut options = AppendOptions::new().key(7);
+        if let Some(durable) = durable {
+            options = options.durable(durable);
+        }
+        assert_eq!(log.append_all(&[], &options).unwrap(), []);
+    }
+    assert_eq!(log.read(first[0]).unwrap(), record(0));
+    append(&log, 1..2 * BLOCKS_OF_A_SEGMENT);
+    log.close().unwrap();
+    assert_holds(&path, &all(0..2 * BLOCKS_OF_A_SEGMENT));
+}
+
+#[test]
+fn threads_that_append_lists_do_not_mix_them() {
+    const LISTS: u64 = 40;
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let log = &log;
+            scope.spawn(move || {
+                for list in 0..LISTS {
+                    let words = [0, 1, 2].map(|word| format!("{thread} {list} {word}"));
+                    let slices = words.each_ref().map(|word| word.as_bytes());
+                    log.append_all(&slices, &AppendOptions::new()).unwrap();
+                }
+            });
+        }
+    });
+    let mut last = [None; 4];
+    let mut reader = log.reader().unwrap();
+    for _ in 0..4 * LISTS {
+        let words: Vec<String> =
+            (0..3).map(|_| String::from_utf8(next(&mut reader).unwrap()).unwrap()).collect();
+        let number =
+            |word: &String, at: usize| -> u64 { word.split(' ').nth(at).unwrap().parse().unwrap() };
+        let (thread, list) = (number(&words[0], 0), number(&words[0], 1));
+        assert_eq!(words, [0, 1, 2].map(|word| format!("{thread} {list} {word}")));
+        assert!(last[thread as usize] < Some(list), "a thread's lists are in its order");
+        last[thread as usize] = Some(list);
+    }
+    assert!(next(&mut reader).is_none());
+}
+
+// Durable, each as it is wanted.
+
+#[test]
+fn a_durable_append_brings_all_before_it_to_the_device() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    // More than a segment, so that one is left that nobody has asked to sync.
+    let places = append(&log, 0..BLOCKS_OF_A_SEGMENT + 3);
+    assert!(log.durable() <= *places.last().unwrap());
+    let durable = AppendOptions::new().durable(true);
+    log.append_all(&[&record(100)], &durable).unwrap();
+    assert_eq!(log.durable(), log.committed());
+    append(&log, 101..102);
+    assert!(log.durable() < log.committed());
+    log.sync().unwrap();
+    assert_eq!(log.durable(), log.committed());
+}
+
+#[test]
+fn an_append_that_need_not_be_durable_leaves_that_to_the_next_sync() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    append(&log, 0..1);
+    assert_eq!(log.durable(), log.committed());
+    let durable = log.durable();
+    let lazy = AppendOptions::new().durable(false);
+    // Across segments, which nobody syncs behind these.
+    for number in 1..3 * BLOCKS_OF_A_SEGMENT {
+        log.append_all(&[&record(number)], &lazy).unwrap();
+    }
+    assert!(log.durable() < log.committed());
+    assert!(log.durable() >= durable);
+    log.sync().unwrap();
+    assert_eq!(log.durable(), log.committed());
+    log.append_all(&[&record(3 * BLOCKS_OF_A_SEGMENT)], &lazy).unwrap();
+    // As the log's policy says.
+    append(&log, 3 * BLOCKS_OF_A_SEGMENT + 1..3 * BLOCKS_OF_A_SEGMENT + 2);
+    assert_eq!(log.durable(), log.committed());
+    log.append_all(&[&record(3 * BLOCKS_OF_A_SEGMENT + 2)], &lazy).unwrap();
+    log.close().unwrap();
+    assert_holds(&path, &all(0..3 * BLOCKS_OF_A_SEGMENT + 3));
+    let summary = LogReader::summary(&path).unwrap();
+    assert_eq!(summary.durable, summary.committed);
+}
+
+#[test]
+fn records_that_share_a_batch_are_durable_as_soon_as_one_has_to_be() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let lazy = log.submit(&record(0)).unwrap();
+    let durable = AppendOptions::new().durable(true);
+    let eager = log.submit_all(&[b"durable"], &durable).unwrap();
+    log.wait(lazy).unwrap();
+    assert_eq!(log.durable(), log.committed());
+    log.wait_all(eager).unwrap();
+}
+
+#[test]
+fn a_reader_of_what_is_durable_sees_no_more_and_is_woken_when_it_becomes_more() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let mut reader = LogReader::open(&path).unwrap().durable_only(true);
+    let places = append(&log, 0..3);
+    assert!(reader.next().unwrap().is_none());
+    assert!(reader.committed() <= places[0]);
+    assert_eq!(kind(reader.read_at(places[0])), LogErrorKind::NoRecord(places[0]));
+    assert_eq!(kind(reader.seek(places[2])), LogErrorKind::NoRecord(places[2]));
+    reader.seek_last(1 << 20).unwrap();
+    assert!(reader.next().unwrap().is_none());
+    assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
+    assert!(!reader.wait(Some(Duration::ZERO)));
+
+    log.sync().unwrap();
+    assert_eq!(reader.durable(), Some(log.durable()));
+    assert_eq!(numbers(&mut reader), [0, 1, 2]);
+    append(&log, 3..4);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let found = reader.next_within(Some(LONG)).unwrap().expect("it is woken");
+            number_of(found.bytes)
+        });
+        log.sync().unwrap();
+        assert_eq!(waiting.join().unwrap(), 3);
+    });
+    let durable = AppendOptions::new().durable(true);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| match reader.follow(Some(LONG)).unwrap() {
+            Followed::Record(found) => number_of(found.bytes),
+            other => panic!("{other:?}"),
+        });
+        log.append_all(&[&record(4)], &durable).unwrap();
+        assert_eq!(waiting.join().unwrap(), 4);
+    });
+    // What was lost with the writer was never durable.
+    append(&log, 5..6);
+    log.close().unwrap();
+    assert_eq!(numbers(&mut reader), [5]);
+    assert_eq!(reader.follow(Some(LONG)).unwrap(), Followed::Ended(LogWriter::Closed));
+}
+
+#[test]
+fn readers_of_what_is_durable_never_come_to_more_while_others_append() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    const RECORDS: u64 = 300;
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut reader = LogReader::open(&path).unwrap().durable_only(true);
+                for expected in 0..RECORDS {
+                    let found = reader.next_within(Some(LONG)).unwrap().expect("all are synced");
+                    assert_eq!(number_of(found.bytes), expected);
+                    let position = found.position;
+                    assert!(position < reader.durable().unwrap(), "{position} is not durable");
+                }
+            });
+        }
+        for number in 0..RECORDS {
+            let options = AppendOptions::new().durable(number % 7 == 6 || number + 1 == RECORDS);
+            log.append_all(&[&record(number)], &options).unwrap();
+        }
+    });
+}
+
+/// Whether a reader's descriptor becomes readable within this time.
+fn is_readable(reader: &mut LogReader, within: Duration) -> bool {
+    use std::os::fd::AsRawFd;
+    let fd = reader.event_fd().unwrap().as_raw_fd();
+    let mut events = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: one entry, which the call fills in.
+    unsafe { libc::poll(events.as_mut_ptr(), 1, within.as_millis() as i32) > 0 }
+}
+
+#[test]
+fn the_descriptor_of_a_reader_of_what_is_durable_is_readable_when_more_is_durable() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    // The opening is durable as soon as something is appended, and makes readers look.
+    append(&log, 0..1);
+    let mut reader = LogReader::open(&path).unwrap().durable_only(true);
+    assert!(reader.next().unwrap().is_none());
+    reader.event_fd().unwrap();
+    assert!(reader.next().unwrap().is_none());
+    append(&log, 1..3);
+    assert!(!is_readable(&mut reader, Duration::ZERO));
+    log.sync().unwrap();
+    assert!(is_readable(&mut reader, LONG));
+    assert_eq!(numbers(&mut reader), [0, 1, 2]);
+}
+
+// Keys.
+
+/// The first record from where the reader goes for this key.
+fn at_key(reader: &mut LogReader, key: u64) -> Option<u64> {
+    reader.seek_key(key).unwrap();
+    reader.next().unwrap().map(|found| number_of(found.bytes))
+}
+
+fn append_keyed(log: &LogFile, number: u64, key: u64) -> Position {
+    log.append_all(&[&record(number)], &AppendOptions::new().key(key)).unwrap()[0]
+}
+
+#[test]
+fn records_are_found_by_their_keys_in_one_segment() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_eq!(at_key(&mut reader, 5), None);
+    append(&log, 0..2);
+    assert_eq!(at_key(&mut reader, 5), Some(0), "none has a key");
+    for (number, key) in [(2, 10), (3, 20), (4, 20), (5, 30)] {
+        append_keyed(&log, number, key);
+    }
+    append(&log, 6..8);
+    for (key, expected) in [
+        (0, 0),
+        (9, 0),
+        (10, 2),
+        (19, 2),
+        // The last of those that are not larger.
+        (20, 4),
+        (29, 4),
+        (30, 5),
+        (31, 5),
+        (u64::MAX, 5),
+    ] {
+        assert_eq!(at_key(&mut reader, key), Some(expected), "key {key}");
+    }
+}
+
+#[test]
+fn records_that_share_a_batch_are_found_by_the_first_of_their_keys() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    append_keyed(&log, 0, 10);
+    let unkeyed = log.submit(&record(1)).unwrap();
+    let submitted = [(2, 20), (3, 30)].map(|(number, key)| {
+        log.submit_all(&[&record(number)], &AppendOptions::new().key(key)).unwrap()
+    });
+    for submitted in submitted {
+        log.wait_all(submitted).unwrap();
+    }
+    log.wait(unkeyed).unwrap();
+    append_keyed(&log, 4, 40);
+    let mut reader = log.reader().unwrap();
+    for (key, expected) in [(19, 0), (20, 1), (30, 1), (39, 1), (40, 4)] {
+        assert_eq!(at_key(&mut reader, key), Some(expected), "key {key}");
+    }
+}
+
+/// What `seek_key` promises: the first record of the last batch with a key that is not larger, or the first
+/// record. Each record is a batch.
+fn expected_at(records: &[(u64, Option<u64>)], key: u64) -> Option<u64> {
+    let not_larger = |of: &&(u64, Option<u64>)| of.1.is_some_and(|of| of <= key);
+    let found = records.iter().rfind(not_larger).or(records.first());
+    found.map(|&(number, _)| number)
+}
+
+#[test]
+fn keys_are_found_in_many_segments_whatever_has_none_and_whatever_was_given_up() {
+    let (_directory, path) = directory();
+    let mut log = never().open(&path).unwrap();
+    let mut records = Vec::new();
+    let mut places = Vec::new();
+    let mut key = 100;
+    // Also whole segments without keys, at the beginning, in the middle, and at the end.
+    for number in 0..12 * BLOCKS_OF_A_SEGMENT {
+        let segment = number / BLOCKS_OF_A_SEGMENT;
+        let has_key = !matches!(segment, 0 | 4..7 | 11) && number % 3 != 1;
+        let of = has_key.then_some(key);
+        places.push(match of {
+            Some(key) => append_keyed(&log, number, key),
+            None => log.append(&record(number)).unwrap(),
+        });
+        records.push((number, of));
+        key += [0, 1, 10][number as usize % 3];
+        if number % 50 == 49 {
+            log.close().unwrap();
+            log = never().open(&path).unwrap();
+        } else if number % 50 == 20 {
+            // As after the process died.
+            drop(log);
+            log = never().open(&path).unwrap();
+        }
+    }
+    let mut reader = LogReader::open(&path).unwrap();
+    for given_up in [0, 3, 17, 30, 77, 80, 120, 12 * BLOCKS_OF_A_SEGMENT - 1] {
+        log.truncate_before(places[given_up as usize]).unwrap();
+        let left = &records[given_up as usize..];
+        for key in 95..key + 2 {
+            let found = at_key(&mut reader, key);
+            assert_eq!(found, expected_at(left, key), "key {key}, {given_up} given up");
+        }
+    }
+    log.truncate_before(log.committed()).unwrap();
+    assert_eq!(at_key(&mut reader, key), None);
+    append_keyed(&log, 1000, key + 10);
+    assert_eq!(at_key(&mut reader, key), Some(1000));
+}
+
+#[test]
+fn keys_are_found_when_the_log_begins_in_the_middle_of_a_batch() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let first = [record(0), record(1), record(2)];
+    let slices = first.each_ref().map(Vec::as_slice);
+    let places = log.append_all(&slices, &AppendOptions::new().key(10)).unwrap();
+    append_keyed(&log, 3, 20);
+    log.truncate_before(places[1]).unwrap();
+    let mut reader = log.reader().unwrap();
+    for (key, expected) in [(0, 1), (10, 1), (15, 1), (20, 3), (99, 3)] {
+        assert_eq!(at_key(&mut reader, key), Some(expected), "key {key}");
+    }
+}
+
+// Told later.
+
+/// Runs a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park_timeout(LONG),
+        }
+    }
+}
+
+#[test]
+fn calls_come_in_their_order_with_the_positions() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let mut expected = Vec::new();
+    for number in 0..50 {
+        let submitted = log.submit(&record(number)).unwrap();
+        expected.push((number, submitted.position()));
+        let sender = sender.clone();
+        log.notify(submitted, move |outcome| sender.send((number, outcome.unwrap())).unwrap())
+            .unwrap();
+    }
+    // Told twice, and after it was waited for.
+    let submitted = log.submit(&record(50)).unwrap();
+    assert_eq!(log.wait(submitted).unwrap(), submitted.position());
+    for _ in 0..2 {
+        let sender = sender.clone();
+        log.notify(submitted, move |outcome| sender.send((50, outcome.unwrap())).unwrap()).unwrap();
+        expected.push((50, submitted.position()));
+    }
+    // Waits for the calls.
+    log.close().unwrap();
+    let told: Vec<_> = receiver.try_iter().collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn completions_are_awaited_in_any_order_dropped_and_outlive_the_log() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let submitted: Vec<_> = (0..5).map(|it| log.submit(&record(it)).unwrap()).collect();
+    let mut completions: Vec<_> = submitted.iter().map(|&it| log.completion(it).unwrap()).collect();
+    let last = completions.pop().unwrap();
+    drop(completions.remove(1));
+    assert_eq!(block_on(last).unwrap(), submitted[4].position());
+    for (completion, at) in completions.into_iter().zip([0, 2, 3]) {
+        assert_eq!(block_on(completion).unwrap(), submitted[at].position());
+    }
+    let after = log.submit(&record(5)).unwrap();
+    let completion = log.completion(after).unwrap();
+    drop(log);
+    assert_eq!(block_on(completion).unwrap(), after.position());
+    assert_eq!(numbers_at(&path), all(0..6));
+}
+
+#[test]
+fn a_call_that_panics_keeps_no_other_from_being_told() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let submitted = log.submit(b"one").unwrap();
+    log.notify(submitted, |_| panic!("of the test, in a call")).unwrap();
+    let completion = log.completion(log.submit(b"two").unwrap()).unwrap();
+    block_on(completion).unwrap();
+    log.append(b"three").unwrap();
+    log.close().unwrap();
+}
+
+#[test]
+fn a_call_can_append_wait_and_ask_to_be_told() {
+    let (_directory, path) = directory();
+    let log = Arc::new(options().open(&path).unwrap());
+    let (sender, receiver) = mpsc::channel();
+    let in_call = Arc::clone(&log);
+    log.notify(log.submit(&record(0)).unwrap(), move |_| {
+        in_call.append(&record(1)).unwrap();
+        let submitted = in_call.submit(&record(2)).unwrap();
+        let again = Arc::clone(&in_call);
+        in_call
+            .notify(submitted, move |outcome| {
+                again.sync().unwrap();
+                sender.send(outcome.unwrap()).unwrap();
+            })
+            .unwrap();
+    })
+    .unwrap();
+    let told = receiver.recv_timeout(LONG).expect("it does not hang");
+    assert_eq!(log.read(told).unwrap(), record(2));
+    assert_eq!(numbers_at(&path), all(0..3));
+}
+
+#[test]
+fn a_call_can_drop_the_last_handle_of_a_log() {
+    let (_directory, path) = directory();
+    let log = Arc::new(options().open(&path).unwrap());
+    let (go, may_go) = mpsc::channel::<()>();
+    let (sender, receiver) = mpsc::channel();
+    let in_call = Arc::clone(&log);
+    let submitted = log.submit(&record(0)).unwrap();
+    log.notify(submitted, move |outcome| {
+        may_go.recv().unwrap();
+        drop(in_call);
+        outcome.unwrap();
+    })
+    .unwrap();
+    // One behind it is told all the same.
+    log.notify(log.submit(&record(1)).unwrap(), move |outcome| {
+        sender.send(outcome.map(|_| ())).unwrap();
+    })
+    .unwrap();
+    drop(log);
+    go.send(()).unwrap();
+    receiver.recv_timeout(LONG).expect("it does not hang").unwrap();
+    assert_eq!(numbers_at(&path), all(0..2));
+}
+
+/// Makes appends fail: its files are no longer those that keep a second writer out.
+fn displace(path: &Path) {
+    fs::remove_file(path.join("lock")).unwrap();
+}
+
+#[test]
+fn who_is_told_later_is_told_of_failures() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    append(&log, 0..1);
+    let submitted = [1, 2].map(|number| log.submit(&record(number)).unwrap());
+    displace(&path);
+    let (sender, receiver) = mpsc::channel();
+    log.notify(submitted[0], move |outcome| sender.send(outcome).unwrap()).unwrap();
+    let completion = log.completion(submitted[1]).unwrap();
+    let told = receiver.recv_timeout(LONG).unwrap();
+    assert_eq!(kind(told), LogErrorKind::Displaced);
+    assert_eq!(kind(block_on(completion)), LogErrorKind::Displaced);
+    drop(log);
+    assert_eq!(numbers_at(&path), [0]);
+}
+
+// Openings, and who writes.
+
+#[test]
+fn each_opening_has_a_larger_number_which_its_records_carry() {
+    let (_directory, path) = directory();
+    let mut reader = None;
+    let mut epochs = Vec::new();
+    for number in 0..4 {
+        let log = options().open(&path).unwrap();
+        let reader = reader.get_or_insert_with(|| LogReader::open(&path).unwrap());
+        assert_eq!(reader.epoch().unwrap(), log.epoch());
+        epochs.push(log.epoch());
+        append(&log, 2 * number..2 * number + 2);
+        let found: Record<'_> = reader.next().unwrap().unwrap();
+        assert_eq!(found.epoch, log.epoch());
+        assert_eq!(reader.next().unwrap().unwrap().epoch, log.epoch());
+        match number {
+            1 => drop(log),
+            _ => log.close().unwrap(),
+        }
+    }
+    assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
+    let mut again = LogReader::open(&path).unwrap();
+    for number in 0..8 {
+        assert_eq!(again.next().unwrap().unwrap().epoch, epochs[number / 2]);
+    }
+    // A refused writer is none.
+    let log = options().open(&path).unwrap();
+    let epoch = log.epoch();
+    assert!(matches!(kind(options().open(&path)), LogErrorKind::BusyWriter { .. }));
+    assert_eq!(again.epoch().unwrap(), epoch);
+}
+
+/// The environment's word for what a process of its own is to append to.
+const PLACE: &str = "FAIRLOCK_LOG_TO_BE_LEFT";
+
+/// In a process of its own: appends, says so, and goes on living until it is killed.
+#[test]
+fn part() {
+    let Some(path) = std::env::var_os(PLACE) else { return };
+    let log = never().open(PathBuf::from(path)).unwrap();
+    append(&log, 0..3);
+    println!("\nappended");
+    thread::sleep(LONG);
+}
+
+#[test]
+fn a_follower_learns_that_the_writer_lives_dies_and_comes_back() {
+    let (_directory, path) = directory();
+    options().open(&path).unwrap().close().unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_eq!(reader.writer().unwrap(), LogWriter::Closed);
+    assert_eq!(reader.follow(None).unwrap(), Followed::Ended(LogWriter::Closed));
+
+    let mut writer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "part", "--nocapture"])
+        .env(PLACE, &path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "appended"));
+    assert_eq!(reader.writer().unwrap(), LogWriter::Open { process: writer.id() });
+    for expected in 0..3 {
+        match reader.follow(None).unwrap() {
+            Followed::Record(found) => assert_eq!(number_of(found.bytes), expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
+    thread::scope(|scope| {
+        let waiting = scope
+            .spawn(|| reader.follow(Some(LONG)).map(|it| it == Followed::Ended(LogWriter::Died)));
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        assert!(waiting.join().unwrap().unwrap(), "it hears of the death");
+    });
+    assert_eq!(reader.writer().unwrap(), LogWriter::Died);
+
+    let log = never().open(&path).unwrap();
+    assert_eq!(reader.writer().unwrap(), LogWriter::Open { process: std::process::id() });
+    append(&log, 3..4);
+    match reader.follow(None).unwrap() {
+        Followed::Record(found) => assert_eq!(number_of(found.bytes), 3),
+        other => panic!("{other:?}"),
+    }
+    thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| reader.follow(None).map(|it| it == Followed::Ended(LogWriter::Closed)));
+        log.close().unwrap();
+        assert!(waiting.join().unwrap().unwrap(), "it hears of the close");
+    });
+    // What was forgotten was not closed.
+    let log = never().open(&path).unwrap();
+    append(&log, 4..5);
+    drop(log);
+    assert!(matches!(reader.follow(None).unwrap(), Followed::Record(_)));
+    assert_eq!(reader.follow(None).unwrap(), Followed::Ended(LogWriter::Died));
+}
+
+// Cut off.
+
+/// A log with one record in each batch, but for one batch of three in each segment.
+fn make_log(path: &Path) -> (LogFile, Vec<Position>) {
+    let log = never().open(path).unwrap();
+    let mut places = Vec::new();
+    for segment in 0..4 {
+        let number = 12 * segment;
+        places.extend(append(&log, number..number + 6));
+        let together = [6, 7, 8].map(|it| record(number + it));
+        let slices = together.each_ref().map(Vec::as_slice);
+        places.extend(log.append_all(&slices, &AppendOptions::new().key(number)).unwrap());
+        places.extend(append(&log, number + 9..number + 12));
+    }
+    (log, places)
+}
+
+#[test]
+fn what_is_cut_off_is_gone_wherever_the_cut_is() {
+    for cut in (0..48).rev().step_by(5).chain(17..21).chain([47, 0]) {
+        let (_directory, path) = directory();
+        let (log, places) = make_log(&path);
+        let end = log.committed();
+        log.truncate_after(places[cut]).unwrap();
+        assert_eq!(log.committed(), end, "positions do not return");
+        assert_eq!(log.durable(), end);
+        let left = all(0..cut as u64 + 1);
+        assert_holds(&path, &left);
+        for (number, &place) in places.iter().enumerate() {
+            match number <= cut {
+                true => assert_eq!(log.read(place).unwrap(), record(number as u64)),
+                false => assert_eq!(kind(log.read(place)), LogErrorKind::NoRecord(place)),
+            }
+            let mut reader = log.reader().unwrap();
+            assert_eq!(reader.seek(place).is_ok(), number <= cut, "{number} of {cut}");
+        }
+        // The summary, the last bytes, and keys, beside the writer and behind it.
+        assert_eq!(LogReader::summary(&path).unwrap().committed, Some(end));
+        let looks = |expected: &[u64]| {
+            let mut reader = LogReader::open(&path).unwrap();
+            for bytes in [4096, 16 << 10, 64 << 10, 128 << 10, 1 << 20] {
+                reader.seek_last(bytes).unwrap();
+                let found = numbers(&mut reader);
+                assert!(expected.ends_with(&found), "{found:?} in the last {bytes} bytes");
+            }
+            for key in [0, 12, 24, 36, 48] {
+                let mut batches = expected.iter().filter(|&&it| it < 48 && it % 12 == 6);
+                let at = batches.rfind(|&&it| it - 6 <= key).copied().unwrap_or(0);
+                assert_eq!(at_key(&mut reader, key), Some(at), "key {key}, cut {cut}");
+            }
+        };
+        looks(&left);
+
+        // It goes on, behind where it ended.
+        let next = log.append(&record(100)).unwrap();
+        assert!(next > end);
+        let left = [left, vec![100]].concat();
+        assert_holds(&path, &left);
+        looks(&left);
+        let copy = path.with_extension("copy");
+        log.checkpoint(&copy).unwrap();
+        assert_holds(&copy, &left);
+        match cut % 2 {
+            0 => log.close().unwrap(),
+            _ => drop(log),
+        }
+        assert_holds(&path, &left);
+        looks(&left);
+        for path in [&path, &copy] {
+            let log = options().open(path).unwrap();
+            append(&log, 101..101 + BLOCKS_OF_A_SEGMENT);
+            log.close().unwrap();
+            assert_holds(path, &[left.clone(), all(101..101 + BLOCKS_OF_A_SEGMENT)].concat());
+        }
+    }
+}
+
+#[test]
+fn to_cut_off_what_is_behind_the_last_record_changes_nothing() {
+    let (_directory, path) = directory();
+    let (log, places) = make_log(&path);
+    for _ in 0..3 {
+        log.truncate_after(places[47]).unwrap();
+        assert_holds(&path, &all(0..48));
+    }
+    log.close().unwrap();
+    let log = options().open(&path).unwrap();
+    log.truncate_after(places[47]).unwrap();
+    let next = log.append(&record(48)).unwrap();
+    log.truncate_after(next).unwrap();
+    log.close().unwrap();
+    assert_holds(&path, &all(0..49));
+}
+
+#[test]
+fn all_records_can_be_cut_off() {
+    let (_directory, path) = directory();
+    let (log, places) = make_log(&path);
+    log.truncate_after(Position::START).unwrap();
+    assert_holds(&path, &[]);
+    assert!(log.read(places[0]).is_err());
+    log.truncate_after(Position::START).unwrap();
+    let next = append(&log, 0..3);
+    assert!(next[0] > places[47]);
+    log.close().unwrap();
+    assert_holds(&path, &all(0..3));
+    // An empty one, too, closed and opened.
+    let log = options().open(&path).unwrap();
+    log.truncate_after(Position::START).unwrap();
+    log.close().unwrap();
+    let log = options().open(&path).unwrap();
+    assert_holds(&path, &[]);
+    append(&log, 5..6);
+    log.truncate_after(Position::START).unwrap();
+    append(&log, 6..7);
+    drop(log);
+    assert_holds(&path, &[6]);
+}
+
+#[test]
+fn a_log_can_be_cut_off_again_and_again() {
+    let (_directory, path) = directory();
+    let (mut log, places) = make_log(&path);
+    let mut left = all(0..48);
+    for cut in [40, 39, 31, 30, 29, 19, 8, 7, 6, 2] {
+        log.truncate_after(places[cut]).unwrap();
+        left.retain(|&number| number <= cut as u64);
+        assert_holds(&path, &left);
+        if cut % 3 == 0 {
+            log.close().unwrap();
+            log = never().open(&path).unwrap();
+        }
+    }
+    // Also what was appended behind a cut.
+    let more = append(&log, 50..50 + 2 * BLOCKS_OF_A_SEGMENT);
+    log.truncate_after(more[4]).unwrap();
+    left.extend(50..55);
+    assert_holds(&path, &left);
+    log.truncate_after(places[1]).unwrap();
+    assert_holds(&path, &[0, 1]);
+    // The files that were covered can be used again.
+    log.truncate_before(places[1]).unwrap();
+    append(&log, 200..200 + 3 * BLOCKS_OF_A_SEGMENT);
+    let last = append(&log, 500..501);
+    log.truncate_before(last[0]).unwrap();
+    append(&log, 501..501 + 3 * BLOCKS_OF_A_SEGMENT);
+    log.close().unwrap();
+    assert_holds(&path, &all(500..501 + 3 * BLOCKS_OF_A_SEGMENT));
+}
+
+#[test]
+fn a_log_is_cut_off_only_behind_a_record() {
+    let (_directory, path) = directory();
+    let (log, places) = make_log(&path);
+    let inside = Position::new(places[3].get() + 8);
+    let beyond = Position::new(log.committed().get() + (1 << 20));
+    for wrong in [inside, log.committed(), beyond] {
+        assert_eq!(kind(log.truncate_after(wrong)), LogErrorKind::NoRecord(wrong), "{wrong}");
+        assert_holds(&path, &all(0..48));
+    }
+    log.truncate_after(places[20]).unwrap();
+    let cut = places[30];
+    assert_eq!(kind(log.truncate_after(cut)), LogErrorKind::NoRecord(cut));
+    log.truncate_before(places[10]).unwrap();
+    let given_up = kind(log.truncate_after(places[5]));
+    assert!(matches!(given_up, LogErrorKind::Truncated { first, .. } if first == places[10]));
+    assert_holds(&path, &all(10..21));
+}
+
+#[test]
+fn a_follower_at_the_end_goes_on_with_what_comes_after_a_cut() {
+    let (_directory, path) = directory();
+    let (log, places) = make_log(&path);
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_eq!(numbers(&mut reader), all(0..48));
+    log.truncate_after(places[20]).unwrap();
+    assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
+    append(&log, 100..101);
+    assert_eq!(numbers(&mut reader), [100]);
+}
+
+#[test]
+fn what_a_copy_by_links_shares_is_not_cut_off_in_it() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let records = 20;
+    let places = append(&log, 0..records);
+    let copy = path.with_extension("copy");
+    log.checkpoint(&copy).unwrap();
+    log.close().unwrap();
+    // As `cp -al` does.
+    let links = path.with_extension("links");
+    fs::create_dir(&links).unwrap();
+    for entry in fs::read_dir(&path).unwrap() {
+        let name = entry.unwrap().file_name();
+        fs::hard_link(path.join(&name), links.join(&name)).unwrap();
+    }
+    // Its page is its own, as it would be changed.
+    fs::copy(path.join("control"), path.join("control.copy")).unwrap();
+    fs::rename(path.join("control.copy"), path.join("control")).unwrap();
+
+    let log = options().open(&path).unwrap();
+    for cut in [records - 2, 5] {
+        log.truncate_after(places[cut as usize]).unwrap();
+        assert_holds(&path, &all(0..cut + 1));
+        for copy in [&copy, &links] {
+            assert_holds(copy, &all(0..records));
+        }
+    }
+    append(&log, 6..8);
+    log.close().unwrap();
+    assert_holds(&path, &all(0..8));
+}
+
+#[test]
+fn threads_append_while_the_end_is_cut_off() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let base = append(&log, 0..2)[1];
+    thread::scope(|scope| {
+        let appends: Vec<_> = (1..3_u64)
+            .map(|thread| {
+                let log = &log;
+                scope.spawn(move || {
+                    for number in 0..150 {
+                        log.append(&record(1000 * thread + number)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        while appends.iter().any(|thread| !thread.is_finished()) {
+            log.truncate_after(base).unwrap();
+        }
+    });
+    log.truncate_after(base).unwrap();
+    append(&log, 2..4);
+    log.close().unwrap();
+    assert_holds(&path, &all(0..4));
+}
