@@ -897,15 +897,40 @@ fn a_log_is_cut_off_only_behind_a_record() {
 }
 
 #[test]
-fn a_follower_at_the_end_goes_on_with_what_comes_after_a_cut() {
-    let (_directory, path) = directory();
-    let (log, places) = make_log(&path);
-    let mut reader = LogReader::open(&path).unwrap();
-    assert_eq!(numbers(&mut reader), all(0..48));
-    log.truncate_after(places[20]).unwrap();
-    assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
-    append(&log, 100..101);
-    assert_eq!(numbers(&mut reader), [100]);
+fn a_follower_hears_once_that_what_it_read_was_cut_off_and_goes_on_behind() {
+    for appends_first in [false, true] {
+        for cuts in [1, 2, 3, 5] {
+            let (_directory, path) = directory();
+            let (log, places) = make_log(&path);
+            let mut reader = LogReader::open(&path).unwrap();
+            assert_eq!(numbers(&mut reader), all(0..48));
+            // Who has not read it has nothing to hear of.
+            let mut behind = LogReader::open(&path).unwrap();
+            assert_eq!(next(&mut behind), Some(record(0)));
+            for cut in 0..cuts {
+                log.truncate_after(places[20 - cut]).unwrap();
+            }
+            if appends_first {
+                append(&log, 100..101);
+            }
+            let told = reader.follow(Some(Duration::ZERO)).unwrap_err();
+            let LogErrorKind::CutOff { from } = *told.kind() else { panic!("{told}") };
+            assert!(from <= places[22 - cuts], "{cuts}: {from}");
+            if !appends_first {
+                assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
+                append(&log, 100..101);
+            }
+            assert_eq!(numbers(&mut reader), [100]);
+            let kept = all(1..22 - cuts as u64);
+            if cuts > 3 {
+                // The log notes where the last three were. Of more, nobody knows where they began.
+                let told = behind.records().find_map(Result::err).unwrap();
+                assert_eq!(*told.kind(), LogErrorKind::CutOff { from: Position::START });
+                continue;
+            }
+            assert_eq!(numbers(&mut behind), [kept, vec![100]].concat());
+        }
+    }
 }
 
 #[test]
@@ -965,4 +990,210 @@ fn threads_append_while_the_end_is_cut_off() {
     append(&log, 2..4);
     log.close().unwrap();
     assert_holds(&path, &all(0..4));
+}
+
+#[test]
+fn a_descriptor_follows_what_its_reader_is_to_see() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    append(&log, 0..1);
+    log.sync().unwrap();
+    // Of what is durable first, and then of all.
+    let mut reader = LogReader::open(&path).unwrap().durable_only(true);
+    assert_eq!(numbers(&mut reader), [0]);
+    reader.event_fd().unwrap();
+    let mut reader = reader.durable_only(false);
+    assert!(reader.next().unwrap().is_none());
+    append(&log, 1..2);
+    assert!(is_readable(&mut reader, Duration::from_secs(5)), "what is committed is there for it");
+    assert_eq!(numbers(&mut reader), [1]);
+    // And the other way round.
+    log.sync().unwrap();
+    let mut reader = reader.durable_only(true);
+    assert!(reader.next().unwrap().is_none());
+    append(&log, 2..3);
+    assert!(reader.next().unwrap().is_none());
+    append(&log, 3..4);
+    assert!(!is_readable(&mut reader, Duration::from_millis(100)), "nothing more is durable");
+    log.sync().unwrap();
+    assert!(is_readable(&mut reader, Duration::from_secs(5)));
+}
+
+#[test]
+fn a_call_can_close_the_log_which_can_be_opened_again_at_once() {
+    let (_directory, path) = directory();
+    let log = Arc::new(Mutex::new(Some(options().open(&path).unwrap())));
+    let (sender, receiver) = mpsc::channel();
+    let (in_call, place) = (Arc::clone(&log), path.clone());
+    let locked = log.lock().unwrap();
+    let submitted = locked.as_ref().unwrap().submit(&record(0)).unwrap();
+    locked
+        .as_ref()
+        .unwrap()
+        .notify(submitted, move |_| {
+            let log = in_call.lock().unwrap().take().unwrap();
+            let closed = log.close();
+            sender.send((closed, options().open(&place).map(drop))).unwrap();
+        })
+        .unwrap();
+    drop(locked);
+    let (closed, opened) = receiver.recv_timeout(LONG).expect("it does not hang");
+    closed.unwrap();
+    opened.unwrap();
+}
+
+#[test]
+fn a_reader_that_stands_in_what_is_cut_off_hears_that_there_is_no_record() {
+    for (cut, read_bytes) in
+        [(3, 4096), (7, 4096), (11, 8192), (19, 4096), (19, 256 << 10), (30, 16 << 10)]
+    {
+        let (_directory, path) = directory();
+        let (log, places) = make_log(&path);
+        // Each stands before the record of its number.
+        let mut readers: Vec<LogReader> = (0..48)
+            .map(|number| {
+                let mut reader = LogReader::open(&path).unwrap().read_bytes(read_bytes);
+                for _ in 0..number {
+                    reader.next().unwrap().unwrap();
+                }
+                reader
+            })
+            .collect();
+        log.truncate_after(places[cut]).unwrap();
+        log.append(&record(100)).unwrap();
+        let mut wrong = Vec::new();
+        for (stood, reader) in readers.iter_mut().enumerate() {
+            let mut found = Vec::new();
+            let end = loop {
+                match reader.next() {
+                    Ok(Some(next)) => found.push(number_of(next.bytes)),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error.kind().clone()),
+                }
+            };
+            let is_right = match end {
+                // It passed over what was cut off without having seen any of it.
+                None => {
+                    stood <= cut + 1
+                        && found == [all(stood as u64..cut as u64 + 1), vec![100]].concat()
+                }
+                // It gave what it held in memory, and no more.
+                Some(LogErrorKind::CutOff { .. } | LogErrorKind::NoRecord(_)) => {
+                    let until = stood + found.len();
+                    until > cut + 1 && found == all(stood as u64..until as u64)
+                }
+                Some(_) => false,
+            };
+            if !is_right {
+                wrong.push(format!("before {stood}: {found:?}, then {end:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "cut behind {cut}, read by {read_bytes}: {wrong:#?}");
+    }
+}
+
+#[test]
+fn a_log_is_cut_off_only_behind_a_record_not_behind_a_header() {
+    let (_directory, path) = directory();
+    let (log, places) = make_log(&path);
+    let of_batch = Position::new(places[3].get() - 48);
+    let (header, inside) = (Position::new(4096), Position::new(places[3].get() + 8));
+    let beyond = Position::new(log.committed().get() + (1 << 20));
+    for wrong in [inside, header, of_batch, log.committed(), beyond] {
+        assert_eq!(kind(log.truncate_after(wrong)), LogErrorKind::NoRecord(wrong), "{wrong}");
+        assert_holds(&path, &all(0..48));
+    }
+    log.truncate_after(places[20]).unwrap();
+    let cut = places[30];
+    assert_eq!(kind(log.truncate_after(cut)), LogErrorKind::NoRecord(cut));
+    log.truncate_before(places[10]).unwrap();
+    let given_up = kind(log.truncate_after(places[5]));
+    assert!(matches!(given_up, LogErrorKind::Truncated { first, .. } if first == places[10]));
+    assert_holds(&path, &all(10..21));
+}
+
+#[test]
+fn what_a_copy_by_links_shares_with_a_full_segment_is_not_cut_off_in_it() {
+    for full in [false, true] {
+        let (_directory, path) = directory();
+        let log = options().open(&path).unwrap();
+        let records = if full { 2 * BLOCKS_OF_A_SEGMENT + 1 } else { 20 };
+        let places = append(&log, 0..records);
+        if full {
+            assert_eq!(log.committed().get() % SEGMENT_BYTES, 0, "the last segment is full");
+        }
+        let copy = path.with_extension("copy");
+        log.checkpoint(&copy).unwrap();
+        log.close().unwrap();
+        // As `cp -al` does.
+        let links = path.with_extension("links");
+        fs::create_dir(&links).unwrap();
+        for entry in fs::read_dir(&path).unwrap() {
+            let name = entry.unwrap().file_name();
+            fs::hard_link(path.join(&name), links.join(&name)).unwrap();
+        }
+        // Its page is its own, as it would be changed.
+        fs::copy(path.join("control"), path.join("control.copy")).unwrap();
+        fs::rename(path.join("control.copy"), path.join("control")).unwrap();
+
+        let log = options().open(&path).unwrap();
+        for cut in [records - 2, 5] {
+            log.truncate_after(places[cut as usize]).unwrap();
+            assert_holds(&path, &all(0..cut + 1));
+            for copy in [&copy, &links] {
+                assert_holds(copy, &all(0..records));
+            }
+        }
+        append(&log, 6..8);
+        log.close().unwrap();
+        assert_holds(&path, &all(0..8));
+    }
+}
+
+#[test]
+fn a_child_of_a_fork_that_asks_to_be_told_is_refused() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    log.notify(log.submit(b"of the parent").unwrap(), |_| ()).unwrap();
+    // SAFETY: glibc's fork leaves the heap in order; the child takes no lock but the log's, and ends by itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let (sender, receiver) = mpsc::channel();
+        let asked = log
+            .submit(b"of the child")
+            .and_then(|it| log.notify(it, move |outcome| _ = sender.send(outcome.is_err())));
+        let refused = asked.is_err() || receiver.recv_timeout(Duration::from_secs(5)) == Ok(true);
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(!refused)) };
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: fills in the status of a child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "neither refused nor told");
+    log.close().unwrap();
+}
+
+#[test]
+fn a_reader_that_gave_from_memory_what_was_cut_off_hears_so_before_what_came_later() {
+    let (_directory, path) = directory();
+    let (log, places) = make_log(&path);
+    let mut reader = LogReader::open(&path).unwrap();
+    for number in 0..14 {
+        assert_eq!(next(&mut reader), Some(record(number)));
+    }
+    log.truncate_after(places[12]).unwrap();
+    log.append(&record(100)).unwrap();
+    let mut expected = 14;
+    let end = loop {
+        match reader.next() {
+            Ok(Some(found)) => {
+                assert_eq!(number_of(found.bytes), expected, "it goes on without a word");
+                expected += 1;
+            }
+            Ok(None) => panic!("it goes on without a word"),
+            Err(error) => break error.kind().clone(),
+        }
+    };
+    assert!(matches!(end, LogErrorKind::CutOff { .. }), "{end:?}");
 }

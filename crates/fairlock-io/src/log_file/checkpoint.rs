@@ -68,7 +68,7 @@ pub(crate) fn make(
     loop {
         copy.take_nothing()?;
         log.refresh()?;
-        let cuts = log.progress().seen().cuts;
+        let &Look { cuts, cut, .. } = log.progress().seen();
         let durable = log.progress().seen().durable;
         copy.end = match until {
             Until::Committed => log.committed(),
@@ -80,7 +80,8 @@ pub(crate) fn make(
         }
         copy.take_full(&mut log)?;
         log.refresh()?;
-        if log.progress().seen().cuts == cuts {
+        let seen = log.progress().seen();
+        if (seen.cuts, seen.cut) == (cuts, cut) {
             return copy.finish(&log);
         }
     }

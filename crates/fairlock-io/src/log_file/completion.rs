@@ -28,9 +28,18 @@ pub(crate) struct Completer {
 }
 
 struct Running {
-    sender: Sender<(Submitted, Done)>,
+    sender: Sender<Handed>,
+    waiting: Arc<Waiting>,
     thread: JoinHandle<()>,
     process: u32,
+}
+
+type Handed = (Submitted, Done);
+
+/// What the thread works on; a call of its that ends the log does the rest of it first.
+struct Waiting {
+    handed: Mutex<Receiver<Handed>>,
+    wait: Box<dyn Fn(Submitted) -> Outcome + Send + Sync>,
 }
 
 impl Completer {
@@ -39,12 +48,12 @@ impl Completer {
         &self,
         submitted: Submitted,
         done: Done,
-        wait: impl Fn(Submitted) -> Outcome + Send + 'static,
+        wait: impl Fn(Submitted) -> Outcome + Send + Sync + 'static,
     ) -> io::Result<()> {
         let mut running = self.lock();
         let running = match &mut *running {
             Some(running) => running,
-            none => none.insert(start(wait)?),
+            none => none.insert(start(Box::new(wait))?),
         };
         // It listens for as long as the sender is there.
         let _ = running.sender.send((submitted, done));
@@ -53,13 +62,19 @@ impl Completer {
 
     /// Waits until all that was handed over is done.
     pub(crate) fn end(&self) {
-        let Some(Running { sender, thread, process }) = self.lock().take() else { return };
+        let Some(Running { sender, waiting, thread, process }) = self.lock().take() else { return };
         drop(sender);
-        // A call may drop the log: then the thread ends after it. In the child of a fork there is none.
-        if thread.thread().id() != thread::current().id() && process == process::id() {
-            // It does not panic; if it did, there would be nothing to add.
-            let _ = thread.join();
+        if process != process::id() {
+            // In the child of a fork there is no thread.
+            return;
         }
+        if thread.thread().id() == thread::current().id() {
+            // In a call: the thread ends after it, and the log before.
+            waiting.work();
+            return;
+        }
+        // It does not panic; if it did, there would be nothing to add.
+        let _ = thread.join();
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
@@ -67,16 +82,26 @@ impl Completer {
     }
 }
 
-fn start(wait: impl Fn(Submitted) -> Outcome + Send + 'static) -> io::Result<Running> {
-    let (sender, receiver): (_, Receiver<(Submitted, Done)>) = mpsc::channel();
-    let thread = thread::Builder::new().name("fairlock-done".to_owned()).spawn(move || {
-        for (submitted, done) in receiver {
-            let outcome = wait(submitted);
-            // Others wait for their calls, whatever this one does.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| done(outcome)));
+impl Waiting {
+    /// Until nobody hands over any more.
+    fn work(&self) {
+        loop {
+            let next = self.handed.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok((submitted, done)) = next else { return };
+            // Others wait for their calls, whatever becomes of this one.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| done((self.wait)(submitted))));
         }
-    })?;
-    Ok(Running { sender, thread, process: process::id() })
+    }
+}
+
+fn start(wait: Box<dyn Fn(Submitted) -> Outcome + Send + Sync>) -> io::Result<Running> {
+    let (sender, handed) = mpsc::channel();
+    let waiting = Arc::new(Waiting { handed: Mutex::new(handed), wait });
+    let thread = {
+        let waiting = Arc::clone(&waiting);
+        thread::Builder::new().name("fairlock-done".to_owned()).spawn(move || waiting.work())?
+    };
+    Ok(Running { sender, waiting, thread, process: process::id() })
 }
 
 /// What will become of a record: [`LogFile::completion`](crate::LogFile::completion).

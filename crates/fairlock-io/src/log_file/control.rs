@@ -23,7 +23,7 @@ use crc32c::crc32c;
 use fairlock::Mutex;
 
 use super::blocks::Blocks;
-use super::cutting::Cut;
+use super::cutting::{Cut, Cuts};
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Identity, Layout, POSITIONS, RECORD_ALIGNMENT, VERSION};
 use super::position::Position;
@@ -73,7 +73,7 @@ const NUMBER: Field = Field { word: 44 };
 
 /// What is being cut off.
 const CUT: Field = Field { word: 48 };
-/// How often that was stored and forgotten.
+/// How often something was cut off, and where the last ones began and ended.
 const CUTS: Field = Field { word: 54 };
 
 /// For a position that is not known: no batch ends there.
@@ -117,8 +117,8 @@ pub(crate) struct Look {
     pub(crate) is_copy: bool,
     /// What is no part of the log any more, though it may not yet be covered.
     pub(crate) cut: Option<Cut>,
-    /// Grows whenever that changes.
-    pub(crate) cuts: u64,
+    /// What was.
+    pub(crate) cuts: Cuts,
 }
 
 impl Look {
@@ -338,7 +338,7 @@ impl<P: SharedPage> Control<P> {
             shown: one(SHOWN).map(|shown| shown != 0),
             is_copy: number.is_some_and(|number| number != self.page.number()),
             cut: CUT.get(identity, words).and_then(Cut::from_words),
-            cuts: one(CUTS).unwrap_or(0),
+            cuts: CUTS.get(identity, words).map(Cuts).unwrap_or_default(),
         }
     }
 
@@ -364,7 +364,7 @@ pub(crate) struct Written<P> {
     committed: AtomicU64,
     durable: AtomicU64,
     first: AtomicU64,
-    cut: Mutex<(Option<Cut>, u64)>,
+    cut: Mutex<(Option<Cut>, Cuts)>,
 }
 
 impl<P: SharedPage> Written<P> {
@@ -412,9 +412,12 @@ impl<P: SharedPage> Written<P> {
     /// From now on this is no part of the log; none: all of it is covered.
     pub(crate) fn set_cut(&self, cut: Option<Cut>) -> Result<(), LogError> {
         let mut now = self.cut.lock();
-        // First: who copies the log must not miss a change.
-        self.put(CUTS, &[now.1.wrapping_add(1)])?;
-        now.1 = now.1.wrapping_add(1);
+        if let Some(cut) = &cut {
+            // First: who copies the log, or reads it, must not miss it.
+            let cuts = now.1.and(cut);
+            self.put(CUTS, &cuts.0)?;
+            now.1 = cuts;
+        }
         self.put(CUT, &cut.map_or([0; 4], Cut::to_words))?;
         now.0 = cut;
         self.sync()
@@ -627,7 +630,7 @@ mod version_1 {
             shown: None,
             is_copy: false,
             cut: None,
-            cuts: 0,
+            cuts: Cuts::default(),
         }
     }
 }

@@ -69,6 +69,36 @@ impl Cut {
     }
 }
 
+/// How often a log was cut, and where the last cuts began and ended, the latest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Cuts(pub(crate) [u64; 1 + 2 * NOTED]);
+
+/// Cuts whose places are noted.
+const NOTED: usize = 3;
+
+impl Cuts {
+    /// With one more.
+    pub(crate) fn and(self, cut: &Cut) -> Cuts {
+        let mut words = self.0;
+        words.copy_within(1..2 * NOTED - 1, 3);
+        (words[0], words[1], words[2]) = (self.0[0].wrapping_add(1), cut.at, cut.end);
+        Cuts(words)
+    }
+
+    /// What was cut off since, as one: where it begins, and where it ends. If more was than is noted, all may
+    /// have been.
+    pub(crate) fn since(self, before: Cuts) -> Option<(u64, u64)> {
+        let count = self.0[0].wrapping_sub(before.0[0]);
+        if count == 0 {
+            return None;
+        }
+        let noted = self.0[1..].chunks_exact(2).take(usize::try_from(count).unwrap_or(NOTED));
+        let end = noted.clone().map(|it| it[1]).max().unwrap_or(0);
+        let begin = noted.map(|it| it[0]).min().unwrap_or(0);
+        Some((if count > NOTED as u64 { 0 } else { begin }, end))
+    }
+}
+
 /// A log's files, for who covers a part of them.
 pub(crate) struct Cover<'a, S: Storage> {
     pub(crate) storage: &'a Arc<S>,
@@ -76,7 +106,8 @@ pub(crate) struct Cover<'a, S: Storage> {
     pub(crate) epoch: u32,
     /// Below that all is on the device.
     pub(crate) durable: u64,
-    /// The segment that is being written, and its file.
+    /// The segment that is being written, and its file; none if the last one is full, and perhaps shared by
+    /// links.
     pub(crate) current: Option<(u64, &'a Arc<S::File>)>,
 }
 

@@ -92,6 +92,16 @@ pub enum LogErrorKind {
     },
     /// A checkpoint whose making was cut off.
     UnfinishedCheckpoint,
+    /// Records that a reader has given, or is about to give, were cut off by
+    /// [`truncate_after`](crate::LogFile::truncate_after): those at this position and behind. Said once; the
+    /// reader then goes on behind the cut.
+    CutOff {
+        /// Where the first of them was, or the batch that it was in; [`Position::START`] if there were so many
+        /// cuts since the reader looked that the log no longer says where the first was.
+        from: Position,
+    },
+    /// A record was submitted to another log, or to another opening of this one.
+    OtherLog,
     /// A name of the log's is that of something else: a directory, a FIFO, a device, a symbolic link.
     NotAFile,
     /// While it was open for writing, others removed, replaced or shortened the files that keep a second
@@ -232,6 +242,12 @@ impl fmt::Display for LogError {
             )?,
             LogErrorKind::UnfinishedCheckpoint => {
                 write!(f, "a backup that was not finished: remove it, and make another of the log")?
+            }
+            LogErrorKind::CutOff { from } => {
+                write!(f, "the records at position {from} and behind, up to here, were cut off")?
+            }
+            LogErrorKind::OtherLog => {
+                write!(f, "the record was submitted to another log, or before this was opened")?
             }
             LogErrorKind::NotAFile => {
                 write!(f, "something else has the name of a file of the log: remove it")?

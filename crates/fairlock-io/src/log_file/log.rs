@@ -41,6 +41,9 @@ use super::view::View;
 /// What threads that read single records leave for the next ones, at most: each has a segment open.
 const SINGLES: usize = 16;
 
+/// How many logs this process has opened.
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
+
 /// A log that is open for appending.
 pub(crate) struct Log<S: Storage> {
     inner: Arc<Inner<S>>,
@@ -89,6 +92,8 @@ struct Inner<S: Storage> {
     giving_up: Mutex<GivingUp>,
     /// The process that opened it.
     process: u32,
+    /// Which opening this is, of all in this process.
+    number: u64,
     /// The last that is dropped.
     lock: S::Lock,
 }
@@ -140,6 +145,8 @@ pub struct Submitted {
     position: Position,
     ticket: Ticket,
     began: Began,
+    /// Of the opening that it was given to.
+    opening: u64,
 }
 
 impl Submitted {
@@ -227,6 +234,7 @@ impl<S: Storage> Log<S> {
             }),
             options,
             process: process::id(),
+            number: OPENINGS.fetch_add(1, Ordering::Relaxed),
             lock,
         });
         let syncing = match inner.options.sync {
@@ -301,8 +309,14 @@ impl<S: Storage> Log<S> {
         submitted: Submitted,
         done: Box<dyn FnOnce(Result<Position, LogError>) + Send>,
     ) -> Result<(), LogError> {
-        let inner = Arc::clone(&self.inner);
-        let wait = move |submitted| inner.wait(submitted);
+        self.inner.check_process()?;
+        let inner = Arc::downgrade(&self.inner);
+        let path = self.path().to_owned();
+        let wait = move |submitted| match inner.upgrade() {
+            Some(inner) => inner.wait(submitted),
+            // The log waits for all calls before it ends.
+            None => Err(LogError::new(LogErrorKind::OtherLog, &path)),
+        };
         self.completer
             .hand_over(submitted, done, wait)
             .map_err(|error| LogError::system("start a thread for", self.path(), error))
@@ -448,7 +462,7 @@ impl<S: Storage> Log<S> {
         };
         let (segments, spares) = inner.ahead.end();
         for name in segments.into_iter().map(segments::name_of).chain(spares) {
-            inner.storage.remove(&name).map_err(cannot("remove in"))?;
+            segments::remove(&*inner.storage, &name).map_err(cannot("remove in"))?;
         }
         inner.storage.sync_names().map_err(cannot("sync"))?;
         let tail = inner.tail.lock();
@@ -524,10 +538,14 @@ impl<S: Storage> Inner<S> {
         let began = self.recording.now();
         let (position, ticket) =
             self.group.submit(|batch| batch.add(records, append), |batch| self.write(batch));
-        Ok(Submitted { position: Position::new(position), ticket, began })
+        let position = Position::new(position);
+        Ok(Submitted { position, ticket, began, opening: self.number })
     }
 
     fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
+        if submitted.opening != self.number {
+            return Err(LogError::new(LogErrorKind::OtherLog, self.storage.path()));
+        }
         let was_committed = self.control.committed() > submitted.position.get();
         self.group.wait(submitted.ticket, |batch| self.write(batch))?;
         self.recording.appended(submitted.began, was_committed);
@@ -872,7 +890,7 @@ impl<S: Storage> Inner<S> {
         let mut reader = Reader::with(Arc::clone(&self.storage), progress)?;
         reader.seek(position)?;
         // The record itself stays.
-        if reader.position() != position || reader.next()?.is_none() {
+        if reader.next()?.is_none_or(|record| record.position != position) {
             return Err(no_record(&*self.storage, position.get()));
         }
         let Some((batch, at)) = reader.next_batch()? else { return Ok(()) };
@@ -893,7 +911,8 @@ impl<S: Storage> Inner<S> {
             layout: self.layout,
             epoch: self.epoch,
             durable: self.control.durable(),
-            current: Some((tail.segment, &tail.file)),
+            current: (tail.end < self.layout.end(tail.segment))
+                .then_some((tail.segment, &tail.file)),
         };
         cover.cover(&cut)?;
         self.control.set_cut(None)

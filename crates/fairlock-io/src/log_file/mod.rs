@@ -346,9 +346,13 @@ impl LogFile {
     /// the records are gone on the device, too. A crash meanwhile, or an error, leaves some of them, without a
     /// gap.
     ///
-    /// A reader that stands at one of them gets [`LogErrorKind::NoRecord`]; one that has read some ahead may
-    /// still give those. A durable-only reader may have read them, too: what a group has not agreed on is not
-    /// safe because it is on one device.
+    /// A reader that has given one of them, or stands there, gets [`LogErrorKind::CutOff`] once, before anything
+    /// that was appended later, and goes on behind the cut; what it holds in memory it may give before. A
+    /// reader that is opened later hears nothing of it. A durable-only reader may have read them, too: what a
+    /// group has not agreed on is not safe because it is on one device.
+    ///
+    /// Records that were appended together ([`append_all`](Self::append_all)) are cut where you say, also in the
+    /// middle.
     ///
     /// ```
     /// # use fairlock_io::LogFile;

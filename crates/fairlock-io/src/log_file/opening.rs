@@ -136,11 +136,11 @@ pub(crate) fn open<S: Storage>(
         if is_clean && storage.rename(&name, &spare).is_ok() {
             spares.push(spare);
         } else {
-            storage.remove(&name).map_err(failing.to("remove in"))?;
+            segments::remove(&**storage, &name).map_err(failing.to("remove in"))?;
         }
     }
     for name in spares.drain(SPARES.min(spares.len())..) {
-        storage.remove(&name).map_err(failing.to("remove in"))?;
+        segments::remove(&**storage, &name).map_err(failing.to("remove in"))?;
     }
     storage.sync_names().map_err(failing.to("sync"))?;
 

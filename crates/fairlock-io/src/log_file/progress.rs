@@ -4,6 +4,8 @@
 //! what it read is not what it expected.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::control::{Control, Look, Written};
 use super::error::LogError;
@@ -15,8 +17,8 @@ pub(crate) struct Progress<P> {
     source: Source<P>,
     /// The end that was found in this run of the kernel, when the control page did not know it.
     found_end: Option<(u64, Boot)>,
-    /// What is not on the device is not there.
-    durable_only: bool,
+    /// What is not on the device is not there: for all that belongs to one reader.
+    durable_only: Arc<AtomicBool>,
     seen: Look,
 }
 
@@ -39,7 +41,7 @@ impl<P> Clone for Source<P> {
 impl<P> Clone for Progress<P> {
     fn clone(&self) -> Self {
         let Progress { source, found_end, durable_only, seen } = self;
-        let (found_end, durable_only, seen) = (*found_end, *durable_only, seen.clone());
+        let (found_end, durable_only, seen) = (*found_end, durable_only.clone(), seen.clone());
         Progress { source: source.clone(), found_end, durable_only, seen }
     }
 }
@@ -50,13 +52,15 @@ impl<P: SharedPage> Progress<P> {
         found_end: Option<(u64, Boot)>,
     ) -> Result<Self, LogError> {
         let seen = control.look()?;
-        Ok(Progress { source: Source::Page(control), found_end, durable_only: false, seen })
+        let durable_only = Arc::default();
+        Ok(Progress { source: Source::Page(control), found_end, durable_only, seen })
     }
 
     /// Of the log that this process writes.
     pub(crate) fn of_writer(written: Arc<Written<P>>) -> Self {
         let seen = written.look();
-        Progress { source: Source::Writer(written), found_end: None, durable_only: false, seen }
+        let durable_only = Arc::default();
+        Progress { source: Source::Writer(written), found_end: None, durable_only, seen }
     }
 
     pub(crate) fn control(&self) -> &Control<P> {
@@ -97,15 +101,15 @@ impl<P: SharedPage> Progress<P> {
             // Its page may be damaged.
             found => look.committed.or(found.map(|(end, _)| end)).unwrap_or(FIRST_BATCH),
         };
-        match self.durable_only {
+        match self.durable_only.load(Relaxed) {
             true => committed.min(look.durable.unwrap_or(FIRST_BATCH)),
             false => committed,
         }
     }
 
     /// Whether what is not on the device counts as not there.
-    pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
-        self.durable_only = durable_only;
+    pub(crate) fn set_durable_only(&self, durable_only: bool) {
+        self.durable_only.store(durable_only, Relaxed);
     }
 
     /// The first position that was not given up; none if a crash has taken that.

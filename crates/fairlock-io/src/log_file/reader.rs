@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::blocks::Blocks;
 use super::control::{Control, Look};
-use super::error::LogError;
+use super::cutting::Cuts;
+use super::error::{LogError, LogErrorKind};
 use super::format::{
     self, BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT,
     RecordHeader,
@@ -74,6 +75,10 @@ pub(crate) struct Reader<S: Storage> {
     readiness: Option<Readiness<S::Page>>,
     /// For records that are read by their positions.
     singles: Option<View<S>>,
+    /// What the caller knows to have been cut off.
+    cuts: Cuts,
+    /// Where the record ends that was given last, or where the caller went after that.
+    given: u64,
     /// Of the next record, or where the next batch may begin.
     at: u64,
     /// The batch that `at` is in; none if `at` is where a batch begins, or if that is not known yet.
@@ -120,7 +125,9 @@ impl<S: Storage> Reader<S> {
     ) -> Result<Reader<S>, LogError> {
         let view = View::new(storage, progress, WINDOW);
         let mut reader = Reader {
+            cuts: view.progress().seen().cuts,
             view,
+            given: 0,
             readiness: None,
             singles: None,
             at: 0,
@@ -307,6 +314,9 @@ impl<S: Storage> Reader<S> {
 
     /// Goes there at somebody's wish.
     fn jump_to(&mut self, at: u64, batch: Option<BatchHeader>) {
+        // What was cut off before is not of interest to who comes from elsewhere.
+        self.cuts = self.view.progress().seen().cuts;
+        self.given = at;
         self.go_to(at, batch);
         self.epoch = batch.map_or(0, |batch| batch.epoch);
         self.tell_readiness();
@@ -366,6 +376,7 @@ impl<S: Storage> Reader<S> {
         let Some((at, record)) = self.find_next()? else { return Ok(None) };
         let bytes = self.view.payload(at, &record)?;
         self.at = record.end(at);
+        self.given = self.at;
         if let Some(passed) = &mut self.passed {
             passed.records += 1;
         }
@@ -386,6 +397,44 @@ impl<S: Storage> Reader<S> {
 
     /// Goes to the next record; its position and header, if it is whole.
     fn find_next(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
+        let found = self.find_next_in_what_is_there();
+        match found {
+            // Unless it was cut off since.
+            Err(error) if matches!(error.kind(), LogErrorKind::Damaged { .. }) => {
+                self.view.refresh()?;
+                match self.see_cuts()? {
+                    true => self.find_next_in_what_is_there(),
+                    false => Err(error),
+                }
+            }
+            found => found,
+        }
+    }
+
+    /// Whether something was cut off since this was asked last: what was read of the log may be no longer so.
+    ///
+    /// # Errors
+    /// Once, if that was given to the caller.
+    fn see_cuts(&mut self) -> Result<bool, LogError> {
+        let cuts = self.view.progress().seen().cuts;
+        let Some((begin, end)) = cuts.since(self.cuts) else { return Ok(false) };
+        self.cuts = cuts;
+        self.view.window().clear();
+        self.singles = None;
+        if self.given <= begin {
+            if let Some(batch) = self.batch.filter(|batch| batch.position >= begin) {
+                self.go_to(batch.position, None);
+            }
+            return Ok(true);
+        }
+        if self.at < end {
+            self.jump_to(end, None);
+        }
+        let cut_off = LogErrorKind::CutOff { from: Position::new(begin) };
+        Err(LogError::new(cut_off, self.view.storage().path()))
+    }
+
+    fn find_next_in_what_is_there(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
         let layout = self.view.layout();
         loop {
             let here = match self.batch {
@@ -403,6 +452,7 @@ impl<S: Storage> Reader<S> {
                 let at = layout.next_batch(self.at);
                 if at >= self.committed() {
                     self.view.refresh()?;
+                    self.see_cuts()?;
                 }
                 if at >= self.committed() {
                     if let Some(readiness) = &self.readiness {
@@ -473,7 +523,11 @@ impl<S: Storage> Reader<S> {
             Kind::Gap { to } if to > layout.next_batch(self.committed()) => {
                 return Err(self.view.damaged(at, "the end of a gap"));
             }
-            Kind::Gap { to } => self.go_to(to, None),
+            Kind::Gap { to } => {
+                self.view.refresh()?;
+                self.see_cuts()?;
+                self.go_to(to, None);
+            }
         }
         self.epoch = batch.epoch;
         Ok(())
@@ -481,7 +535,8 @@ impl<S: Storage> Reader<S> {
 
     /// For a place where something should be: unless it was given up in the middle of the log.
     fn nothing_at(&mut self, at: u64) -> Result<LogError, LogError> {
-        let covered = self.singles().batch_covering(at)?;
+        // What cannot be read decides nothing.
+        let covered = self.singles().batch_covering(at).unwrap_or(false);
         Ok(match covered {
             true => self.view.no_record(Position::new(at)),
             false => self.view.damaged(at, "a header"),
@@ -603,6 +658,9 @@ impl<S: Storage> Reader<S> {
 
     pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
         self.view.set_durable_only(durable_only);
+        // What is waited for is elsewhere.
+        self.tell_readiness();
+        self.view.progress().control().wake();
     }
 
     /// All before is on the device; none if that is not known.

@@ -28,6 +28,14 @@ pub(crate) const NAME_WHILE_COPIED: &str = "copy.new";
 /// A file that only takes room, for when a full disk has none for a change of the control page.
 pub(crate) const RESERVE: &str = "reserve";
 
+/// Removes a file, unless it is gone: a call that failed may have done it.
+pub(crate) fn remove<S: Storage>(storage: &S, name: &str) -> io::Result<()> {
+    match storage.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// What is in a log's directory.
 #[derive(Debug, Default)]
 pub(crate) struct Inventory {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::control::Control;
 use super::error::LogError;
-use super::format::VERSION;
 use super::options::Prewriting;
 use super::position::Position;
 use super::prewriting;
@@ -66,7 +65,7 @@ pub(crate) fn of(path: &Path) -> Result<LogSummary, LogError> {
     let reader = Reader::open(disk).ok();
     Ok(LogSummary {
         path: path.to_owned(),
-        version: VERSION,
+        version: control.version(),
         identity: layout.identity,
         segment_bytes: layout.segment_bytes,
         segments: segments.len() as u64,

@@ -57,7 +57,7 @@ impl<S: Storage> View<S> {
         &self.progress
     }
 
-    pub(crate) fn set_durable_only(&mut self, durable_only: bool) {
+    pub(crate) fn set_durable_only(&self, durable_only: bool) {
         self.progress.set_durable_only(durable_only);
     }
 
