@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::control::{Control, Look, Written};
 use super::error::LogError;
@@ -16,10 +18,19 @@ use super::storage::{Boot, SharedPage};
 pub(crate) struct Progress<P> {
     source: Source<P>,
     /// The end that was found in this run of the kernel, when the control page did not know it.
-    found_end: Option<(u64, Boot)>,
+    found_end: Option<Found>,
     /// What is not on the device is not there: for all that belongs to one reader.
     durable_only: Arc<AtomicBool>,
     seen: Look,
+}
+
+/// An end that was found by reading the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) end: u64,
+    pub(crate) boot: Boot,
+    /// What the page said then. If it says something else, somebody writes it, on whatever system.
+    pub(crate) commits: u32,
 }
 
 /// Who knows.
@@ -49,7 +60,7 @@ impl<P> Clone for Progress<P> {
 impl<P: SharedPage> Progress<P> {
     pub(crate) fn new(
         control: Arc<Control<P>>,
-        found_end: Option<(u64, Boot)>,
+        found_end: Option<Found>,
     ) -> Result<Self, LogError> {
         let seen = control.look()?;
         let durable_only = Arc::default();
@@ -97,9 +108,13 @@ impl<P: SharedPage> Progress<P> {
     pub(crate) fn committed_in(&self, look: &Look) -> u64 {
         let committed = match self.found_end {
             // Until a writer opens it: that stores how far it is committed before the boot.
-            Some((end, boot)) if look.boot != Some(boot) || look.is_copy => end,
+            Some(Found { end, boot, commits })
+                if (look.boot != Some(boot) || look.is_copy) && look.commits == commits =>
+            {
+                end
+            }
             // Its page may be damaged.
-            found => look.committed.or(found.map(|(end, _)| end)).unwrap_or(FIRST_BATCH),
+            found => look.committed.or(found.map(|found| found.end)).unwrap_or(FIRST_BATCH),
         };
         match self.durable_only.load(Relaxed) {
             true => committed.min(look.durable.unwrap_or(FIRST_BATCH)),
@@ -117,3 +132,38 @@ impl<P: SharedPage> Progress<P> {
         self.seen.first
     }
 }
+
+/// Sleeps between looks.
+#[derive(Default)]
+pub(crate) struct Idle {
+    seen: Option<u32>,
+    in_vain: u32,
+}
+
+impl Idle {
+    /// Until the page says something else than when it was looked at, or until the deadline.
+    pub(crate) fn wait<P: SharedPage>(
+        &mut self,
+        progress: &Progress<P>,
+        deadline: Option<Instant>,
+    ) {
+        let began = Instant::now();
+        let commits = progress.seen().commits;
+        // Where the file that is read is not the one that is waited on, as on overlayfs once a writer has copied
+        // it, the system says that it has changed, always.
+        if self.in_vain > IN_VAIN {
+            let rest = deadline.map(|it| it.saturating_duration_since(began));
+            thread::sleep(rest.unwrap_or(NAP).min(NAP));
+        } else {
+            progress.control().wait(commits, deadline);
+        }
+        let is_same = self.seen == Some(commits) && began.elapsed() < NAP;
+        self.in_vain = if is_same { self.in_vain + 1 } else { 0 };
+        self.seen = Some(commits);
+    }
+}
+
+/// So often nothing had changed, and the sleep was over at once.
+const IN_VAIN: u32 = 16;
+/// How long it then takes to learn of a commit.
+const NAP: Duration = Duration::from_millis(5);

@@ -18,7 +18,7 @@ use super::format::{
 };
 use super::opening;
 use super::position::Position;
-use super::progress::Progress;
+use super::progress::{Found, Idle, Progress};
 use super::readiness::Readiness;
 use super::recovery;
 use super::segments::{self, Inventory};
@@ -112,7 +112,10 @@ impl<S: Storage> Reader<S> {
             // If a writer opened it meanwhile, nothing of what was found counts.
             false => match find_end(&storage, control.layout(), &look) {
                 _ if is_known(&control.look()?) => None,
-                found => Some((found?, storage.boot())),
+                found => {
+                    let (end, boot, commits) = (found?, storage.boot(), look.commits);
+                    Some(Found { end, boot, commits })
+                }
             },
         };
         let progress = Progress::new(Arc::new(control), found_end)?;
@@ -581,6 +584,7 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let rest = self.rest();
+        let mut idle = Idle::default();
         loop {
             // What is wrong shows when it is read.
             if self.view.refresh().is_err() || rest < self.committed() {
@@ -589,8 +593,7 @@ impl<S: Storage> Reader<S> {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
-            let progress = self.view.progress();
-            progress.control().wait(progress.seen().commits, deadline);
+            idle.wait(self.view.progress(), deadline);
         }
     }
 
@@ -611,6 +614,7 @@ impl<S: Storage> Reader<S> {
     /// The next record, as soon as there is one; or that there will be none, as nobody writes the log.
     pub(crate) fn follow(&mut self, timeout: Option<Duration>) -> Result<Followed<'_>, LogError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut idle = Idle::default();
         loop {
             // First: what a writer committed before it ended is read.
             let writer = self.writer()?;
@@ -627,8 +631,7 @@ impl<S: Storage> Reader<S> {
                 return Ok(Followed::TimedOut);
             }
             let nap = rest.unwrap_or(LOOK_FOR_WRITER).min(LOOK_FOR_WRITER);
-            let progress = self.view.progress();
-            progress.control().wait(progress.seen().commits, now.checked_add(nap));
+            idle.wait(self.view.progress(), now.checked_add(nap));
         }
     }
 

@@ -34,7 +34,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::progress::Progress;
+use super::progress::{Idle, Progress};
 use super::storage::SharedPage;
 
 /// How long it takes at most until a thread is told again that it is to end, which was about to sleep when
@@ -149,6 +149,7 @@ impl<M: SharedPage> Shared<M> {
 
     fn follow(&self) {
         let mut progress = self.progress.clone();
+        let mut idle = Idle::default();
         let mut state = self.lock();
         while !state.ending {
             let Some(end) = state.armed else {
@@ -161,7 +162,7 @@ impl<M: SharedPage> Shared<M> {
                 continue;
             }
             drop(state);
-            progress.control().wait(progress.seen().commits, None);
+            idle.wait(&progress, None);
             state = self.lock();
         }
         state.ended = true;
