@@ -1197,3 +1197,22 @@ fn a_reader_that_gave_from_memory_what_was_cut_off_hears_so_before_what_came_lat
     };
     assert!(matches!(end, LogErrorKind::CutOff { .. }), "{end:?}");
 }
+
+#[test]
+fn records_say_which_were_appended_together() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let mut expected = Vec::new();
+    for group in [1, 3, 1, 2, 5] {
+        let records: Vec<Vec<u8>> = (0..group).map(record).collect();
+        let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+        log.append_all(&records, &AppendOptions::new()).unwrap();
+        expected.extend((1..=group).map(|number| number < group));
+    }
+    let mut reader = LogReader::open(&path).unwrap();
+    let mut found = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        found.push(record.continues);
+    }
+    assert_eq!(found, expected);
+}

@@ -93,15 +93,15 @@ impl Batch {
         }
         self.bytes.grow(size);
         let first = self.start + self.used as u64;
-        for record in records {
-            self.push(record);
+        for (number, record) in (1..).zip(records) {
+            self.push(record, number < records.len());
         }
         self.key = self.key.or(append.key);
         self.durable |= append.durable;
         Some(first)
     }
 
-    fn push(&mut self, Measured { slices, length, payload }: &Measured<'_>) {
+    fn push(&mut self, Measured { slices, length, payload }: &Measured<'_>, more: bool) {
         let at = self.used;
         let position = self.start + at as u64;
         let begin = at + RECORD_HEADER;
@@ -118,6 +118,7 @@ impl Batch {
         let header = RecordHeader {
             length: *length as u32,
             lost: false,
+            more,
             payload: *payload,
             epoch: self.epoch,
             in_batch: at as u32,

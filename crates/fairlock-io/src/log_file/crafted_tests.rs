@@ -224,6 +224,7 @@ fn a_payload_that_holds_record_headers_has_no_records_in_it() {
         let header = RecordHeader {
             length: 4,
             lost: false,
+            more: false,
             payload: crc32c(&bytes),
             epoch: 1,
             in_batch,

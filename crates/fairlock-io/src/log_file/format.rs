@@ -93,8 +93,10 @@ const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"fBat");
 const HAS_KEY: u32 = 1 << 8;
 /// In a record's length: it is a hole.
 const LOST: u32 = 1 << 31;
+/// And that the next record was appended together with it.
+const MORE: u32 = 1 << 30;
 // See invariant 5.
-const _: () = assert!(MOST_RECORD < BATCH_MAGIC as usize && BATCH_MAGIC < LOST);
+const _: () = assert!((MOST_RECORD | MORE as usize) < BATCH_MAGIC as usize && BATCH_MAGIC < LOST);
 
 /// Which log, drawn at random when it is created: what another log wrote does not check.
 pub(crate) type Identity = [u8; 16];
@@ -433,6 +435,8 @@ pub(crate) struct RecordHeader {
     pub(crate) length: u32,
     /// It is no record, but a hole of as many bytes: readers pass over it.
     pub(crate) lost: bool,
+    /// The next record was appended together with it.
+    pub(crate) more: bool,
     /// CRC32C of the bytes as they were appended.
     pub(crate) payload: u32,
     pub(crate) epoch: u32,
@@ -447,12 +451,14 @@ impl RecordHeader {
     pub(crate) fn hole(in_batch: u32, end: u32, epoch: u32) -> RecordHeader {
         debug_assert!((in_batch + RECORD_HEADER as u32..=MOST_BATCH as u32).contains(&end));
         let length = end - in_batch - RECORD_HEADER as u32;
-        RecordHeader { length, lost: true, payload: 0, epoch, in_batch, mask: 0 }
+        RecordHeader { length, lost: true, more: false, payload: 0, epoch, in_batch, mask: 0 }
     }
 
     pub(crate) fn encode(&self, identity: &Identity, position: u64, bytes: &mut [u8]) {
-        debug_assert!(self.length < LOST);
-        put_u32(bytes, 0, self.length | if self.lost { LOST } else { 0 });
+        debug_assert!(self.length < MORE);
+        let lost = if self.lost { LOST } else { 0 };
+        let more = if self.more { MORE } else { 0 };
+        put_u32(bytes, 0, self.length | lost | more);
         put_u32(bytes, 4, self.payload);
         put_u32(bytes, 8, self.epoch);
         put_u32(bytes, 12, self.in_batch);
@@ -470,8 +476,9 @@ impl RecordHeader {
             return None;
         }
         Some(RecordHeader {
-            length: u32_at(bytes, 0) & !LOST,
+            length: u32_at(bytes, 0) & !(LOST | MORE),
             lost: u32_at(bytes, 0) & LOST != 0,
+            more: u32_at(bytes, 0) & MORE != 0,
             payload: u32_at(bytes, 4),
             epoch: u32_at(bytes, 8),
             in_batch: u32_at(bytes, 12),
@@ -611,8 +618,15 @@ mod tests {
 
     const IDENTITY: Identity = [7; 16];
     const LAYOUT: Layout = Layout { identity: IDENTITY, segment_bytes: 1 << 20 };
-    const RECORD: RecordHeader =
-        RecordHeader { length: 0, lost: false, payload: 0, epoch: 1, in_batch: 48, mask: 0 };
+    const RECORD: RecordHeader = RecordHeader {
+        length: 0,
+        lost: false,
+        more: false,
+        payload: 0,
+        epoch: 1,
+        in_batch: 48,
+        mask: 0,
+    };
 
     #[test]
     fn headers_come_back_as_they_were() {
@@ -648,7 +662,7 @@ mod tests {
 
         let record = RecordHeader { length: 9, payload: 1234, epoch: 3, ..RECORD };
         let hole = RecordHeader::hole(48, 120, 3);
-        for record in [record, RecordHeader { mask: 77, ..record }, hole] {
+        for record in [record, RecordHeader { mask: 77, more: true, ..record }, hole] {
             record.encode(&IDENTITY, 8240, &mut block);
             assert_eq!(RecordHeader::decode(&IDENTITY, 8240, &block), Some(record));
         }
@@ -736,7 +750,7 @@ mod tests {
                 "the place in its batch in a record's header",
             ),
             (RecordHeader { length: 33, ..record }, "the length in a record's header"),
-            (RecordHeader { length: LOST - 1, ..record }, "the length in a record's header"),
+            (RecordHeader { length: MORE - 1, ..record }, "the length in a record's header"),
         ] {
             assert_eq!(wrong.impossible_in(&records, 8240), Some(Impossible(what)), "{wrong:?}");
         }
@@ -745,7 +759,7 @@ mod tests {
         assert_eq!(largest.impossible(&large, 8240), None);
         let larger = RecordHeader { length: MOST_RECORD as u32 + 1, ..record };
         assert!(larger.impossible(&large, 8240).is_some());
-        for length in [(1 << 20) - 8192, LOST - 1] {
+        for length in [(1 << 20) - 8192, MORE - 1] {
             let what = "the length in a record's header";
             let wrong = RecordHeader { length, ..record };
             assert_eq!(wrong.impossible(&LAYOUT, 8240), Some(Impossible(what)));

@@ -38,6 +38,10 @@ pub struct Record<'a> {
     pub bytes: &'a [u8],
     /// Of the opening in which it was appended: [`LogFile::epoch`](crate::LogFile::epoch).
     pub epoch: u32,
+    /// The next record was appended together with it ([`LogFile::append_all`](crate::LogFile::append_all)): a
+    /// group ends with a record for which this is false. What was given up or cut off meanwhile may be a part
+    /// of a group.
+    pub continues: bool,
 }
 
 /// What a reader that follows a log is told: [`LogReader::follow`](crate::LogReader::follow).
@@ -383,7 +387,12 @@ impl<S: Storage> Reader<S> {
         if let Some(passed) = &mut self.passed {
             passed.records += 1;
         }
-        Ok(Some(Record { position: Position::new(at), bytes, epoch: record.epoch }))
+        Ok(Some(Record {
+            position: Position::new(at),
+            bytes,
+            epoch: record.epoch,
+            continues: record.more,
+        }))
     }
 
     /// The batch that the next record is in, or that begins next, and where in it: what is behind all that
