@@ -732,3 +732,29 @@ fn copies_that_share_blocks_are_whole_where_the_file_system_makes_them()
     assert_eq!(check(&copy, checkpoint, &appended), appended);
     Ok(())
 }
+
+#[test]
+fn a_copy_that_goes_on_is_told_from_the_log_that_it_was_copied_from() {
+    let (directory, path) = place();
+    let log = LogFile::open(&path).unwrap();
+    log.append(b"of both").unwrap();
+    let checkpoint = directory.path().join("checkpoint");
+    log.checkpoint(&checkpoint).unwrap();
+    log.close().unwrap();
+    let copy = directory.path().join("copy");
+    assert!(Command::new("cp").arg("-r").args([&path, &copy]).status().unwrap().success());
+    let mut seen = Vec::new();
+    for path in [&path, &checkpoint, &copy] {
+        for _ in 0..2 {
+            let log = LogFile::open(path).unwrap();
+            let lineage = log.lineage();
+            assert_eq!(LogReader::open(path).unwrap().lineage().unwrap(), lineage);
+            log.append(b"of one").unwrap();
+            log.close().unwrap();
+            seen.push(lineage);
+        }
+    }
+    let [first, other, copied] = [seen[0], seen[2], seen[4]];
+    assert_eq!(seen, [first, first, other, other, copied, copied]);
+    assert!(first == 0 && other != 0 && copied != 0 && other != copied, "{seen:?}");
+}

@@ -314,6 +314,7 @@ impl Unfinished<'_> {
             first: Some(first),
             closed: Some(end),
             epoch,
+            lineage: opening::new_lineage(),
             // Of a writer that died: who opens the copy covers it.
             cut,
             ..Look::default()

@@ -66,6 +66,8 @@ const EPOCH: Field = Field { word: 22 };
 const BOOT: Field = Field { word: 32 };
 const PROCESS: Field = Field { word: 36 };
 const PREWRITING: Field = Field { word: 40 };
+/// Which of the logs that began alike.
+const LINEAGE: Field = Field { word: 38 };
 /// Whether readers may have seen what the loss of power takes.
 const SHOWN: Field = Field { word: 42 };
 /// Which file this was when the log was opened for writing: a copy is another.
@@ -111,6 +113,9 @@ pub(crate) struct Look {
     pub(crate) process: Option<u32>,
     /// What the latest writer found about prewriting, as a number of `prewriting.rs`.
     pub(crate) prewriting: u64,
+    /// Which of the logs that began alike this is: a number that a copy gets when it is first opened for writing;
+    /// 0 for one that was not copied.
+    pub(crate) lineage: u64,
     /// Whether the latest writer let readers see what was not yet on the device.
     pub(crate) shown: Option<bool>,
     /// Whether this is a copy of the page that the latest writer had.
@@ -180,6 +185,7 @@ impl<P: SharedPage> Control<P> {
         put(DURABLE, look.durable.as_ref().map(std::slice::from_ref));
         put(CLOSED, look.closed.as_ref().map(std::slice::from_ref));
         put(BOOT, look.boot.as_ref().map(<[u64; 2]>::as_slice));
+        put(LINEAGE, Some(&[look.lineage]));
         let cut = look.cut.map(Cut::to_words);
         put(CUT, cut.as_ref().map(<[u64; 4]>::as_slice));
         put(EPOCH, look.epoch.map(u64::from).as_ref().map(std::slice::from_ref));
@@ -335,6 +341,7 @@ impl<P: SharedPage> Control<P> {
             boot: BOOT.get::<2>(identity, words),
             process: one(PROCESS).and_then(|process| process.try_into().ok()),
             prewriting: one(PREWRITING).unwrap_or(0),
+            lineage: one(LINEAGE).unwrap_or(0),
             shown: one(SHOWN).map(|shown| shown != 0),
             is_copy: number.is_some_and(|number| number != self.page.number()),
             cut: CUT.get(identity, words).and_then(Cut::from_words),
@@ -487,6 +494,7 @@ impl<P: SharedPage> Written<P> {
         self.put(EPOCH, &[opening.epoch.into()])?;
         self.put(PROCESS, &[opening.process.into()])?;
         self.put(PREWRITING, &[opening.prewriting])?;
+        self.put(LINEAGE, &[opening.lineage])?;
         self.put(SHOWN, &[opening.shown.into()])?;
         self.put(NUMBER, &[self.control.page.number()])?;
         // The last: with it readers believe the rest.
@@ -521,6 +529,7 @@ pub(crate) struct Opening {
     pub(crate) boot: Boot,
     pub(crate) process: u32,
     pub(crate) prewriting: u64,
+    pub(crate) lineage: u64,
     pub(crate) shown: bool,
 }
 
@@ -627,6 +636,7 @@ mod version_1 {
             boot: Some(boot),
             process: Some(words[WORD_PROCESS] as u32),
             prewriting: words[WORD_PREWRITING],
+            lineage: 0,
             shown: None,
             is_copy: false,
             cut: None,

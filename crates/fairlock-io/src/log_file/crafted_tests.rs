@@ -764,6 +764,7 @@ impl Fuzz {
                         boot: [value, 7],
                         process: 1,
                         prewriting: value,
+                        lineage: value,
                         shown: self.random.bool(),
                     }),
                 };

@@ -63,6 +63,7 @@ struct Inner<S: Storage> {
     control: Arc<Written<S::Page>>,
     layout: Layout,
     epoch: u32,
+    lineage: u64,
     options: LogOptions,
     prewriting: Prewriting,
     group: Group<Batch, LogError>,
@@ -180,7 +181,7 @@ impl<S: Storage> Log<S> {
             move |error: io::Error| LogError::system(tried, &path, error)
         };
         let opened = opening::open(&storage, &options)?;
-        let Opened { lock, control, making, end, place, recovery, .. } = opened;
+        let Opened { lock, control, making, lineage, end, place, recovery, .. } = opened;
         let (epoch, prewriting) = (making.epoch, making.prewriting.clone());
         let Place { segment, file, ready } = place;
         let layout = control.layout();
@@ -210,6 +211,7 @@ impl<S: Storage> Log<S> {
             control: Arc::new(control),
             layout,
             epoch,
+            lineage,
             prewriting,
             group: Group::new(batch(after), batch(after)),
             tail: Mutex::new(tail),
@@ -391,6 +393,10 @@ impl<S: Storage> Log<S> {
 
     pub(crate) fn epoch(&self) -> u32 {
         self.inner.epoch
+    }
+
+    pub(crate) fn lineage(&self) -> u64 {
+        self.inner.lineage
     }
 
     pub(crate) fn retain(&self) -> Result<GivenUp, LogError> {

@@ -375,7 +375,7 @@ impl LogFile {
     }
 
     /// How often the log was opened for writing, this time included: a number that is larger than that of
-    /// every earlier writer, for fencing. Each record carries that of its writer ([`Record::epoch`]).
+    /// every earlier writer of this log, for fencing; of a copy, see [`lineage`](Self::lineage). Each record carries that of its writer ([`Record::epoch`]).
     pub fn epoch(&self) -> u32 {
         self.log.epoch()
     }
@@ -406,6 +406,15 @@ impl LogFile {
     /// be read.
     pub fn retain(&self) -> Result<GivenUp> {
         self.log.retain()
+    }
+
+    /// Which of the logs that began alike this is. A copy, as one that is restored from a backup, gets another
+    /// number when it is first opened for writing: from then on a position, and an epoch, can mean one
+    /// record here and another in the log that it was copied from. 0 for a log that was never copied.
+    ///
+    /// A follower that keeps positions keeps this with them, and begins anew if it has changed.
+    pub fn lineage(&self) -> u64 {
+        self.log.lineage()
     }
 
     /// The first position that was not given up: of the first record, or before it.
@@ -773,6 +782,14 @@ impl LogReader {
     /// If the control page cannot be read.
     pub fn epoch(&self) -> Result<u32> {
         self.reader.epoch()
+    }
+
+    /// Which of the logs that began alike this is: as [`LogFile::lineage`].
+    ///
+    /// # Errors
+    /// If the control page cannot be read.
+    pub fn lineage(&self) -> Result<u64> {
+        self.reader.lineage()
     }
 
     /// All before this is on the device; none if that is not known.

@@ -42,6 +42,7 @@ pub(crate) struct Opened<S: Storage> {
     pub(crate) lock: S::Lock,
     pub(crate) control: Written<S::Page>,
     pub(crate) making: Making,
+    pub(crate) lineage: u64,
     /// Where the next batch goes.
     pub(crate) end: u64,
     pub(crate) place: Place<S>,
@@ -106,11 +107,13 @@ pub(crate) fn open<S: Storage>(
     };
     let segment = layout.segment(layout.next_batch(end));
     let control = Written::new(control, &look);
+    let lineage = if look.is_copy { new_lineage() } else { look.lineage };
     let opening = Opening {
         epoch,
         boot: storage.boot(),
         process: process::id(),
         prewriting: prewriting::number(&prewriting),
+        lineage,
         shown: options.sync != SyncPolicy::EveryCommit,
     };
     with_reserve(&**storage, || {
@@ -166,7 +169,7 @@ pub(crate) fn open<S: Storage>(
         }
     };
     make_reserve(&**storage);
-    Ok(Opened { lock, control, making, end, place, spares, next_spare, recovery })
+    Ok(Opened { lock, control, making, lineage, end, place, spares, next_spare, recovery })
 }
 
 /// Whether what the kernel was told to store into the page is what is found there.
@@ -278,6 +281,13 @@ fn refuse_others_files<S: Storage>(storage: &S) -> Result<(), LogError> {
         true => Ok(()),
         false => Err(LogError::new(LogErrorKind::OthersFiles, storage.path())),
     }
+}
+
+/// For a log that goes on beside the one that it was copied from.
+pub(crate) fn new_lineage() -> u64 {
+    let bytes = new_identity();
+    // 0 is that of a log which was not copied.
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")).max(1)
 }
 
 /// From the system's source of random numbers.

@@ -680,6 +680,11 @@ impl<S: Storage> Reader<S> {
         self.view.progress().look().ok().and_then(|look| look.durable)
     }
 
+    /// Which of the logs that began alike.
+    pub(crate) fn lineage(&self) -> Result<u64, LogError> {
+        Ok(self.view.progress().look()?.lineage)
+    }
+
     /// Of the latest opening for writing.
     pub(crate) fn epoch(&self) -> Result<u32, LogError> {
         Ok(self.view.progress().look()?.epoch.unwrap_or(0))
