@@ -281,9 +281,10 @@ mod tests {
             machine.fail_at(machine.operations() + later, Failure::Nothing);
             let failed = log.retain().is_err();
             let told = log.metrics().failures;
-            assert_eq!(told.retention, u64::from(failed), "{told:?}");
-            assert_eq!(told.last_retention.is_some(), failed, "{told:?}");
-            failures += u64::from(failed);
+            // The log's own thread may have come to it first.
+            assert!(told.retention >= u64::from(failed), "{told:?}");
+            assert!(!failed || told.last_retention.is_some(), "{told:?}");
+            failures += u64::from(told.retention > 0);
             machine.fail_no_more();
             fill(&log, 6);
             log.retain().expect("nothing fails any more");
