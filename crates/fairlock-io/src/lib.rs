@@ -47,5 +47,5 @@ pub use log_file::{
     AppendOptions, Checkpoint, Completion, Damage, Damaged, FailureMetrics, Followed, GivenUp,
     Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, LogReader, LogStats,
     LogSummary, LogWriter, Position, Prewrite, Prewriting, Record, Records, Recovery,
-    SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
+    RepairOptions, RepairReport, SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
 };
