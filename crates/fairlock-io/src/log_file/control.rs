@@ -306,7 +306,7 @@ impl<P: SharedPage> Control<P> {
     ) -> io::Result<String> {
         let name = name_while_new(layout);
         match storage.remove(&name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => write_new(storage, layout, &new_page(layout)),
         }
     }

@@ -85,7 +85,7 @@ pub use self::completion::Completion;
 pub use self::error::{LogError, LogErrorKind};
 pub use self::log::{LogStats, Submitted};
 pub use self::metrics::{FailureMetrics, Latency, LogMetrics, SegmentMetrics};
-pub use self::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy};
+pub use self::options::{LogOptions, OpenMode, Prewrite, Prewriting, Recovery, SyncPolicy};
 pub use self::position::Position;
 pub use self::reader::{Followed, LogWriter, Record};
 pub use self::repair::{RepairOptions, RepairReport};
@@ -673,6 +673,39 @@ impl LogReader {
     pub fn durable_only(mut self, durable_only: bool) -> LogReader {
         self.reader.set_durable_only(durable_only);
         self
+    }
+
+    /// Whether what is damaged is passed over. Default: no, it is an error.
+    ///
+    /// With it [`next`](Self::next) and all that goes on from record to record gives every record that is whole, and
+    /// [`damages`](Self::damages) says what was passed over. The log stays as it is. Damage of the control page, and blocks
+    /// that the device cannot read, are errors all the same; so is damage that keeps the end of a log that nobody
+    /// has open from being found, for which there is [`LogFile::repair`].
+    ///
+    /// ```
+    /// use fairlock_io::{LogFile, LogReader};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// # LogFile::open(&path)?.close()?;
+    /// let mut reader = LogReader::open(&path)?.skip_damage(true);
+    /// while let Some(record) = reader.next()? {
+    ///     println!("{}: {} bytes", record.position, record.bytes.len());
+    /// }
+    /// for damage in reader.damages() {
+    ///     eprintln!("{} at position {} is lost", damage.what, damage.position);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn skip_damage(mut self, skip_damage: bool) -> LogReader {
+        self.reader.set_skip_damage(skip_damage);
+        self
+    }
+
+    /// What was passed over since this was last asked; nothing unless
+    /// [`skip_damage`](Self::skip_damage) is chosen.
+    pub fn damages(&mut self) -> Vec<Damage> {
+        self.reader.damages()
     }
 
     /// Goes to the record at `position`; to the first that is left for [`Position::START`], and to the end

@@ -28,7 +28,9 @@ use super::error::{LogError, LogErrorKind};
 use super::format::{BATCH_HEADER, BLOCK, Layout, VERSION};
 use super::mending::{Mend, Mending, read_block};
 use super::opening;
+use super::options::OpenMode;
 use super::position::Position;
+use super::recovery;
 use super::segments;
 use super::storage::{Storage, StoredFile};
 use super::verify::{Damage, FirstDamage, Survey, Verified, likely_layout, survey};
@@ -98,6 +100,23 @@ pub struct RepairReport {
     pub saved: Vec<PathBuf>,
 }
 
+/// Mends what a log is to be opened with in spite of damage; what was found, if that was needed.
+pub(crate) fn before_opening<S: Storage>(
+    storage: &Arc<S>,
+    mode: OpenMode,
+) -> Result<Option<RepairReport>, LogError> {
+    let options = match mode {
+        OpenMode::Strict => return Ok(None),
+        OpenMode::UpToDamage => RepairOptions::new().up_to_damage(true),
+        OpenMode::SkipDamage => RepairOptions::new(),
+    };
+    match repair(Arc::clone(storage), &options) {
+        // There may be none yet.
+        Err(error) if *error.kind() == LogErrorKind::NotALog => Ok(None),
+        report => report.map(|report| Some(report).filter(|report| report.is_needed)),
+    }
+}
+
 pub(crate) fn repair<S: Storage>(
     storage: Arc<S>,
     options: &RepairOptions,
@@ -151,8 +170,19 @@ pub(crate) fn repair<S: Storage>(
     if let Some(cut) = cut {
         cover(&storage, &cut, found.epoch)?;
     }
+    check_opens(&storage)?;
     drop(lock);
     Ok(report)
+}
+
+/// Finds the end of the log as the next opening will.
+fn check_opens<S: Storage>(storage: &Arc<S>) -> Result<(), LogError> {
+    let control = Control::open(&**storage, false)?;
+    let look = control.look()?;
+    let list = |error| LogError::system("list", storage.path(), error);
+    let segments = segments::Inventory::of(&**storage).map_err(list)?.segments;
+    let (_, segments) = recovery::without_given_up(control.layout(), &look, segments);
+    opening::find_end(storage, control.layout(), &look, &segments).map(|_| ())
 }
 
 /// Becomes the writer of a log, whatever its control page is.

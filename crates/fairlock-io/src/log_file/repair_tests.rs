@@ -14,7 +14,7 @@ use super::crash_tests::{read_all, record};
 use super::error::LogErrorKind;
 use super::format::{BATCH_HEADER, BLOCK, RECORD_HEADER};
 use super::log::Log;
-use super::options::{LogOptions, Prewrite};
+use super::options::{LogOptions, OpenMode, Prewrite};
 use super::position::Position;
 use super::reader::Reader;
 use super::repair::{RepairOptions, RepairReport, repair};
@@ -252,16 +252,15 @@ fn a_damaged_control_page_is_made_anew() {
     for close in [true, false] {
         let machine = Machine::new(1);
         let records = fill(&machine, close);
-        let ways: [(&str, fn(&mut Vec<u8>)); 5] = [
-            ("magic", |bytes| bytes[3] ^= 1),
-            ("version", |bytes| bytes[13] ^= 1),
-            ("short", |bytes| bytes.truncate(100)),
-            ("empty", |bytes| bytes.clear()),
-            ("zeros", |bytes| bytes.fill(0)),
-        ];
-        for (way, change) in ways {
+        for way in ["magic", "version", "short", "empty", "zeros"] {
             let damaged = machine.copy();
-            edit(&damaged, control::NAME, change);
+            edit(&damaged, control::NAME, |bytes| match way {
+                "magic" => bytes[3] ^= 1,
+                "version" => bytes[13] ^= 1,
+                "short" => bytes.truncate(100),
+                "empty" => bytes.clear(),
+                _ => bytes.fill(0),
+            });
             let (whole, report) = check(&damaged);
             assert_eq!(whole, places(&records), "{way}");
             assert_eq!(report.damages[0].what, Damaged::ControlPage);
@@ -352,6 +351,72 @@ fn a_log_that_is_to_end_before_the_damage_keeps_all_before_it_and_no_position_re
             damaged.restart(Crash::Process);
         }
     }
+}
+
+#[test]
+fn an_open_mode_decides_what_becomes_of_a_damaged_log() {
+    let machine = Machine::new(1);
+    let records = fill(&machine, true);
+    let (position, ..) = records[10];
+    flip(&machine, position + 30, 1);
+    machine.remove(&name_of(2));
+    for (mode, expected) in [
+        (OpenMode::SkipDamage, {
+            let there = |it: &&Appended| it.0 != position && it.0 / SEGMENT != 2;
+            records.iter().filter(there).copied().collect::<Vec<_>>()
+        }),
+        (OpenMode::UpToDamage, records[..10].to_vec()),
+    ] {
+        let damaged = machine.copy();
+        let strict = Log::open(damaged.disk(), options()).map(|_| ()).unwrap_err();
+        assert_eq!(*strict.kind(), LogErrorKind::MissingSegment);
+        damaged.restart(Crash::Process);
+        let log = Log::open(damaged.disk(), options().open_mode(mode)).expect("opened");
+        let damages: Vec<_> =
+            log.recovery().damages.iter().map(|it| (it.what, it.position.get())).collect();
+        assert_eq!(damages, [(Damaged::Record, position), (Damaged::Segment, 2 * SEGMENT)]);
+        assert_eq!(log.recovery().cut_at.is_some(), mode == OpenMode::UpToDamage);
+        assert!(!log.recovery().saved.is_empty());
+        assert_eq!(read_all(&mut log.reader().expect("opened")).expect("read"), places(&expected));
+        drop(log);
+        damaged.restart(Crash::Process);
+        assert_eq!(sound(&damaged), places(&expected));
+    }
+    // One that is new.
+    let new = Machine::new(1);
+    Log::open(new.disk(), options().open_mode(OpenMode::SkipDamage)).expect("created");
+}
+
+#[test]
+fn a_reader_that_skips_damage_gives_what_is_whole_and_says_what_is_not() {
+    let machine = Machine::new(1);
+    let records = fill(&machine, true);
+    each_seed(60, |seed| {
+        let mut random = Rng::with_seed(seed);
+        let damaged = machine.copy();
+        let hit = damage(&damaged, &mut random, &records);
+        let mut expected = places(&records);
+        for &(from, to) in &hit {
+            let whole = without(&records, from, to);
+            expected.retain(|it| whole.contains(it));
+        }
+        let mut reader = Reader::open(damaged.disk()).expect("its end is known");
+        reader.set_skip_damage(true);
+        let found =
+            read_all(&mut reader).unwrap_or_else(|error| panic!("{seed}: {error}; {hit:?}"));
+        assert_eq!(found, expected, "{seed}: {hit:?}");
+        let damages = reader.damages();
+        for record in records.iter().filter(|it| !expected.contains(&(it.0, it.1))) {
+            let is_told = |it: &Damage| {
+                let begin = it.position.get();
+                is_hit(record, begin, begin + it.bytes)
+            };
+            assert!(damages.iter().any(is_told), "{seed}, {record:?}: {damages:?}");
+        }
+        let (_, known) = verified(&damaged);
+        assert!(!known.is_empty() || damages.is_empty(), "{seed}: {damages:?}");
+        assert_eq!(reader.damages(), []);
+    });
 }
 
 #[test]

@@ -62,6 +62,26 @@ pub struct Damage {
     pub path: PathBuf,
 }
 
+impl Damage {
+    pub(crate) fn new<S: Storage>(
+        storage: &S,
+        layout: &Layout,
+        what: Damaged,
+        position: u64,
+        bytes: u64,
+    ) -> Damage {
+        let segment = layout.segment(position);
+        Damage {
+            position: Position::new(position),
+            segment: Some(segment),
+            offset: layout.offset(position),
+            bytes,
+            what,
+            path: storage.path().join(segments::name_of(segment)),
+        }
+    }
+}
+
 /// What a [`Damage`] took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -911,15 +931,7 @@ impl<S: Storage> Walk<'_, S> {
             Damaged::RecordHeader => lost > 0,
             _ => false,
         };
-        let segment = self.layout.segment(position);
-        (self.report)(Damage {
-            position: Position::new(position),
-            segment: Some(segment),
-            offset: self.layout.offset(position),
-            bytes,
-            what,
-            path: self.storage.path().join(segments::name_of(segment)),
-        });
+        (self.report)(Damage::new(&*self.storage, &self.layout, what, position, bytes));
     }
 
     /// The first position that was not given up by now.
