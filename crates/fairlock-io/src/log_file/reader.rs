@@ -500,6 +500,11 @@ impl<S: Storage> Reader<S> {
                 self.singles().window().read_any_header();
                 Ok(())
             }
+            // Given up by a repair since the batch was begun, or the headers before it are damaged, too.
+            (LogErrorKind::NoRecord(_), ..) => match self.batch {
+                Some(batch) => self.skip_in_batch(&batch),
+                None => Err(error),
+            },
             (LogErrorKind::Damaged { .. }, Some(_), _) => match self.batch {
                 Some(batch) => self.skip_in_batch(&batch),
                 None => self.skip_to_batch(layout.next_batch(self.at)),

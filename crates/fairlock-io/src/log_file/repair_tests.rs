@@ -299,6 +299,37 @@ fn damage_before_the_first_position_is_mended_too() {
 }
 
 #[test]
+fn a_log_of_version_1_is_repaired() {
+    let machine = Machine::new(1);
+    let records = fill(&machine, true);
+    for name in machine.names().into_iter().filter(|name| name.ends_with(".segment")) {
+        edit(&machine, &name, |bytes| {
+            bytes[8] = 1;
+            let checksum = crc32c::crc32c(&bytes[..48]);
+            bytes[48..52].copy_from_slice(&checksum.to_le_bytes());
+        });
+    }
+    let (position, ..) = records[10];
+    flip(&machine, position + 30, 1);
+    flip(&machine, 2 * SEGMENT + 20, 1);
+    machine.remove(&name_of(1));
+    let there = |it: &&Appended| it.0 / SEGMENT != 1 && it.0 != position;
+    let expected: Vec<_> = records.iter().filter(there).copied().collect();
+    assert_eq!(check(&machine).0, places(&expected));
+}
+
+#[test]
+fn what_covers_a_segment_is_not_older_than_what_covers_the_one_before() {
+    let machine = Machine::new(1);
+    let records = fill(&machine, true);
+    // All that was written by the second opening; of its segments a header is left that says so.
+    edit(&machine, &name_of(1), |bytes| bytes.truncate(30_000));
+    edit(&machine, &name_of(2), |bytes| bytes.truncate(BLOCK));
+    machine.remove(&name_of(3));
+    assert_eq!(check(&machine).0, without(&records, SEGMENT + 30_000, 4 * SEGMENT));
+}
+
+#[test]
 fn what_is_overwritten_is_saved_first() {
     let machine = Machine::new(1);
     let records = fill(&machine, true);

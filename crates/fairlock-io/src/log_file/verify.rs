@@ -337,7 +337,7 @@ struct Walk<'a, S: Storage> {
     epoch: u32,
     /// All below was on the device, as batches say that are whole.
     durable: u64,
-    /// In the header of the segment that the walk is in.
+    /// The latest in the header of a segment that the walk came to.
     made_in: u32,
     /// The epochs in the headers of segments; none in those that are damaged.
     headers: BTreeMap<u64, Option<u32>>,
@@ -374,7 +374,7 @@ impl<S: Storage> Walk<'_, S> {
         // Those that the log has not come to.
         while let Some((segment, header)) = self.headers.pop_first() {
             if header.is_none() {
-                self.mends.push(Mend::Header { segment, epoch: self.epoch.max(1) });
+                self.mends.push(Mend::Header { segment, epoch: self.least_epoch() });
             }
         }
         if self.control.is_some() && self.first > at {
@@ -443,7 +443,7 @@ impl<S: Storage> Walk<'_, S> {
                 let next = segments.get(there).map_or(end, |&there| end.min(there));
                 self.missing(segment, next);
                 at = self.layout.first_batch(next).min(self.known);
-                let epoch = self.epoch.max(1);
+                let epoch = self.least_epoch();
                 self.mend(Mend::Missing { segments: segment..next, epoch, to: Some(at) });
                 continue;
             }
@@ -527,7 +527,7 @@ impl<S: Storage> Walk<'_, S> {
             let from = self.beyond_known().max(one + 1);
             if from < next {
                 self.missing(from, next);
-                let epoch = self.epoch.max(1);
+                let epoch = self.least_epoch();
                 self.mends.push(Mend::Missing { segments: from..next, epoch, to: None });
             }
         }
@@ -540,15 +540,21 @@ impl<S: Storage> Walk<'_, S> {
         last + u64::from(self.known > self.layout.first_batch(last))
     }
 
+    /// What covers something here has this epoch: not earlier than what is before it, and not later than what
+    /// follows.
+    fn least_epoch(&self) -> u32 {
+        self.epoch.max(self.made_in).max(1)
+    }
+
     /// The walk begins a segment: if its header is damaged, it will have an epoch that is not later than what
     /// follows.
     fn come_to(&mut self, segment: u64) {
         match self.headers.remove(&segment) {
             Some(None) => {
-                self.made_in = self.epoch.max(1);
+                self.made_in = self.least_epoch();
                 self.mends.push(Mend::Header { segment, epoch: self.made_in });
             }
-            Some(Some(epoch)) => self.made_in = epoch,
+            Some(Some(epoch)) => self.made_in = self.made_in.max(epoch),
             None => {}
         }
     }
@@ -570,7 +576,7 @@ impl<S: Storage> Walk<'_, S> {
     /// Covers what is damaged from one place where a batch begins to the next.
     fn cover(&mut self, from: u64, next: u64) {
         if from < next {
-            let epoch = self.epoch.max(self.made_in).max(1);
+            let epoch = self.least_epoch();
             let to = self.layout.next_batch(next);
             self.mend(Mend::Gap { from, to, epoch, durable: self.durable.min(from) });
         }
