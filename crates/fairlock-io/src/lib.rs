@@ -46,6 +46,6 @@ pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{
     AppendOptions, Checkpoint, Completion, Damage, Damaged, FailureMetrics, Followed, GivenUp,
     Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, LogReader, LogStats,
-    LogSummary, LogWriter, Position, Prewrite, Prewriting, Record, Records, Recovery,
-    SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
+    LogSummary, LogWriter, OpenMode, Position, Prewrite, Prewriting, Record, Records, Recovery,
+    RepairOptions, RepairReport, SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
 };

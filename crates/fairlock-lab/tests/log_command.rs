@@ -255,6 +255,60 @@ fn damage_is_listed_with_its_place_and_the_rest_counted() {
 }
 
 #[test]
+fn a_damaged_log_is_repaired_and_what_is_overwritten_is_saved() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"one\ntwo\nthree\nfour\n");
+    let sound = prints("repair", &path, &[]);
+    assert_eq!(sound, "4 records, no damage: nothing to do\n");
+
+    let places = positions(&path);
+    flip(&first_segment(&path), places[1] + 24);
+    let names = || {
+        let names = fs::read_dir(&path).unwrap().map(|it| it.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let before = (names(), fs::read(first_segment(&path)).unwrap());
+    let needed = ["needs to be repaired", "1 record lost", "without --dry-run"];
+    refuses("repair", &path, &["--dry-run"], 1, &needed);
+    assert!(before == (names(), fs::read(first_segment(&path)).unwrap()));
+    let output = run(&mut log("repair", &path, &["--dry-run", "--up-to-damage", "--json"]));
+    let planned = objects(&text(&output.stdout)).last().unwrap();
+    assert_eq!(
+        (&planned["given_up_records"], &planned["cut_at"], &planned["repaired"]),
+        (&2.into(), &places[1].into(), &false.into())
+    );
+
+    let said = prints("repair", &path, &[]);
+    assert!(said.starts_with(&format!("position {}: a record, 27 bytes", places[1])), "{said}");
+    assert!(said.contains("3 records kept, 1 record lost\n"), "{said}");
+    let saved = path.join("damaged-8192-1.bytes");
+    assert!(said.contains(&format!("saved {}\n", saved.display())), "{said}");
+    assert!(fs::read(saved).unwrap().windows(4).any(|it| it == b"four"));
+    assert_eq!(prints("tail", &path, &[]), "one\nthree\nfour\n");
+    prints("verify", &path, &[]);
+    append(&path, &[], b"five\n");
+    assert_eq!(prints("tail", &path, &[]), "one\nthree\nfour\nfive\n");
+}
+
+#[test]
+fn a_damaged_log_can_be_cut_off_before_the_damage() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"one\ntwo\nthree\nfour\n");
+    let places = positions(&path);
+    flip(&first_segment(&path), places[1] + 24);
+    let said = prints("repair", &path, &["--up-to-damage"]);
+    let cut = format!("cut off at position {}: 2 records that are whole given up\n", places[1]);
+    assert!(said.contains(&cut) && said.contains("1 record kept, 1 record lost\n"), "{said}");
+    append(&path, &[], b"five\n");
+    assert_eq!(prints("tail", &path, &[]), "one\nfive\n");
+    prints("verify", &path, &[]);
+}
+
+#[test]
 fn what_is_no_log_is_refused_with_what_to_do() {
     let directory = directory();
     let path = directory.path().join("log");

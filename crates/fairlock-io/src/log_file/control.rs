@@ -133,16 +133,31 @@ impl Look {
             place.is_none_or(|place| place < POSITIONS && place.is_multiple_of(alignment as u64))
         };
         let wrong = [
-            (self.committed, BLOCK, "the committed position in the control page"),
-            (self.durable, BLOCK, "the durable position in the control page"),
-            (self.closed, BLOCK, "the position of the close in the control page"),
-            (self.first, RECORD_ALIGNMENT, "the first position in the control page"),
+            (self.committed, BLOCK, IMPOSSIBLE_COMMITTED),
+            (self.durable, BLOCK, IMPOSSIBLE_DURABLE),
+            (self.closed, BLOCK, IMPOSSIBLE_CLOSED),
+            (self.first, RECORD_ALIGNMENT, IMPOSSIBLE_FIRST),
         ]
         .into_iter()
         .find(|&(place, alignment, _)| !is_place(place, alignment));
         wrong.map(|(.., what)| what)
     }
+
+    /// Without what is impossible.
+    fn forget(&mut self, impossible: &'static str) {
+        match impossible {
+            IMPOSSIBLE_COMMITTED => self.committed = None,
+            IMPOSSIBLE_DURABLE => self.durable = None,
+            IMPOSSIBLE_CLOSED => self.closed = None,
+            _ => self.first = None,
+        }
+    }
 }
+
+const IMPOSSIBLE_COMMITTED: &str = "the committed position in the control page";
+const IMPOSSIBLE_DURABLE: &str = "the durable position in the control page";
+const IMPOSSIBLE_CLOSED: &str = "the position of the close in the control page";
+const IMPOSSIBLE_FIRST: &str = "the first position in the control page";
 
 impl<P: SharedPage> Control<P> {
     /// Makes the page of a log that begins empty.
@@ -241,6 +256,9 @@ impl<P: SharedPage> Control<P> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(LogError::new(LogErrorKind::NotALog, storage.path()));
             }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(damaged(&path, "the control page"));
+            }
             Err(error) => return Err(LogError::system("open", &path, error)),
         };
         let words = match page.load() {
@@ -272,6 +290,31 @@ impl<P: SharedPage> Control<P> {
             return Err(damaged(&path, "the size of segments in the control page"));
         };
         Ok(Control { page, path, layout, version })
+    }
+
+    /// What a page that is damaged still says of a log with this layout: its fields check each by itself.
+    pub(crate) fn salvage<S: Storage<Page = P>>(storage: &S, layout: Layout) -> Look {
+        let Ok(page) = storage.page(NAME, false) else { return Look::default() };
+        let Ok(words) = page.load() else { return Look::default() };
+        let path = storage.path().join(NAME);
+        let mut look = Control { page, path, layout, version: VERSION }.decode(&words);
+        while let Some(what) = look.impossible() {
+            look.forget(what);
+        }
+        look
+    }
+
+    /// Makes a page of no log's under a name of its own, for who wants to be the writer of a log that lost its
+    /// own page; that name.
+    pub(crate) fn make_stand_in<S: Storage<Page = P>>(
+        storage: &S,
+        layout: &Layout,
+    ) -> io::Result<String> {
+        let name = name_while_new(layout);
+        match storage.remove(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => write_new(storage, layout, &new_page(layout)),
+        }
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -562,13 +605,17 @@ fn write_new<S: Storage>(storage: &S, layout: &Layout, words: &Words) -> io::Res
     for (bytes, word) in page.chunks_exact_mut(8).zip(words) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
-    let [begin, end] = WHILE_NEW;
-    let [low, _] = halves(&layout.identity);
-    let name = format!("{begin}{low:016x}{end}");
+    let name = name_while_new(layout);
     let file = storage.create(&name)?;
     file.write(&page, 0, true)?;
     file.sync()?;
     Ok(name)
+}
+
+fn name_while_new(layout: &Layout) -> String {
+    let [begin, end] = WHILE_NEW;
+    let [low, _] = halves(&layout.identity);
+    format!("{begin}{low:016x}{end}")
 }
 
 #[cold]

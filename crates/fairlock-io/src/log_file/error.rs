@@ -34,6 +34,8 @@ pub enum LogErrorKind {
     /// The disk is full. Nothing that was acknowledged is lost; appends go on when there is room.
     StorageFull,
     /// Bytes that were once acknowledged are not what was written: at this position.
+    /// [`LogReader::verify`](crate::LogReader::verify) lists all of them, and
+    /// [`LogFile::repair`](crate::LogFile::repair) mends the log.
     Damaged {
         /// The first byte that is wrong.
         position: Position,
@@ -82,10 +84,11 @@ pub enum LogErrorKind {
         /// What it is to be.
         valid: &'static str,
     },
-    /// A segment is missing between others.
+    /// A segment is missing. [`LogFile::repair`](crate::LogFile::repair) gives its records up.
     MissingSegment,
     /// A copy, made by other programs while the log was appended to, that lacks records before others that it
     /// has, or records that it knows to have been acknowledged. A copy that is damaged looks alike.
+    /// [`RepairOptions::up_to_damage`](crate::RepairOptions::up_to_damage) keeps the part that is whole.
     IncompleteCopy {
         /// All records before are there.
         position: Position,
@@ -196,7 +199,8 @@ impl fmt::Display for LogError {
             LogErrorKind::Damaged { position, what } => write!(
                 f,
                 "damaged at position {position}: {what} is not what was written; `fairlock log \
-                 verify` lists all damage"
+                 verify` lists all damage, and `fairlock log repair` mends the log and keeps what is \
+                 whole"
             )?,
             LogErrorKind::Truncated { position, first } => {
                 write!(f, "position {position} was given up; the first that is left is {first}")?
@@ -233,12 +237,17 @@ impl fmt::Display for LogError {
                  the log with larger segments"
             )?,
             LogErrorKind::Option { name, valid } => write!(f, "{name} must be {valid}")?,
-            LogErrorKind::MissingSegment => write!(f, "a segment between others is missing")?,
+            LogErrorKind::MissingSegment => write!(
+                f,
+                "a segment is missing: put its file back, or give its records up with `fairlock log \
+                 repair`; `fairlock log verify` lists all damage"
+            )?,
             LogErrorKind::IncompleteCopy { position } => write!(
                 f,
                 "a copy that was made while the log was appended to, or is damaged: it is whole up to \
                  position {position} only; copy the log again with `fairlock log backup`, or cut this copy \
-                 off there with `fairlock log repair`"
+                 off there with `fairlock log repair --up-to-damage`; `fairlock log repair` alone \
+                 keeps what is whole behind that, too"
             )?,
             LogErrorKind::UnfinishedCheckpoint => {
                 write!(f, "a backup that was not finished: remove it, and make another of the log")?

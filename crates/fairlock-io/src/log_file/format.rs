@@ -53,7 +53,8 @@
 //! 7. What is given up in the middle of a log is covered: records of one batch by a *hole*, which is a
 //!    record's header that says so ([`RecordHeader::lost`]); whole batches, and what may have been some, by
 //!    a batch that says where the log goes on ([`Kind::Gap`]). Who makes one writes it first, and then zeros
-//!    over the rest of what it covers, so that no position in it is a record's.
+//!    over the rest of what it covers, so that no position in it is a record's. Over what is damaged the zeros
+//!    come first: until the header is there, the place is damaged, and a repair finds it again.
 //!
 //! Version 1 has no masks, holes, gaps and keys. It is read as version 2, since what these use was zero; but
 //! its payloads may begin blocks as they like, so for what was written by it invariant 5 does not hold.

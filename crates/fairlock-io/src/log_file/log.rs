@@ -32,6 +32,7 @@ use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_recor
 use super::position::Position;
 use super::progress::Progress;
 use super::reader::Reader;
+use super::repair;
 use super::retention::{self, GivenUp, Limits, Retaining};
 use super::segments;
 use super::storage::{Storage, StoredFile};
@@ -180,8 +181,17 @@ impl<S: Storage> Log<S> {
             let path = path.clone();
             move |error: io::Error| LogError::system(tried, &path, error)
         };
+        let repaired = match options.create_new {
+            true => None,
+            false => repair::before_opening(&storage, options.open_mode)?,
+        };
         let opened = opening::open(&storage, &options)?;
-        let Opened { lock, control, making, lineage, end, place, recovery, .. } = opened;
+        let Opened { lock, control, making, lineage, end, place, mut recovery, .. } = opened;
+        if let Some(repaired) = repaired {
+            recovery.damages = repaired.damages;
+            recovery.cut_at = repaired.cut_at;
+            recovery.saved = repaired.saved;
+        }
         let (epoch, prewriting) = (making.epoch, making.prewriting.clone());
         let Place { segment, file, ready } = place;
         let layout = control.layout();

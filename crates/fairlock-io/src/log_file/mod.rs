@@ -18,6 +18,7 @@
 //! | `recovery.rs` | where a log ends after a crash; what is torn and what is damaged |
 //! | `checkpoint.rs`, `copies.rs` | copies of a log that is appended to: made here, and made by others |
 //! | `verify.rs`, `summary.rs` | all that is damaged; a log's figures |
+//! | `repair.rs`, `mending.rs` | covers what is damaged; the single changes that this takes |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
 
 mod ahead;
@@ -40,6 +41,7 @@ mod error;
 mod format;
 mod group;
 mod log;
+mod mending;
 mod metrics;
 mod opening;
 mod options;
@@ -49,6 +51,9 @@ mod progress;
 mod reader;
 mod readiness;
 mod recovery;
+mod repair;
+#[cfg(test)]
+mod repair_tests;
 mod retention;
 mod segments;
 #[cfg(test)]
@@ -66,6 +71,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::checkpoint::Until;
@@ -79,9 +85,10 @@ pub use self::completion::Completion;
 pub use self::error::{LogError, LogErrorKind};
 pub use self::log::{LogStats, Submitted};
 pub use self::metrics::{FailureMetrics, Latency, LogMetrics, SegmentMetrics};
-pub use self::options::{LogOptions, Prewrite, Prewriting, Recovery, SyncPolicy};
+pub use self::options::{LogOptions, OpenMode, Prewrite, Prewriting, Recovery, SyncPolicy};
 pub use self::position::Position;
 pub use self::reader::{Followed, LogWriter, Record};
+pub use self::repair::{RepairOptions, RepairReport};
 pub use self::retention::GivenUp;
 pub use self::summary::LogSummary;
 pub use self::verify::{Damage, Damaged, Verified};
@@ -142,6 +149,45 @@ impl LogFile {
     /// As [`LogOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<LogFile> {
         LogOptions::new().open(path)
+    }
+
+    /// Mends a damaged log in place, so that it opens, and all records that are whole are read at their
+    /// positions. The bytes that it changes are saved first. A log without damage stays as it is.
+    ///
+    /// ```
+    /// use fairlock_io::{LogFile, LogReader, RepairOptions};
+    /// # use std::os::unix::fs::FileExt;
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogFile::open(&path)?;
+    /// for record in ["one", "two", "three"] {
+    ///     log.append(record.as_bytes())?;
+    /// }
+    /// log.close()?;
+    /// // Something overwrites the second record.
+    /// # let segment = path.join("0000000000000000.segment");
+    /// # let file = std::fs::File::options().write(true).open(segment)?;
+    /// # file.write_all_at(b"!", 3 * 4096 + 48 + 24)?;
+    ///
+    /// let report = LogFile::repair(&path, &RepairOptions::new())?;
+    /// assert_eq!((report.found.damages, report.found.lost_records), (1, 1));
+    /// let log = LogFile::open(&path)?;
+    /// let read: Vec<_> = log.reader()?.records().collect::<Result<_, _>>()?;
+    /// assert_eq!(read.len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// If it is cut off at any moment, it can be called again: the log is then a damaged one, or one that is
+    /// mended.
+    ///
+    /// # Errors
+    /// [`LogErrorKind::BusyWriter`] while the log is open for writing, [`LogErrorKind::NewerVersion`],
+    /// [`LogErrorKind::NotALog`] and [`LogErrorKind::Damaged`] if neither the control page nor the header of
+    /// any segment is left, [`LogErrorKind::StorageFull`] if there is no room for what is saved, and what the
+    /// system says.
+    pub fn repair(path: impl AsRef<Path>, options: &RepairOptions) -> Result<RepairReport> {
+        repair::repair(Arc::new(open_directory(path.as_ref())?), options)
     }
 
     /// Options to open a log with.
@@ -640,6 +686,39 @@ impl LogReader {
     pub fn durable_only(mut self, durable_only: bool) -> LogReader {
         self.reader.set_durable_only(durable_only);
         self
+    }
+
+    /// Whether what is damaged is passed over. Default: no, it is an error.
+    ///
+    /// With it [`next`](Self::next) and all that goes on from record to record gives every record that is whole, and
+    /// [`damages`](Self::damages) says what was passed over. The log stays as it is. Damage of the control page, and blocks
+    /// that the device cannot read, are errors all the same; so is damage that keeps the end of a log that nobody
+    /// has open from being found, for which there is [`LogFile::repair`].
+    ///
+    /// ```
+    /// use fairlock_io::{LogFile, LogReader};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// # LogFile::open(&path)?.close()?;
+    /// let mut reader = LogReader::open(&path)?.skip_damage(true);
+    /// while let Some(record) = reader.next()? {
+    ///     println!("{}: {} bytes", record.position, record.bytes.len());
+    /// }
+    /// for damage in reader.damages() {
+    ///     eprintln!("{} at position {} is lost", damage.what, damage.position);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn skip_damage(mut self, skip_damage: bool) -> LogReader {
+        self.reader.set_skip_damage(skip_damage);
+        self
+    }
+
+    /// What was passed over since this was last asked; nothing unless
+    /// [`skip_damage`](Self::skip_damage) is chosen.
+    pub fn damages(&mut self) -> Vec<Damage> {
+        self.reader.damages()
     }
 
     /// Goes to the record at `position`; to the first that is left for [`Position::START`], and to the end

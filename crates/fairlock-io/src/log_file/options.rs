@@ -1,7 +1,7 @@
 //! How a log is opened, and what is said about how it was found.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::LogFile;
@@ -10,6 +10,7 @@ use super::format::{
     BATCH_HEADER, BLOCK, FIRST_BATCH, Identity, Layout, MOST_BATCH, MOST_USER_HEADER, RECORD_HEADER,
 };
 use super::position::Position;
+use super::verify::Damage;
 
 /// When what was appended is brought to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +77,22 @@ impl fmt::Display for Prewriting {
     }
 }
 
+/// What becomes of a log that is damaged when it is opened: [`LogOptions::open_mode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OpenMode {
+    /// It is not opened: [`LogErrorKind::Damaged`], [`LogErrorKind::MissingSegment`] or
+    /// [`LogErrorKind::IncompleteCopy`]. Only what has to be read to find the end is read, so damage in the middle
+    /// is met by readers.
+    #[default]
+    Strict,
+    /// The log ends before the first damage, as after [`LogFile::repair`] with
+    /// [`up_to_damage`](crate::RepairOptions::up_to_damage): all behind it is given up.
+    UpToDamage,
+    /// What is damaged is passed over, as after [`LogFile::repair`]: the log keeps every record that is whole.
+    SkipDamage,
+}
+
 /// How a log was found when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -92,6 +109,14 @@ pub struct Recovery {
     /// Bytes of whole batches behind a gap, which the loss of power may leave of what was never brought
     /// to the device ([`SyncPolicy::Interval`] and [`SyncPolicy::Never`]): these records are gone.
     pub lost_bytes: u64,
+    /// What was damaged, and was given up because of [`LogOptions::open_mode`], in the order of positions but
+    /// for the headers of segments, which come first.
+    pub damages: Vec<Damage>,
+    /// With [`OpenMode::UpToDamage`]: where the log was cut off.
+    pub cut_at: Option<Position>,
+    /// The files in which the bytes were saved that this has overwritten, as
+    /// [`RepairReport::saved`](crate::RepairReport::saved) says.
+    pub saved: Vec<PathBuf>,
 }
 
 /// Options to open a log with.
@@ -122,6 +147,7 @@ pub struct LogOptions {
     pub(crate) segment_header: Vec<u8>,
     pub(crate) retain_bytes: Option<u64>,
     pub(crate) retain_for: Option<Duration>,
+    pub(crate) open_mode: OpenMode,
 }
 
 impl Default for LogOptions {
@@ -137,6 +163,7 @@ impl Default for LogOptions {
             segment_header: Vec::new(),
             retain_bytes: None,
             retain_for: None,
+            open_mode: OpenMode::Strict,
         }
     }
 }
@@ -259,6 +286,28 @@ impl LogOptions {
     /// rarely begins a segment: call [`LogFile::retain`] now and then.
     pub fn retain_for(mut self, time: Duration) -> LogOptions {
         self.retain_for = Some(time);
+        self
+    }
+
+    /// What becomes of a log that is damaged. Default: [`OpenMode::Strict`], it is not opened.
+    ///
+    /// The other modes read all of the log first, like [`LogReader::verify`](crate::LogReader::verify), and mend it in
+    /// place if they find damage. Whatever they overwrite is saved first. [`LogFile::recovery`] says what was
+    /// damaged.
+    ///
+    /// ```
+    /// use fairlock_io::{LogOptions, OpenMode};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogOptions::new().open_mode(OpenMode::SkipDamage).open(&path)?;
+    /// for damage in &log.recovery().damages {
+    ///     eprintln!("{} at position {} is lost", damage.what, damage.position);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn open_mode(mut self, mode: OpenMode) -> LogOptions {
+        self.open_mode = mode;
         self
     }
 

@@ -13,8 +13,8 @@ use super::control::{Control, Look};
 use super::cutting::Cuts;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
-    self, BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT,
-    RecordHeader,
+    self, BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, MOST_BATCH,
+    RECORD_ALIGNMENT, RECORD_HEADER, RecordHeader,
 };
 use super::opening;
 use super::position::Position;
@@ -23,6 +23,7 @@ use super::readiness::Readiness;
 use super::recovery;
 use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
+use super::verify::{Damage, Damaged};
 use super::view::View;
 use super::window::{damaged, open_segment};
 
@@ -91,6 +92,16 @@ pub(crate) struct Reader<S: Storage> {
     epoch: u32,
     /// What it passed in the batch, if it came there from the batch's beginning.
     passed: Option<Passed>,
+    /// What was passed over, if damage is.
+    skipping: Option<Skipping>,
+}
+
+/// For a reader that passes damage over.
+#[derive(Debug, Default)]
+struct Skipping {
+    damages: Vec<Damage>,
+    /// A batch whose header is damaged, and whose end is not known.
+    loose: Option<u64>,
 }
 
 /// To be compared with what the batch says it has.
@@ -141,6 +152,7 @@ impl<S: Storage> Reader<S> {
             batch: None,
             epoch: 0,
             passed: None,
+            skipping: None,
         };
         reader.seek(Position::START)?;
         Ok(reader)
@@ -407,15 +419,24 @@ impl<S: Storage> Reader<S> {
         }
     }
 
-    /// Goes to the next record; its position and header, if it is whole.
+    /// Goes to the next record; its position and header, if it is whole. Passes damage over if that is wanted.
     fn find_next(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
-        let found = self.find_next_in_what_is_there();
+        loop {
+            match self.find_next_unless_cut() {
+                Err(error) if self.skipping.is_some() => self.skip(error)?,
+                found => return found,
+            }
+        }
+    }
+
+    fn find_next_unless_cut(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
+        let found = self.find_next_unless_damaged();
         match found {
             // Unless it was cut off since.
             Err(error) if matches!(error.kind(), LogErrorKind::Damaged { .. }) => {
                 self.view.refresh()?;
                 match self.see_cuts()? {
-                    true => self.find_next_in_what_is_there(),
+                    true => self.find_next_unless_damaged(),
                     false => Err(error),
                 }
             }
@@ -446,7 +467,7 @@ impl<S: Storage> Reader<S> {
         Err(LogError::new(cut_off, self.view.storage().path()))
     }
 
-    fn find_next_in_what_is_there(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
+    fn find_next_unless_damaged(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
         let layout = self.view.layout();
         loop {
             let here = match self.batch {
@@ -508,6 +529,171 @@ impl<S: Storage> Reader<S> {
             }
             return Ok(Some((at, record)));
         }
+    }
+
+    pub(crate) fn set_skip_damage(&mut self, skip_damage: bool) {
+        self.skipping = skip_damage.then(Skipping::default);
+    }
+
+    /// What was passed over since this was last asked.
+    pub(crate) fn damages(&mut self) -> Vec<Damage> {
+        self.skipping.as_mut().map(|it| std::mem::take(&mut it.damages)).unwrap_or_default()
+    }
+
+    fn passed_over(&mut self, what: Damaged, position: u64, bytes: u64) {
+        let damage =
+            Damage::new(&**self.view.storage(), &self.view.layout(), what, position, bytes);
+        if let Some(skipping) = &mut self.skipping {
+            skipping.damages.push(damage);
+        }
+    }
+
+    /// Goes past what an error is about, if that is damage, to the next thing that is whole.
+    fn skip(&mut self, error: LogError) -> Result<(), LogError> {
+        let layout = self.view.layout();
+        match (error.kind(), error.segment(), error.offset()) {
+            (LogErrorKind::MissingSegment, Some(segment), _) => self.skip_missing(segment),
+            (
+                LogErrorKind::Damaged { .. } | LogErrorKind::NewerVersion { .. },
+                Some(segment),
+                Some(offset),
+            ) if offset < FIRST_BATCH => {
+                self.passed_over(Damaged::SegmentHeader, layout.start(segment), FIRST_BATCH);
+                // What it holds says itself where it belongs.
+                self.view.window().read_any_header();
+                self.singles().window().read_any_header();
+                Ok(())
+            }
+            // Given up by a repair since the batch was begun, or the headers before it are damaged, too.
+            (LogErrorKind::NoRecord(_), ..) => match self.batch {
+                Some(batch) => self.skip_in_batch(&batch),
+                None => Err(error),
+            },
+            (LogErrorKind::Damaged { .. }, Some(_), _) => match self.batch {
+                Some(batch) => self.skip_in_batch(&batch),
+                None => self.skip_to_batch(layout.next_batch(self.at)),
+            },
+            _ => Err(error),
+        }
+    }
+
+    fn skip_missing(&mut self, segment: u64) -> Result<(), LogError> {
+        let layout = self.view.layout();
+        let storage = self.view.storage();
+        let list = |error| LogError::system("list", storage.path(), error);
+        let there = Inventory::of(&**storage).map_err(list)?.segments;
+        let end = layout.next_batch(self.committed());
+        let next = there.into_iter().find(|&it| it > segment).map(|it| layout.first_batch(it));
+        let next = next.map_or(end, |next| next.min(end));
+        self.passed_over(Damaged::Segment, layout.start(segment), next - layout.start(segment));
+        self.go_to(next, None);
+        Ok(())
+    }
+
+    /// Goes from a damaged record to the next one of its batch.
+    fn skip_in_batch(&mut self, batch: &BatchHeader) -> Result<(), LogError> {
+        let (at, end) = (self.at, batch.end_of_records());
+        if at >= end {
+            self.passed_over(Damaged::BatchHeader, batch.position, BATCH_HEADER as u64);
+            self.go_to(batch.position + batch.size(), None);
+            return Ok(());
+        }
+        if let Some(record) = self.view.record_at(at)?
+            && record.impossible_in(batch, at).is_none()
+        {
+            self.passed_over(Damaged::Record, at, RECORD_HEADER as u64 + u64::from(record.length));
+            self.go_on(record.end(at), *batch);
+            return Ok(());
+        }
+        let mut here = at + RECORD_HEADER as u64;
+        while here + RECORD_HEADER as u64 <= end {
+            if let Some(record) = self.view.record_at(here)?
+                && record.impossible_in(batch, here).is_none()
+            {
+                self.passed_over(Damaged::RecordHeader, at, here - at);
+                self.go_on(here, *batch);
+                return Ok(());
+            }
+            here += RECORD_ALIGNMENT as u64;
+        }
+        let is_loose = self.skipping.as_ref().is_some_and(|it| it.loose == Some(batch.position));
+        if !is_loose {
+            self.passed_over(Damaged::RecordHeader, at, end - at);
+            self.go_to(batch.position + batch.size(), None);
+            return Ok(());
+        }
+        // Where that ends is not known: what follows its last record may be padding.
+        let rest = at.next_multiple_of(BLOCK as u64);
+        let is_blank = rest == at || {
+            let size = (rest - at) as usize;
+            let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0).then_some(());
+            self.view.decode(at, size, is_zero)?.is_some()
+        };
+        if !is_blank {
+            self.passed_over(Damaged::RecordHeader, at, rest - at);
+        }
+        self.go_to(rest, None);
+        Ok(())
+    }
+
+    /// Goes on in a batch in which something was passed over.
+    fn go_on(&mut self, at: u64, batch: BatchHeader) {
+        self.go_to(at, Some(batch));
+        self.passed = None;
+    }
+
+    /// Goes from a place where a batch's header should be to the first record behind it, or to the next batch.
+    fn skip_to_batch(&mut self, at: u64) -> Result<(), LogError> {
+        let layout = self.view.layout();
+        let end = layout.end(layout.segment(at)).min(self.committed());
+        let mut next = at + BLOCK as u64;
+        while next < end
+            && !self.view.batch_at(next)?.is_some_and(|batch| batch.epoch >= self.epoch)
+        {
+            next += BLOCK as u64;
+        }
+        let next = next.min(end);
+        let mut here = at + BATCH_HEADER as u64;
+        while here + RECORD_HEADER as u64 <= next {
+            if let Some(record) = self.view.record_at(here)?
+                && let Some(begin) = here.checked_sub(record.in_batch.into())
+                && begin >= at
+                && begin.is_multiple_of(BLOCK as u64)
+                && record.in_batch as usize >= BATCH_HEADER
+                && record.end(here) <= next.min(begin + MOST_BATCH as u64)
+                && record.epoch >= self.epoch
+            {
+                let used = (next - begin).min(MOST_BATCH as u64) as u32;
+                let batch = BatchHeader {
+                    kind: Kind::Records,
+                    position: begin,
+                    epoch: record.epoch,
+                    durable: 0,
+                    used,
+                    records: 0,
+                    key: None,
+                };
+                self.passed_over(Damaged::BatchHeader, at, BATCH_HEADER as u64);
+                let first = begin + BATCH_HEADER as u64;
+                if begin > at {
+                    self.passed_over(Damaged::Batch, at, begin - at);
+                    self.passed_over(Damaged::BatchHeader, begin, BATCH_HEADER as u64);
+                }
+                if here > first {
+                    self.passed_over(Damaged::RecordHeader, first, here - first);
+                }
+                if let Some(skipping) = &mut self.skipping {
+                    skipping.loose = Some(begin);
+                }
+                self.epoch = record.epoch;
+                self.go_on(here, batch);
+                return Ok(());
+            }
+            here += RECORD_ALIGNMENT as u64;
+        }
+        self.passed_over(Damaged::Batch, at, next - at);
+        self.go_to(next, None);
+        Ok(())
     }
 
     /// Goes into the batch that begins at `at`, or past it, or into the one in which a record begins there.

@@ -250,6 +250,7 @@ pub(crate) fn find_end<S: Storage>(
         scanned_bytes: window.bytes_read,
         torn: torn.map(Position::new),
         lost_bytes,
+        ..Recovery::default()
     };
     Ok(End { end: gap, begin, epoch: latest, recovery })
 }

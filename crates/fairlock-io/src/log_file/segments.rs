@@ -66,3 +66,14 @@ fn number_in(name: &str, suffix: &str) -> Option<u64> {
     let number = name.strip_suffix(suffix)?;
     (number.len() == 16).then(|| number.parse().ok()).flatten()
 }
+
+/// What a repair has saved before it changed it: from `place` on, in the repair of this number.
+pub(crate) fn saved_name(place: &str, number: u64) -> String {
+    format!("damaged-{place}-{number}.bytes")
+}
+
+/// The number of the repair, if this is the name of what one has saved.
+pub(crate) fn number_of_saved(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix("damaged-")?.strip_suffix(".bytes")?;
+    rest.rsplit_once('-')?.1.parse().ok()
+}

@@ -16,11 +16,13 @@
 //! what it held may be counted as a record all the same, as nothing says any more where it began.
 //!
 //! While a writer has the log open, what it commits after the beginning is not looked at.
+//!
+//! Whatever is found to be wrong is also noted as what would mend it ([`Mend`]): `repair.rs` does that.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,9 +30,10 @@ use super::control::{self, Control, Look};
 use super::cutting::Cut;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
-    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER,
-    RecordHeader,
+    BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, MOST_BATCH, RECORD_ALIGNMENT,
+    RECORD_HEADER, RecordHeader,
 };
+use super::mending::Mend;
 use super::opening;
 use super::position::Position;
 use super::recovery::{self, Place};
@@ -59,6 +62,26 @@ pub struct Damage {
     pub path: PathBuf,
 }
 
+impl Damage {
+    pub(crate) fn new<S: Storage>(
+        storage: &S,
+        layout: &Layout,
+        what: Damaged,
+        position: u64,
+        bytes: u64,
+    ) -> Damage {
+        let segment = layout.segment(position);
+        Damage {
+            position: Position::new(position),
+            segment: Some(segment),
+            offset: layout.offset(position),
+            bytes,
+            what,
+            path: storage.path().join(segments::name_of(segment)),
+        }
+    }
+}
+
 /// What a [`Damage`] took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -71,6 +94,9 @@ pub enum Damaged {
     BatchHeader,
     /// A batch, none of whose records was found; if it had any.
     Batch,
+    /// What follows a batch's last record, up to the end of its last block: the file ends before. No record
+    /// is lost.
+    Padding,
     /// The first block of a segment. Its records are looked at all the same.
     SegmentHeader,
     /// A segment's file, which is missing.
@@ -86,6 +112,7 @@ impl fmt::Display for Damaged {
             Damaged::RecordHeader => "a record's header",
             Damaged::BatchHeader => "a batch's header",
             Damaged::Batch => "a batch",
+            Damaged::Padding => "the end of a batch",
             Damaged::SegmentHeader => "a segment's header",
             Damaged::Segment => "a segment that is missing",
             Damaged::ControlPage => "the control page",
@@ -140,42 +167,106 @@ pub(crate) fn verify<S: Storage>(
     storage: S,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Verified, LogError> {
-    let storage = Arc::new(storage);
-    let (control, layout) = match Control::open(&*storage, false) {
-        Ok(control) => {
-            let layout = control.layout();
-            (Some(control), layout)
-        }
-        Err(error) => match (error.kind(), any_layout(&*storage)) {
-            (LogErrorKind::NotALog | LogErrorKind::Damaged { .. }, Some(layout)) => (None, layout),
-            _ => return Err(error),
-        },
+    Ok(survey(Arc::new(storage), false, report)?.found)
+}
+
+/// What is found in a log, and what would mend it.
+pub(crate) struct Survey {
+    pub(crate) found: Verified,
+    pub(crate) layout: Layout,
+    /// What the control page says; of one that is damaged, what could be read of it.
+    pub(crate) page: Look,
+    /// Whether the page itself is whole.
+    pub(crate) has_page: bool,
+    /// Of the last batch.
+    pub(crate) epoch: u32,
+    /// In the order in which they were found.
+    pub(crate) mends: Vec<Mend>,
+    /// The first thing that is damaged, other than the headers of segments and the page; none if nothing is.
+    pub(crate) first_damage: Option<FirstDamage>,
+}
+
+/// Where the part of a log ends before which nothing is damaged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FirstDamage {
+    /// The batch that it is in; none if a batch begins there, or should.
+    pub(crate) batch: Option<BatchHeader>,
+    pub(crate) at: u64,
+    /// Records that are whole, here and behind it.
+    pub(crate) records: u64,
+}
+
+/// Reads all of a log, and notes what would mend it. Changes nothing. `is_writer`: the caller is the log's one
+/// writer, so that nothing is appended meanwhile.
+pub(crate) fn survey<S: Storage>(
+    storage: Arc<S>,
+    is_writer: bool,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Survey, LogError> {
+    let is_damaged = |error: &LogError| {
+        matches!(error.kind(), LogErrorKind::NotALog | LogErrorKind::Damaged { .. })
     };
+    let opened = Control::open(&*storage, false).and_then(|control| {
+        let page = control.look()?;
+        Ok((control, page))
+    });
     // Before the list of segments: what is committed now is in segments that are there.
-    let page = control.as_ref().map(Control::look).transpose()?;
-    let known = Known::of(&*storage, control.as_ref().zip(page.as_ref()), layout)?;
+    let (mut control, layout, page) = match opened {
+        Ok((control, page)) => {
+            let layout = control.layout();
+            (Some(control), layout, page)
+        }
+        Err(error) if is_damaged(&error) => match likely_layout(&*storage)? {
+            Some(layout) => (None, layout, Control::salvage(&*storage, layout)),
+            None => return Err(error),
+        },
+        Err(error) => return Err(error),
+    };
+    let asked = control.as_ref().filter(|_| !is_writer);
+    let known = Known::of(&*storage, asked, &page, layout)?;
     let list = |error| LogError::system("list", storage.path(), error);
     let Inventory { mut segments, .. } = Inventory::of(&*storage).map_err(list)?;
     // What has a name that no segment of this log can have is none.
     segments.retain(|&segment| layout.may_have(segment));
+    let there = segments.first().copied().unwrap_or(0);
+    let mut first = page.first.unwrap_or_else(|| layout.first_batch(there));
+    let last = segments.last().map_or(0, |&last| layout.end(last));
+    let mut page = page;
+    if first > layout.next_batch(known.end.max(last)) {
+        // The log would begin behind its end.
+        (first, page.first, control) = (layout.first_batch(there), None, None);
+    }
     let window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
-    let first = page.as_ref().and_then(|page| page.first);
-    let first = first.unwrap_or_else(|| layout.first_batch(segments.first().copied().unwrap_or(0)));
     let mut walk = Walk {
         storage,
-        cut: page.as_ref().and_then(|page| page.cut),
-        opening: page.and_then(|page| page.epoch).unwrap_or(0),
+        is_writer,
+        cut: page.cut,
+        opening: page.epoch.unwrap_or(0),
         control,
         layout,
         window,
         first,
         known: known.end,
         epoch: 0,
+        durable: 0,
+        made_in: 0,
+        headers: BTreeMap::new(),
+        mends: Vec::new(),
+        first_damage: None,
+        recent: Vec::new(),
         found: Verified { first: Position::new(first), ..Verified::default() },
         report,
     };
     walk.run(&segments, &known)?;
-    Ok(walk.found)
+    Ok(Survey {
+        found: walk.found,
+        layout,
+        has_page: walk.control.is_some(),
+        epoch: walk.epoch,
+        mends: walk.mends,
+        first_damage: walk.first_damage,
+        page,
+    })
 }
 
 /// What the control page says of the end.
@@ -191,32 +282,50 @@ struct Known {
 impl Known {
     fn of<S: Storage>(
         storage: &S,
-        control: Option<(&Control<S::Page>, &Look)>,
+        control: Option<&Control<S::Page>>,
+        page: &Look,
         layout: Layout,
     ) -> Result<Known, LogError> {
-        let Some((control, page)) = control else {
-            return Ok(Known { end: FIRST_BATCH, open: false, same_boot: false });
-        };
-        let open = control.has_writer(storage)?;
+        let open = control.map(|control| control.has_writer(storage)).transpose()?;
         let same_boot = opening::is_same_boot(storage, page);
-        let committed = page.committed.filter(|_| same_boot);
+        // While this kernel runs, the page of a copy's original was not lost, either.
+        let committed = page.committed.filter(|_| page.boot == Some(storage.boot()));
         let ends = [page.closed, page.durable, committed];
         let end = ends.into_iter().flatten().map(|end| layout.next_batch(end)).max();
         // What lies behind a gap in a copy is not what a loss of power has left.
         let same_boot = same_boot || page.is_copy;
+        let open = open.unwrap_or(false);
         Ok(Known { end: end.unwrap_or(FIRST_BATCH), open, same_boot })
     }
 }
 
-/// The shape of a log that lost its control page.
-fn any_layout<S: Storage>(storage: &S) -> Option<Layout> {
-    let Inventory { segments, .. } = Inventory::of(storage).ok()?;
-    let header = |&segment: &u64| open_segment(storage, segment, false).ok();
-    segments.iter().find_map(header).map(|(_, header)| header.layout)
+/// The shape of a log that lost its control page: that of most of its segments, as one of another log may be
+/// among them.
+pub(crate) fn likely_layout<S: Storage>(storage: &S) -> Result<Option<Layout>, LogError> {
+    let list = |error| LogError::system("list", storage.path(), error);
+    let Inventory { segments, .. } = Inventory::of(storage).map_err(list)?;
+    let mut layouts: Vec<(Layout, usize)> = Vec::new();
+    for segment in segments {
+        match open_segment(storage, segment, false) {
+            Ok((_, header)) => match layouts.iter_mut().find(|it| it.0 == header.layout) {
+                Some((_, count)) => *count += 1,
+                None => layouts.push((header.layout, 1)),
+            },
+            // Nothing else says that it is damage.
+            Err(error) if matches!(error.kind(), LogErrorKind::NewerVersion { .. }) => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+    }
+    // The first of those that are as frequent.
+    Ok(layouts.into_iter().rev().max_by_key(|it| it.1).map(|it| it.0))
 }
 
 struct Walk<'a, S: Storage> {
     storage: Arc<S>,
+    /// Nobody else writes the log.
+    is_writer: bool,
     control: Option<Control<S::Page>>,
     layout: Layout,
     window: Window<S>,
@@ -226,6 +335,16 @@ struct Walk<'a, S: Storage> {
     known: u64,
     /// Of what was found last.
     epoch: u32,
+    /// All below was on the device, as batches say that are whole.
+    durable: u64,
+    /// The latest in the header of a segment that the walk came to.
+    made_in: u32,
+    /// The epochs in the headers of segments; none in those that are damaged.
+    headers: BTreeMap<u64, Option<u32>>,
+    mends: Vec<Mend>,
+    first_damage: Option<FirstDamage>,
+    /// Records in the batch that is looked at, as long as nothing is damaged.
+    recent: Vec<u64>,
     /// What is being cut off, and may be anything.
     cut: Option<Cut>,
     /// Of the latest opening when the walk began.
@@ -238,15 +357,7 @@ impl<S: Storage> Walk<'_, S> {
     fn run(&mut self, segments: &[u64], known: &Known) -> Result<(), LogError> {
         self.found.open_for_writing = known.open;
         if self.control.is_none() {
-            self.found.damages += 1;
-            (self.report)(Damage {
-                position: Position::START,
-                segment: None,
-                offset: 0,
-                bytes: BLOCK as u64,
-                what: Damaged::ControlPage,
-                path: self.storage.path().join(control::NAME),
-            });
+            self.control_damaged();
         }
         let begin = self.layout.segment(self.first);
         let there = &segments[segments.partition_point(|&segment| segment < begin)..];
@@ -260,24 +371,50 @@ impl<S: Storage> Walk<'_, S> {
                 at = self.walk(at, there)?;
             }
         }
+        // Those that the log has not come to.
+        while let Some((segment, header)) = self.headers.pop_first() {
+            if header.is_none() {
+                self.mends.push(Mend::Header { segment, epoch: self.least_epoch() });
+            }
+        }
+        if self.control.is_some() && self.first > at {
+            self.control = None;
+            self.control_damaged();
+        }
         self.found.end = Position::new(at);
         self.found.read_bytes = self.window.bytes_read;
         Ok(())
     }
 
+    fn control_damaged(&mut self) {
+        self.found.damages += 1;
+        (self.report)(Damage {
+            position: Position::START,
+            segment: None,
+            offset: 0,
+            bytes: BLOCK as u64,
+            what: Damaged::ControlPage,
+            path: self.storage.path().join(control::NAME),
+        });
+    }
+
     fn look_at_header(&mut self, segment: u64) -> Result<(), LogError> {
         self.found.segments += 1;
-        let is_whole = match open_segment(&*self.storage, segment, false) {
-            Ok((_, header)) => header.layout == self.layout && header.segment == segment,
+        let epoch = match open_segment(&*self.storage, segment, false) {
+            Ok((_, header)) if header.layout == self.layout && header.segment == segment => {
+                Some(header.epoch)
+            }
+            Ok(_) => None,
             Err(error) => match error.kind() {
-                LogErrorKind::Damaged { .. } | LogErrorKind::NewerVersion { .. } => false,
+                LogErrorKind::Damaged { .. } | LogErrorKind::NewerVersion { .. } => None,
                 // Given up meanwhile; otherwise it is noticed when the walk comes to it.
-                LogErrorKind::MissingSegment => true,
-                _ if is_unreadable(&error) => false,
+                LogErrorKind::MissingSegment => return Ok(()),
+                _ if is_unreadable(&error) => None,
                 _ => return Err(error),
             },
         };
-        if !is_whole {
+        self.headers.insert(segment, epoch);
+        if epoch.is_none() {
             let begin = self.layout.start(segment);
             let end = self.layout.end(segment);
             self.damaged(Damaged::SegmentHeader, begin, FIRST_BATCH, end, 0);
@@ -295,18 +432,23 @@ impl<S: Storage> Walk<'_, S> {
                 at = self.layout.first_batch(first);
                 continue;
             }
-            if at == self.layout.first_batch(segment) && !self.is_there(segment)? {
-                // The page may name an end far away.
-                let there = segments.partition_point(|&there| there <= segment);
-                let end = self.layout.segment(self.known - 1) + 1;
-                let next = segments.get(there).map_or(end, |&there| end.min(there));
-                self.missing(segment, next);
-                at = self.layout.first_batch(next);
-                continue;
-            }
             if let Some(cut) = self.cut.filter(|cut| cut.batch == at) {
                 at = self.layout.next_batch(cut.end);
                 continue;
+            }
+            if at == self.layout.first_batch(segment) && !self.is_there(segment)? {
+                // The page may name an end far away.
+                let there = segments.partition_point(|&there| there <= segment);
+                let end = self.beyond_known();
+                let next = segments.get(there).map_or(end, |&there| end.min(there));
+                self.missing(segment, next);
+                at = self.layout.first_batch(next).min(self.known);
+                let epoch = self.least_epoch();
+                self.mend(Mend::Missing { segments: segment..next, epoch, to: Some(at) });
+                continue;
+            }
+            if at == self.layout.first_batch(segment) {
+                self.come_to(segment);
             }
             at = match self.batch_at(at)? {
                 Some(batch) => self.look_at_batch(&batch)?,
@@ -327,6 +469,10 @@ impl<S: Storage> Walk<'_, S> {
         let mut torn = None;
         let mut impossible = Vec::new();
         while segments.binary_search(&self.layout.segment(*at)).is_ok() {
+            let segment = self.layout.segment(*at);
+            if *at == self.layout.first_batch(segment) {
+                self.come_to(segment);
+            }
             match recovery::look_at(&mut self.window, *at) {
                 Ok(Place::Whole(batch)) if batch.epoch >= self.epoch => {
                     *at = self.look_at_batch(&batch)?;
@@ -374,13 +520,66 @@ impl<S: Storage> Walk<'_, S> {
         for at in impossible {
             let size = BATCH_HEADER as u64;
             self.damaged(Damaged::BatchHeader, at, size, at + BLOCK as u64, 0);
+            self.mends.push(Mend::Blank { at });
         }
         for (&one, &next) in segments.iter().zip(segments.iter().skip(1)) {
-            if one + 1 < next && layout.first_batch(next) > self.known {
-                self.missing(one + 1, next);
+            // Those before are known to be missing.
+            let from = self.beyond_known().max(one + 1);
+            if from < next {
+                self.missing(from, next);
+                let epoch = self.least_epoch();
+                self.mends.push(Mend::Missing { segments: from..next, epoch, to: None });
             }
         }
         Ok(None)
+    }
+
+    /// The first segment that has no batch before the known end.
+    fn beyond_known(&self) -> u64 {
+        let last = self.layout.segment(self.known);
+        last + u64::from(self.known > self.layout.first_batch(last))
+    }
+
+    /// What covers something here has this epoch: not earlier than what is before it, and not later than what
+    /// follows.
+    fn least_epoch(&self) -> u32 {
+        self.epoch.max(self.made_in).max(1)
+    }
+
+    /// The walk begins a segment: if its header is damaged, it will have an epoch that is not later than what
+    /// follows.
+    fn come_to(&mut self, segment: u64) {
+        match self.headers.remove(&segment) {
+            Some(None) => {
+                self.made_in = self.least_epoch();
+                self.mends.push(Mend::Header { segment, epoch: self.made_in });
+            }
+            Some(Some(epoch)) => self.made_in = self.made_in.max(epoch),
+            None => {}
+        }
+    }
+
+    /// Notes what mends a damage in the part of the log that readers come to.
+    fn mend(&mut self, mend: Mend) {
+        if self.first_damage.is_none() && mend.end(&self.layout) > self.first_now() {
+            let (batch, at) = match &mend {
+                Mend::Hole { batch, from, .. } => (Some(*batch), *from),
+                other => (None, other.begin(&self.layout)),
+            };
+            let records = self.recent.iter().filter(|&&record| record >= at).count() as u64;
+            self.first_damage = Some(FirstDamage { batch, at, records });
+            self.recent = Vec::new();
+        }
+        self.mends.push(mend);
+    }
+
+    /// Covers what is damaged from one place where a batch begins to the next.
+    fn cover(&mut self, from: u64, next: u64) {
+        if from < next {
+            let epoch = self.least_epoch();
+            let to = self.layout.next_batch(next);
+            self.mend(Mend::Gap { from, to, epoch, durable: self.durable.min(from) });
+        }
     }
 
     /// Whether the segment is there, which the walk comes to.
@@ -408,7 +607,9 @@ impl<S: Storage> Walk<'_, S> {
     /// Looks at a batch whose header is whole; where the next may begin.
     fn look_at_batch(&mut self, batch: &BatchHeader) -> Result<u64, LogError> {
         self.epoch = batch.epoch;
+        self.recent.clear();
         self.found.batches += 1;
+        let header = *batch;
         let start = batch.position;
         let end = batch.end_of_records();
         let next = batch.next(&self.layout);
@@ -418,25 +619,33 @@ impl<S: Storage> Walk<'_, S> {
             self.found.gaps += 1;
             self.found.given_up_bytes += next - start;
         }
+        self.durable = self.durable.max(batch.durable);
         let mut at = start + BATCH_HEADER as u64;
         // Those that were found, and those reported one by one.
         let mut seen = 0;
         let mut holes = 0;
-        let mut is_damaged = false;
+        let mut covered = Covered::default();
         while at < end {
-            let found = self.find_record(at, end, start..=start, batch.epoch..=batch.epoch)?;
+            let is_its = |batch: u64, epoch: u32| batch == start && epoch == header.epoch;
+            let found = self.find_record(at, end, is_its)?;
             let (here, record) = match found {
                 Some((here, record)) => (here, Some(record)),
                 None => (end, None),
             };
             if here > at {
-                is_damaged = true;
                 self.damaged(Damaged::RecordHeader, at, here - at, here, 0);
+                covered.is_unknown = true;
+                covered.add(at, here);
             }
             at = match record {
                 Some(record) => {
                     *(if record.lost { &mut holes } else { &mut seen }) += 1;
-                    self.look_at_record(here, &record)?
+                    let at = record.end(here);
+                    match self.look_at_record(here, &record)? {
+                        true => covered.records += u32::from(!record.lost),
+                        false => covered.add(here, at),
+                    }
+                    at
                 }
                 None => end,
             };
@@ -446,48 +655,121 @@ impl<S: Storage> Walk<'_, S> {
             match holes {
                 0 => self.found.lost_records += u64::from(missing),
                 // How many of them are in the holes is not known.
-                _ => self.found.lost_more |= is_damaged && missing > holes,
+                _ => self.found.lost_more |= covered.is_unknown && missing > holes,
             }
-            if !is_damaged && !batch.may_have(seen, holes) {
+            if !covered.is_unknown && !batch.may_have(seen, holes) {
                 self.damaged(Damaged::BatchHeader, start, BATCH_HEADER as u64, end, 0);
             }
         }
+        let ends_in_hole = covered.holes.last().is_some_and(|&(_, to)| to == end);
+        let whole = self.cover_records(header, covered, holes);
+        if whole != *batch {
+            self.mend(Mend::Batch(whole));
+        }
+        if !ends_in_hole && !self.has_all_blocks(batch)? {
+            let rest = end.next_multiple_of(BLOCK as u64);
+            self.damaged(Damaged::Padding, end, rest - end, end + 1, 0);
+            self.mends.push(Mend::Tail { from: end, to: rest });
+        }
         Ok(next)
+    }
+
+    /// Notes the holes in a batch; the header that then fits.
+    fn cover_records(&mut self, batch: BatchHeader, covered: Covered, holes: u32) -> BatchHeader {
+        let mut batch = batch;
+        let mut holes = holes;
+        for (from, to) in covered.holes {
+            if to - from < RECORD_HEADER as u64 {
+                // Too little for the header of a hole, and nothing follows it: see `Covered::add`.
+                batch.used = (from - batch.position) as u32;
+                continue;
+            }
+            holes += 1;
+            self.mend(Mend::Hole { batch, from, to });
+        }
+        if !batch.may_have(covered.records, holes) {
+            batch.records = covered.records;
+        }
+        batch
+    }
+
+    /// Whether the blocks of a batch are all there, that after its last record's last byte included.
+    fn has_all_blocks(&mut self, batch: &BatchHeader) -> Result<bool, LogError> {
+        let last = batch.position + batch.size() - BLOCK as u64;
+        Ok(self.bytes(last, BLOCK)?.is_some() || !self.window.file_ends_by(last + BLOCK as u64 - 1))
     }
 
     /// Looks at what is there of a batch, or of several, whose headers are damaged; where the next may
     /// begin.
     fn look_without_header(&mut self, start: u64) -> Result<u64, LogError> {
+        self.recent.clear();
         let segment_end = self.layout.end(self.layout.segment(start));
         let limit = segment_end.min(self.known);
         let next = self.find_batch(start + BLOCK as u64, limit)?;
         let header_end = start + BATCH_HEADER as u64;
-        let mut found = self.find_loose(header_end, next, start)?;
+        let mut found = self.find_loose(header_end, next, start, None)?;
         if found.is_none() {
             self.without_records(start, next)?;
+            self.cover(start, next);
             return Ok(self.layout.next_batch(next));
         }
 
         self.damaged(Damaged::BatchHeader, start, BATCH_HEADER as u64, next, 0);
-        let mut batch = start;
+        let mut loose = Loose::at(start);
         let mut at = header_end;
         while let Some((here, record)) = found {
             let its_batch = here - u64::from(record.in_batch);
-            if its_batch != batch {
+            if its_batch != loose.batch {
                 self.gap_to_batch(at, its_batch)?;
+                self.rebuild(loose, at, its_batch);
                 self.damaged(Damaged::BatchHeader, its_batch, BATCH_HEADER as u64, next, 0);
-                batch = its_batch;
+                loose = Loose::at(its_batch);
                 at = its_batch + BATCH_HEADER as u64;
             }
             if here > at {
                 self.damaged(Damaged::RecordHeader, at, here - at, here, 1);
+                loose.covered.add(at, here);
             }
             self.epoch = record.epoch;
-            at = self.look_at_record(here, &record)?;
-            found = self.find_loose(at, next, batch)?;
+            loose.epoch = Some(record.epoch);
+            at = record.end(here);
+            match self.look_at_record(here, &record)? {
+                true if record.lost => loose.holes += 1,
+                true => loose.covered.records += 1,
+                false => loose.covered.add(here, at),
+            }
+            found = self.find_loose(at, next, loose.batch, loose.epoch)?;
         }
         self.gap_to_batch(at, next)?;
+        self.rebuild(loose, at, next);
         Ok(self.layout.next_batch(next))
+    }
+
+    /// Notes what makes a batch anew of the records that were found, the last of which ends at `end`, and what
+    /// covers the rest up to the next batch.
+    fn rebuild(&mut self, loose: Loose, end: u64, next: u64) {
+        let Loose { batch: start, epoch: Some(epoch), covered, holes } = loose else {
+            self.cover(loose.batch, next);
+            return;
+        };
+        let header = BatchHeader {
+            kind: Kind::Records,
+            position: start,
+            epoch,
+            durable: self.durable.min(start),
+            used: (end - start) as u32,
+            records: covered.records,
+            key: None,
+        };
+        // First: it is what the log ends before, if it is to end before the damage.
+        self.mend(Mend::Batch(header));
+        let batch = self.cover_records(header, covered, holes);
+        debug_assert_eq!(batch, header, "its last record ends it");
+        let rest = end.next_multiple_of(BLOCK as u64);
+        if rest > end {
+            self.mends.push(Mend::Tail { from: end, to: rest });
+        }
+        self.cover(rest, next);
     }
 
     /// Reports that there is no header and no record from `start` up to the next batch.
@@ -517,8 +799,8 @@ impl<S: Storage> Walk<'_, S> {
         Ok(())
     }
 
-    /// Looks at the bytes of a record whose header is whole; where the next may begin.
-    fn look_at_record(&mut self, at: u64, record: &RecordHeader) -> Result<u64, LogError> {
+    /// Looks at the bytes of a record whose header is whole; whether they are.
+    fn look_at_record(&mut self, at: u64, record: &RecordHeader) -> Result<bool, LogError> {
         let length = record.length as usize;
         let end = record.end(at);
         if record.lost {
@@ -526,26 +808,31 @@ impl<S: Storage> Walk<'_, S> {
                 self.found.holes += 1;
                 self.found.given_up_bytes += end - at;
             }
-            return Ok(end);
+            return Ok(true);
         }
         let bytes = self.bytes(at + RECORD_HEADER as u64, length)?;
-        if !bytes.is_some_and(|bytes| record.is_of(at, bytes)) {
+        let is_whole = bytes.is_some_and(|bytes| record.is_of(at, bytes));
+        if !is_whole {
             let size = (RECORD_HEADER + length) as u64;
             self.damaged(Damaged::Record, at, size, end, 1);
         } else if at >= self.first {
             self.found.records += 1;
             self.found.payload_bytes += u64::from(record.length);
+            match &mut self.first_damage {
+                Some(damage) => damage.records += 1,
+                None => self.recent.push(at),
+            }
         }
-        Ok(end)
+        Ok(is_whole)
     }
 
-    /// The next record from `at` on that ends by `end`, and whose batch and epoch are among these.
+    /// The next record from `at` on that ends by `end`, and whose batch and epoch may be these. Between it and
+    /// `at` there is nothing, or room for the header of a hole.
     fn find_record(
         &mut self,
         at: u64,
         end: u64,
-        batches: RangeInclusive<u64>,
-        epochs: RangeInclusive<u32>,
+        may_be: impl Fn(u64, u32) -> bool,
     ) -> Result<Option<(u64, RecordHeader)>, LogError> {
         let layout = self.layout;
         let mut here = at;
@@ -560,8 +847,14 @@ impl<S: Storage> Walk<'_, S> {
             };
             let record = RecordHeader::decode(&layout.identity, here, bytes).filter(|record| {
                 let batch = here.checked_sub(u64::from(record.in_batch));
-                batch.is_some_and(|it| it % BLOCK as u64 == 0 && batches.contains(&it))
-                    && epochs.contains(&record.epoch)
+                let is_its = |it: u64| {
+                    let first = at.max(it + BATCH_HEADER as u64);
+                    it.is_multiple_of(BLOCK as u64)
+                        && may_be(it, record.epoch)
+                        && (here == first || here >= first + RECORD_HEADER as u64)
+                        && record.end(here) - it <= MOST_BATCH as u64
+                };
+                batch.is_some_and(is_its)
                     && record.impossible(&layout, here).is_none()
                     && record.end(here) <= end
             });
@@ -573,14 +866,20 @@ impl<S: Storage> Walk<'_, S> {
         Ok(None)
     }
 
-    /// As [`find_record`](Self::find_record), of any batch from `batch` on whose header may be damaged.
+    /// As [`find_record`](Self::find_record), of the batch that begins at `batch`, which may have an epoch, or
+    /// of any that begins from `at` on: their headers may be damaged.
     fn find_loose(
         &mut self,
         at: u64,
         end: u64,
         batch: u64,
+        its_epoch: Option<u32>,
     ) -> Result<Option<(u64, RecordHeader)>, LogError> {
-        self.find_record(at, end, batch..=end, self.epoch..=u32::MAX)
+        let least = self.epoch;
+        self.find_record(at, end, |its_batch, epoch| {
+            let is_same = its_batch == batch && its_epoch.is_none_or(|its| its == epoch);
+            (is_same || its_batch >= at) && epoch >= least
+        })
     }
 
     /// Where the next batch begins from `at` on, or `end`.
@@ -638,15 +937,7 @@ impl<S: Storage> Walk<'_, S> {
             Damaged::RecordHeader => lost > 0,
             _ => false,
         };
-        let segment = self.layout.segment(position);
-        (self.report)(Damage {
-            position: Position::new(position),
-            segment: Some(segment),
-            offset: self.layout.offset(position),
-            bytes,
-            what,
-            path: self.storage.path().join(segments::name_of(segment)),
-        });
+        (self.report)(Damage::new(&*self.storage, &self.layout, what, position, bytes));
     }
 
     /// The first position that was not given up by now.
@@ -657,9 +948,48 @@ impl<S: Storage> Walk<'_, S> {
 
     /// Whether somebody has opened the log for writing since the walk began.
     fn is_open_now(&self) -> Result<bool, LogError> {
-        let Some(control) = &self.control else { return Ok(false) };
+        let Some(control) = self.control.as_ref().filter(|_| !self.is_writer) else {
+            return Ok(false);
+        };
         Ok(control.has_writer(&*self.storage)?
             || control.look()?.epoch.unwrap_or(0) != self.opening)
+    }
+}
+
+/// The records of a batch that is looked at.
+#[derive(Default)]
+struct Covered {
+    /// That are whole.
+    records: u32,
+    /// What holes are to cover, in order.
+    holes: Vec<(u64, u64)>,
+    /// Whether the headers of some are damaged, too, so that their number is not known.
+    is_unknown: bool,
+}
+
+impl Covered {
+    /// What is damaged next. Pieces that follow each other become one.
+    fn add(&mut self, from: u64, to: u64) {
+        match self.holes.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => self.holes.push((from, to)),
+        }
+    }
+}
+
+/// A batch whose header is damaged.
+struct Loose {
+    batch: u64,
+    /// Of its records; none if there were none.
+    epoch: Option<u32>,
+    covered: Covered,
+    /// Those that were there.
+    holes: u32,
+}
+
+impl Loose {
+    fn at(batch: u64) -> Loose {
+        Loose { batch, epoch: None, covered: Covered::default(), holes: 0 }
     }
 }
 

@@ -61,6 +61,12 @@ impl<S: Storage> Window<S> {
         Window { any_header: true, ..self }
     }
 
+    /// As [`with_any_header`](Self::with_any_header), from now on.
+    pub(crate) fn read_any_header(&mut self) {
+        self.forget();
+        self.any_header = true;
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }

@@ -64,7 +64,7 @@ impl Inspect {
     }
 }
 
-fn damage_as_text(damage: &Damage) -> String {
+pub(super) fn damage_as_text(damage: &Damage) -> String {
     let Damage { position, offset, bytes, what, path, .. } = damage;
     let path = path.display();
     match damage.segment {
@@ -75,7 +75,7 @@ fn damage_as_text(damage: &Damage) -> String {
     }
 }
 
-fn damage_as_json(damage: &Damage) -> serde_json::Value {
+pub(super) fn damage_as_json(damage: &Damage) -> serde_json::Value {
     json!({
         "damaged": damage.what.to_string(),
         "position": damage.segment.map(|_| damage.position.get()),
@@ -86,7 +86,7 @@ fn damage_as_json(damage: &Damage) -> serde_json::Value {
     })
 }
 
-fn lost_as_text(found: &Verified) -> String {
+pub(super) fn lost_as_text(found: &Verified) -> String {
     let lost = counted(found.lost_records, "record");
     match (found.lost_records, found.lost_more) {
         (0, true) => "records may be lost".to_owned(),
@@ -196,7 +196,7 @@ fn summary_as_json(summary: &LogSummary) -> serde_json::Value {
     })
 }
 
-fn counted(count: u64, what: &str) -> String {
+pub(super) fn counted(count: u64, what: &str) -> String {
     match (count, what.ends_with("ch")) {
         (1, _) => format!("1 {what}"),
         (_, true) => format!("{count} {what}es"),

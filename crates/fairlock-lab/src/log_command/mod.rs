@@ -6,10 +6,12 @@
 //! | `tail.rs` | records become standard output |
 //! | `backup.rs` | a copy of a log that is appended to |
 //! | `inspect.rs` | what is damaged, and the figures |
+//! | `repair.rs` | a damaged log opens again |
 
 mod append;
 mod backup;
 mod inspect;
+mod repair;
 mod tail;
 
 use std::io;
@@ -50,6 +52,16 @@ pub enum LogCommand {
         fairlock log verify journal\n  \
         fairlock log verify journal --json | jq .position")]
     Verify(inspect::Inspect),
+    /// Mend a damaged log in place; what it overwrites is saved first
+    #[command(after_help = "Example:\n  \
+        fairlock log repair journal --dry-run        what is damaged, and what would be lost; exit code 1 if \
+        anything is\n  \
+        fairlock log repair journal                  keep every record that is whole\n  \
+        fairlock log repair journal --up-to-damage   keep what is before the first damage\n\n\
+        The bytes that are overwritten are saved in files damaged-POSITION-NUMBER.bytes in the log's \
+        directory, whole blocks from that position on. The log has no use for them: look at them with \
+        `xxd`, and remove them.")]
+    Repair(repair::Repair),
     /// Print a log's figures without reading it
     #[command(after_help = "Example:\n  fairlock log stat journal")]
     Stat(inspect::Inspect),
@@ -63,6 +75,7 @@ impl LogCommand {
             LogCommand::Tail(tail) => tail.run(),
             LogCommand::Backup(backup) => backup.run(),
             LogCommand::Verify(inspect) => inspect.verify(),
+            LogCommand::Repair(repair) => repair.run(),
             LogCommand::Stat(inspect) => inspect.stat(),
         }
     }

@@ -1,0 +1,96 @@
+//! `fairlock log repair`: a damaged log opens again.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use fairlock_io::{LogFile, Position, RepairOptions, RepairReport};
+use serde_json::json;
+
+use super::inspect::{counted, damage_as_json, damage_as_text, lost_as_text};
+use super::{failure, refuse_files, unless_reader_left};
+use crate::cli::Failure;
+
+/// Mends a log.
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// The log: its directory
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+    /// Change nothing, and say what would be done; exit code 1 if anything would
+    #[arg(long)]
+    dry_run: bool,
+    /// Let the log end before the first damage, and give up everything behind it
+    #[arg(long)]
+    up_to_damage: bool,
+    /// Print JSON, an object in a line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Repair {
+    pub fn run(&self) -> Result<(), Failure> {
+        refuse_files(&self.path)?;
+        let options = RepairOptions::new().dry_run(self.dry_run).up_to_damage(self.up_to_damage);
+        let report = LogFile::repair(&self.path, &options);
+        let report = report.map_err(|error| failure(&error))?;
+        let mut output = BufWriter::new(io::stdout().lock());
+        let damages = report.damages.iter().try_for_each(|damage| match self.json {
+            true => writeln!(output, "{}", damage_as_json(damage)),
+            false => writeln!(output, "{}", damage_as_text(damage)),
+        });
+        let written = damages.and_then(|()| match self.json {
+            true => writeln!(output, "{}", self.as_json(&report)),
+            false => write!(output, "{}", self.as_text(&report)),
+        });
+        unless_reader_left(written.and_then(|()| output.flush()))?;
+        match self.dry_run && report.is_needed {
+            true => Err(Failure::Run(format!(
+                "{} needs to be repaired, {}: nothing was changed; repair it without --dry-run",
+                self.path.display(),
+                lost_as_text(&report.found),
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn as_text(&self, report: &RepairReport) -> String {
+        let RepairReport { found, cut_at, given_up_records, saved, .. } = report;
+        let would = if self.dry_run { "would be " } else { "" };
+        if !report.is_needed {
+            return format!("{}, no damage: nothing to do\n", counted(found.records, "record"));
+        }
+        let mut text = match cut_at {
+            Some(position) => format!(
+                "{would}cut off at position {position}: {} that {} whole {would}given up\n",
+                counted(*given_up_records, "record"),
+                if *given_up_records == 1 { "is" } else { "are" },
+            ),
+            None => String::new(),
+        };
+        let kept = found.records - given_up_records;
+        text += &format!("{} {would}kept, {}\n", counted(kept, "record"), lost_as_text(found));
+        for path in saved {
+            text += &format!("saved {}\n", path.display());
+        }
+        if !self.dry_run {
+            text += "repaired: the log opens again\n";
+        }
+        text
+    }
+
+    fn as_json(&self, report: &RepairReport) -> serde_json::Value {
+        let saved: Vec<_> = report.saved.iter().map(|path| path.display().to_string()).collect();
+        json!({
+            "is_needed": report.is_needed,
+            "repaired": report.is_needed && !self.dry_run,
+            "damages": report.found.damages,
+            "lost_records": report.found.lost_records,
+            "lost_more": report.found.lost_more,
+            "kept_records": report.found.records - report.given_up_records,
+            "given_up_records": report.given_up_records,
+            "cut_at": report.cut_at.map(Position::get),
+            "saved": saved,
+        })
+    }
+}
