@@ -132,7 +132,7 @@ fn records_that_are_too_large_together_are_refused_and_the_largest_that_fit_are_
     let options = AppendOptions::new();
     let refused = kind(log.append_all(&[&first, &larger], &options));
     assert!(
-        matches!(refused, LogErrorKind::TooLarge { most: of, .. } if of == most),
+        matches!(refused, LogErrorKind::TooLargeTogether { most: of, .. } if of == most + 24),
         "{refused:?}"
     );
     // Nothing of them is there.
@@ -142,7 +142,10 @@ fn records_that_are_too_large_together_are_refused_and_the_largest_that_fit_are_
     assert_eq!(log.read(places[1]).unwrap(), second);
     log.append_all(&[&vec![3; most]], &options).unwrap();
     let empty: Vec<&[u8]> = vec![b""; (most + 24) / 24 + 1];
-    assert!(matches!(kind(log.append_all(&empty, &options)), LogErrorKind::TooLarge { .. }));
+    assert!(matches!(
+        kind(log.append_all(&empty, &options)),
+        LogErrorKind::TooLargeTogether { .. }
+    ));
     let places = log.append_all(&empty[1..], &options).unwrap();
     assert_eq!(places.len(), empty.len() - 1);
     log.close().unwrap();
@@ -1215,4 +1218,106 @@ fn records_say_which_were_appended_together() {
         found.push(record.continues);
     }
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_cut_beyond_what_a_reader_has_seen_is_no_damage() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let places = append(&log, 0..2);
+    let mut reader = LogReader::open(&path).unwrap().read_bytes(4096);
+    assert_eq!(next(&mut reader), Some(record(0)));
+    append(&log, 2..3);
+    log.truncate_after(places[0]).unwrap();
+    assert!(reader.next().unwrap().is_none());
+    append(&log, 3..4);
+    assert_eq!(next(&mut reader), Some(record(3)));
+}
+
+#[test]
+fn who_seeks_after_a_cut_finds_what_is_there_now() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let keyed = |number: u64, key| {
+        log.append_all(&[&record(number)], &AppendOptions::new().key(key)).unwrap()[0]
+    };
+    let first = keyed(0, 1);
+    let second = keyed(1, 2);
+    let mut readers: Vec<LogReader> = (0..3).map(|_| LogReader::open(&path).unwrap()).collect();
+    for reader in &mut readers {
+        reader.seek_key(2).unwrap();
+        assert_eq!(next(reader), Some(record(1)));
+        assert_eq!(reader.read_at(second).unwrap(), record(1));
+    }
+    keyed(2, 3);
+    log.truncate_after(first).unwrap();
+    readers[0].seek_key(2).unwrap();
+    assert_eq!(next(&mut readers[0]), Some(record(0)));
+    keyed(3, 5);
+    for reader in &mut readers[1..] {
+        reader.seek_key(3).unwrap();
+        assert_eq!(numbers(reader), [0, 3]);
+        assert_eq!(kind(reader.seek(second)), LogErrorKind::NoRecord(second));
+        assert_eq!(kind(reader.read_at(second)), LogErrorKind::NoRecord(second));
+    }
+}
+
+#[test]
+fn where_a_reader_stands_can_be_sought() {
+    let (_directory, path) = directory();
+    let (log, _) = make_log(&path);
+    let mut reader = LogReader::open(&path).unwrap();
+    let mut number = 0;
+    loop {
+        let mut other = LogReader::open(&path).unwrap();
+        other.seek(reader.position()).unwrap();
+        assert_eq!(numbers(&mut other), all(number..48));
+        if reader.next().unwrap().is_none() {
+            break;
+        }
+        number += 1;
+    }
+    assert_eq!((number, reader.position()), (48, log.committed()));
+}
+
+#[test]
+fn a_record_of_another_log_or_opening_is_not_waited_for() {
+    let (_directory, path) = directory();
+    let (_other_directory, other_path) = directory();
+    let (log, other) = (options().open(&path).unwrap(), options().open(&other_path).unwrap());
+    let submitted = log.submit(b"of one").unwrap();
+    assert_eq!(kind(other.wait(submitted)), LogErrorKind::OtherLog);
+    log.wait(submitted).unwrap();
+    log.close().unwrap();
+    let again = options().open(&path).unwrap();
+    assert_eq!(kind(again.wait(submitted)), LogErrorKind::OtherLog);
+}
+
+#[test]
+fn a_call_that_panics_with_what_panics_is_not_the_last() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("when it is dropped");
+        }
+    }
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    log.notify(log.submit(b"one").unwrap(), |_| std::panic::panic_any(Bomb)).unwrap();
+    log.notify(log.submit(b"two").unwrap(), move |outcome| sender.send(outcome).unwrap()).unwrap();
+    receiver.recv_timeout(LONG).expect("it is called").unwrap();
+}
+
+#[test]
+fn no_records_hide_none_from_who_seeks_a_key() {
+    let (_directory, path) = directory();
+    let log = options().open(&path).unwrap();
+    let keyed = AppendOptions::new().key(9);
+    log.append_all(&[&record(0)], &keyed).unwrap();
+    log.append_all(&[], &keyed).unwrap();
+    log.append(&record(1)).unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    reader.seek_key(9).unwrap();
+    assert_eq!(numbers(&mut reader), [0, 1]);
 }

@@ -30,7 +30,7 @@ use super::position::Position;
 use super::segments;
 use super::storage::{Storage, StoredFile};
 use super::view::View;
-use super::window::{damaged_header, open_segment};
+use super::window::{damaged, damaged_header, open_segment};
 
 /// What a checkpoint holds: see [`LogFile::checkpoint`](crate::LogFile::checkpoint).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,6 +270,11 @@ impl Unfinished<'_> {
             true => 0,
             false => opening::copy(file, &new, until).map_err(cannot)?,
         };
+        // One that is full may have been ended before.
+        if !is_shared && copied < until && until < self.layout.segment_bytes {
+            let end = self.layout.start(segment) + copied;
+            return Err(damaged(&**log.storage(), self.layout, end, "the end of the segment"));
+        }
         new.sync().map_err(cannot)?;
         self.own(segment)?;
         Ok(Taken { segment, linked: if is_shared { until } else { 0 }, copied })

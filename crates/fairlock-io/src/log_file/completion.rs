@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::process;
@@ -89,7 +90,9 @@ impl Waiting {
             let next = self.handed.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok((submitted, done)) = next else { return };
             // Others wait for their calls, whatever becomes of this one.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| done((self.wait)(submitted))));
+            let called = panic::catch_unwind(AssertUnwindSafe(|| done((self.wait)(submitted))));
+            // To drop what it panicked with may panic, too.
+            mem::forget(called);
         }
     }
 }

@@ -438,6 +438,18 @@ impl<P: SharedPage> Written<P> {
         self.control.layout
     }
 
+    /// Where the committed part ends, for who may have heard of it from a reader: the page is stored first.
+    pub(crate) fn committed_for_all(&self) -> u64 {
+        let _told = self.told.lock();
+        self.committed()
+    }
+
+    /// As `committed_for_all`, of what is on the device.
+    pub(crate) fn durable_for_all(&self) -> u64 {
+        let _told = self.told.lock();
+        self.durable()
+    }
+
     /// Where the committed part ends.
     pub(crate) fn committed(&self) -> u64 {
         // Acquire pairs with the Release in `tell`: who sees the position sees what was written before.

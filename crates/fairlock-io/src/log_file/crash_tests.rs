@@ -795,8 +795,8 @@ fn what_a_failed_batch_left_in_a_segment_that_is_used_again_is_not_found() {
             _ => continue,
         }
         machine.fail_no_more();
-        // It says once more what failed, but closes the log.
-        assert!(log.close().is_err());
+        // What failed was told to who appended it.
+        log.close().expect("closed");
 
         let log = Log::open(machine.disk(), options.clone()).expect("opened");
         let second = append(&log, 2, 100).expect("written");
@@ -868,6 +868,30 @@ fn of_syncs_at_once_none_says_that_all_is_well_after_one_has_failed() {
         });
         assert_eq!(synced, [false; 3], "the system says so once");
     }
+}
+
+#[test]
+fn a_failure_is_told_to_who_waits_or_else_to_who_syncs_next_and_then_no_more() {
+    let machine = Machine::new(0);
+    let options = LogOptions::new().segment_bytes(16 << 20).prewrite(Prewrite::Never);
+    let log = Log::open(machine.disk(), options).expect("opened");
+    let submit = |number| {
+        let bytes = record(number, 100);
+        log.submit(&[IoSlice::new(&bytes)]).expect("submitted")
+    };
+    let position = log.wait(submit(0)).expect("written");
+    // Who waits.
+    machine.fail_at(machine.operations(), Failure::Nothing);
+    assert!(log.wait(submit(1)).is_err());
+    log.sync().expect("all else is there");
+    log.truncate_after(position).expect("nothing is behind it");
+    // Nobody waits.
+    let submitted = submit(2);
+    machine.fail_at(machine.operations(), Failure::Nothing);
+    assert!(log.sync().is_err());
+    log.sync().expect("it was told");
+    assert!(log.wait(submitted).is_err());
+    log.close().expect("it was told");
 }
 
 #[test]

@@ -553,6 +553,10 @@ impl StoredFile for DiskFile {
         }
     }
 
+    fn is_named(&self) -> io::Result<bool> {
+        Ok(size_if_named(self.file())?.is_some())
+    }
+
     fn is_linked(&self) -> io::Result<bool> {
         Ok(self.file().metadata()?.nlink() > 1)
     }

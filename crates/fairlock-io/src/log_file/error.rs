@@ -77,6 +77,14 @@ pub enum LogErrorKind {
         /// The most.
         most: usize,
     },
+    /// Records that are to arrive together are larger than that may be: each counts with 24 bytes more, up to
+    /// a multiple of 8.
+    TooLargeTogether {
+        /// Of all of them.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
     /// An option has a value that makes no sense.
     Option {
         /// Which.
@@ -236,6 +244,11 @@ impl fmt::Display for LogError {
                 "a record of {bytes} bytes, but this log takes at most {most}: split it, or create \
                  the log with larger segments"
             )?,
+            LogErrorKind::TooLargeTogether { bytes, most } => write!(
+                f,
+                "records that are to arrive together take {bytes} bytes, but this log takes at most \
+                 {most} at once: append fewer"
+            )?,
             LogErrorKind::Option { name, valid } => write!(f, "{name} must be {valid}")?,
             LogErrorKind::MissingSegment => write!(
                 f,
@@ -263,8 +276,8 @@ impl fmt::Display for LogError {
             }
             LogErrorKind::Displaced => write!(
                 f,
-                "others have removed, replaced or shortened its file `control` or `lock` while it was \
-                 open: close it, and open it again"
+                "others have removed, replaced or shortened files of the log while it was open: close \
+                 it, and open it again to learn what is in it"
             )?,
             LogErrorKind::OtherProcess => write!(
                 f,
@@ -328,6 +341,7 @@ impl From<LogError> for io::Error {
             (LogErrorKind::Exists | LogErrorKind::OthersFiles, _) => io::ErrorKind::AlreadyExists,
             (LogErrorKind::NewerVersion { .. }, _) => io::ErrorKind::Unsupported,
             (LogErrorKind::BusyWriter { .. }, _) => io::ErrorKind::ResourceBusy,
+            (LogErrorKind::TooLargeTogether { .. }, _) => io::ErrorKind::InvalidInput,
             (LogErrorKind::TooLarge { .. } | LogErrorKind::Option { .. }, _) => {
                 io::ErrorKind::InvalidInput
             }

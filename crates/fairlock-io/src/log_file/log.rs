@@ -300,11 +300,14 @@ impl<S: Storage> Log<S> {
             sum.saturating_add(room).saturating_add(RECORD_ALIGNMENT - 1) & !(RECORD_ALIGNMENT - 1)
         });
         let most = largest_record(inner.layout.segment_bytes);
-        if bytes.saturating_sub(RECORD_HEADER) > most {
-            return Err(inner.too_large(bytes, most));
+        let most_together = most + RECORD_HEADER;
+        if bytes > most_together {
+            let too_large = LogErrorKind::TooLargeTogether { bytes, most: most_together };
+            return Err(LogError::new(too_large, inner.storage.path()));
         }
         let durable = options.durable.unwrap_or(inner.options.sync == SyncPolicy::EveryCommit);
-        let first = inner.submit(&measured, Append { key: options.key, durable })?;
+        let key = options.key.filter(|_| !records.is_empty());
+        let first = inner.submit(&measured, Append { key, durable })?;
         let mut position = first.position.get();
         let mut positions = Vec::with_capacity(records.len());
         for record in &measured {
@@ -355,11 +358,11 @@ impl<S: Storage> Log<S> {
     }
 
     pub(crate) fn committed(&self) -> Position {
-        Position::new(self.inner.control.committed())
+        Position::new(self.inner.control.committed_for_all())
     }
 
     pub(crate) fn durable(&self) -> Position {
-        Position::new(self.inner.control.durable())
+        Position::new(self.inner.control.durable_for_all())
     }
 
     pub(crate) fn first(&self) -> Position {
@@ -638,6 +641,7 @@ impl<S: Storage> Inner<S> {
         }
         let page = self.control.control().page();
         self.must_be_in_place(self.storage.is_intact(&self.lock, page))?;
+        self.must_be_in_place(tail.file.is_named())?;
         self.control.commit(end, durable)?;
         tail.has_failed = false;
         tail.end = end;
@@ -820,7 +824,7 @@ impl<S: Storage> Inner<S> {
         let giving_up = &mut *self.giving_up.lock();
         self.check()?;
         let position = position.get();
-        if position > self.control.committed() {
+        if position > self.control.committed_for_all() {
             let none = LogErrorKind::NoRecord(Position::new(position));
             return Err(LogError::new(none, self.storage.path()));
         }

@@ -188,11 +188,17 @@ impl<S: Storage> Reader<S> {
     }
 
     pub(crate) fn position(&self) -> Position {
-        Position::new(self.at)
+        match self.batch {
+            // Behind its last record there is padding.
+            Some(batch) if self.at >= batch.end_of_records() => {
+                Position::new(batch.position + batch.size())
+            }
+            _ => Position::new(self.at),
+        }
     }
 
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), LogError> {
-        self.view.refresh()?;
+        self.look_again()?;
         if position == Position::START {
             // What is wrong there shows when it is read.
             self.jump_to(self.first(), None);
@@ -235,7 +241,7 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn seek_last(&mut self, bytes: u64) -> Result<(), LogError> {
         self.view.window().clear();
         loop {
-            self.view.refresh()?;
+            self.look_again()?;
             let (first, committed) = (self.first(), self.committed());
             let begin = committed.saturating_sub(bytes);
             if begin <= first {
@@ -444,6 +450,17 @@ impl<S: Storage> Reader<S> {
         }
     }
 
+    /// Looks at the control page for who goes elsewhere: what was read before a cut counts no more.
+    fn look_again(&mut self) -> Result<(), LogError> {
+        self.view.refresh()?;
+        let cuts = self.view.progress().seen().cuts;
+        if cuts != self.cuts {
+            self.view.window().clear();
+            self.singles = None;
+        }
+        Ok(())
+    }
+
     /// Whether something was cut off since this was asked last: what was read of the log may be no longer so.
     ///
     /// # Errors
@@ -507,16 +524,7 @@ impl<S: Storage> Reader<S> {
                 continue;
             }
             let at = self.at;
-            let record = match self.view.record_of(&batch, at) {
-                Ok(record) => record,
-                // Unless it was given up since.
-                Err(error) => match self.singles().record_in(&batch, at) {
-                    Ok(next) if next != Some(at) => {
-                        return Err(self.view.no_record(Position::new(at)));
-                    }
-                    _ => return Err(error),
-                },
-            };
+            let record = self.view.record_of(&batch, at)?;
             if record.lost {
                 self.at = record.end(at);
                 if let Some(passed) = &mut self.passed {
@@ -564,11 +572,6 @@ impl<S: Storage> Reader<S> {
                 self.singles().window().read_any_header();
                 Ok(())
             }
-            // Given up by a repair since the batch was begun, or the headers before it are damaged, too.
-            (LogErrorKind::NoRecord(_), ..) => match self.batch {
-                Some(batch) => self.skip_in_batch(&batch),
-                None => Err(error),
-            },
             (LogErrorKind::Damaged { .. }, Some(_), _) => match self.batch {
                 Some(batch) => self.skip_in_batch(&batch),
                 None => self.skip_to_batch(layout.next_batch(self.at)),
@@ -647,9 +650,7 @@ impl<S: Storage> Reader<S> {
         let layout = self.view.layout();
         let end = layout.end(layout.segment(at)).min(self.committed());
         let mut next = at + BLOCK as u64;
-        while next < end
-            && !self.view.batch_at(next)?.is_some_and(|batch| batch.epoch >= self.epoch)
-        {
+        while next < end && self.view.batch_at(next)?.is_none_or(|batch| batch.epoch < self.epoch) {
             next += BLOCK as u64;
         }
         let next = next.min(end);
@@ -717,13 +718,14 @@ impl<S: Storage> Reader<S> {
             Kind::End => self.go_to(layout.end(layout.segment(at)), None),
             Kind::Opening => self.go_to(at + batch.size(), None),
             Kind::Records => self.go_to(at + BATCH_HEADER as u64, Some(batch)),
-            // Nobody gives up what is not committed.
-            Kind::Gap { to } if to > layout.next_batch(self.committed()) => {
-                return Err(self.view.damaged(at, "the end of a gap"));
-            }
             Kind::Gap { to } => {
+                // It may be newer than the last look.
                 self.view.refresh()?;
                 self.see_cuts()?;
+                // Nobody gives up what is not committed.
+                if to > layout.next_batch(self.committed()) {
+                    return Err(self.view.damaged(at, "the end of a gap"));
+                }
                 self.go_to(to, None);
             }
         }
@@ -878,7 +880,7 @@ impl<S: Storage> Reader<S> {
 
     /// Goes to the last batch whose key is not larger; to the first record if there is none.
     pub(crate) fn seek_key(&mut self, key: u64) -> Result<(), LogError> {
-        self.view.refresh()?;
+        self.look_again()?;
         let layout = self.view.layout();
         let (first, committed) = (self.first(), self.committed());
         if first >= committed {

@@ -218,6 +218,16 @@ pub(crate) fn find_end<S: Storage>(
         }
     };
 
+    // What a failed opening has left there is not newer than the page: that says which opening is to come before
+    // anything of it is written.
+    if closed == Some(gap)
+        && layout.segment(gap) <= last
+        && let Place::Whole(batch) = look_at(&mut window, gap)?
+        && page.epoch.is_some_and(|epoch| epoch < batch.epoch)
+    {
+        let path = storage.path().join(control::NAME);
+        return Err(control::damaged(&path, "the control page, which is older than the segments,"));
+    }
     let committed = page.committed;
     let known = [closed, page.durable, committed.filter(|_| same_boot)];
     // Ends are compared as the place of what follows them.

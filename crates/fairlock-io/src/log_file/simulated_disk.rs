@@ -700,6 +700,10 @@ impl StoredFile for SimulatedFile {
         Ok(true)
     }
 
+    fn is_named(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
     fn is_linked(&self) -> io::Result<bool> {
         Ok(false)
     }

@@ -96,6 +96,8 @@ pub(crate) trait StoredFile: Send + Sync + 'static {
     fn set_len(&self, length: u64) -> io::Result<()>;
     /// Makes room for so many bytes, and the file as long. False where that cannot be done ahead.
     fn allocate(&self, length: u64) -> io::Result<bool>;
+    /// Whether it still has a name.
+    fn is_named(&self) -> io::Result<bool>;
     /// Whether it has other names, as in a copy that was made by links: then it must not be changed.
     fn is_linked(&self) -> io::Result<bool>;
     /// What holds the byte at this offset; none where the system does not say.

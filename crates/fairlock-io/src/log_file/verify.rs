@@ -1236,6 +1236,10 @@ mod tests {
             self.file.allocate(length)
         }
 
+        fn is_named(&self) -> io::Result<bool> {
+            self.file.is_named()
+        }
+
         fn is_linked(&self) -> io::Result<bool> {
             self.file.is_linked()
         }

@@ -63,6 +63,9 @@ impl<S: Storage> View<S> {
 
     /// Has seen what another view has seen.
     pub(crate) fn see(&mut self, progress: &Progress<S::Page>) {
+        if progress.seen().cuts != self.progress.seen().cuts {
+            self.window.clear();
+        }
         self.progress.clone_from(progress);
     }
 
@@ -74,6 +77,16 @@ impl<S: Storage> View<S> {
     /// Looks at the control page again.
     pub(crate) fn refresh(&mut self) -> Result<(), LogError> {
         self.progress.refresh()
+    }
+
+    /// As `refresh`, for who reads at another place: what was read before a cut counts no more.
+    fn look_again(&mut self) -> Result<(), LogError> {
+        let cuts = self.progress.seen().cuts;
+        self.progress.refresh()?;
+        if self.progress.seen().cuts != cuts {
+            self.window.clear();
+        }
+        Ok(())
     }
 
     /// Where the committed part ended at the last look.
@@ -281,7 +294,7 @@ impl<S: Storage> View<S> {
     /// The record at `position`, which is checked alone: its batch is not looked at.
     pub(crate) fn read(&mut self, position: Position) -> Result<Vec<u8>, LogError> {
         let at = position.get();
-        self.refresh()?;
+        self.look_again()?;
         if at < self.first() {
             return Err(self.truncated(at));
         }

@@ -108,6 +108,8 @@ struct State<B, E, P: Platform> {
     number: u64,
     /// All batches below are written, or have failed.
     settled: u64,
+    /// Of no failure below nobody was told.
+    told: u64,
     /// Oldest first.
     failures: Vec<Failures<E>>,
     broken: bool,
@@ -145,6 +147,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             other: Some(other),
             number: 0,
             settled: 0,
+            told: 0,
             failures: Vec::new(),
             broken: false,
             for_written: Queue::EMPTY,
@@ -207,6 +210,9 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             let mut state = self.state.lock();
             loop {
                 if let Some(outcome) = state.outcome(ticket) {
+                    if outcome.is_err() {
+                        state.told = state.told.max(ticket.0 + 1);
+                    }
                     return outcome;
                 }
                 state.assert_whole();
@@ -226,17 +232,27 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             let batch = state.open_next();
             let first = state.reserve();
             Self::release(state, first);
-            self.write_and_settle(batch, &write)
+            let written = self.write_and_settle(batch, &write);
+            if written.is_err() {
+                let mut state = self.state.lock();
+                state.told = state.told.max(ticket.0 + 1);
+            }
+            written
         })
     }
 
-    /// Until all is written that was submitted before; says what became of the last batch of it.
+    /// Until all is written that was submitted before; says what became of the last batch of it, unless that is a
+    /// failure that somebody was told of.
     pub(crate) fn flush(&self, write: impl Fn(&mut B) -> Result<(), E>) -> Result<(), E> {
         let state = self.state.lock();
         let last =
             if state.open.is_empty() { state.number.checked_sub(1) } else { Some(state.number) };
+        let is_told = last.is_none_or(|last| last < state.told);
         drop(state);
-        last.map_or(Ok(()), |last| self.wait(Ticket(last), write))
+        match last {
+            Some(last) if !is_told => self.wait(Ticket(last), write),
+            _ => Ok(()),
+        }
     }
 
     /// Somebody panicked while a batch was written or added to: to wait or submit would panic.
