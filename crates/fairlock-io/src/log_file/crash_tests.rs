@@ -352,7 +352,7 @@ impl Program {
                 assert!(self.fails, "{error}");
                 self.seen.failures += 1;
             }
-            _ => panic!("{error}"),
+            _ => panic!("{error}; {}", self.machine.describe()),
         }
     }
 

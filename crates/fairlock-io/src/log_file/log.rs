@@ -83,6 +83,8 @@ struct Inner<S: Storage> {
     /// Where this opening began.
     opened_at: u64,
     commits: AtomicU64,
+    /// The control page says where the log was closed before this opening.
+    says_closed: AtomicBool,
     /// The control page says that readers may have seen what is not on the device. Used with `tail`.
     says_shown: AtomicBool,
     recording: Recording,
@@ -129,8 +131,6 @@ struct Tail<S: Storage> {
     /// Begins what this opening appends: written before anything else, when something is appended. A full
     /// disk does not keep the log from being opened.
     opening: Option<Batch>,
-    /// The control page says where the log was closed before this opening.
-    says_closed: bool,
     /// Where the frontier was last asked to go.
     wanted: u64,
     /// The last write failed, and may have arrived: the next one must replace it on the device, before
@@ -208,7 +208,6 @@ impl<S: Storage> Log<S> {
             file: Arc::clone(&file),
             end: end.min(layout.end(segment)),
             opening: Some(opening),
-            says_closed: true,
             wanted: ready,
             has_failed: false,
             block: Blocks::zeroed(BLOCK),
@@ -233,6 +232,7 @@ impl<S: Storage> Log<S> {
             displaced: AtomicBool::new(false),
             opened_at: end,
             commits: AtomicU64::new(0),
+            says_closed: AtomicBool::new(true),
             says_shown: AtomicBool::new(options.sync != SyncPolicy::EveryCommit),
             recording: Recording::new(),
             current: AtomicU64::new(segment),
@@ -591,14 +591,19 @@ impl<S: Storage> Inner<S> {
             tail.opening = Some(opening);
             return Err(error);
         }
-        if tail.says_closed {
-            // Not before: what a failed append has left behind the place where the log was closed is no part
-            // of it, and is now overwritten.
+        self.forget_close()?;
+        self.write_next(tail, batch, Kind::Records)
+    }
+
+    /// Once the opening is written. Not before: what a failed append has left behind the place where the log was
+    /// closed is no part of it, and is overwritten by that.
+    fn forget_close(&self) -> Result<(), LogError> {
+        if self.says_closed.load(Ordering::Relaxed) {
             self.control.set_closed(None)?;
             self.control.sync()?;
-            tail.says_closed = false;
+            self.says_closed.store(false, Ordering::Relaxed);
         }
-        self.write_next(tail, batch, Kind::Records)
+        Ok(())
     }
 
     fn write_next(
@@ -873,6 +878,10 @@ impl<S: Storage> Inner<S> {
         if self.control.durable() < position {
             // The loss of power must not leave a log that ends before it begins.
             self.sync()?;
+        }
+        if position > self.opened_at {
+            // The log begins behind the place where it was closed: it does not end there any more.
+            self.forget_close()?;
         }
         self.check_in_place()?;
         self.store_first(giving_up, position)
