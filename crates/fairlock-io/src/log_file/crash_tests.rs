@@ -133,7 +133,8 @@ impl Known {
                 continue;
             }
             assert!(!is_required(position), "record {number} at {position} is lost {after:?}");
-            if position >= self.first_tried {
+            // What was cut off leaves no gap that matters: what comes behind was appended after it.
+            if position >= self.first_tried && self.cut_tried.is_none_or(|cut| position <= cut) {
                 lost = lost.or(Some(position));
             }
         }
