@@ -539,8 +539,9 @@ impl<P: SharedPage> Written<P> {
     pub(crate) fn set_first(&self, first: u64) -> Result<(), LogError> {
         for field in FIRST {
             self.put(field, &[first])?;
+            // Readers believe the one that is further on, even if the other cannot be stored.
+            self.first.store(first, Release);
         }
-        self.first.store(first, Release);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy};
 use super::prewriting;
 use super::recovery::{self, End};
 use super::segments::{self, Inventory, NAME_WHILE_COPIED, RESERVE};
-use super::storage::{Storage, StoredFile};
+use super::storage::{SharedPage, Storage, StoredFile};
 use super::window::open_segment;
 
 /// Files of segments that were given up which are kept to be used again.
@@ -70,6 +70,8 @@ pub(crate) fn open<S: Storage>(
     let mut look = control.look()?;
     let was_cut = look.cut.take();
     if let Some(cut) = &was_cut {
+        // A crash may have come before that: the loss of power must not leave what is covered, and no word of it.
+        control.page().sync().map_err(failing.to("sync the control page of"))?;
         let epoch = look.epoch.unwrap_or(cut.epoch);
         Cover { storage, layout, epoch, durable: 0, current: None }.cover(cut)?;
     }
