@@ -315,6 +315,8 @@ impl Program {
                 );
             }
             self.known.settle(&found, log.first().get());
+            // What a limit could not give up at the opening it gives up later.
+            self.may_be_given_up((log.committed().get() - 1) / SEGMENT);
             self.known.durable = log.committed().get();
             self.after = After::Nothing;
             return Ok((log, options.sync));
