@@ -478,11 +478,9 @@ impl Program {
         let found = self.read(log)?;
         self.known.check(&found, After::Nothing);
         let before = std::mem::replace(&mut self.known.acknowledged, found);
-        if !is_cut {
-            // What covers the others may be lost with the power.
-            let gone = before.into_iter().filter(|it| !self.known.acknowledged.contains(it));
-            self.known.failed.extend(gone.map(|(position, number)| (number, position)));
-        }
+        // What covers the others, or gives up those before, may be lost with the power.
+        let gone = before.into_iter().filter(|it| !self.known.acknowledged.contains(it));
+        self.known.failed.extend(gone.map(|(position, number)| (number, position)));
         self.known.cut_tried = None;
         Ok(())
     }
