@@ -17,7 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_io::{
-    Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, Position, Prewrite, SyncPolicy,
+    Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogWriter, Position, Prewrite,
+    RepairOptions, SyncPolicy,
 };
 use tempfile::TempDir;
 
@@ -316,6 +317,8 @@ fn who_may_only_read_cannot_keep_a_writer_out() {
         thread::sleep(Duration::from_millis(1));
     }
     let log = options().open(&path).expect("nobody who may write has it open");
+    let writer = LogReader::open(&path).unwrap().writer().unwrap();
+    assert!(matches!(writer, LogWriter::Open { .. }), "{writer:?}");
     append(&log, 5..20);
     // What was made since then is locked, too.
     let again = Part::start("reads without rights", place, &[]);
@@ -706,4 +709,48 @@ fn a_copy_of_a_log_in_use_has_all_that_was_there_or_is_refused() {
         }
         Part::start("opens copies", place, &environment).ends_well().unwrap();
     }
+}
+
+// A page, or a segment, that is not the log's any more.
+
+#[test]
+fn an_old_control_page_put_back_in_place_hides_no_records() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    make_log(&path, 5);
+    let old = fs::read(path.join("control")).unwrap();
+    let log = options().open(&path).unwrap();
+    append(&log, 5..9);
+    log.close().unwrap();
+    // Into the same file, as `cp` does.
+    fs::write(path.join("control"), old).unwrap();
+    let error = LogFile::open(&path).expect_err("it does not know of what is there");
+    assert!(matches!(error.kind(), LogErrorKind::Damaged { .. }), "{error}");
+    LogFile::repair(&path, &RepairOptions::new()).unwrap();
+    let log = options().open(&path).unwrap();
+    assert_eq!(numbers(log.reader().unwrap()).unwrap(), all(0..9));
+}
+
+#[test]
+fn a_segment_that_is_removed_under_its_writer_takes_no_more() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let log = options().open(&path).unwrap();
+    append(&log, 0..2);
+    fs::remove_file(path.join("0000000000000000.segment")).unwrap();
+    let error = log.append(&record(2)).expect_err("nobody would find it");
+    assert_eq!(*error.kind(), LogErrorKind::Displaced, "{error}");
+}
+
+#[test]
+fn a_log_whose_last_segment_was_cut_has_no_backup() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    make_log(&path, 5);
+    let segment = File::options().write(true).open(path.join("0000000000000000.segment")).unwrap();
+    segment.set_len(8192).unwrap();
+    let copy = directory.path().join("copy");
+    let error = LogReader::checkpoint(&path, &copy).expect_err("records are missing");
+    assert!(matches!(error.kind(), LogErrorKind::Damaged { .. }), "{error}");
+    assert!(!copy.exists());
 }

@@ -5,9 +5,12 @@
 //!
 //! **The lock.** The writer has the file `lock` locked, which nobody may open who may not write the log. Its
 //! locks belong to the opening of the file, so children inherit them; they are ended at the close, not left
-//! to the last process that has the file open. Beside it the writer locks the control page and every segment
-//! that it opens for writing, if nobody reads them with a lock: so somebody who has removed `lock` is still
-//! no second writer, and readers, who cannot open `lock`, can ask whether there is a writer.
+//! to the last process that has the file open.
+//!
+//! Readers, who cannot open `lock`, ask for the lock on the file `writer`. Each writer makes that anew, and locks
+//! it before it has its name, so that nobody can be there before with a lock for reading. Beside these the
+//! writer locks the control page and every segment that it opens for writing, if nobody reads them with a
+//! lock: so somebody who has removed `lock` and `writer` is still no second writer.
 
 use std::error::Error;
 use std::ffi::c_int;
@@ -39,6 +42,10 @@ use super::storage::{
 
 /// The bytes of the control page that are used.
 const PAGE_BYTES: usize = WORDS * 8;
+
+/// What a writer has locked for readers to see.
+const WRITER: &str = "writer";
+const WRITER_WHILE_NEW: &str = "writer.new";
 
 /// Of the segments, a writer has at least one of so many open that are the last by their names.
 const WRITTEN: usize = 4;
@@ -146,6 +153,22 @@ impl Disk {
                 created => return created,
             }
         }
+    }
+
+    /// Makes the file by which readers know that there is a writer: locked before anybody else can open it.
+    fn make_mark(&self, page: &Page) -> io::Result<Locked> {
+        match self.remove(WRITER_WHILE_NEW) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mark = Locked::new(self.create_file(WRITER_WHILE_NEW, OFlag::O_RDWR, Some(0o600))?);
+        if !mark.take()? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mode = page.file.metadata()?.mode() & 0o666;
+        mark.file.set_permissions(fs::Permissions::from_mode(mode))?;
+        self.rename(WRITER_WHILE_NEW, WRITER)?;
+        Ok(mark)
     }
 
     fn is_named(&self, name: &str, file: &File) -> io::Result<bool> {
@@ -270,13 +293,20 @@ impl Storage for Disk {
         if self.has_writer(page)? {
             return Ok(None);
         }
-        // For those who ask. A reader's lock may be in the way; then they are not told.
-        let page = Locked::new(page.file.try_clone()?);
-        let _ = page.take();
-        Ok(Some(Lock { name: name.to_owned(), lock, _page: page }))
+        // A reader's lock may be in the way of this one.
+        let locked_page = Locked::new(page.file.try_clone()?);
+        let _ = locked_page.take();
+        // A full disk may have no room for another name; then those who ask go by the other locks.
+        let writer = self.make_mark(page).ok();
+        Ok(Some(Lock { name: name.to_owned(), lock, _page: locked_page, _writer: writer }))
     }
 
     fn has_writer(&self, page: &Page) -> io::Result<bool> {
+        if let Ok(mark) = self.open_regular(WRITER, OFlag::O_RDONLY)
+            && is_locked(&mark)?
+        {
+            return Ok(true);
+        }
         Ok(is_locked(&page.file)? || self.is_written()?)
     }
 
@@ -458,6 +488,7 @@ pub(crate) struct Lock {
     name: String,
     lock: Locked,
     _page: Locked,
+    _writer: Option<Locked>,
 }
 
 /// A file without the page cache.

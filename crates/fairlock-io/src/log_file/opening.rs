@@ -276,8 +276,9 @@ fn make_control<S: Storage>(
 fn refuse_others_files<S: Storage>(storage: &S) -> Result<(), LogError> {
     let names = storage.names();
     let names = names.map_err(|error| LogError::system("list", storage.path(), error))?;
-    let is_fine =
-        |name: &String| name.ends_with(".new") || name == "lost+found" || name == control::LOCK;
+    let is_fine = |name: &String| {
+        name.ends_with(".new") || ["lost+found", control::LOCK, "writer"].contains(&name.as_str())
+    };
     // Another process may make the log at the same time.
     match names.iter().all(is_fine) || names.iter().any(|name| name == control::NAME) {
         true => Ok(()),
