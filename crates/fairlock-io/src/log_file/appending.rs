@@ -28,16 +28,18 @@ impl AppendOptions {
     }
 
     /// What [`LogReader::seek_key`](crate::LogReader::seek_key) finds these records by: a time, or a number of
-    /// the user's, which is never smaller than that of what was appended before. Records that are written
-    /// together are found together, by the first of their keys.
+    /// the user's, which is never smaller than that of what was appended before: after one that is, a search may
+    /// stop too early, or too late. Records that are written together are found together, by the first of
+    /// their keys.
     pub fn key(mut self, key: u64) -> AppendOptions {
         self.key = Some(key);
         self
     }
 
     /// Whether the records are on the device before they are acknowledged, with all that was before them.
-    /// Otherwise they outlive a crash of the process, but not the loss of power until somebody
-    /// [syncs](crate::LogFile::sync). Default: as the log's [`SyncPolicy`](crate::SyncPolicy) says.
+    /// Otherwise they outlive a crash of the process, but not the loss of power until
+    /// [`LogFile::sync`](crate::LogFile::sync) is called, or a record is appended that has to be there; whoever
+    /// reads only what is on the device waits until then. Default: as the log's [`SyncPolicy`](crate::SyncPolicy) says.
     ///
     /// Records that are written together are on the device as soon as one of them has to be.
     pub fn durable(mut self, durable: bool) -> AppendOptions {

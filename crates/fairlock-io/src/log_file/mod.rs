@@ -207,7 +207,9 @@ impl LogFile {
     /// Appends a record and waits until it is committed; its position.
     ///
     /// # Errors
-    /// If it returns an error, the record is not in the log, and the next may be appended:
+    /// If it returns an error, the record is not in the log, and the next may be appended; only after
+    /// [`LogErrorKind::Displaced`] and [`LogErrorKind::SyncFailed`] the log has to be opened again, and then
+    /// the record may be there:
     /// [`LogErrorKind::StorageFull`], [`LogErrorKind::TooLarge`], [`LogErrorKind::SyncFailed`], what the
     /// system says of the write.
     pub fn append(&self, bytes: &[u8]) -> Result<Position> {
@@ -222,8 +224,9 @@ impl LogFile {
         self.wait(self.submit_vectored(slices)?)
     }
 
-    /// Gives a record to the log without waiting; it is written with the next batch that somebody waits
-    /// for, or when there is enough for one.
+    /// Gives a record to the log without waiting for it to be committed; it is written with the next batch that
+    /// somebody waits for, or when there is enough for one. Who gives more than fits into a batch
+    /// ([`LogOptions::batch_bytes`]) waits for room, or writes the batch.
     ///
     /// ```
     /// # use fairlock_io::LogFile;
@@ -681,6 +684,10 @@ impl LogReader {
 
     /// Whether only what is on the device is read and waited for. Default: no, all that is committed is.
     ///
+    /// Then [`committed`](Self::committed) is what is on the device, too, and [`follow`](Self::follow) has read
+    /// all when it has read that: what a writer that died had committed and not synced comes when the log
+    /// is next opened for writing.
+    ///
     /// What is committed and not on the device may be lost with the power: a follower that has acted on it
     /// then knows more than the log. It matters if the log is not synced at every commit.
     pub fn durable_only(mut self, durable_only: bool) -> LogReader {
@@ -807,7 +814,8 @@ impl LogReader {
     /// The next record, as soon as there is one; or that there will be none, since nobody has the log open for
     /// writing and all is read. Without a timeout it waits for one of both.
     ///
-    /// Whether a writer has died is looked at twice in a second.
+    /// Whether a writer has died is looked at twice in a second. After the end it says so at once each time; to
+    /// wait for the next writer's records, use [`next_within`](Self::next_within).
     ///
     /// ```
     /// use fairlock_io::{Followed, LogFile, LogReader, LogWriter};

@@ -228,7 +228,7 @@ impl LogOptions {
         self
     }
 
-    /// The permissions of the files that are made, as in `0o640`, and with them those of the directory if it
+    /// The permissions of the files that are made, but for `lock`, as in `0o640`, and with them those of the directory if it
     /// is made: who may read a file may list it. Without this they are what the process makes otherwise.
     ///
     /// Who may write the files may become the writer; who may only read them can follow the log, and do

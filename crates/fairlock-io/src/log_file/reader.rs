@@ -52,7 +52,8 @@ pub enum Followed<'a> {
     Record(Record<'a>),
     /// The time is over, and nothing more is committed.
     TimedOut,
-    /// All is read, and nobody has the log open for writing.
+    /// All is read, but for what a [durable-only](crate::LogReader::durable_only) reader does not see, and nobody
+    /// has the log open for writing.
     Ended(LogWriter),
 }
 
