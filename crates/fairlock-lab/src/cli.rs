@@ -422,6 +422,15 @@ fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out
+        && let (Ok(file), Ok(out)) = (args.file.canonicalize(), out.canonicalize())
+        && file == out
+    {
+        return Err(Failure::Usage(format!(
+            "--out {} is the file that is read, which would be lost; choose another",
+            out.display()
+        )));
+    }
     if let Some(report) = dropin::report::Report::read(&args.file).map_err(Failure::Run)? {
         return write_locks_report(args, &report);
     }

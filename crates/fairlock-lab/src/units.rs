@@ -125,7 +125,7 @@ pub fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
         _ => Err(format!(
-            "\"{text}\" is no measuring time; give seconds above 0 and at most 3600 (0.5)"
+            "\"{text}\" is not a time here: give seconds above 0 and at most 3600 (0.5)"
         )),
     }
 }

@@ -563,6 +563,18 @@ fn report_refuses_a_file_without_rows_and_names_it() {
 }
 
 #[test]
+fn report_does_not_write_over_what_it_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let names = vec!["rwlock".to_owned()];
+    drop(Writer::create(&rows, &Header::now(names, false, Machine::here(None))).unwrap());
+    let before = fs::read(&rows).unwrap();
+    let path = rows.to_str().unwrap();
+    refuses(&["report", path, "--out", path], 2, &["which would be lost"]);
+    assert_eq!(fs::read(&rows).unwrap(), before);
+}
+
+#[test]
 fn bench_prints_a_table_and_keeps_its_rows() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("mix.jsonl");

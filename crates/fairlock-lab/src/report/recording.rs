@@ -123,8 +123,8 @@ impl Recording {
                     }
                     _ => {
                         return Err(wrong(
-                            &"no header; give a file that `fairlock study` or `fairlock bench \
-                              --out` wrote",
+                            &"no header; give a file that `fairlock study`, `fairlock bench --out` \
+                              or `fairlock run --report` wrote",
                         ));
                     }
                 };
