@@ -107,6 +107,18 @@ pub(crate) fn look_at<S: Storage>(
     }
 }
 
+/// Whether a page that says where the log was closed is of before the log was opened again. What a failed opening
+/// has left behind that place is not newer than the page: that says which opening is to come before anything of
+/// it is written.
+pub(crate) fn is_older<S: Storage>(page: &Look, window: &mut Window<S>) -> Result<bool, LogError> {
+    let (Some(closed), Some(epoch)) = (page.closed, page.epoch) else { return Ok(false) };
+    let behind = window.layout().next_batch(closed);
+    Ok(match look_at(window, behind)? {
+        Place::Whole(batch) => epoch < batch.epoch,
+        _ => false,
+    })
+}
+
 /// The segments that were given up, though a crash has left them, and the others. Numbers that no segment
 /// can have are of neither.
 pub(crate) fn without_given_up(
@@ -218,13 +230,7 @@ pub(crate) fn find_end<S: Storage>(
         }
     };
 
-    // What a failed opening has left there is not newer than the page: that says which opening is to come before
-    // anything of it is written.
-    if closed == Some(gap)
-        && layout.segment(gap) <= last
-        && let Place::Whole(batch) = look_at(&mut window, gap)?
-        && page.epoch.is_some_and(|epoch| epoch < batch.epoch)
-    {
+    if closed == Some(gap) && layout.segment(gap) <= last && is_older(page, &mut window)? {
         let path = storage.path().join(control::NAME);
         return Err(control::damaged(&path, "the control page, which is older than the segments,"));
     }

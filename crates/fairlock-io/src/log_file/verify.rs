@@ -236,7 +236,12 @@ pub(crate) fn survey<S: Storage>(
         // The log would begin behind its end.
         (first, page.first, control) = (layout.first_batch(there), None, None);
     }
-    let window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
+    let mut window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
+    let is_in_segments =
+        page.closed.is_some_and(|it| segments.contains(&layout.segment(layout.next_batch(it))));
+    if is_in_segments && !known.open && recovery::is_older(&page, &mut window).unwrap_or(false) {
+        (page.closed, page.committed, control) = (None, None, None);
+    }
     let mut walk = Walk {
         storage,
         is_writer,
