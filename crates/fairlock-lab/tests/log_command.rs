@@ -309,6 +309,19 @@ fn a_damaged_log_can_be_cut_off_before_the_damage() {
 }
 
 #[test]
+fn a_log_that_lost_its_control_page_is_told_from_none() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"one\n");
+    fs::remove_file(path.join("control")).unwrap();
+    for command in ["tail", "stat"] {
+        refuses(command, &path, &[], 1, &["control page is missing", "log repair"]);
+    }
+    prints("repair", &path, &[]);
+    assert_eq!(prints("tail", &path, &[]), "one\n");
+}
+
+#[test]
 fn what_is_no_log_is_refused_with_what_to_do() {
     let directory = directory();
     let path = directory.path().join("log");

@@ -221,7 +221,10 @@ impl fmt::Display for LogError {
             LogErrorKind::OthersFiles => {
                 write!(f, "the directory holds other files: a log needs one of its own")?
             }
-            LogErrorKind::Exists => write!(f, "there is a log already: open it, or remove it")?,
+            LogErrorKind::Exists => write!(
+                f,
+                "there is a log already, or a copy of one that was not finished: choose another directory, or open it"
+            )?,
             LogErrorKind::NewerVersion { found, supported } => write!(
                 f,
                 "written with version {found} of the format, but this program knows version \

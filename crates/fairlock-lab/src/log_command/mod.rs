@@ -92,8 +92,19 @@ fn refuse_files(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Whether somebody has taken the control page from a log.
+fn has_segments(path: &Path) -> bool {
+    let Ok(entries) = path.read_dir() else { return false };
+    let is_segment = |path: &Path| path.extension().is_some_and(|it| it == "segment");
+    entries.filter_map(Result::ok).any(|entry| is_segment(&entry.path()))
+}
+
 fn failure(error: &LogError) -> Failure {
     Failure::Run(match error.kind() {
+        LogErrorKind::NotALog if has_segments(error.path()) => format!(
+            "{error}, but segments of one: its control page is missing, and `fairlock log repair` makes \
+             it anew"
+        ),
         LogErrorKind::NotALog => format!("{error}; `fairlock log append` creates one"),
         _ => error.to_string(),
     })
