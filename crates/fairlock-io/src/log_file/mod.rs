@@ -697,9 +697,8 @@ impl LogReader {
 
     /// Whether what is damaged is passed over. Default: no, it is an error.
     ///
-    /// With it [`next`](Self::next) and all that goes on from record to record gives the records that are whole, and
-    /// [`damages`](Self::damages) says what was passed over. Where the header of a batch is damaged, records of
-    /// that batch may be passed over though they are whole: [`LogFile::repair`] keeps them all. The log stays as it is. Damage of the control page, and blocks
+    /// With it [`next`](Self::next) and all that goes on from record to record gives every record that is whole, and
+    /// [`damages`](Self::damages) says what was passed over. The log stays as it is. Damage of the control page, and blocks
     /// that the device cannot read, are errors all the same; so is damage that keeps the end of a log that nobody
     /// has open from being found, for which there is [`LogFile::repair`].
     ///

@@ -189,7 +189,8 @@ impl<S: Storage> Window<S> {
         if self.filled < size {
             self.file_end = Some(begin + self.filled as u64);
         }
-        Ok(self.filled >= needed)
+        // Of a file that was cut, the last block may be there in part.
+        Ok(self.holds(position, wanted))
     }
 
     /// Lets the buffer begin at `begin`, with room for so many bytes at least; how many of them it holds
