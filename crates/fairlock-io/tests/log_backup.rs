@@ -1,10 +1,13 @@
 //! Copies of a log that is appended to: checkpoints, from this process and from another, and copies that other
 //! programs make.
 
+mod mounted;
+mod plain_records;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +20,9 @@ use std::time::{Duration, Instant};
 use fairlock_io::{
     Checkpoint, LogErrorKind, LogFile, LogOptions, LogReader, Position, Prewrite, SyncPolicy,
 };
-use tempfile::TempDir;
+
+use mounted::{FileSystem, Mounted, run};
+use plain_records::{append, place, read, record};
 
 /// The environment's words for a process: what it is, and where the log is.
 const PART: &str = "FAIRLOCK_BACKUP_PART";
@@ -26,38 +31,8 @@ const PLACE: &str = "FAIRLOCK_BACKUP_PLACE";
 /// Long enough that only what hangs takes as long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn place() -> (TempDir, PathBuf) {
-    let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target");
-    let path = directory.path().join("log");
-    (directory, path)
-}
-
 fn options(sync: SyncPolicy) -> LogOptions {
     LogOptions::new().segment_bytes(64 << 10).batch_bytes(16 << 10).sync(sync)
-}
-
-fn record(number: u64) -> Vec<u8> {
-    let length = [0, 100, 3_000, 9_000][number as usize % 4];
-    let mut bytes = number.to_le_bytes().to_vec();
-    bytes.resize(8 + length, number as u8);
-    bytes
-}
-
-/// Appends the records of these numbers; where they are.
-fn append(log: &LogFile, numbers: std::ops::Range<u64>) -> BTreeMap<u64, Position> {
-    numbers.map(|number| (number, log.append(&record(number)).unwrap())).collect()
-}
-
-/// All records, each of which must be whole: their numbers, and where they are.
-fn read(mut reader: LogReader) -> BTreeMap<u64, Position> {
-    let mut found = BTreeMap::new();
-    for next in reader.records() {
-        let (position, bytes) = next.unwrap();
-        let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        assert!(bytes == record(number), "record {number} is not what was appended");
-        assert_eq!(found.insert(number, position), None, "record {number} comes twice");
-    }
-    found
 }
 
 fn assert_in_sequence(found: &BTreeMap<u64, Position>) {
@@ -634,56 +609,21 @@ fn a_copy_made_by_links_does_not_change_with_the_log() {
     }
 }
 
-/// A mounted file system, until this is dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn make(directory: &Path, make: &[&str], bytes: u64) -> Result<Mounted, String> {
-        let (image, place) = (directory.join("image"), directory.join("place"));
-        let file = File::create(&image).map_err(|error| error.to_string())?;
-        file.set_len(bytes).map_err(|error| error.to_string())?;
-        fs::create_dir(&place).map_err(|error| error.to_string())?;
-        run(Command::new(make[0]).args(&make[1..]).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&place))?;
-        Ok(Mounted(place))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = run(Command::new("umount").arg(&self.0)) {
-            eprintln!("{error}");
-        }
-    }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
 #[test]
 fn a_checkpoint_to_a_disk_that_is_full_leaves_nothing_and_one_with_room_is_copied()
 -> Result<(), Box<dyn Error>> {
     let (directory, path) = place();
-    let make = ["mkfs.ext4", "-q", "-F", "-m", "0"];
-    let mounted = match Mounted::make(directory.path(), &make, 8 << 20) {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            println!("skipped, as no file system can be mounted here: {error}");
-            return Ok(());
-        }
+    let kind =
+        FileSystem { name: "ext4", mkfs: &["mkfs.ext4", "-q", "-F", "-m", "0"], megabytes: 8 };
+    let Some(mounted) = Mounted::make(directory.path(), &kind) else {
+        return Ok(());
     };
     let log = options(SyncPolicy::Never).open(&path)?;
     let submitted: Vec<_> = (0..3000).map(|it| log.submit(&record(it))).collect();
     for submitted in submitted {
         log.wait(submitted?)?;
     }
-    let copy = mounted.0.join("copy");
+    let copy = mounted.place().join("copy");
     let full = log.checkpoint(&copy).unwrap_err();
     assert_eq!(*full.kind(), LogErrorKind::StorageFull, "{full}");
     assert!(full.path().starts_with(&copy), "{full}");
@@ -704,15 +644,11 @@ fn a_checkpoint_to_a_disk_that_is_full_leaves_nothing_and_one_with_room_is_copie
 fn copies_that_share_blocks_are_whole_where_the_file_system_makes_them()
 -> Result<(), Box<dyn Error>> {
     let (directory, _) = place();
-    let make = ["mkfs.btrfs", "-q", "-f"];
-    let mounted = match Mounted::make(directory.path(), &make, 256 << 20) {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            println!("skipped, as no file system can be mounted here: {error}");
-            return Ok(());
-        }
+    let kind = FileSystem { name: "btrfs", mkfs: &["mkfs.btrfs", "-q", "-f"], megabytes: 256 };
+    let Some(mounted) = Mounted::make(directory.path(), &kind) else {
+        return Ok(());
     };
-    let path = mounted.0.join("log");
+    let path = mounted.place().join("log");
     let log = options(SyncPolicy::Never).open(&path)?;
     let appended = append(&log, 0..200);
     let copied = Copied::begin(&path, "copy");
@@ -721,7 +657,7 @@ fn copies_that_share_blocks_are_whole_where_the_file_system_makes_them()
     run(copying.arg(&path).arg(&copied.to))?;
     assert_eq!(copied.opened(), Ok(appended.clone()));
     // Between subvolumes there are no links.
-    let other = mounted.0.join("other");
+    let other = mounted.place().join("other");
     if let Err(error) = run(Command::new("btrfs").args(["subvolume", "create"]).arg(&other)) {
         println!("skipped in part: {error}");
         return Ok(());

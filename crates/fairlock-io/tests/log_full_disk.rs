@@ -2,46 +2,17 @@
 //!
 //! It needs the right to mount a file; without, it says so and tests nothing.
 
+mod mounted;
+
 use std::error::Error;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use fairlock_io::{LogErrorKind, LogOptions, LogReader, Prewrite, SyncPolicy};
 
-const IMAGE_BYTES: u64 = 32 << 20;
+use mounted::{FileSystem, Mounted};
 
-/// A mounted file system, until this is dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn make(directory: &Path) -> Result<Mounted, String> {
-        let (image, place) = (directory.join("image"), directory.join("place"));
-        let file = File::create(&image).map_err(|error| error.to_string())?;
-        file.set_len(IMAGE_BYTES).map_err(|error| error.to_string())?;
-        fs::create_dir(&place).map_err(|error| error.to_string())?;
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&place))?;
-        Ok(Mounted(place))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = run(Command::new("umount").arg(&self.0)) {
-            eprintln!("{error}");
-        }
-    }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
+const EXT4: FileSystem =
+    FileSystem { name: "ext4", mkfs: &["mkfs.ext4", "-q", "-F", "-m", "0"], megabytes: 32 };
 
 fn record(number: u64) -> Vec<u8> {
     let length = [30, 50_000, 400_000][number as usize % 3];
@@ -53,16 +24,12 @@ fn record(number: u64) -> Vec<u8> {
 #[test]
 fn appends_resume_when_a_full_disk_has_room_again() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir_in(".")?;
-    let mounted = match Mounted::make(directory.path()) {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            println!("skipped, as no file system can be mounted here: {error}");
-            return Ok(());
-        }
+    let Some(mounted) = Mounted::make(directory.path(), &EXT4) else {
+        return Ok(());
     };
     for prewrite in [Prewrite::Always, Prewrite::Never] {
-        let path = mounted.0.join("log");
-        let filler = mounted.0.join("filler");
+        let path = mounted.place().join("log");
+        let filler = mounted.place().join("filler");
         fs::write(&filler, vec![1; 8 << 20])?;
         File::open(&filler)?.sync_all()?;
         let log = LogOptions::new()

@@ -236,12 +236,8 @@ fn run_on(
     prepare: impl Fn(&Path),
 ) -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let mounted = match Mounted::make(directory.path(), kind) {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            println!("skipped, as no {} can be mounted here: {error}", kind.name);
-            return Ok(());
-        }
+    let Some(mounted) = Mounted::make(directory.path(), kind) else {
+        return Ok(());
     };
     let place = PathBuf::from(mounted.place());
     for (number, part) in parts.iter().enumerate() {

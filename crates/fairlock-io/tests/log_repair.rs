@@ -1,9 +1,10 @@
 //! Damaged logs on the system's disk, repaired: copies that are incomplete, segments that others have, too, and
 //! what is saved of the bytes that a repair overwrites.
 
+mod plain_records;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -11,41 +12,13 @@ use fairlock_io::{
     Damaged, LogErrorKind, LogFile, LogOptions, LogReader, OpenMode, Position, RepairOptions,
     RepairReport, SyncPolicy,
 };
-use tempfile::TempDir;
+
+use plain_records::{append, place, read};
 
 const SEGMENT: u64 = 64 << 10;
 
-fn place() -> (TempDir, PathBuf) {
-    let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target");
-    let path = directory.path().join("log");
-    (directory, path)
-}
-
 fn options() -> LogOptions {
     LogOptions::new().segment_bytes(SEGMENT).sync(SyncPolicy::Never)
-}
-
-fn record(number: u64) -> Vec<u8> {
-    let length = [0, 100, 3_000, 9_000][number as usize % 4];
-    let mut bytes = number.to_le_bytes().to_vec();
-    bytes.resize(8 + length, number as u8);
-    bytes
-}
-
-fn append(log: &LogFile, numbers: Range<u64>) -> BTreeMap<u64, Position> {
-    numbers.map(|number| (number, log.append(&record(number)).unwrap())).collect()
-}
-
-/// All records, each of which must be whole: their numbers, and where they are.
-fn read(mut reader: LogReader) -> BTreeMap<u64, Position> {
-    let mut found = BTreeMap::new();
-    for next in reader.records() {
-        let (position, bytes) = next.unwrap();
-        let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        assert!(bytes == record(number), "record {number} is not what was appended");
-        assert_eq!(found.insert(number, position), None, "record {number} comes twice");
-    }
-    found
 }
 
 /// What a log has that opens without complaint, in which nothing is wrong, and that takes one more record.

@@ -881,25 +881,6 @@ fn a_log_can_be_cut_off_again_and_again() {
 }
 
 #[test]
-fn a_log_is_cut_off_only_behind_a_record() {
-    let (_directory, path) = directory();
-    let (log, places) = make_log(&path);
-    let inside = Position::new(places[3].get() + 8);
-    let beyond = Position::new(log.committed().get() + (1 << 20));
-    for wrong in [inside, log.committed(), beyond] {
-        assert_eq!(kind(log.truncate_after(wrong)), LogErrorKind::NoRecord(wrong), "{wrong}");
-        assert_holds(&path, &all(0..48));
-    }
-    log.truncate_after(places[20]).unwrap();
-    let cut = places[30];
-    assert_eq!(kind(log.truncate_after(cut)), LogErrorKind::NoRecord(cut));
-    log.truncate_before(places[10]).unwrap();
-    let given_up = kind(log.truncate_after(places[5]));
-    assert!(matches!(given_up, LogErrorKind::Truncated { first, .. } if first == places[10]));
-    assert_holds(&path, &all(10..21));
-}
-
-#[test]
 fn a_follower_hears_once_that_what_it_read_was_cut_off_and_goes_on_behind() {
     for appends_first in [false, true] {
         for cuts in [1, 2, 3, 5] {
@@ -934,39 +915,6 @@ fn a_follower_hears_once_that_what_it_read_was_cut_off_and_goes_on_behind() {
             assert_eq!(numbers(&mut behind), [kept, vec![100]].concat());
         }
     }
-}
-
-#[test]
-fn what_a_copy_by_links_shares_is_not_cut_off_in_it() {
-    let (_directory, path) = directory();
-    let log = options().open(&path).unwrap();
-    let records = 20;
-    let places = append(&log, 0..records);
-    let copy = path.with_extension("copy");
-    log.checkpoint(&copy).unwrap();
-    log.close().unwrap();
-    // As `cp -al` does.
-    let links = path.with_extension("links");
-    fs::create_dir(&links).unwrap();
-    for entry in fs::read_dir(&path).unwrap() {
-        let name = entry.unwrap().file_name();
-        fs::hard_link(path.join(&name), links.join(&name)).unwrap();
-    }
-    // Its page is its own, as it would be changed.
-    fs::copy(path.join("control"), path.join("control.copy")).unwrap();
-    fs::rename(path.join("control.copy"), path.join("control")).unwrap();
-
-    let log = options().open(&path).unwrap();
-    for cut in [records - 2, 5] {
-        log.truncate_after(places[cut as usize]).unwrap();
-        assert_holds(&path, &all(0..cut + 1));
-        for copy in [&copy, &links] {
-            assert_holds(copy, &all(0..records));
-        }
-    }
-    append(&log, 6..8);
-    log.close().unwrap();
-    assert_holds(&path, &all(0..8));
 }
 
 #[test]
@@ -1046,7 +994,7 @@ fn a_call_can_close_the_log_which_can_be_opened_again_at_once() {
 }
 
 #[test]
-fn a_reader_that_stands_in_what_is_cut_off_hears_that_there_is_no_record() {
+fn a_reader_that_stands_in_what_is_cut_off_hears_of_it() {
     for (cut, read_bytes) in
         [(3, 4096), (7, 4096), (11, 8192), (19, 4096), (19, 256 << 10), (30, 16 << 10)]
     {
@@ -1096,7 +1044,7 @@ fn a_reader_that_stands_in_what_is_cut_off_hears_that_there_is_no_record() {
 }
 
 #[test]
-fn a_log_is_cut_off_only_behind_a_record_not_behind_a_header() {
+fn a_log_is_cut_off_only_behind_a_record() {
     let (_directory, path) = directory();
     let (log, places) = make_log(&path);
     let of_batch = Position::new(places[3].get() - 48);
@@ -1116,7 +1064,7 @@ fn a_log_is_cut_off_only_behind_a_record_not_behind_a_header() {
 }
 
 #[test]
-fn what_a_copy_by_links_shares_with_a_full_segment_is_not_cut_off_in_it() {
+fn what_a_copy_by_links_shares_is_not_cut_off_in_it() {
     for full in [false, true] {
         let (_directory, path) = directory();
         let log = options().open(&path).unwrap();

@@ -622,7 +622,9 @@ fn chosen_pollers(names: &[String], simulated: bool) -> Result<Vec<String>, Stri
 pub fn at_least_one(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(number) if number >= 1 => Ok(number),
-        _ => Err(format!("\"{text}\" is not a whole number from 1 to {}", u32::MAX)),
+        _ => {
+            Err(format!("\"{text}\" is not a whole number of at least 1 and at most {}", u32::MAX))
+        }
     }
 }
 

@@ -872,8 +872,9 @@ fn of_syncs_at_once_none_says_that_all_is_well_after_one_has_failed() {
 }
 
 #[test]
-fn a_failure_is_told_to_who_waits_or_else_to_who_syncs_next_and_then_no_more() {
+fn a_sync_tells_of_a_failure_until_all_who_submitted_know() {
     let machine = Machine::new(0);
+    // Nothing is made ahead: the next operation is a write.
     let options = LogOptions::new().segment_bytes(16 << 20).prewrite(Prewrite::Never);
     let log = Log::open(machine.disk(), options).expect("opened");
     let submit = |number| {
@@ -881,18 +882,50 @@ fn a_failure_is_told_to_who_waits_or_else_to_who_syncs_next_and_then_no_more() {
         log.submit(&[IoSlice::new(&bytes)]).expect("submitted")
     };
     let position = log.wait(submit(0)).expect("written");
-    // Who waits.
     machine.fail_at(machine.operations(), Failure::Nothing);
     assert!(log.wait(submit(1)).is_err());
-    log.sync().expect("all else is there");
+    log.sync().expect("who appended knows");
     log.truncate_after(position).expect("nothing is behind it");
-    // Nobody waits.
-    let submitted = submit(2);
+
+    // Of two in one batch, one does not wait.
+    let (waits, relies) = (submit(2), submit(3));
     machine.fail_at(machine.operations(), Failure::Nothing);
-    assert!(log.sync().is_err());
-    log.sync().expect("it was told");
-    assert!(log.wait(submitted).is_err());
-    log.close().expect("it was told");
+    assert!(log.wait(waits).is_err());
+    for _ in 0..2 {
+        assert!(log.sync().is_err(), "the other record is not there");
+    }
+    log.truncate_after(position).expect("nothing is behind it");
+    assert!(log.wait(relies).is_err());
+    log.sync().expect("both know");
+    log.close().expect("both know");
+}
+
+#[test]
+fn what_is_durable_by_itself_has_no_gap_before_it_in_the_segment_before() {
+    for seed in 0..40 {
+        let machine = Machine::new(seed);
+        let options = LogOptions::new()
+            .segment_bytes(64 << 10)
+            .prewrite(Prewrite::Never)
+            .sync(SyncPolicy::Never);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
+        let append = |number, length, durable| {
+            let bytes = record(number, length);
+            let options = AppendOptions::new().durable(durable);
+            let submitted = log.submit_all(&[&bytes], &options).expect("submitted");
+            log.wait(submitted.last()).expect("written");
+        };
+        append(0, 40_000, false);
+        log.sync().expect("synced");
+        // It does not fit into the first segment.
+        append(1, 40_000, true);
+        machine.restart(Crash::Power);
+        drop(log);
+        let log = Log::open(machine.disk(), options).expect("opened");
+        let found = read_all(&mut log.reader().expect("opened")).expect("read");
+        let numbers: Vec<u64> = found.iter().map(|&(_, number)| number).collect();
+        assert_eq!(numbers, [0, 1], "seed {seed}");
+    }
 }
 
 #[test]

@@ -22,9 +22,7 @@ use super::control::{self, Control, Written};
 use super::cutting::{Cover, Cut, no_record};
 use super::disk::Disk;
 use super::error::{LogError, LogErrorKind};
-use super::format::{
-    BLOCK, FIRST_BATCH, Kind, Layout, RECORD_ALIGNMENT, RECORD_HEADER, record_room,
-};
+use super::format::{BLOCK, FIRST_BATCH, Kind, Layout, RECORD_HEADER, record_room};
 use super::group::{Group, Ticket};
 use super::metrics::{Began, LogMetrics, Recording};
 use super::opening::{self, Opened, Place, SPARES};
@@ -295,10 +293,7 @@ impl<S: Storage> Log<S> {
         let slices: Vec<_> = records.iter().map(|record| [IoSlice::new(record)]).collect();
         let measured: Vec<_> = slices.iter().map(|slices| Measured::of(slices)).collect();
         // Together they take no more than the largest record does.
-        let rooms = measured.iter().map(|record| RECORD_HEADER.saturating_add(record.length()));
-        let bytes = rooms.fold(0, |sum: usize, room| {
-            sum.saturating_add(room).saturating_add(RECORD_ALIGNMENT - 1) & !(RECORD_ALIGNMENT - 1)
-        });
+        let bytes = measured.iter().map(|record| record_room(record.length())).sum();
         let most = largest_record(inner.layout.segment_bytes);
         let most_together = most + RECORD_HEADER;
         if bytes > most_together {
@@ -666,9 +661,9 @@ impl<S: Storage> Inner<S> {
     fn leave_segment(&self, tail: &mut Tail<S>, next: u64) -> Result<(), LogError> {
         debug_assert_eq!(next, tail.segment + 1);
         self.check_in_place()?;
-        // Then the end of the segment is, too, and nothing of it waits to be synced.
-        let durable = self.options.sync == SyncPolicy::EveryCommit
-            && self.control.durable() >= self.control.committed();
+        // Then the end of the segment is, too, and nothing of it waits to be synced: what is durable by itself in
+        // the next segment has no gap before it.
+        let durable = self.control.durable() >= self.control.committed();
         let offset = self.layout.offset(tail.end);
         if offset != 0 {
             // Or zeros that are written ahead come later than this.
@@ -902,13 +897,14 @@ impl<S: Storage> Inner<S> {
 
     fn truncate_after(self: &Arc<Self>, position: Position) -> Result<(), LogError> {
         if position == Position::START {
-            self.group.flush(|batch| self.write(batch))?;
+            let _ = self.group.flush(|batch| self.write(batch));
             return self.truncate_before(Position::new(self.control.committed()));
         }
         // Segments stay where they are meanwhile, and so does the end.
         let giving_up = self.giving_up.lock();
         self.check()?;
-        self.group.flush(|batch| self.write(batch))?;
+        // What failed is not there to be cut off.
+        let _ = self.group.flush(|batch| self.write(batch));
         let tail = self.tail.lock();
         self.check_in_place()?;
         // What an earlier call could not cover.

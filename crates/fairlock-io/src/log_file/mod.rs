@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `format.rs` | the bytes on disk, and the invariants that make a log readable after any crash |
 //! | `opening.rs`, `log.rs` | opening; appending, syncing, giving up, closing |
+//! | `appending.rs`, `completion.rs` | how records are appended; what becomes of them, told later |
+//! | `cutting.rs` | the end of a log is cut off |
 //! | `group/`, `batch.rs` | what many threads submit becomes one write |
 //! | `ahead.rs` | segments are made, and their blocks written, before they are needed |
+//! | `prewriting.rs` | whether that helps on this file system |
 //! | `unsynced.rs` | files that a thread syncs behind the appends |
 //! | `retention.rs` | which segments a log need not keep |
 //! | `metrics.rs` | what a log did, and how long that took |
-//! | `prewriting.rs` | whether that helps on this file system |
 //! | `control.rs` | the page through which readers follow |
 //! | `reader.rs`, `progress.rs`, `view.rs`, `window.rs` | reading |
 //! | `readiness.rs` | what an event loop waits for |

@@ -399,19 +399,22 @@ impl<S: Storage> Reader<S> {
     /// The next record that is committed; none if there is none yet. After an error the reader stands where
     /// it stood.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, LogError> {
-        let Some((at, record)) = self.find_next()? else { return Ok(None) };
-        let bytes = self.view.payload(at, &record)?;
+        match self.find_next()? {
+            Some((at, record)) => self.give(at, &record).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The record that was found.
+    fn give(&mut self, at: u64, record: &RecordHeader) -> Result<Record<'_>, LogError> {
+        let bytes = self.view.payload(at, record)?;
         self.at = record.end(at);
         self.given = self.at;
         if let Some(passed) = &mut self.passed {
             passed.records += 1;
         }
-        Ok(Some(Record {
-            position: Position::new(at),
-            bytes,
-            epoch: record.epoch,
-            continues: record.more,
-        }))
+        let position = Position::new(at);
+        Ok(Record { position, bytes, epoch: record.epoch, continues: record.more })
     }
 
     /// The batch that the next record is in, or that begins next, and where in it: what is behind all that
@@ -493,6 +496,7 @@ impl<S: Storage> Reader<S> {
                 None => layout.next_batch(self.at),
             };
             if let Some(cut) = self.view.cut_at(here) {
+                self.see_cuts()?;
                 if here != cut.at {
                     return Err(self.view.no_record(self.position()));
                 }
@@ -814,14 +818,16 @@ impl<S: Storage> Reader<S> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut idle = Idle::default();
         loop {
-            // First: what a writer committed before it ended is read.
-            let writer = self.writer()?;
-            if self.find_next()?.is_some() {
-                let next = self.next()?;
-                return Ok(Followed::Record(next.expect("just found")));
+            if let Some((at, record)) = self.find_next()? {
+                return self.give(at, &record).map(Followed::Record);
             }
+            let writer = self.writer()?;
             if !matches!(writer, LogWriter::Open { .. }) {
-                return Ok(Followed::Ended(writer));
+                // What it committed before it ended is read first.
+                return match self.find_next()? {
+                    Some((at, record)) => self.give(at, &record).map(Followed::Record),
+                    None => Ok(Followed::Ended(writer)),
+                };
             }
             let now = Instant::now();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(now));
@@ -961,13 +967,15 @@ impl<S: Storage> Reader<S> {
         timeout: Option<Duration>,
     ) -> Result<Option<Record<'_>>, LogError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        while self.find_next()?.is_none() {
+        loop {
+            if let Some((at, record)) = self.find_next()? {
+                return self.give(at, &record).map(Some);
+            }
             let rest = deadline.map(|it| it.saturating_duration_since(Instant::now()));
             if !self.wait(rest) {
                 return Ok(None);
             }
         }
-        self.next()
     }
 }
 

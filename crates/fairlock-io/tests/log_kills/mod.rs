@@ -4,6 +4,9 @@
 //! it stores the number of its last acknowledged record, and its position, in a page that both map: that
 //! outlives the kill.
 
+#[path = "../numbered_records/mod.rs"]
+mod numbered_records;
+
 use std::collections::HashSet;
 use std::env;
 use std::error::Error;
@@ -20,6 +23,8 @@ use std::time::Duration;
 
 use fairlock_io::{LogError, LogOptions, LogReader, Position, Prewrite, SyncPolicy};
 use fastrand::Rng;
+
+use numbered_records::{record, source_of};
 
 const THREADS: usize = 3;
 const SEGMENT_BYTES: u64 = 256 << 10;
@@ -100,28 +105,6 @@ impl Shared {
     fn of_thread(&self, thread: usize, what: usize) -> &AtomicU64 {
         self.word(thread * WORDS + what)
     }
-}
-
-/// A record of `thread` that shows when it is damaged.
-fn record(thread: u64, number: u64) -> Vec<u8> {
-    let mut random = Rng::with_seed(thread << 48 | number);
-    let length = match random.u32(..8) {
-        0..5 => random.usize(24..400),
-        5..7 => random.usize(24..9000),
-        _ => random.usize(24..60_000),
-    };
-    let mut bytes = vec![0; length];
-    random.fill(&mut bytes[16..]);
-    bytes[..8].copy_from_slice(&thread.to_le_bytes());
-    bytes[8..16].copy_from_slice(&number.to_le_bytes());
-    bytes
-}
-
-/// Thread and number of a record that is what was appended.
-fn source_of(bytes: &[u8]) -> Option<(u64, u64)> {
-    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let (thread, number) = (word(0)?, word(8)?);
-    (record(thread, number) == bytes).then_some((thread, number))
 }
 
 pub fn is_child() -> bool {

@@ -108,8 +108,10 @@ struct State<B, E, P: Platform> {
     number: u64,
     /// All batches below are written, or have failed.
     settled: u64,
-    /// Of no failure below nobody was told.
-    told: u64,
+    /// What was submitted to the open batch, and to the one that is being written.
+    added: [u64; 2],
+    /// Of what was submitted since the last batch that was written, and has failed: what nobody has waited for.
+    untold: u64,
     /// Oldest first.
     failures: Vec<Failures<E>>,
     broken: bool,
@@ -147,7 +149,8 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             other: Some(other),
             number: 0,
             settled: 0,
-            told: 0,
+            added: [0; 2],
+            untold: 0,
             failures: Vec::new(),
             broken: false,
             for_written: Queue::EMPTY,
@@ -174,6 +177,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
                     && let Some(added) = add(&mut state.open)
                 {
                     let submitted = (added, Ticket(state.number));
+                    state.added[0] += 1;
                     let next = if invited { state.invite() } else { None };
                     Self::release(state, next);
                     return submitted;
@@ -185,6 +189,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
                     let batch = state.open_next();
                     let added = add(&mut state.open).expect("an empty batch takes anything");
                     let submitted = (added, Ticket(state.number));
+                    state.added[0] += 1;
                     let next = state.invite();
                     Self::release(state, next);
                     // Whoever waits for it is told.
@@ -199,9 +204,20 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
         })
     }
 
-    /// Until the batch is written, or has failed. Whoever asks again gets the same answer; of failures one
-    /// after the other, the last says why.
+    /// Until the batch is written, or has failed: for who has submitted something to it. Whoever asks again gets
+    /// the same answer; of failures one after the other, the last says why.
     pub(crate) fn wait(
+        &self,
+        ticket: Ticket,
+        write: impl Fn(&mut B) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.until_settled(ticket, write).inspect_err(|_| {
+            let mut state = self.state.lock();
+            state.untold = state.untold.saturating_sub(1);
+        })
+    }
+
+    fn until_settled(
         &self,
         ticket: Ticket,
         write: impl Fn(&mut B) -> Result<(), E>,
@@ -210,9 +226,6 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             let mut state = self.state.lock();
             loop {
                 if let Some(outcome) = state.outcome(ticket) {
-                    if outcome.is_err() {
-                        state.told = state.told.max(ticket.0 + 1);
-                    }
                     return outcome;
                 }
                 state.assert_whole();
@@ -232,25 +245,20 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             let batch = state.open_next();
             let first = state.reserve();
             Self::release(state, first);
-            let written = self.write_and_settle(batch, &write);
-            if written.is_err() {
-                let mut state = self.state.lock();
-                state.told = state.told.max(ticket.0 + 1);
-            }
-            written
+            self.write_and_settle(batch, &write)
         })
     }
 
-    /// Until all is written that was submitted before; says what became of the last batch of it, unless that is a
-    /// failure that somebody was told of.
+    /// Until all is written that was submitted before; says what became of the last batch of it, unless that has
+    /// failed, and all who submitted something since the last that was written have waited, and know.
     pub(crate) fn flush(&self, write: impl Fn(&mut B) -> Result<(), E>) -> Result<(), E> {
         let state = self.state.lock();
         let last =
             if state.open.is_empty() { state.number.checked_sub(1) } else { Some(state.number) };
-        let is_told = last.is_none_or(|last| last < state.told);
+        let is_known = last.is_none_or(|last| last < state.settled && state.untold == 0);
         drop(state);
         match last {
-            Some(last) if !is_told => self.wait(Ticket(last), write),
+            Some(last) if !is_known => self.until_settled(Ticket(last), write),
             _ => Ok(()),
         }
     }
@@ -356,6 +364,7 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
     fn open_next(&mut self) -> B {
         let mut next = self.other.take().expect("nobody leads");
         next.begin_after(&self.open);
+        self.added = [0, self.added[0]];
         self.number += 1;
         debug_assert!(self.for_written.is_empty(), "those of the last were told");
         self.for_written = self.for_open.take();
@@ -388,6 +397,7 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
         let next = match written {
             Ok(()) => {
                 self.settled = self.number;
+                self.untold = 0;
                 self.call()
             }
             Err(_) if B::FLAW == Some(Flaw::Forgives) => {
@@ -418,6 +428,8 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
     /// The batch before the open one has failed: so has the open one, if there is anything in it.
     fn fail(&mut self, batch: &B, error: E) {
         let first = self.number - 1;
+        self.untold += self.added[0] + self.added[1];
+        self.added = [0; 2];
         if !self.open.is_empty() {
             self.number += 1;
         }
