@@ -102,21 +102,28 @@ pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads a size in bytes: `4096`, `4k`, `1m` (binary multiples).
+/// Reads a size in bytes below 4 GiB: `4096`, `4k`, `1m` (binary multiples).
 pub fn parse_bytes(text: &str) -> Result<u32, String> {
+    let bytes = parse_long_bytes(text)?;
+    bytes.try_into().map_err(|_| format!("\"{text}\" is too large; give less than 4g"))
+}
+
+/// Reads a size in bytes: `4096`, `4k`, `1m`, `2g` (binary multiples).
+pub fn parse_long_bytes(text: &str) -> Result<u64, String> {
     let scaled = number_and_unit(text).and_then(|(number, unit)| {
         let scale = match unit {
             "" | "b" | "B" => 1.0,
             "k" | "K" | "KiB" => 1024.0,
             "m" | "M" | "MiB" => 1024.0 * 1024.0,
+            "g" | "G" | "GiB" => 1024.0 * 1024.0 * 1024.0,
             _ => return None,
         };
         let bytes = number * scale;
-        (bytes.fract() == 0.0 && bytes >= 1.0 && bytes <= f64::from(u32::MAX))
-            .then_some(bytes as u32)
+        // Up to there all whole numbers are exact.
+        (bytes.fract() == 0.0 && (1.0..=2f64.powi(53)).contains(&bytes)).then_some(bytes as u64)
     });
     scaled.ok_or_else(|| {
-        format!("\"{text}\" is no size; give bytes, or a number with k or m (4k, 64k, 1m)")
+        format!("\"{text}\" is not a size; give bytes, or a number with k, m or g (4k, 64k, 1m)")
     })
 }
 

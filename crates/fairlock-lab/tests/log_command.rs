@@ -340,6 +340,8 @@ fn what_is_no_log_is_refused_with_what_to_do() {
     assert!(!path.exists());
 
     append(&path, &[], b"one\n");
+    let said = append(&path, &["--segment", "1m"], b"");
+    assert!(said.contains("segments of 64 MiB"), "{said}");
     refuses("tail", &path, &["--from", "4145"], 1, &["no record begins at position 4145"]);
     refuses("tail", &path, &["--from", "x"], 2, &["\"x\"", "start, end"]);
     refuses("tail", &path, &["--positions", "--format", "raw"], 2, &["--format lines"]);
@@ -349,6 +351,39 @@ fn what_is_no_log_is_refused_with_what_to_do() {
     for command in ["append", "tail", "verify", "stat"] {
         refuses(command, &path, &[], 1, &["version 99", "version 2", "later program"]);
     }
+}
+
+#[test]
+fn records_that_are_no_longer_wanted_are_given_up() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &["--segment", "64k", "--sync", "never"], &b"some line\n".repeat(20_000));
+    let all = positions(&path);
+    let at = |number: usize| all[number].to_string();
+
+    assert!(prints("truncate", &path, &["--before", &at(3)]).contains(&at(3)));
+    assert_eq!(positions(&path), all[3..]);
+    prints("truncate", &path, &["--after", &at(19_990)]);
+    assert_eq!(positions(&path), all[3..=19_990]);
+    let said = prints("truncate", &path, &["--keep", "128k"]);
+    assert!(!said.contains(" 0 segments"), "{said}");
+    let kept = positions(&path);
+    assert!(kept.len() < 10_000 && all[3..=19_990].ends_with(&kept), "{}", kept.len());
+    prints("truncate", &path, &["--before", "end"]);
+    assert_eq!(positions(&path), [0; 0]);
+    append(&path, &[], b"one\ntwo\n");
+    prints("truncate", &path, &["--after", "start"]);
+    assert_eq!(positions(&path), [0; 0]);
+    prints("verify", &path, &[]);
+
+    for which in ["--before", "--after"] {
+        refuses("truncate", &path, &[which, "999999999"], 1, &["no record", "999999999"]);
+    }
+    refuses("truncate", &path, &[], 2, &["--before", "--after", "--keep"]);
+    refuses("truncate", &path, &["--keep", "1m", "--after", "start"], 2, &["--keep", "--after"]);
+    let none = directory.path().join("none");
+    refuses("truncate", &none, &["--keep", "1m"], 1, &["there is no log"]);
+    assert!(!none.exists());
 }
 
 #[test]

@@ -30,7 +30,7 @@ use super::position::Position;
 use super::segments;
 use super::storage::{Storage, StoredFile};
 use super::view::View;
-use super::window::{damaged, damaged_header, open_segment};
+use super::window::{damaged, open_segment};
 
 /// What a checkpoint holds: see [`LogFile::checkpoint`](crate::LogFile::checkpoint).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Unfinished<'_> {
     fn take_last(&mut self, log: &mut View<Disk>) -> Result<bool, LogError> {
         let layout = self.layout;
         let mut last = layout.segment_before(self.end);
-        let mut opened = open_segment(&**log.storage(), last, false);
+        let mut opened = open_segment(&**log.storage(), layout, last, false);
         // Where it was found to go on is perhaps not yet a segment.
         if let Err(error) = &opened
             && *error.kind() == LogErrorKind::MissingSegment
@@ -187,7 +187,7 @@ impl Unfinished<'_> {
             }
             self.end -= FIRST_BATCH;
             last -= 1;
-            opened = open_segment(&**log.storage(), last, false);
+            opened = open_segment(&**log.storage(), layout, last, false);
         }
         let taken = opened.and_then(|(file, _)| {
             let until = match layout.offset(self.end) {
@@ -234,7 +234,7 @@ impl Unfinished<'_> {
             let path = path.clone();
             move |error: io::Error| LogError::system(tried, &path, error).at(segment, 0)
         };
-        let (file, _) = open_segment(source, segment, false)?;
+        let (file, _) = open_segment(source, self.layout, segment, false)?;
         let is_written = file.is_written().map_err(cannot("look who has open"))?;
         let is_linked =
             !is_written && self.disk.link_from(source, &name).map_err(cannot("link"))?;
@@ -282,11 +282,7 @@ impl Unfinished<'_> {
 
     /// A segment of the copy, if it is the right one.
     fn own(&self, segment: u64) -> Result<DiskFile, LogError> {
-        let (file, header) = open_segment(&self.disk, segment, false)?;
-        match header.layout == self.layout && header.segment == segment {
-            true => Ok(file),
-            false => Err(damaged_header(&self.disk, self.layout, segment)),
-        }
+        Ok(open_segment(&self.disk, self.layout, segment, false)?.0)
     }
 
     fn remove(&self, segment: u64) -> Result<(), LogError> {

@@ -855,6 +855,7 @@ fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
     });
     for seed in 0.. {
         if seed >= 400 && longer.is_none_or(|longer| Instant::now() >= longer) {
+            println!("{seed} seeds");
             break;
         }
         let (machine, intact) = &machines[seed as usize % 2];

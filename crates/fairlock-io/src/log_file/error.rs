@@ -67,7 +67,8 @@ pub enum LogErrorKind {
     },
     /// Another process, or another [`LogFile`](crate::LogFile) of this one, appends to it.
     BusyWriter {
-        /// Its process, if it is known.
+        /// Its process, if that is known, and 0 otherwise. While it is still opening the log, or repairs it, this is the process
+        /// that had it before.
         process: u32,
     },
     /// A record is larger than this log takes.

@@ -30,7 +30,7 @@ use super::prewriting;
 use super::recovery::{self, End};
 use super::segments::{self, Inventory, NAME_WHILE_COPIED, RESERVE};
 use super::storage::{SharedPage, Storage, StoredFile};
-use super::window::open_segment;
+use super::window::{layout_by_segment, open_segment};
 
 /// Files of segments that were given up which are kept to be used again.
 pub(crate) const SPARES: usize = 2;
@@ -92,7 +92,7 @@ pub(crate) fn open<S: Storage>(
     // What a crashed process wrote may not be on the device, though it is there.
     let read = begin..=layout.segment(gap);
     for &left in segments.iter().filter(|&it| read.contains(it)) {
-        let (file, _) = open_segment(&**storage, left, false)?;
+        let (file, _) = open_segment(&**storage, layout, left, false)?;
         file.sync().map_err(failing.to("sync"))?;
     }
     // From here on the log is changed.
@@ -156,12 +156,12 @@ pub(crate) fn open<S: Storage>(
             continue_segment(&**storage, layout, &making.prewriting, end, is_clean)?
         }
         Some(&last) => {
-            let (shared, _) = open_segment(&**storage, last, false)?;
+            let (shared, _) = open_segment(&**storage, layout, last, false)?;
             // Nothing is written into it any more. To open it for writing locks it, which would keep the writer
             // of a copy from one that both have by links.
             let file = match shared.is_linked().map_err(failing.to("look at a segment of"))? {
                 true => shared,
-                false => open_segment(&**storage, last, true)?.0,
+                false => open_segment(&**storage, layout, last, true)?.0,
             };
             Place { segment: last, file, ready: layout.end(last) }
         }
@@ -258,8 +258,8 @@ fn make_control<S: Storage>(
 ) -> Result<(), LogError> {
     let (layout, first) = match inventory.segments.first() {
         Some(&segment) => {
-            let (_, header) = open_segment(storage, segment, false)?;
-            (header.layout, header.layout.first_batch(segment))
+            let layout = layout_by_segment(storage, segment)?;
+            (layout, layout.first_batch(segment))
         }
         None if options.create || options.create_new => {
             refuse_others_files(storage)?;

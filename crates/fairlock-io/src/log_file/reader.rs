@@ -566,11 +566,7 @@ impl<S: Storage> Reader<S> {
         let layout = self.view.layout();
         match (error.kind(), error.segment(), error.offset()) {
             (LogErrorKind::MissingSegment, Some(segment), _) => self.skip_missing(segment),
-            (
-                LogErrorKind::Damaged { .. } | LogErrorKind::NewerVersion { .. },
-                Some(segment),
-                Some(offset),
-            ) if offset < FIRST_BATCH => {
+            (LogErrorKind::Damaged { .. }, Some(segment), Some(offset)) if offset < FIRST_BATCH => {
                 self.passed_over(Damaged::SegmentHeader, layout.start(segment), FIRST_BATCH);
                 // What it holds says itself where it belongs.
                 self.view.window().read_any_header();
@@ -844,14 +840,12 @@ impl<S: Storage> Reader<S> {
         let layout = self.view.layout();
         let segment = layout.segment(layout.next_batch(self.at));
         let storage = Arc::clone(self.view.storage());
-        let read = open_segment(&*storage, segment, false).and_then(|(file, header)| {
+        let read = open_segment(&*storage, layout, segment, false).and_then(|(file, _)| {
             let path = storage.path().join(segments::name_of(segment));
             let mut block = Blocks::zeroed(BLOCK);
             file.read(&mut block, 0)
                 .map_err(|error| LogError::system("read", &path, error).at(segment, 0))?;
-            let bytes = format::user_header(&block).filter(|_| header.segment == segment);
-            let bytes = bytes.map(<[u8]>::to_vec);
-            bytes.ok_or_else(|| {
+            format::user_header(&block).map(<[u8]>::to_vec).ok_or_else(|| {
                 damaged(&*storage, layout, layout.start(segment), "the user's segment header")
             })
         });

@@ -182,7 +182,8 @@ pub(crate) fn find_end<S: Storage>(
     let closed = page.closed.map(|end| layout.next_batch(end));
 
     // What is older than its segment's header is of the file's earlier life.
-    let made_in = |segment| open_segment(&**storage, segment, false).map(|(_, it)| it.epoch);
+    let made_in =
+        |segment| open_segment(&**storage, layout, segment, false).map(|(_, epoch)| epoch);
     let mut begin = there;
     // What was on the original's device says nothing of a copy, all of which is read.
     for &segment in segments.iter().rev().filter(|_| !page.is_copy) {

@@ -550,6 +550,7 @@ fn each_seed(least: u64, mut run: impl FnMut(u64)) {
         run(seed);
         seed += 1;
     }
+    println!("{seed} seeds");
 }
 
 #[test]

@@ -39,7 +39,7 @@ use super::position::Position;
 use super::recovery::{self, Place};
 use super::segments::{self, Inventory};
 use super::storage::Storage;
-use super::window::{Window, open_segment};
+use super::window::{Window, layout_by_segment, open_segment};
 
 /// Read at a time.
 const WINDOW: usize = 1 << 20;
@@ -311,10 +311,10 @@ pub(crate) fn likely_layout<S: Storage>(storage: &S) -> Result<Option<Layout>, L
     let Inventory { segments, .. } = Inventory::of(storage).map_err(list)?;
     let mut layouts: Vec<(Layout, usize)> = Vec::new();
     for segment in segments {
-        match open_segment(storage, segment, false) {
-            Ok((_, header)) => match layouts.iter_mut().find(|it| it.0 == header.layout) {
+        match layout_by_segment(storage, segment) {
+            Ok(layout) => match layouts.iter_mut().find(|it| it.0 == layout) {
                 Some((_, count)) => *count += 1,
-                None => layouts.push((header.layout, 1)),
+                None => layouts.push((layout, 1)),
             },
             // Nothing else says that it is damage.
             Err(error) if matches!(error.kind(), LogErrorKind::NewerVersion { .. }) => {
@@ -405,13 +405,10 @@ impl<S: Storage> Walk<'_, S> {
 
     fn look_at_header(&mut self, segment: u64) -> Result<(), LogError> {
         self.found.segments += 1;
-        let epoch = match open_segment(&*self.storage, segment, false) {
-            Ok((_, header)) if header.layout == self.layout && header.segment == segment => {
-                Some(header.epoch)
-            }
-            Ok(_) => None,
+        let epoch = match open_segment(&*self.storage, self.layout, segment, false) {
+            Ok((_, epoch)) => Some(epoch),
             Err(error) => match error.kind() {
-                LogErrorKind::Damaged { .. } | LogErrorKind::NewerVersion { .. } => None,
+                LogErrorKind::Damaged { .. } => None,
                 // Given up meanwhile; otherwise it is noticed when the walk comes to it.
                 LogErrorKind::MissingSegment => return Ok(()),
                 _ if is_unreadable(&error) => None,

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
+use super::control::Control;
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, BadSegment, Impossible, Layout, SegmentHeader, VERSION, blocks};
 use super::position::Position;
@@ -222,10 +223,7 @@ impl<S: Storage> Window<S> {
             self.file = Some((segment, open_file(&*self.storage, segment, false)?));
             return Ok(());
         }
-        let (file, header) = open_segment(&*self.storage, segment, false)?;
-        if header.layout != self.layout || header.segment != segment {
-            return Err(damaged_header(&*self.storage, self.layout, segment));
-        }
+        let (file, _) = open_segment(&*self.storage, self.layout, segment, false)?;
         self.file = Some((segment, file));
         Ok(())
     }
@@ -248,31 +246,59 @@ fn read<S: Storage>(
     })
 }
 
-/// Opens a segment's file and looks at its header; whether that is the expected one is the caller's to
-/// know.
+/// Opens a segment's file, whose header must be this segment's; the epoch that it was made in, too.
 pub(crate) fn open_segment<S: Storage>(
     storage: &S,
+    layout: Layout,
     segment: u64,
     writable: bool,
-) -> Result<(S::File, SegmentHeader), LogError> {
+) -> Result<(S::File, u32), LogError> {
     let file = open_file(storage, segment, writable)?;
-    let path = storage.path().join(segments::name_of(segment));
-    let mut block = Blocks::zeroed(BLOCK);
-    file.read(&mut block, 0)
-        .map_err(|error| LogError::system("read", &path, error).at(segment, 0))?;
-    let damaged = |what| {
-        let damaged = LogErrorKind::Damaged { position: Position::START, what };
-        Err(LogError::new(damaged, &path).at(segment, 0))
-    };
-    match SegmentHeader::decode(&block) {
-        Ok(header) => Ok((file, header)),
-        Err(BadSegment::Newer(found)) => {
-            let newer = LogErrorKind::NewerVersion { found, supported: VERSION };
-            Err(LogError::new(newer, &path).at(segment, 0))
+    let what = match read_header(storage, &file, segment)? {
+        Ok(header) if header.layout == layout && header.segment == segment => {
+            return Ok((file, header.epoch));
         }
-        Err(BadSegment::NotALog | BadSegment::Damaged) => damaged("the segment's header"),
-        Err(BadSegment::Impossible(Impossible(what))) => damaged(what),
-    }
+        Err(BadSegment::Impossible(Impossible(what))) => what,
+        // A later program replaces the control page before it makes a segment.
+        Err(BadSegment::Newer(_)) => match Control::open(storage, false) {
+            Err(error) if matches!(error.kind(), LogErrorKind::NewerVersion { .. }) => {
+                return Err(error);
+            }
+            _ => "the segment's header",
+        },
+        Ok(_) | Err(BadSegment::NotALog | BadSegment::Damaged) => "the segment's header",
+    };
+    Err(damaged(storage, layout, layout.start(segment), what))
+}
+
+/// What a segment's header says of the log, for who knows nothing of it yet.
+pub(crate) fn layout_by_segment<S: Storage>(storage: &S, segment: u64) -> Result<Layout, LogError> {
+    let file = open_file(storage, segment, false)?;
+    let path = || storage.path().join(segments::name_of(segment));
+    let kind = match read_header(storage, &file, segment)? {
+        Ok(header) => return Ok(header.layout),
+        Err(BadSegment::Newer(found)) => LogErrorKind::NewerVersion { found, supported: VERSION },
+        Err(BadSegment::Impossible(Impossible(what))) => {
+            LogErrorKind::Damaged { position: Position::START, what }
+        }
+        Err(BadSegment::NotALog | BadSegment::Damaged) => {
+            LogErrorKind::Damaged { position: Position::START, what: "the segment's header" }
+        }
+    };
+    Err(LogError::new(kind, &path()).at(segment, 0))
+}
+
+fn read_header<S: Storage>(
+    storage: &S,
+    file: &S::File,
+    segment: u64,
+) -> Result<Result<SegmentHeader, BadSegment>, LogError> {
+    let mut block = Blocks::zeroed(BLOCK);
+    file.read(&mut block, 0).map_err(|error| {
+        let path = storage.path().join(segments::name_of(segment));
+        LogError::system("read", &path, error).at(segment, 0)
+    })?;
+    Ok(SegmentHeader::decode(&block))
 }
 
 fn open_file<S: Storage>(storage: &S, segment: u64, writable: bool) -> Result<S::File, LogError> {
@@ -285,11 +311,6 @@ fn open_file<S: Storage>(storage: &S, segment: u64, writable: bool) -> Result<S:
         }
         .at(segment, 0)
     })
-}
-
-/// For a segment whose header is not its own.
-pub(crate) fn damaged_header<S: Storage>(storage: &S, layout: Layout, segment: u64) -> LogError {
-    damaged(storage, layout, layout.start(segment), "the segment's header")
 }
 
 /// For bytes that are not what was written.

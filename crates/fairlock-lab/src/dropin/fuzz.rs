@@ -35,6 +35,7 @@ fn fuzz<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value)) {
     let seconds = std::env::var("FAIRLOCK_FUZZ_SECONDS").ok();
     let seconds = seconds.map(|it| it.parse().expect("FAIRLOCK_FUZZ_SECONDS is a number"));
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(0));
+    let mut tried = 0;
     loop {
         let config = Config { cases, source_file: Some(file!()), ..Config::default() };
         let outcome = TestRunner::new(config).run(&strategy, |case| {
@@ -44,7 +45,9 @@ fn fuzz<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value)) {
             Ok(())
         });
         outcome.unwrap_or_else(|error| panic!("{error}"));
+        tried += u64::from(cases);
         if Instant::now() >= end {
+            println!("{tried} cases");
             return;
         }
     }

@@ -43,9 +43,9 @@ pub struct Append {
     /// How long they may take to come there, with --sync interval
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::parse_time_ns)]
     interval: u64,
-    /// The size of the segments of a new log: 64k to 4095m, a multiple of 4k
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = units::parse_bytes)]
-    segment: u32,
+    /// The size of the segments of a new log: 64k to 4095m, a multiple of 4k [default: 64m]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    segment: Option<u32>,
     /// Whether blocks are written ahead
     #[arg(long, value_enum, default_value = "auto")]
     prewrite: Ahead,
@@ -109,6 +109,7 @@ impl Append {
         refuse_files(&self.path)?;
         let log = self.open()?;
         tell_how_it_was_found(&log);
+        self.tell_of_other_segments(&log);
         let (sender, input) = mpsc::sync_channel(READ_AHEAD);
         let stopping = stop_at_interrupts(sender.clone());
         let separator = match (self.whole, self.null) {
@@ -155,8 +156,10 @@ impl Append {
             Ahead::Always => Prewrite::Always,
             Ahead::Never => Prewrite::Never,
         };
-        let options =
-            LogOptions::new().sync(sync).prewrite(prewrite).segment_bytes(self.segment.into());
+        let mut options = LogOptions::new().sync(sync).prewrite(prewrite);
+        if let Some(bytes) = self.segment {
+            options = options.segment_bytes(bytes.into());
+        }
         options.open(&self.path).map_err(|error| match error.kind() {
             LogErrorKind::Option { name: "segment_bytes", valid } => {
                 Failure::Usage(format!("--segment must be {valid}"))
@@ -166,6 +169,16 @@ impl Append {
             }
             _ => failure(&error),
         })
+    }
+
+    fn tell_of_other_segments(&self, log: &LogFile) {
+        let bytes = log.segment_bytes();
+        if self.segment.is_some_and(|wanted| u64::from(wanted) != bytes) {
+            let bytes = units::format_bytes(bytes as f64);
+            eprintln!(
+                "the log was made with segments of {bytes}, and keeps them: --segment is for a new one"
+            );
+        }
     }
 }
 

@@ -7,12 +7,14 @@
 //! | `backup.rs` | a copy of a log that is appended to |
 //! | `inspect.rs` | what is damaged, and the figures |
 //! | `repair.rs` | a damaged log opens again |
+//! | `truncate.rs` | records that are no longer wanted are given up |
 
 mod append;
 mod backup;
 mod inspect;
 mod repair;
 mod tail;
+mod truncate;
 
 use std::io;
 use std::path::Path;
@@ -62,6 +64,15 @@ pub enum LogCommand {
         directory, whole blocks from that position on. The log has no use for them: look at them with \
         `xxd`, and remove them.")]
     Repair(repair::Repair),
+    /// Give up records that are no longer wanted: the oldest, or the last
+    #[command(after_help = "Example:\n  \
+        fairlock log truncate journal --before 81920    what comes before that record\n  \
+        fairlock log truncate journal --keep 1g         the oldest segments, until about 1 GiB is left\n  \
+        fairlock log truncate journal --after 81920     what comes behind that record; its place is not used \
+        again\n\n\
+        No program may have the log open for writing. One that has gives up records itself: \
+        LogFile::truncate_before, LogOptions::retain_bytes.")]
+    Truncate(truncate::Truncate),
     /// Print a log's figures without reading it
     #[command(after_help = "Example:\n  fairlock log stat journal")]
     Stat(inspect::Inspect),
@@ -76,6 +87,7 @@ impl LogCommand {
             LogCommand::Backup(backup) => backup.run(),
             LogCommand::Verify(inspect) => inspect.verify(),
             LogCommand::Repair(repair) => repair.run(),
+            LogCommand::Truncate(truncate) => truncate.run(),
             LogCommand::Stat(inspect) => inspect.stat(),
         }
     }

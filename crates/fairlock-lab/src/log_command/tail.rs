@@ -57,12 +57,12 @@ enum Format {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum From {
+pub(super) enum From {
     At(Position),
     End,
 }
 
-fn from(text: &str) -> Result<From, String> {
+pub(super) fn from(text: &str) -> Result<From, String> {
     match text {
         "start" => Ok(From::At(Position::START)),
         "end" => Ok(From::End),
