@@ -81,7 +81,9 @@ use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::process::Process;
-use crate::rwsem::{Entrance, NoSpinners, RawRwSem, ReaderBias, Rented};
+use crate::rwsem::{
+    Entrance, NoSpinners, READ_WITHIN_READ, RawRwSem, ReaderBias, Rented, WRITE_WITHIN_READ,
+};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
@@ -848,9 +850,10 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     #[inline(always)]
-    fn check_recursion(&self) {
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn check_recursion(&self, message: &'static str) {
         if P::CHECKS_RECURSION {
-            P::check_recursion(self.id());
+            P::check_recursion(self.id(), message);
         }
     }
 
@@ -868,8 +871,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
-        self.check_recursion();
+        self.check_recursion(READ_WITHIN_READ);
         self.read_at_once().or_else(|| self.read_slow(deadline)).inspect(|_| self.begin_shared())
     }
 
@@ -877,8 +881,9 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         self.write(deadline).then_some(GuardNoSend::new())
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_upgrade(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        self.check_recursion();
+        self.check_recursion(READ_WITHIN_READ);
         self.sem.upgradable(deadline).then(|| self.new_upgradable())
     }
 
@@ -911,8 +916,9 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
     type ExclusiveGuard = GuardNoSend;
 
     #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_shared(&self) -> Shared<P> {
-        self.check_recursion();
+        self.check_recursion(READ_WITHIN_READ);
         let shared = self.read_at_once().unwrap_or_else(|| self.wait_to_read());
         self.begin_shared();
         shared
@@ -928,7 +934,9 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
         unsafe { self.unlock_read(&held) };
     }
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_exclusive(&self) -> GuardNoSend {
+        self.check_recursion(WRITE_WITHIN_READ);
         if !self.sem.write_at_once() {
             self.wait_to_write();
         }
@@ -987,9 +995,11 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P
     type Duration = Duration;
     type Instant = Instant;
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_shared_for(&self, timeout: Duration) -> Option<Shared<P>> {
         self.lock_read(after::<P>(timeout))
     }
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_shared_until(&self, instant: Instant) -> Option<Shared<P>> {
         self.lock_read(until::<P>(instant))
     }
@@ -1006,6 +1016,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P
 unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock<P, B> {
     type UpgradableGuard = GuardNoSend;
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_upgradable(&self) -> GuardNoSend {
         self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
     }
@@ -1056,9 +1067,11 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade for 
 
 // SAFETY: as for the untimed forms; a failed upgrade still holds the upgradable acquisition.
 unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P, B> {
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
         self.lock_upgrade(after::<P>(timeout))
     }
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_upgradable_until(&self, instant: Instant) -> Option<GuardNoSend> {
         self.lock_upgrade(until::<P>(instant))
     }

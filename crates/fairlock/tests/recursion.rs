@@ -1,10 +1,10 @@
-//! Debug builds say that a thread reads within a read, where it would deadlock if a writer came in between;
-//! and say so of no lock that the thread does not hold.
+//! Debug builds say that a thread reads within a read, where it would deadlock if a writer came in between, or
+//! writes within a read, and where; and say so of no lock that the thread does not hold.
 
 use std::hint::black_box;
 use std::mem::forget;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Barrier};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use fairlock::{RwLock, RwSem};
@@ -84,4 +84,64 @@ fn a_new_semaphore_where_one_was_dropped_whose_guard_was_forgotten_is_another() 
         place = Some(RwSem::new(value));
         assert_eq!(*black_box(&place).as_ref().expect("filled").read(), value);
     }
+}
+
+#[test]
+fn a_write_within_a_read_is_reported() {
+    if !cfg!(debug_assertions) {
+        return; // It never ends.
+    }
+    let is_reported = |write: &dyn Fn()| -> bool { catch_unwind(AssertUnwindSafe(write)).is_err() };
+    let (lock, semaphore) = (RwLock::new(1), RwSem::new(1));
+    let guards = (lock.read(), semaphore.read());
+    assert!(is_reported(&|| drop(lock.write())));
+    assert!(is_reported(&|| drop(semaphore.write())));
+    assert!(lock.try_write().is_none() && semaphore.try_write().is_none());
+    drop(guards);
+    assert!(!is_reported(&|| drop(lock.write())));
+    assert!(!is_reported(&|| drop(semaphore.write())));
+    let guards = (lock.upgradable_read(), semaphore.upgradable_read());
+    assert!(is_reported(&|| drop(lock.write())));
+    assert!(is_reported(&|| drop(semaphore.write())));
+    drop(guards);
+}
+
+#[test]
+fn what_is_reported_names_the_line_that_asked() {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    static PLACES: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
+    let hook = take_hook();
+    set_hook(Box::new(move |panic| {
+        let place = panic.location().map(|it| (it.file().to_owned(), it.line()));
+        if thread::current().name() == Some("asks") {
+            PLACES.lock().expect("no panic").extend(place);
+        } else {
+            hook(panic);
+        }
+    }));
+    let asks = || {
+        let (lock, semaphore) = (RwLock::new(1), RwSem::new(1));
+        let _guards = (lock.read(), semaphore.read());
+        let mut lines = Vec::new();
+        let mut ask = |line, ask: &dyn Fn()| {
+            lines.push(line);
+            assert!(catch_unwind(AssertUnwindSafe(ask)).is_err());
+        };
+        let soon = std::time::Duration::from_millis(1);
+        ask(line!(), &|| drop(lock.read()));
+        ask(line!(), &|| drop(lock.write()));
+        ask(line!(), &|| drop(lock.upgradable_read()));
+        ask(line!(), &|| drop(lock.try_read_for(soon)));
+        ask(line!(), &|| drop(semaphore.read()));
+        ask(line!(), &|| drop(semaphore.write()));
+        ask(line!(), &|| drop(semaphore.upgradable_read()));
+        ask(line!(), &|| drop(semaphore.try_read_for(soon)));
+        lines
+    };
+    let thread = thread::Builder::new().name("asks".to_owned()).spawn(asks).expect("a thread");
+    let lines = thread.join().expect("all are reported");
+    let expected: Vec<_> = lines.into_iter().map(|line| (file!().to_owned(), line)).collect();
+    assert_eq!(*PLACES.lock().expect("no panic"), expected);
 }

@@ -232,10 +232,11 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Whether the three functions below do anything.
     const CHECKS_RECURSION: bool = false;
 
-    /// Reports a blocking shared acquisition of `lock` by this thread, before it blocks, and
-    /// panics if the thread holds it shared already. `lock` is an address, or an odd number that is no other
-    /// lock's. Debug builds only; see [`crate::rwsem`] on recursion.
-    fn check_recursion(_lock: *const ()) {}
+    /// Called before this thread waits for `lock`: panics with `message` if it holds the lock shared already.
+    /// `lock` is an address, or an odd number that is no other lock's. Debug builds only; see
+    /// [`crate::rwsem`] on recursion.
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn check_recursion(_lock: *const (), _message: &'static str) {}
 
     /// This thread now holds `lock` shared. Debug builds only.
     fn note_shared(_lock: *const ()) {}

@@ -299,8 +299,9 @@ macro_rules! real_threads {
                 }
             }
             #[cfg(debug_assertions)]
-            fn check_recursion(lock: *const ()) {
-                recursion::check(lock);
+            #[track_caller]
+            fn check_recursion(lock: *const (), message: &'static str) {
+                recursion::check(lock, message);
             }
             #[cfg(debug_assertions)]
             fn note_shared(lock: *const ()) {
@@ -536,7 +537,7 @@ fn current_cpu() -> u32 {
     0
 }
 
-/// Which locks this thread holds shared, to report a recursive read before it can deadlock.
+/// Which locks this thread holds shared, to report a read or a write within a read before it can deadlock.
 /// Debug builds only. A guard that was forgotten counts as held, which it is. Allocates nothing;
 /// of a thread that holds more than [`recursion::MOST`] locks shared the others are not checked.
 #[cfg(debug_assertions)]
@@ -550,14 +551,10 @@ mod recursion {
         static HELD: [Cell<*const ()>; MOST] = const { [const { Cell::new(ptr::null()) }; MOST] };
     }
 
-    pub(super) fn check(lock: *const ()) {
+    #[track_caller]
+    pub(super) fn check(lock: *const (), message: &'static str) {
         let is_held = |held: &[Cell<_>; MOST]| held.iter().any(|it| it.get() == lock);
-        assert!(
-            !HELD.try_with(is_held).unwrap_or(false),
-            "this thread holds this lock for reading already: a second blocking read deadlocks \
-             as soon as a writer waits in between. Keep the first guard, or use try_read \
-             (this check is in debug builds only)"
-        );
+        assert!(!HELD.try_with(is_held).unwrap_or(false), "{message}");
     }
 
     pub(super) fn note(lock: *const ()) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_api::GuardNoSend;
 
-use super::{Lodging, RawRwSem};
+use super::{Lodging, READ_WITHIN_READ, RawRwSem, WRITE_WITHIN_READ};
 use crate::platform::{Os, Platform, after, until};
 use crate::policy::{Policy, TimeFair};
 
@@ -78,15 +78,17 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// A lock that nobody reads is not read by this thread either: a guard that it forgot may have been
     /// that of another lock, in the same place.
     #[inline(always)]
-    fn check_recursion(&self) {
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn check_recursion(&self, message: &'static str) {
         if P::CHECKS_RECURSION && self.has_readers() {
-            P::check_recursion(self.id());
+            P::check_recursion(self.id(), message);
         }
     }
 
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_read(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        self.check_recursion();
+        self.check_recursion(READ_WITHIN_READ);
         self.read(deadline).then(|| self.new_shared())
     }
 
@@ -110,8 +112,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         self.write(deadline).then(guard)
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_upgrade(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        self.check_recursion();
+        self.check_recursion(READ_WITHIN_READ);
         self.upgradable(deadline).then(|| self.new_shared())
     }
 
@@ -144,8 +147,9 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for Raw
     type ExclusiveGuard = GuardNoSend;
 
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_shared(&self) -> GuardNoSend {
-        self.check_recursion();
+        self.check_recursion(READ_WITHIN_READ);
         self.read_without_deadline();
         self.new_shared()
     }
@@ -160,7 +164,9 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for Raw
         unsafe { self.unlock_read() };
     }
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_exclusive(&self) -> GuardNoSend {
+        self.check_recursion(WRITE_WITHIN_READ);
         self.write_without_deadline();
         guard()
     }
@@ -216,9 +222,11 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockTimed
     type Duration = Duration;
     type Instant = Instant;
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_shared_for(&self, timeout: Duration) -> Option<GuardNoSend> {
         self.lock_read(after::<P>(timeout))
     }
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_shared_until(&self, instant: Instant) -> Option<GuardNoSend> {
         self.lock_read(until::<P>(instant))
     }
@@ -237,6 +245,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgrade
 {
     type UpgradableGuard = GuardNoSend;
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_upgradable(&self) -> GuardNoSend {
         self.lock_upgrade(None).expect("without a deadline a wait ends with the lock")
     }
@@ -293,9 +302,11 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeD
 unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeTimed
     for RawRwSem<Pol, P, L>
 {
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
         self.lock_upgrade(after::<P>(timeout))
     }
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_upgradable_until(&self, instant: Instant) -> Option<GuardNoSend> {
         self.lock_upgrade(until::<P>(instant))
     }

@@ -28,11 +28,21 @@
 //!
 //! # Recursion
 //! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
-//! in between: the writer waits for the first hold, the second for the writer. Debug builds
-//! panic at the second blocking acquisition with a message that says so. `try_read` is safe.
+//! in between: the writer waits for the first hold, the second for the writer. One that asks for it exclusively
+//! waits for itself. Debug builds panic at the second blocking acquisition, for which they name the caller's line
+//! and what to do. `try_read` and `try_write` are safe.
 //!
 //! # Panics while holding
 //! Guards release in their destructors, so a panic releases; there is no poisoning.
+
+/// Why a debug build panics at a read.
+pub(crate) const READ_WITHIN_READ: &str = "this thread holds this lock for reading already: a second \
+    blocking read deadlocks as soon as a writer waits in between. Keep the first guard, or use try_read \
+    (this check is in debug builds only)";
+/// Why a debug build panics at a write.
+pub(crate) const WRITE_WITHIN_READ: &str = "this thread holds this lock for reading: a write would wait for \
+    that read, and so for itself, for ever. End the read first, or begin with upgradable_read (this check \
+    is in debug builds only)";
 
 mod api;
 mod compete;
