@@ -346,8 +346,11 @@ fn what_is_no_log_is_refused_with_what_to_do() {
     refuses("tail", &path, &["--from", "x"], 2, &["\"x\"", "start, end"]);
     refuses("tail", &path, &["--positions", "--format", "raw"], 2, &["--format lines"]);
 
+    let page = fs::read(path.join("control")).unwrap();
+    let checked = [&page[24..40], &1_u64.to_le_bytes(), &page[16..24], &99_u64.to_le_bytes()];
+    let word = 99 | u64::from(crc32c::crc32c(&checked.concat())) << 32;
     let control = fs::File::options().write(true).open(path.join("control")).unwrap();
-    control.write_all_at(&99_u32.to_le_bytes(), 8).unwrap();
+    control.write_all_at(&word.to_le_bytes(), 8).unwrap();
     for command in ["append", "tail", "verify", "stat"] {
         refuses(command, &path, &[], 1, &["version 99", "version 2", "later program"]);
     }

@@ -275,16 +275,17 @@ impl<P: SharedPage> Control<P> {
             return Err(damaged(&path, "the control page"));
         }
         let version = words[WORD_VERSION] as u32;
-        if version > VERSION {
-            let newer = LogErrorKind::NewerVersion { found: version, supported: VERSION };
-            return Err(LogError::new(newer, &path));
-        }
         let mut identity = Identity::default();
         identity[..8].copy_from_slice(&words[WORD_IDENTITY].to_le_bytes());
         identity[8..].copy_from_slice(&words[WORD_IDENTITY + 1].to_le_bytes());
         let segment_bytes = words[WORD_SEGMENT_BYTES];
-        if words[WORD_VERSION] != version_word(version, &Layout { identity, segment_bytes }) {
+        let word = version_word(version, &Layout { identity, segment_bytes });
+        if version == 0 || words[WORD_VERSION] != word {
             return Err(damaged(&path, "the control page"));
+        }
+        if version > VERSION {
+            let newer = LogErrorKind::NewerVersion { found: version, supported: VERSION };
+            return Err(LogError::new(newer, &path));
         }
         let Some(layout) = Layout::checked(identity, segment_bytes) else {
             return Err(damaged(&path, "the size of segments in the control page"));
@@ -641,9 +642,11 @@ fn halves(identity: &Identity) -> [u64; 2] {
     [half(0), half(8)]
 }
 
+/// In every later version, too, so that damage is not taken for one. The first two did not check themselves.
 fn version_word(version: u32, layout: &Layout) -> u64 {
-    let check = check(&layout.identity, WORD_VERSION, &[layout.segment_bytes]);
-    u64::from(version) | check << 32
+    let values = [layout.segment_bytes, version.into()];
+    let checked = if version > 2 { &values[..] } else { &values[..1] };
+    u64::from(version) | check(&layout.identity, WORD_VERSION, checked) << 32
 }
 
 /// The words of a commit: what is committed, and how often that was done, with the check of both.
@@ -775,6 +778,26 @@ mod tests {
                     words[word] ^= 1 << bit;
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_told_from_damage() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("log");
+        LogFile::open(&path).unwrap().close().unwrap();
+        let control = Control::open(&Disk::open(&path).unwrap(), false).unwrap();
+        let store = |word: u64| {
+            let file = OpenOptions::new().write(true).open(path.join(NAME)).unwrap();
+            file.write_all_at(&word.to_le_bytes(), WORD_VERSION as u64 * 8).unwrap();
+            LogFile::open(&path).unwrap_err().kind().clone()
+        };
+        let newer = |found| LogErrorKind::NewerVersion { found, supported: VERSION };
+        assert_eq!(store(version_word(VERSION + 1, &control.layout)), newer(VERSION + 1));
+        assert_eq!(store(version_word(u32::MAX, &control.layout)), newer(u32::MAX));
+        for bit in 0..32 {
+            let damaged = store(version_word(VERSION, &control.layout) ^ 1 << bit);
+            assert!(matches!(damaged, LogErrorKind::Damaged { .. }), "{bit}: {damaged:?}");
         }
     }
 }

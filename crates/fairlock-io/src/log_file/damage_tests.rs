@@ -2,6 +2,8 @@
 
 use std::io::IoSlice;
 
+use crc32c::crc32c;
+
 use super::control;
 use super::crash_tests::{read_all, record};
 use super::error::{LogError, LogErrorKind};
@@ -180,24 +182,14 @@ fn a_segment_that_is_missing_swapped_foreign_or_short_is_an_error() {
         let later = machine.copy();
         let mut bytes = machine.bytes(name);
         bytes[8] = VERSION as u8 + 1;
+        later.set_bytes(name, bytes.clone());
+        each("with a damaged version", name, &later);
+        let checksum = crc32c(&bytes[..48]);
+        bytes[48..52].copy_from_slice(&checksum.to_le_bytes());
         later.set_bytes(name, bytes);
-        // The control page says that no later program had the log.
         for result in read(&later) {
-            let error = result.expect_err("damaged");
-            let damaged = matches!(error.kind(), LogErrorKind::Damaged { .. });
-            assert!(damaged && error.path().ends_with(name), "{error}");
-        }
-        let newer = LogErrorKind::NewerVersion { found: VERSION + 1, supported: VERSION };
-        let mut page = machine.bytes(control::NAME);
-        page[8] = VERSION as u8 + 1;
-        later.set_bytes(control::NAME, page);
-        for result in read(&later) {
+            let newer = LogErrorKind::NewerVersion { found: VERSION + 1, supported: VERSION };
             assert_eq!(*result.expect_err("newer").kind(), newer);
-        }
-        if number == 0 {
-            later.remove(control::NAME);
-            let error = Log::open(later.disk(), options()).err().expect("newer");
-            assert_eq!(*error.kind(), newer);
         }
     }
 }

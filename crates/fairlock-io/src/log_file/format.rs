@@ -248,14 +248,14 @@ impl SegmentHeader {
         if block.len() < BLOCK || block[..8] != SEGMENT_MAGIC {
             return Err(BadSegment::NotALog);
         }
-        // Before the checksum: what a later version's covers is not known.
+        // In every later version, too, so that damage is not taken for one.
+        if u32_at(block, 48) != crc32c(&block[..48]) {
+            return Err(BadSegment::Damaged);
+        }
         match u32_at(block, 8) {
             1..=VERSION => {}
             0 => return Err(BadSegment::Damaged),
             found => return Err(BadSegment::Newer(found)),
-        }
-        if u32_at(block, 48) != crc32c(&block[..48]) {
-            return Err(BadSegment::Damaged);
         }
         let impossible = |what| BadSegment::Impossible(Impossible(what));
         let identity = block[32..48].try_into().expect("sixteen bytes");
@@ -881,6 +881,9 @@ mod tests {
         let mut block = vec![0; BLOCK];
         SegmentHeader { layout: LAYOUT, segment: 0, epoch: 1 }.encode(&mut block);
         put_u32(&mut block, 8, VERSION + 1);
+        assert_eq!(SegmentHeader::decode(&block), Err(BadSegment::Damaged));
+        let checksum = crc32c(&block[..48]);
+        put_u32(&mut block, 48, checksum);
         assert_eq!(SegmentHeader::decode(&block), Err(BadSegment::Newer(VERSION + 1)));
         assert_eq!(SegmentHeader::decode(&[0; BLOCK]), Err(BadSegment::NotALog));
     }

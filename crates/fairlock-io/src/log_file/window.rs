@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::control::Control;
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, BadSegment, Impossible, Layout, SegmentHeader, VERSION, blocks};
 use super::position::Position;
@@ -254,38 +253,34 @@ pub(crate) fn open_segment<S: Storage>(
     writable: bool,
 ) -> Result<(S::File, u32), LogError> {
     let file = open_file(storage, segment, writable)?;
-    let what = match read_header(storage, &file, segment)? {
+    match read_header(storage, &file, segment)? {
         Ok(header) if header.layout == layout && header.segment == segment => {
-            return Ok((file, header.epoch));
+            Ok((file, header.epoch))
         }
-        Err(BadSegment::Impossible(Impossible(what))) => what,
-        // A later program replaces the control page before it makes a segment.
-        Err(BadSegment::Newer(_)) => match Control::open(storage, false) {
-            Err(error) if matches!(error.kind(), LogErrorKind::NewerVersion { .. }) => {
-                return Err(error);
-            }
-            _ => "the segment's header",
-        },
-        Ok(_) | Err(BadSegment::NotALog | BadSegment::Damaged) => "the segment's header",
-    };
-    Err(damaged(storage, layout, layout.start(segment), what))
+        Ok(_) => Err(damaged(storage, layout, layout.start(segment), "the segment's header")),
+        Err(bad) => Err(bad_header(storage, segment, layout.start(segment), bad)),
+    }
 }
 
 /// What a segment's header says of the log, for who knows nothing of it yet.
 pub(crate) fn layout_by_segment<S: Storage>(storage: &S, segment: u64) -> Result<Layout, LogError> {
     let file = open_file(storage, segment, false)?;
-    let path = || storage.path().join(segments::name_of(segment));
-    let kind = match read_header(storage, &file, segment)? {
-        Ok(header) => return Ok(header.layout),
-        Err(BadSegment::Newer(found)) => LogErrorKind::NewerVersion { found, supported: VERSION },
-        Err(BadSegment::Impossible(Impossible(what))) => {
-            LogErrorKind::Damaged { position: Position::START, what }
-        }
-        Err(BadSegment::NotALog | BadSegment::Damaged) => {
-            LogErrorKind::Damaged { position: Position::START, what: "the segment's header" }
+    let header = read_header(storage, &file, segment)?;
+    header.map(|it| it.layout).map_err(|bad| bad_header(storage, segment, 0, bad))
+}
+
+#[cold]
+fn bad_header<S: Storage>(storage: &S, segment: u64, begin: u64, bad: BadSegment) -> LogError {
+    let position = Position::new(begin);
+    let kind = match bad {
+        BadSegment::Newer(found) => LogErrorKind::NewerVersion { found, supported: VERSION },
+        BadSegment::Impossible(Impossible(what)) => LogErrorKind::Damaged { position, what },
+        BadSegment::NotALog | BadSegment::Damaged => {
+            LogErrorKind::Damaged { position, what: "the segment's header" }
         }
     };
-    Err(LogError::new(kind, &path()).at(segment, 0))
+    let path = storage.path().join(segments::name_of(segment));
+    LogError::new(kind, &path).at(segment, 0)
 }
 
 fn read_header<S: Storage>(
