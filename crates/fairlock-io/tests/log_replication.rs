@@ -881,9 +881,9 @@ fn a_log_can_be_cut_off_again_and_again() {
 }
 
 #[test]
-fn a_follower_hears_once_that_what_it_read_was_cut_off_and_goes_on_behind() {
+fn a_follower_hears_once_that_what_it_read_was_cut_off_and_goes_on_there() {
     for appends_first in [false, true] {
-        for cuts in [1, 2, 3, 5] {
+        for cuts in [1, 2, 3, 12] {
             let (_directory, path) = directory();
             let (log, places) = make_log(&path);
             let mut reader = LogReader::open(&path).unwrap();
@@ -899,22 +899,138 @@ fn a_follower_hears_once_that_what_it_read_was_cut_off_and_goes_on_behind() {
             }
             let told = reader.follow(Some(Duration::ZERO)).unwrap_err();
             let LogErrorKind::CutOff { from } = *told.kind() else { panic!("{told}") };
-            assert!(from <= places[22 - cuts], "{cuts}: {from}");
+            let kept = all(1..22 - cuts as u64);
+            if cuts > 10 {
+                // The log notes where the last ten were. Of more, nobody knows where they began.
+                assert_eq!(from, Position::START);
+                assert_eq!(
+                    numbers(&mut reader),
+                    [all(0..1), kept, all(100..101)[..usize::from(appends_first)].to_vec()]
+                        .concat()
+                );
+                let told = behind.records().find_map(Result::err).unwrap();
+                assert_eq!(*told.kind(), LogErrorKind::CutOff { from: Position::START });
+                continue;
+            }
+            assert!(places[21 - cuts] < from && from <= places[22 - cuts], "{cuts}: {from}");
             if !appends_first {
                 assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
                 append(&log, 100..101);
             }
             assert_eq!(numbers(&mut reader), [100]);
-            let kept = all(1..22 - cuts as u64);
-            if cuts > 3 {
-                // The log notes where the last three were. Of more, nobody knows where they began.
-                let told = behind.records().find_map(Result::err).unwrap();
-                assert_eq!(*told.kind(), LogErrorKind::CutOff { from: Position::START });
-                continue;
-            }
             assert_eq!(numbers(&mut behind), [kept, vec![100]].concat());
         }
     }
+}
+
+/// Keeps what the log has, as a replica does: what was cut off goes, and what follows is read.
+struct Follower {
+    reader: LogReader,
+    kept: Vec<(Position, u64)>,
+}
+
+impl Follower {
+    fn new(path: &Path) -> Follower {
+        Follower { reader: LogReader::open(path).unwrap(), kept: Vec::new() }
+    }
+
+    /// Reads up to so many records; whether there are more.
+    fn read(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            match self.reader.next() {
+                Ok(None) => return false,
+                Ok(Some(record)) => {
+                    let last = self.kept.last().map(|it| it.0);
+                    assert!(last.is_none_or(|last| last < record.position), "{record:?}");
+                    self.kept.push((record.position, number_of(record.bytes)));
+                }
+                Err(error) => match *error.kind() {
+                    LogErrorKind::CutOff { from } => {
+                        let known = self.kept.len();
+                        self.kept.retain(|it| it.0 < from);
+                        assert!(self.kept.len() < known, "nothing was lost by {error}");
+                    }
+                    _ => panic!("{error}"),
+                },
+            }
+        }
+        true
+    }
+
+    /// Has what the log has.
+    fn catch_up(mut self, path: &Path) {
+        while self.read(1000) {}
+        let mut whole = Follower::new(path);
+        while whole.read(1000) {}
+        assert!(self.kept == whole.kept, "{:?} instead of {:?}", self.kept, whole.kept);
+    }
+}
+
+#[test]
+fn whatever_is_cut_off_and_appended_followers_have_what_the_log_has() {
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (_directory, path) = directory();
+        let log = never().open(&path).unwrap();
+        let mut places = append(&log, 0..3);
+        let mut followers: Vec<_> = (0..3).map(|_| Follower::new(&path)).collect();
+        for number in 3..60 {
+            match random.u8(..5) {
+                0 => {
+                    let stays = random.usize(..places.len());
+                    places.truncate(stays + 1);
+                    log.truncate_after(places[stays]).unwrap();
+                }
+                1 => {
+                    let records = [record(number), record(1000 + number), record(2000 + number)];
+                    let records: Vec<&[u8]> = records.iter().map(|it| &it[..]).collect();
+                    places.extend(log.append_all(&records, &AppendOptions::new()).unwrap());
+                }
+                2 | 3 => places.push(log.append(&record(number)).unwrap()),
+                _ => {
+                    let follower = &mut followers[random.usize(..3)];
+                    follower.read(random.usize(1..20));
+                }
+            }
+        }
+        if seed % 7 == 0 {
+            log.truncate_after(Position::START).unwrap();
+            log.append(&record(99)).unwrap();
+        }
+        followers.into_iter().for_each(|it| it.catch_up(&path));
+    }
+}
+
+#[test]
+fn followers_beside_cuts_have_what_the_log_has() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let mut places = append(&log, 0..3);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let followers: Vec<_> = thread::scope(|scope| {
+        let followers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut follower = Follower::new(&path);
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        follower.read(10);
+                    }
+                    follower
+                })
+            })
+            .collect();
+        let mut random = fastrand::Rng::with_seed(1);
+        for number in 3..1500 {
+            places.push(log.append(&record(number)).unwrap());
+            if random.u8(..4) == 0 {
+                places.truncate(places.len() - random.usize(..places.len().min(4)));
+                log.truncate_after(*places.last().unwrap()).unwrap();
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        followers.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    followers.into_iter().for_each(|it| it.catch_up(&path));
 }
 
 #[test]

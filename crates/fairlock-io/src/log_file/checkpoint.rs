@@ -68,7 +68,7 @@ pub(crate) fn make(
     loop {
         copy.take_nothing()?;
         log.refresh()?;
-        let &Look { cuts, cut, .. } = log.progress().seen();
+        let cuts = log.progress().seen().cuts;
         let durable = log.progress().seen().durable;
         copy.end = match until {
             Until::Committed => log.committed(),
@@ -80,8 +80,7 @@ pub(crate) fn make(
         }
         copy.take_full(&mut log)?;
         log.refresh()?;
-        let seen = log.progress().seen();
-        if (seen.cuts, seen.cut) == (cuts, cut) {
+        if log.progress().seen().cuts == cuts {
             return copy.finish(&log);
         }
     }
@@ -308,7 +307,7 @@ impl Unfinished<'_> {
             self.remove(taken.segment)?;
         }
         self.taken.retain(|taken| taken.segment >= begin);
-        let &Look { epoch, cut, .. } = log.progress().seen();
+        let &Look { epoch, cuts, .. } = log.progress().seen();
         let ends = Look {
             committed: Some(end),
             durable: Some(end),
@@ -316,8 +315,8 @@ impl Unfinished<'_> {
             closed: Some(end),
             epoch,
             lineage: opening::new_lineage(),
-            // Of a writer that died: who opens the copy covers it.
-            cut,
+            // What a writer that died has not covered, who opens the copy does.
+            cuts,
             ..Look::default()
         };
         let cannot = |error| LogError::system("finish", self.path, error);

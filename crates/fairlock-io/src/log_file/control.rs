@@ -73,10 +73,8 @@ const SHOWN: Field = Field { word: 42 };
 /// Which file this was when the log was opened for writing: a copy is another.
 const NUMBER: Field = Field { word: 44 };
 
-/// What is being cut off.
-const CUT: Field = Field { word: 48 };
-/// How often something was cut off, and where the last ones began and ended.
-const CUTS: Field = Field { word: 54 };
+/// What was cut off.
+const CUTS: Field = Field { word: 48 };
 
 /// For a position that is not known: no batch ends there.
 const NONE: u64 = u64::MAX;
@@ -120,10 +118,8 @@ pub(crate) struct Look {
     pub(crate) shown: Option<bool>,
     /// Whether this is a copy of the page that the latest writer had.
     pub(crate) is_copy: bool,
-    /// What is no part of the log any more, though it may not yet be covered.
-    pub(crate) cut: Option<Cut>,
-    /// What was.
-    pub(crate) cuts: Cuts,
+    /// What was cut off.
+    pub(crate) cuts: Option<Cuts>,
 }
 
 impl Look {
@@ -140,7 +136,13 @@ impl Look {
         ]
         .into_iter()
         .find(|&(place, alignment, _)| !is_place(place, alignment));
-        wrong.map(|(.., what)| what)
+        let is_cut = self.cut().is_none_or(|cut| cut.is_possible());
+        wrong.map(|(.., what)| what).or((!is_cut).then_some(IMPOSSIBLE_CUT))
+    }
+
+    /// What is no part of the log any more, though it may not yet be covered.
+    pub(crate) fn cut(&self) -> Option<Cut> {
+        self.cuts.and_then(|cuts| cuts.pending())
     }
 
     /// Without what is impossible.
@@ -149,6 +151,7 @@ impl Look {
             IMPOSSIBLE_COMMITTED => self.committed = None,
             IMPOSSIBLE_DURABLE => self.durable = None,
             IMPOSSIBLE_CLOSED => self.closed = None,
+            IMPOSSIBLE_CUT => self.cuts = None,
             _ => self.first = None,
         }
     }
@@ -158,6 +161,7 @@ const IMPOSSIBLE_COMMITTED: &str = "the committed position in the control page";
 const IMPOSSIBLE_DURABLE: &str = "the durable position in the control page";
 const IMPOSSIBLE_CLOSED: &str = "the position of the close in the control page";
 const IMPOSSIBLE_FIRST: &str = "the first position in the control page";
+pub(crate) const IMPOSSIBLE_CUT: &str = "the cut in the control page";
 
 impl<P: SharedPage> Control<P> {
     /// Makes the page of a log that begins empty.
@@ -201,8 +205,7 @@ impl<P: SharedPage> Control<P> {
         put(CLOSED, look.closed.as_ref().map(std::slice::from_ref));
         put(BOOT, look.boot.as_ref().map(<[u64; 2]>::as_slice));
         put(LINEAGE, Some(&[look.lineage]));
-        let cut = look.cut.map(Cut::to_words);
-        put(CUT, cut.as_ref().map(<[u64; 4]>::as_slice));
+        put(CUTS, Some(&look.cuts.unwrap_or_default().to_words()));
         put(EPOCH, look.epoch.map(u64::from).as_ref().map(std::slice::from_ref));
         for field in FIRST {
             put(field, look.first.as_ref().map(std::slice::from_ref));
@@ -359,7 +362,8 @@ impl<P: SharedPage> Control<P> {
                 return Err(damaged(&self.path, what));
             }
             // What does not check may be about to be stored; what does not change is not known.
-            if look.committed.is_some() && look.first.is_some() || last.as_ref() == Some(&look) {
+            let is_whole = look.committed.is_some() && look.first.is_some() && look.cuts.is_some();
+            if is_whole || last.as_ref() == Some(&look) {
                 return Ok(look);
             }
             last = Some(look);
@@ -388,8 +392,7 @@ impl<P: SharedPage> Control<P> {
             lineage: one(LINEAGE).unwrap_or(0),
             shown: one(SHOWN).map(|shown| shown != 0),
             is_copy: number.is_some_and(|number| number != self.page.number()),
-            cut: CUT.get(identity, words).and_then(Cut::from_words),
-            cuts: CUTS.get(identity, words).map(Cuts).unwrap_or_default(),
+            cuts: CUTS.get(identity, words).map(Cuts::from_words),
         }
     }
 
@@ -415,7 +418,7 @@ pub(crate) struct Written<P> {
     committed: AtomicU64,
     durable: AtomicU64,
     first: AtomicU64,
-    cut: Mutex<(Option<Cut>, Cuts)>,
+    cuts: Mutex<Cuts>,
 }
 
 impl<P: SharedPage> Written<P> {
@@ -427,7 +430,7 @@ impl<P: SharedPage> Written<P> {
             committed: AtomicU64::new(look.committed.unwrap_or(0)),
             durable: AtomicU64::new(look.durable.unwrap_or(0)),
             first: AtomicU64::new(look.first.unwrap_or(FIRST_BATCH)),
-            cut: Mutex::new((look.cut, look.cuts)),
+            cuts: Mutex::new(look.cuts.unwrap_or_default()),
         }
     }
 
@@ -469,20 +472,29 @@ impl<P: SharedPage> Written<P> {
 
     /// What is being cut off.
     pub(crate) fn cut(&self) -> Option<Cut> {
-        self.cut.lock().0
+        self.cuts.lock().pending()
     }
 
-    /// From now on this is no part of the log; none: all of it is covered.
-    pub(crate) fn set_cut(&self, cut: Option<Cut>) -> Result<(), LogError> {
-        let mut now = self.cut.lock();
-        if let Some(cut) = &cut {
-            // First: who copies the log, or reads it, must not miss it.
-            let cuts = now.1.and(cut);
-            self.put(CUTS, &cuts.0)?;
-            now.1 = cuts;
-        }
-        self.put(CUT, &cut.map_or([0; 4], Cut::to_words))?;
-        now.0 = cut;
+    /// From now on this is no part of the log.
+    pub(crate) fn begin_cut(&self, cut: &Cut) -> Result<(), LogError> {
+        self.change_cuts(|cuts| cuts.and(cut))
+    }
+
+    /// All of it is covered.
+    pub(crate) fn end_cut(&self) -> Result<(), LogError> {
+        self.change_cuts(Cuts::covered)
+    }
+
+    /// What is there from here on is given up otherwise: readers are to hear of it first.
+    pub(crate) fn tell_of_cut(&self, at: u64) -> Result<(), LogError> {
+        self.change_cuts(|cuts| cuts.and_from(at))
+    }
+
+    fn change_cuts(&self, change: impl FnOnce(Cuts) -> Cuts) -> Result<(), LogError> {
+        let mut now = self.cuts.lock();
+        let cuts = change(*now);
+        self.put(CUTS, &cuts.to_words())?;
+        *now = cuts;
         self.sync()
     }
 
@@ -492,8 +504,7 @@ impl<P: SharedPage> Written<P> {
             committed: Some(self.committed()),
             durable: Some(self.durable()),
             first: Some(self.first()),
-            cut: self.cut(),
-            cuts: self.cut.lock().1,
+            cuts: Some(*self.cuts.lock()),
             ..Look::default()
         }
     }
@@ -610,6 +621,7 @@ fn new_page(layout: &Layout) -> Words {
     words[WORD_IDENTITY] = low;
     words[WORD_IDENTITY + 1] = high;
     words[WORD_VERSION] = version_word(VERSION, layout);
+    CUTS.put(&layout.identity, &mut words, &Cuts::default().to_words());
     words
 }
 
@@ -702,8 +714,7 @@ mod version_1 {
             lineage: 0,
             shown: None,
             is_copy: false,
-            cut: None,
-            cuts: Cuts::default(),
+            cuts: Some(Cuts::default()),
         }
     }
 }
@@ -715,7 +726,7 @@ mod tests {
 
     use super::super::disk::Disk;
     use super::*;
-    use crate::{LogFile, LogOptions, LogReader};
+    use crate::{LogFile, LogOptions, LogReader, RepairOptions};
 
     /// A log with some records, which was closed, and its page with one field changed; what opening it says.
     fn changed(field: Field, value: u64) -> [Result<(), LogErrorKind>; 2] {
@@ -754,6 +765,35 @@ mod tests {
                 let kind = opened.expect_err("refused");
                 assert!(is_damage_of(&kind, "the first position in the control page"), "{kind:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_cut_that_ends_where_no_log_did_is_damage_and_takes_nothing_away() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("log");
+        let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
+        let places: Vec<_> = (0..20).map(|_| log.append(&[7; 4000]).unwrap()).collect();
+        log.close().unwrap();
+        let batch = places[2].get() - places[2].get() % BLOCK as u64;
+        for end in [1 << 61, 1 << 36, batch + BLOCK as u64 - 1, batch] {
+            let control = Control::open(&Disk::open(&path).unwrap(), false).unwrap();
+            let mut words = control.page.load().unwrap();
+            let cut = Cut { batch, used: 4072, epoch: 1, at: batch, end };
+            let cuts = Cuts::default().and(&cut).to_words();
+            CUTS.put(&control.layout.identity, &mut words, &cuts);
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let file = OpenOptions::new().write(true).open(path.join(NAME)).unwrap();
+            file.write_all_at(&bytes, 0).unwrap();
+
+            let kind = LogFile::open(&path).unwrap_err().kind().clone();
+            assert!(is_damage_of(&kind, IMPOSSIBLE_CUT), "{end}: {kind:?}");
+            assert_eq!(LogReader::verify(&path, |_| ()).unwrap().damages, 1, "{end}");
+            LogFile::repair(&path, &RepairOptions::new()).unwrap();
+            let log = LogFile::open(&path).unwrap();
+            let found = log.reader().unwrap().records().map(|it| it.unwrap().0).collect::<Vec<_>>();
+            assert_eq!(found, places, "{end}");
+            log.close().unwrap();
         }
     }
 

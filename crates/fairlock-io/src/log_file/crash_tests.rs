@@ -11,6 +11,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::appending::AppendOptions;
+use super::control::Control;
 use super::error::{LogError, LogErrorKind};
 use super::log::{Log, Submitted};
 use super::options::{LogOptions, Prewrite, Recovery, SyncPolicy};
@@ -982,4 +983,66 @@ fn segments_go_only_when_the_device_knows_where_the_log_begins_even_after_a_fail
         assert_eq!(found.last(), Some(&(positions[3].get(), 3)));
     }
     assert!(failed > 0, "it never failed there");
+}
+
+#[test]
+fn followers_hear_of_a_cut_if_and_only_if_it_is_made() {
+    for crash in [Crash::Process, Crash::Power] {
+        for operation in 0.. {
+            let machine = Machine::new(operation);
+            let options = LogOptions::new().segment_bytes(64 << 10);
+            let log = Log::open(machine.disk(), options.clone()).expect("opened");
+            let [kept, ..] = [0, 1, 2].map(|number| {
+                let submitted = log.submit(&[IoSlice::new(&record(number, 100))]);
+                submitted.and_then(|submitted| log.wait(submitted)).expect("appended")
+            });
+            let told = |machine: &Machine| {
+                let control = Control::open(&machine.disk(), false).expect("opened");
+                control.look().expect("looked").cuts
+            };
+            let before = told(&machine);
+            machine.crash_at(machine.operations() + operation);
+            let cut = log.truncate_after(kept);
+            let is_done = !machine.is_dead();
+            assert_eq!(cut.is_ok(), is_done);
+            drop(log);
+            machine.restart(crash);
+            let is_told = told(&machine) != before;
+            let log = Log::open(machine.disk(), options).expect("opened");
+            let found = read_all(&mut log.reader().expect("opened")).expect("read");
+            assert_eq!(found.len(), if is_told { 1 } else { 3 }, "{operation}, {crash:?}");
+            if is_done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stays_when_the_rest_is_cut_off_is_whole_whenever_the_power_is_lost() {
+    for seed in 0..20 {
+        for operation in 0.. {
+            let machine = Machine::new(seed);
+            let options = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never);
+            let log = Log::open(machine.disk(), options.clone()).expect("opened");
+            // One batch, of which a part stays.
+            let submitted: Vec<_> = (0..6)
+                .map(|number| {
+                    log.submit(&[IoSlice::new(&record(number, 3000))]).expect("submitted")
+                })
+                .collect();
+            let places: Vec<_> =
+                submitted.into_iter().map(|it| log.wait(it).expect("appended")).collect();
+            machine.crash_at(machine.operations() + operation);
+            let is_done = log.truncate_after(places[3]).is_ok();
+            drop(log);
+            machine.restart(Crash::Power);
+            let log = Log::open(machine.disk(), options).expect("opened");
+            let found = read_all(&mut log.reader().expect("opened")).expect("nothing is damaged");
+            if is_done {
+                assert_eq!(found.len(), 4, "{seed}");
+                break;
+            }
+        }
+    }
 }

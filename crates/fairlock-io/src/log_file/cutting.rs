@@ -5,7 +5,10 @@
 //!
 //! That takes several writes, in blocks that hold other records. So the control page says first what is cut
 //! off. From then on readers pass over it, whatever they would find there, and who opens the log after a crash
-//! covers it again; when all of it is covered, the page forgets it.
+//! covers it again; when all of it is covered, the page forgets the place, but for where it began.
+//!
+//! A reader that has given records behind that place says so to its caller, once, and goes on there: what was
+//! appended since, and is still part of the log, comes next, however often the log was cut meanwhile.
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use super::format::{
 };
 use super::opening;
 use super::position::Position;
-use super::segments;
+use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
 
 /// What is cut off.
@@ -42,22 +45,16 @@ impl Cut {
         Cut { batch: batch.position, used: batch.used, epoch: batch.epoch, at, end }
     }
 
-    pub(crate) fn to_words(self) -> [u64; 4] {
-        let Cut { batch, used, epoch, at, end } = self;
-        [batch, u64::from(used) | u64::from(epoch) << 32, at, end]
-    }
-
-    /// None for zeros, and for what nobody has cut.
-    pub(crate) fn from_words([batch, of_batch, at, end]: [u64; 4]) -> Option<Cut> {
-        let (used, epoch) = (of_batch as u32, (of_batch >> 32) as u32);
-        let is_fine = batch < POSITIONS
+    /// Whether anybody can have cut this.
+    pub(crate) fn is_possible(&self) -> bool {
+        let &Cut { batch, used, epoch: _, at, end } = self;
+        batch < POSITIONS
             && batch.is_multiple_of(BLOCK as u64)
             && end.is_multiple_of(BLOCK as u64)
             && end < POSITIONS
             && (batch..batch + u64::from(used)).contains(&at)
             && at < end
-            && (BATCH_HEADER..=MOST_BATCH).contains(&(used as usize));
-        is_fine.then_some(Cut { batch, used, epoch, at, end })
+            && (BATCH_HEADER..=MOST_BATCH).contains(&(used as usize))
     }
 
     /// Where the first batch begins that is covered as a whole.
@@ -69,35 +66,75 @@ impl Cut {
     }
 }
 
-/// How often a log was cut, and where the last cuts began and ended, the latest first.
+/// How often a log was cut, where, and what of it is not yet covered. Readers see all of a change or nothing: a
+/// cut that they hear of is one that they pass over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Cuts(pub(crate) [u64; 1 + 2 * NOTED]);
+pub(crate) struct Cuts {
+    count: u64,
+    /// Where the last ones began, the latest first.
+    begun: [u64; NOTED],
+    /// The latest, until it is covered.
+    pending: Option<Cut>,
+}
 
 /// Cuts whose places are noted.
-const NOTED: usize = 3;
+const NOTED: usize = 10;
 
 impl Cuts {
+    pub(crate) const WORDS: usize = 1 + NOTED + 4;
+
     /// With one more.
     pub(crate) fn and(self, cut: &Cut) -> Cuts {
-        let mut words = self.0;
-        words.copy_within(1..2 * NOTED - 1, 3);
-        (words[0], words[1], words[2]) = (self.0[0].wrapping_add(1), cut.at, cut.end);
-        Cuts(words)
+        Cuts { pending: Some(*cut), ..self.and_from(cut.at) }
     }
 
-    /// What was cut off since, as one: where it begins, and where it ends. If more was than is noted, all may
-    /// have been.
-    pub(crate) fn since(self, before: Cuts) -> Option<(u64, u64)> {
-        let count = self.0[0].wrapping_sub(before.0[0]);
-        if count == 0 {
-            return None;
+    /// With one more, of which nothing has to be covered.
+    pub(crate) fn and_from(self, at: u64) -> Cuts {
+        let mut begun = self.begun;
+        begun.rotate_right(1);
+        begun[0] = at;
+        Cuts { count: self.count.wrapping_add(1), begun, pending: None }
+    }
+
+    /// All of it is covered.
+    pub(crate) fn covered(self) -> Cuts {
+        Cuts { pending: None, ..self }
+    }
+
+    pub(crate) fn pending(&self) -> Option<Cut> {
+        self.pending
+    }
+
+    /// Where the first of the places begins that were cut off since; 0 if more was than is noted.
+    pub(crate) fn since(self, before: Cuts) -> Option<u64> {
+        match self.count.wrapping_sub(before.count) {
+            0 => None,
+            count @ 1..=MOST_NOTED => self.begun[..count as usize].iter().min().copied(),
+            _ => Some(0),
         }
-        let noted = self.0[1..].chunks_exact(2).take(usize::try_from(count).unwrap_or(NOTED));
-        let end = noted.clone().map(|it| it[1]).max().unwrap_or(0);
-        let begin = noted.map(|it| it[0]).min().unwrap_or(0);
-        Some((if count > NOTED as u64 { 0 } else { begin }, end))
+    }
+
+    pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
+        let mut words = [0; Self::WORDS];
+        words[0] = self.count;
+        words[1..][..NOTED].copy_from_slice(&self.begun);
+        if let Some(Cut { batch, used, epoch, at, end }) = self.pending {
+            let of_batch = u64::from(used) | u64::from(epoch) << 32;
+            words[1 + NOTED..].copy_from_slice(&[batch, of_batch, at, end]);
+        }
+        words
+    }
+
+    pub(crate) fn from_words(words: [u64; Self::WORDS]) -> Cuts {
+        let begun = words[1..][..NOTED].try_into().expect("so many");
+        let [batch, of_batch, at, end] = words[1 + NOTED..] else { unreachable!("so many") };
+        let (used, epoch) = (of_batch as u32, (of_batch >> 32) as u32);
+        let pending = (end != 0).then_some(Cut { batch, used, epoch, at, end });
+        Cuts { count: words[0], begun, pending }
     }
 }
+
+const MOST_NOTED: u64 = NOTED as u64;
 
 /// A log's files, for who covers a part of them.
 pub(crate) struct Cover<'a, S: Storage> {
@@ -121,7 +158,12 @@ impl<S: Storage> Cover<'_, S> {
         if gap < cut.end && layout.offset(gap) != 0 {
             self.cover_batches(gap, cut.end)?;
         }
-        for segment in layout.segment_before(gap) + 1..=layout.segment_before(cut.end) {
+        let last = layout.segment_before(cut.end);
+        let inventory = Inventory::of(&**self.storage);
+        let inventory =
+            inventory.map_err(|error| LogError::system("list", self.storage.path(), error))?;
+        let is_later = |segment: &&u64| (layout.segment_before(gap) + 1..=last).contains(*segment);
+        for &segment in inventory.segments.iter().filter(is_later) {
             self.cover_batches(layout.first_batch(segment), cut.end)?;
         }
         Ok(())

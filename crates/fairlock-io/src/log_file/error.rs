@@ -104,12 +104,12 @@ pub enum LogErrorKind {
     },
     /// A checkpoint whose making was cut off.
     UnfinishedCheckpoint,
-    /// Records that a reader has given, or is about to give, were cut off by
-    /// [`truncate_after`](crate::LogFile::truncate_after): those at this position and behind. Said once; the
-    /// reader then goes on behind the cut.
+    /// Records that a reader has given were cut off by [`truncate_after`](crate::LogFile::truncate_after).
+    /// Discard what you have from this position on. Said once; the reader goes on there, with what is part of the
+    /// log now.
     CutOff {
-        /// Where the first of them was, or the batch that it was in; [`Position::START`] if there were so many
-        /// cuts since the reader looked that the log no longer says where the first was.
+        /// Where the first of them was, or the batch that it was in; [`Position::START`] if there were more than
+        /// ten cuts since the reader looked.
         from: Position,
     },
     /// A record was submitted to another log, or to another opening of this one.
@@ -270,7 +270,7 @@ impl fmt::Display for LogError {
                 write!(f, "a backup that was not finished: remove it, and make another of the log")?
             }
             LogErrorKind::CutOff { from } => {
-                write!(f, "the records at position {from} and behind, up to here, were cut off")?
+                write!(f, "records from position {from} on were cut off")?
             }
             LogErrorKind::OtherLog => {
                 write!(f, "the record was submitted to another log, or before this was opened")?

@@ -898,6 +898,9 @@ impl<S: Storage> Inner<S> {
     fn truncate_after(self: &Arc<Self>, position: Position) -> Result<(), LogError> {
         if position == Position::START {
             let _ = self.group.flush(|batch| self.write(batch));
+            self.check_in_place()?;
+            let first = self.control.first();
+            opening::with_reserve(&*self.storage, || self.control.tell_of_cut(first))?;
             return self.truncate_before(Position::new(self.control.committed()));
         }
         // Segments stay where they are meanwhile, and so does the end.
@@ -920,7 +923,7 @@ impl<S: Storage> Inner<S> {
         }
         let Some((batch, at)) = reader.next_batch()? else { return Ok(()) };
         let cut = Cut::of(&batch, at, self.control.committed());
-        opening::with_reserve(&*self.storage, || self.control.set_cut(Some(cut)))?;
+        opening::with_reserve(&*self.storage, || self.control.begin_cut(&cut))?;
         self.cover_cut(&tail)?;
         drop((tail, giving_up));
         // Who waits at what was the end looks again.
@@ -940,7 +943,7 @@ impl<S: Storage> Inner<S> {
                 .then_some((tail.segment, &tail.file)),
         };
         cover.cover(&cut)?;
-        self.control.set_cut(None)
+        self.control.end_cut()
     }
 
     /// Removes the segments that hold nothing any more, or keeps them to be used again.

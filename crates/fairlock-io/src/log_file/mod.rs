@@ -397,8 +397,8 @@ impl LogFile {
     /// the records are gone on the device, too. A crash meanwhile, or an error, leaves some of them, without a
     /// gap.
     ///
-    /// A reader that has given one of them, or stands there, gets [`LogErrorKind::CutOff`] once, before anything
-    /// that was appended later, and goes on behind the cut; what it holds in memory it may give before. A
+    /// A reader that has given one of them gets [`LogErrorKind::CutOff`] once, before anything that was appended
+    /// later, and goes on where the cut began; what it holds in memory it may give before. A
     /// reader that is opened later hears nothing of it. A durable-only reader may have read them, too: what a
     /// group has not agreed on is not safe because it is on one device.
     ///
@@ -796,7 +796,8 @@ impl LogReader {
     /// The next record; none if no more is committed yet.
     ///
     /// # Errors
-    /// [`LogErrorKind::Truncated`], [`LogErrorKind::Damaged`], and what the system says. The reader stays
+    /// [`LogErrorKind::CutOff`], once, for records that it has given and that are no longer part of the log;
+    /// [`LogErrorKind::Truncated`], [`LogErrorKind::Damaged`], and what the system says: then the reader stays
     /// where it was.
     #[allow(clippy::should_implement_trait)] // Records are borrowed from the reader.
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {

@@ -22,7 +22,7 @@ use super::batch::Batch;
 use super::blocks::Blocks;
 use super::control::{self, Control, Look, Opening, Written};
 use super::copies;
-use super::cutting::Cover;
+use super::cutting::{Cover, Cuts};
 use super::error::{LogError, LogErrorKind};
 use super::format::{BLOCK, FIRST_BATCH, Identity, Kind, Layout, SegmentHeader, VERSION};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy};
@@ -68,14 +68,16 @@ pub(crate) fn open<S: Storage>(
     let (lock, control) = take_over(&**storage, options)?;
     let layout = control.layout();
     let mut look = control.look()?;
-    let was_cut = look.cut.take();
+    let inventory = Inventory::of(&**storage).map_err(failing.to("list"))?;
+    recovery::check_cut(&**storage, layout, &look, &inventory.segments)?;
+    let was_cut = look.cut();
+    look.cuts = look.cuts.map(Cuts::covered);
     if let Some(cut) = &was_cut {
         // A crash may have come before that: the loss of power must not leave what is covered, and no word of it.
         control.page().sync().map_err(failing.to("sync the control page of"))?;
         let epoch = look.epoch.unwrap_or(cut.epoch);
         Cover { storage, layout, epoch, durable: 0, current: None }.cover(cut)?;
     }
-    let inventory = Inventory::of(&**storage).map_err(failing.to("list"))?;
     let Inventory { segments, mut spares, mut next_spare } = inventory;
     let (given_up, segments) = recovery::without_given_up(layout, &look, segments);
     let same_boot = is_same_boot(&**storage, &look);
@@ -120,7 +122,7 @@ pub(crate) fn open<S: Storage>(
     };
     with_reserve(&**storage, || {
         if was_cut.is_some() {
-            control.set_cut(None)?;
+            control.end_cut()?;
         }
         if look.first.is_none() {
             control.set_first(layout.first_batch(segments.first().copied().unwrap_or(0)))?;

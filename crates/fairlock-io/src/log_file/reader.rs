@@ -144,7 +144,7 @@ impl<S: Storage> Reader<S> {
     ) -> Result<Reader<S>, LogError> {
         let view = View::new(storage, progress, WINDOW);
         let mut reader = Reader {
-            cuts: view.progress().seen().cuts,
+            cuts: view.progress().seen().cuts.unwrap_or_default(),
             view,
             given: 0,
             readiness: None,
@@ -199,7 +199,7 @@ impl<S: Storage> Reader<S> {
     }
 
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), LogError> {
-        self.look_again()?;
+        self.view.refresh()?;
         if position == Position::START {
             // What is wrong there shows when it is read.
             self.jump_to(self.first(), None);
@@ -242,7 +242,7 @@ impl<S: Storage> Reader<S> {
     pub(crate) fn seek_last(&mut self, bytes: u64) -> Result<(), LogError> {
         self.view.window().clear();
         loop {
-            self.look_again()?;
+            self.view.refresh()?;
             let (first, committed) = (self.first(), self.committed());
             let begin = committed.saturating_sub(bytes);
             if begin <= first {
@@ -341,7 +341,7 @@ impl<S: Storage> Reader<S> {
     /// Goes there at somebody's wish.
     fn jump_to(&mut self, at: u64, batch: Option<BatchHeader>) {
         // What was cut off before is not of interest to who comes from elsewhere.
-        self.cuts = self.view.progress().seen().cuts;
+        self.cuts = self.view.progress().seen().cuts.unwrap_or(self.cuts);
         self.given = at;
         self.go_to(at, batch);
         self.epoch = batch.map_or(0, |batch| batch.epoch);
@@ -440,52 +440,48 @@ impl<S: Storage> Reader<S> {
     }
 
     fn find_next_unless_cut(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
-        let found = self.find_next_unless_damaged();
-        match found {
-            // Unless it was cut off since.
-            Err(error) if matches!(error.kind(), LogErrorKind::Damaged { .. }) => {
-                self.view.refresh()?;
-                match self.see_cuts()? {
-                    true => self.find_next_unless_damaged(),
-                    false => Err(error),
+        loop {
+            match self.find_next_unless_damaged() {
+                // Unless it was cut off since.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        LogErrorKind::Damaged { .. }
+                            | LogErrorKind::NoRecord(_)
+                            | LogErrorKind::Truncated { .. }
+                    ) =>
+                {
+                    self.view.refresh()?;
+                    if !self.see_cuts()? {
+                        return Err(error);
+                    }
                 }
+                found => return found,
             }
-            found => found,
         }
     }
 
-    /// Looks at the control page for who goes elsewhere: what was read before a cut counts no more.
-    fn look_again(&mut self) -> Result<(), LogError> {
-        self.view.refresh()?;
-        let cuts = self.view.progress().seen().cuts;
-        if cuts != self.cuts {
-            self.view.window().clear();
-            self.singles = None;
-        }
-        Ok(())
-    }
-
-    /// Whether something was cut off since this was asked last: what was read of the log may be no longer so.
+    /// Whether something was cut off since this was asked last, before the place that the reader had come to: it
+    /// goes back to where that began.
     ///
     /// # Errors
-    /// Once, if that was given to the caller.
+    /// Once, if a part of that was given to the caller.
     fn see_cuts(&mut self) -> Result<bool, LogError> {
-        let cuts = self.view.progress().seen().cuts;
-        let Some((begin, end)) = cuts.since(self.cuts) else { return Ok(false) };
+        // What is not known has not changed.
+        let cuts = self.view.progress().seen().cuts.unwrap_or(self.cuts);
+        let Some(begin) = cuts.since(self.cuts) else { return Ok(false) };
         self.cuts = cuts;
-        self.view.window().clear();
-        self.singles = None;
-        if self.given <= begin {
-            if let Some(batch) = self.batch.filter(|batch| batch.position >= begin) {
-                self.go_to(batch.position, None);
+        let was_given = self.given > begin;
+        if was_given || self.at > begin {
+            self.jump_to(begin.max(self.first()), None);
+        }
+        match was_given {
+            true => {
+                let cut_off = LogErrorKind::CutOff { from: Position::new(begin) };
+                Err(LogError::new(cut_off, self.view.storage().path()))
             }
-            return Ok(true);
+            false => Ok(true),
         }
-        if self.at < end {
-            self.jump_to(end, None);
-        }
-        let cut_off = LogErrorKind::CutOff { from: Position::new(begin) };
-        Err(LogError::new(cut_off, self.view.storage().path()))
     }
 
     fn find_next_unless_damaged(&mut self) -> Result<Option<(u64, RecordHeader)>, LogError> {
@@ -496,18 +492,21 @@ impl<S: Storage> Reader<S> {
                 None => layout.next_batch(self.at),
             };
             if let Some(cut) = self.view.cut_at(here) {
-                self.see_cuts()?;
-                if here != cut.at {
+                let is_elsewhere = self.see_cuts()?;
+                if !is_elsewhere && here == cut.at {
+                    self.go_to(cut.end, None);
+                } else if !is_elsewhere {
                     return Err(self.view.no_record(self.position()));
                 }
-                self.go_to(cut.end, None);
                 continue;
             }
             let Some(batch) = self.batch else {
                 let at = layout.next_batch(self.at);
                 if at >= self.committed() {
                     self.view.refresh()?;
-                    self.see_cuts()?;
+                    if self.see_cuts()? {
+                        continue;
+                    }
                 }
                 if at >= self.committed() {
                     if let Some(readiness) = &self.readiness {
@@ -722,7 +721,9 @@ impl<S: Storage> Reader<S> {
             Kind::Gap { to } => {
                 // It may be newer than the last look.
                 self.view.refresh()?;
-                self.see_cuts()?;
+                if self.see_cuts()? {
+                    return Ok(());
+                }
                 // Nobody gives up what is not committed.
                 if to > layout.next_batch(self.committed()) {
                     return Err(self.view.damaged(at, "the end of a gap"));
@@ -881,7 +882,7 @@ impl<S: Storage> Reader<S> {
 
     /// Goes to the last batch whose key is not larger; to the first record if there is none.
     pub(crate) fn seek_key(&mut self, key: u64) -> Result<(), LogError> {
-        self.look_again()?;
+        self.view.refresh()?;
         let layout = self.view.layout();
         let (first, committed) = (self.first(), self.committed());
         if first >= committed {

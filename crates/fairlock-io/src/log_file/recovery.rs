@@ -148,6 +148,23 @@ fn end_of_new<S: Storage>(storage: &S, layout: Layout, page: &Look) -> Result<En
     Ok(End { end: FIRST_BATCH, begin: 0, epoch: 0, recovery })
 }
 
+/// What was cut off ended where the log did, in a segment that is there.
+pub(crate) fn check_cut<S: Storage>(
+    storage: &S,
+    layout: Layout,
+    page: &Look,
+    segments: &[u64],
+) -> Result<(), LogError> {
+    let end = page.cut().map(|cut| layout.segment_before(cut.end));
+    match end.is_some_and(|end| segments.last().is_none_or(|&last| end > last)) {
+        true => {
+            let path = storage.path().join(control::NAME);
+            Err(control::damaged(&path, control::IMPOSSIBLE_CUT))
+        }
+        false => Ok(()),
+    }
+}
+
 /// For a page by which the log begins behind its end.
 #[cold]
 fn damaged_first<S: Storage>(storage: &S) -> LogError {
@@ -170,6 +187,7 @@ pub(crate) fn find_end<S: Storage>(
     same_boot: bool,
     segments: &[u64],
 ) -> Result<End, LogError> {
+    check_cut(&**storage, layout, page, segments)?;
     let (Some(&there), Some(&last)) = (segments.first(), segments.last()) else {
         return end_of_new(&**storage, layout, page);
     };
@@ -201,7 +219,7 @@ pub(crate) fn find_end<S: Storage>(
     }
 
     // Whatever is there of what is being cut off.
-    let cut = page.cut.filter(|cut| layout.segment(cut.batch) >= there);
+    let cut = page.cut().filter(|cut| layout.segment(cut.batch) >= there);
     begin = begin.min(cut.map_or(begin, |cut| layout.segment(cut.batch)));
 
     let mut gap = layout.first_batch(begin);

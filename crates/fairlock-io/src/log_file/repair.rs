@@ -31,7 +31,7 @@ use super::opening;
 use super::options::OpenMode;
 use super::position::Position;
 use super::recovery;
-use super::segments;
+use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
 use super::verify::{Damage, FirstDamage, Survey, Verified, likely_layout, survey};
 
@@ -160,7 +160,7 @@ pub(crate) fn repair<S: Storage>(
     }
     if let Some(cut) = cut {
         // Before anything is mended: afterwards nothing would say that the log is to end here.
-        set_cut(&*storage, Some(cut))?;
+        change_page(&*storage, |page| page.begin_cut(&cut))?;
     }
     let mut mending = Mending::new(&storage, found.layout);
     for mend in mends {
@@ -235,19 +235,29 @@ fn lock<S: Storage>(storage: &S) -> Result<S::Lock, LogError> {
 
 /// Covers what somebody was cutting off, as the next opening would: nothing there is missed.
 fn finish_cut<S: Storage>(storage: &Arc<S>) -> Result<(), LogError> {
-    let look = Control::open(&**storage, false).and_then(|control| control.look());
+    let look = Control::open(&**storage, false).and_then(|control| {
+        let look = control.look()?;
+        let list = |error| LogError::system("list", storage.path(), error);
+        let Inventory { segments, .. } = Inventory::of(&**storage).map_err(list)?;
+        recovery::check_cut(&**storage, control.layout(), &look, &segments)?;
+        Ok(look)
+    });
     match look {
-        Ok(Look { cut: Some(cut), .. }) => cover(storage, &cut, cut.epoch),
+        Ok(look) => look.cut().map_or(Ok(()), |cut| cover(storage, &cut, cut.epoch)),
         // The page will be mended first.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 
-fn set_cut<S: Storage>(storage: &S, cut: Option<Cut>) -> Result<(), LogError> {
+/// Changes what the page says was cut off.
+fn change_page<S: Storage>(
+    storage: &S,
+    change: impl Fn(&Written<S::Page>) -> Result<(), LogError>,
+) -> Result<(), LogError> {
     let control = Control::open(storage, true)?;
     let look = control.look()?;
     let written = Written::new(control, &look);
-    opening::with_reserve(storage, || written.set_cut(cut))
+    opening::with_reserve(storage, || change(&written))
 }
 
 /// Covers what the page says is cut off, and lets the page forget it.
@@ -256,7 +266,7 @@ fn cover<S: Storage>(storage: &Arc<S>, cut: &Cut, epoch: u32) -> Result<(), LogE
     let layout = control.layout();
     let epoch = control.look()?.epoch.unwrap_or(0).max(epoch);
     Cover { storage, layout, epoch, durable: 0, current: None }.cover(cut)?;
-    set_cut(&**storage, None)
+    change_page(&**storage, Written::end_cut)
 }
 
 /// What is cut off if the log is to end before this.

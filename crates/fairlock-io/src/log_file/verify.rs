@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::control::{self, Control, Look};
-use super::cutting::Cut;
+use super::cutting::{Cut, Cuts};
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Kind, Layout, MOST_BATCH, RECORD_ALIGNMENT,
@@ -236,6 +236,9 @@ pub(crate) fn survey<S: Storage>(
         // The log would begin behind its end.
         (first, page.first, control) = (layout.first_batch(there), None, None);
     }
+    if recovery::check_cut(&*storage, layout, &page, &segments).is_err() {
+        (page.cuts, control) = (page.cuts.map(Cuts::covered), None);
+    }
     let mut window = Window::new(Arc::clone(&storage), layout, WINDOW).with_any_header();
     let is_in_segments =
         page.closed.is_some_and(|it| segments.contains(&layout.segment(layout.next_batch(it))));
@@ -245,7 +248,7 @@ pub(crate) fn survey<S: Storage>(
     let mut walk = Walk {
         storage,
         is_writer,
-        cut: page.cut,
+        cut: page.cut(),
         opening: page.epoch.unwrap_or(0),
         control,
         layout,

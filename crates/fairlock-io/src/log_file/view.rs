@@ -71,16 +71,11 @@ impl<S: Storage> View<S> {
 
     /// What this place is cut off with, though it may not yet be covered.
     pub(crate) fn cut_at(&self, at: u64) -> Option<Cut> {
-        self.progress.seen().cut.filter(|cut| (cut.at..cut.end).contains(&at))
+        self.progress.seen().cut().filter(|cut| (cut.at..cut.end).contains(&at))
     }
 
-    /// Looks at the control page again.
+    /// Looks at the control page again. What was read before a cut, or before it was covered, counts no more.
     pub(crate) fn refresh(&mut self) -> Result<(), LogError> {
-        self.progress.refresh()
-    }
-
-    /// As `refresh`, for who reads at another place: what was read before a cut counts no more.
-    fn look_again(&mut self) -> Result<(), LogError> {
         let cuts = self.progress.seen().cuts;
         self.progress.refresh()?;
         if self.progress.seen().cuts != cuts {
@@ -294,7 +289,7 @@ impl<S: Storage> View<S> {
     /// The record at `position`, which is checked alone: its batch is not looked at.
     pub(crate) fn read(&mut self, position: Position) -> Result<Vec<u8>, LogError> {
         let at = position.get();
-        self.look_again()?;
+        self.refresh()?;
         if at < self.first() {
             return Err(self.truncated(at));
         }
