@@ -694,3 +694,117 @@ fn a_copy_that_goes_on_is_told_from_the_log_that_it_was_copied_from() {
     assert_eq!(seen, [first, first, other, other, copied, copied]);
     assert!(first == 0 && other != 0 && copied != 0 && other != copied, "{seen:?}");
 }
+
+/// As `cp -al` does.
+fn copy_by_links(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::hard_link(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_by_links_and_its_original_go_on_each_by_itself() {
+    for copy_first in [false, true] {
+        let (directory, path) = place();
+        let copy = directory.path().join("copy");
+        let options = LogOptions::new().segment_bytes(64 << 10);
+        let log = options.clone().open(&path).unwrap();
+        let all = append(&log, 0..40);
+        log.close().unwrap();
+        copy_by_links(&path, &copy);
+
+        let (first, second) = if copy_first { (&copy, &path) } else { (&path, &copy) };
+        let [first_log, second_log] = [first, second].map(|it| options.clone().open(it).unwrap());
+        assert_ne!(first_log.lineage(), second_log.lineage());
+        append(&first_log, 100..140);
+        append(&second_log, 200..240);
+        // What one gives up the other keeps.
+        first_log.truncate_before(all[&20]).unwrap();
+        first_log.close().unwrap();
+        append(&second_log, 240..250);
+        second_log.close().unwrap();
+        for (path, numbers) in [
+            (first, (20..40).chain(100..140).collect::<Vec<u64>>()),
+            (second, (0..40).chain(200..250).collect()),
+        ] {
+            let verified = LogReader::verify(path, |damage| panic!("{damage:?}")).unwrap();
+            assert_eq!(verified.damages, 0);
+            let found = read(LogReader::open(path).unwrap());
+            assert_eq!(found.into_keys().collect::<Vec<_>>(), numbers, "{copy_first}");
+        }
+    }
+}
+
+#[test]
+fn a_follower_hears_that_the_log_in_its_directory_is_another_or_is_gone() {
+    let (directory, path) = place();
+    let log = LogFile::open(&path).unwrap();
+    append(&log, 0..3);
+    log.close().unwrap();
+    let displaced = |mut reader: LogReader| {
+        let error = loop {
+            match reader.next_within(None) {
+                Ok(record) => assert!(record.is_some()),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(*error.kind(), LogErrorKind::Displaced);
+        let error = reader.follow(None).map(|_| ()).unwrap_err();
+        assert_eq!(*error.kind(), LogErrorKind::Displaced);
+    };
+    let reader = LogReader::open(&path).unwrap();
+    copy_by_links(&path, &directory.path().join("copy"));
+    LogFile::open(&path).unwrap().close().unwrap();
+    displaced(reader);
+
+    let mut reader = LogReader::open(&path).unwrap();
+    while reader.next().unwrap().is_some() {}
+    fs::remove_dir_all(&path).unwrap();
+    let log = LogFile::open(&path).unwrap();
+    append(&log, 0..3);
+    displaced(reader);
+}
+
+#[test]
+fn a_copy_that_is_put_back_in_the_place_of_its_original_has_another_lineage() {
+    let (directory, path) = place();
+    let copy = directory.path().join("copy");
+    let log = LogFile::open(&path).unwrap();
+    append(&log, 0..3);
+    let lineage = log.lineage();
+    log.close().unwrap();
+    let status = Command::new("cp").arg("-a").args([&path, &copy]).status().unwrap();
+    assert!(status.success());
+    // Not a copy of its own yet, and the original is no other either.
+    let log = LogFile::open(&path).unwrap();
+    assert_eq!(log.lineage(), lineage);
+    append(&log, 3..6);
+    log.close().unwrap();
+    for _ in 0..3 {
+        // Its files may get the numbers of those that are removed.
+        fs::remove_dir_all(&path).unwrap();
+        let status = Command::new("cp").arg("-a").args([&copy, &path]).status().unwrap();
+        assert!(status.success());
+        let log = LogFile::open(&path).unwrap();
+        assert_ne!(log.lineage(), lineage);
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn a_log_that_lost_its_control_page_is_another_and_says_so() {
+    let (_directory, path) = place();
+    let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
+    assert!(!log.recovery().control_was_missing);
+    let places = append(&log, 0..4);
+    log.truncate_before(places[&2]).unwrap();
+    let lineage = log.lineage();
+    log.close().unwrap();
+    fs::remove_file(path.join("control")).unwrap();
+    let log = LogFile::open(&path).unwrap();
+    assert!(log.recovery().control_was_missing);
+    assert_ne!(log.lineage(), lineage);
+    log.close().unwrap();
+    assert!(!LogFile::open(&path).unwrap().recovery().control_was_missing);
+}

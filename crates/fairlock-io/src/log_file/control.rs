@@ -72,6 +72,8 @@ const LINEAGE: Field = Field { word: 38 };
 const SHOWN: Field = Field { word: 42 };
 /// Which file this was when the log was opened for writing: a copy is another.
 const NUMBER: Field = Field { word: 44 };
+/// In place of that for a page that is put in the place of a copy's.
+const OF_ANOTHER: u64 = 0;
 
 /// What was cut off.
 const CUTS: Field = Field { word: 48 };
@@ -164,13 +166,15 @@ const IMPOSSIBLE_FIRST: &str = "the first position in the control page";
 pub(crate) const IMPOSSIBLE_CUT: &str = "the cut in the control page";
 
 impl<P: SharedPage> Control<P> {
-    /// Makes the page of a log that begins empty.
+    /// Makes the page of a log that has none.
     pub(crate) fn create<S: Storage<Page = P>>(
         storage: &S,
         layout: Layout,
         first: u64,
+        lineage: u64,
     ) -> io::Result<()> {
         let mut words = new_page(&layout);
+        LINEAGE.put(&layout.identity, &mut words, &[lineage]);
         for field in FIRST {
             field.put(&layout.identity, &mut words, &[first]);
         }
@@ -205,6 +209,9 @@ impl<P: SharedPage> Control<P> {
         put(CLOSED, look.closed.as_ref().map(std::slice::from_ref));
         put(BOOT, look.boot.as_ref().map(<[u64; 2]>::as_slice));
         put(LINEAGE, Some(&[look.lineage]));
+        if look.is_copy {
+            put(NUMBER, Some(&[OF_ANOTHER]));
+        }
         put(CUTS, Some(&look.cuts.unwrap_or_default().to_words()));
         put(EPOCH, look.epoch.map(u64::from).as_ref().map(std::slice::from_ref));
         for field in FIRST {

@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::ptr::{self, NonNull};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -286,13 +286,18 @@ impl Storage for Disk {
                 return Ok(None);
             }
             // Somebody may have removed it between the two, and made another.
-            if self.is_named(name, &lock.file)? {
+            if !self.is_named(name, &lock.file)? {
+                continue;
+            }
+            if self.has_writer(page)? {
+                return Ok(None);
+            }
+            if lock.file.metadata()?.nlink() < 2 {
                 break lock;
             }
+            // A copy made by links is a log of its own.
+            self.remove(name)?;
         };
-        if self.has_writer(page)? {
-            return Ok(None);
-        }
         // A reader's lock may be in the way of this one.
         let locked_page = Locked::new(page.file.try_clone()?);
         let _ = locked_page.take();
@@ -312,8 +317,12 @@ impl Storage for Disk {
 
     fn is_in_place(&self, lock: &Lock, page_name: &str, page: &Page) -> io::Result<bool> {
         Ok(self.is_named(&lock.name, &lock.lock.file)?
-            && self.is_named(page_name, &page.file)?
+            && self.has_page(page_name, page)?
             && page.is_whole()?)
+    }
+
+    fn has_page(&self, name: &str, page: &Page) -> io::Result<bool> {
+        self.is_named(name, &page.file)
     }
 
     fn is_intact(&self, lock: &Lock, page: &Page) -> io::Result<bool> {
@@ -668,13 +677,20 @@ unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
+/// Keeps the times of files from meeting their numbers.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
 impl Page {
     fn of(file: File) -> io::Result<Page> {
         let size = NonZeroUsize::new(BLOCK).expect("not zero");
         let (access, flags) = (ProtFlags::PROT_READ, MapFlags::MAP_SHARED);
         // SAFETY: a new mapping, which overlaps no other.
         let mapped = unsafe { nix::sys::mman::mmap(None, size, access, flags, &file, 0) }?;
-        let number = file.metadata()?.ino();
+        let about = file.metadata()?;
+        // Numbers of files are used again.
+        let made = about.created().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+        let made = made.map_or(0, |it| it.as_nanos() as u64);
+        let number = about.ino() ^ made.wrapping_mul(SPREAD);
         Ok(Page { file, number, address: mapped.cast() })
     }
 
@@ -725,6 +741,10 @@ impl SharedPage for Page {
 
     fn number(&self) -> u64 {
         self.number
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.nlink() > 1)
     }
 
     fn wake(&self, word: usize) {

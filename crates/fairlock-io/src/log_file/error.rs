@@ -117,7 +117,8 @@ pub enum LogErrorKind {
     /// A name of the log's is that of something else: a directory, a FIFO, a device, a symbolic link.
     NotAFile,
     /// While it was open for writing, others removed, replaced or shortened the files that keep a second
-    /// writer from it. What was acknowledged is in the segments; appends are refused.
+    /// writer from it. What was acknowledged is in the segments; appends are refused. For a follower: the log
+    /// in the directory is another one, or is gone.
     Displaced,
     /// It was opened in another process, of which this is a fork.
     OtherProcess,

@@ -65,7 +65,7 @@ pub(crate) fn open<S: Storage>(
     options: &LogOptions,
 ) -> Result<Opened<S>, LogError> {
     let failing = Failing { path: storage.path() };
-    let (lock, control) = take_over(&**storage, options)?;
+    let (lock, control, control_was_missing) = take_over(&**storage, options)?;
     let layout = control.layout();
     let mut look = control.look()?;
     let inventory = Inventory::of(&**storage).map_err(failing.to("list"))?;
@@ -81,12 +81,13 @@ pub(crate) fn open<S: Storage>(
     let Inventory { segments, mut spares, mut next_spare } = inventory;
     let (given_up, segments) = recovery::without_given_up(layout, &look, segments);
     let same_boot = is_same_boot(&**storage, &look);
-    let End { end: gap, begin, epoch, recovery } = find_end(storage, layout, &look, &segments)?;
+    let End { end: gap, begin, epoch, mut recovery } = find_end(storage, layout, &look, &segments)?;
     let path = storage.path().join(control::NAME);
     let epoch = epoch
         .max(look.epoch.unwrap_or(0))
         .checked_add(1)
         .ok_or_else(|| control::damaged(&path, "the count of openings"))?;
+    recovery.control_was_missing = control_was_missing;
     let prewriting = prewriting::choose(&**storage, options.prewrite)?;
     // Behind the end may be batches that were lost, or a part of one: zeros come over them.
     let is_clean = recovery.torn.is_none() && recovery.lost_bytes == 0;
@@ -212,13 +213,15 @@ impl Failing<'_> {
 fn take_over<S: Storage>(
     storage: &S,
     options: &LogOptions,
-) -> Result<(S::Lock, Control<S::Page>), LogError> {
+) -> Result<(S::Lock, Control<S::Page>, bool), LogError> {
     let path = storage.path();
     let failing = Failing { path };
+    let mut was_missing = false;
     loop {
         let inventory = Inventory::of(storage).map_err(failing.to("list"))?;
         let control = match Control::open(storage, true) {
             Err(error) if *error.kind() == LogErrorKind::NotALog => {
+                was_missing = !inventory.segments.is_empty();
                 make_control(storage, options, &inventory)?;
                 Control::open(storage, true)?
             }
@@ -241,10 +244,12 @@ fn take_over<S: Storage>(
         if !in_place.map_err(failing.to("look at the files of"))? {
             continue;
         }
-        if control.version() == VERSION {
-            return Ok((lock, control));
+        let is_linked = control.page().is_linked().map_err(failing.to("look at the files of"))?;
+        if control.version() == VERSION && !is_linked {
+            return Ok((lock, control, was_missing));
         }
-        let look = control.look()?;
+        let mut look = control.look()?;
+        look.is_copy |= is_linked;
         with_reserve(storage, || {
             Control::<S::Page>::replace(storage, control.layout(), &look)
                 .map_err(failing.to("replace the control page of"))
@@ -258,19 +263,20 @@ fn make_control<S: Storage>(
     options: &LogOptions,
     inventory: &Inventory,
 ) -> Result<(), LogError> {
-    let (layout, first) = match inventory.segments.first() {
+    let (layout, first, lineage) = match inventory.segments.first() {
+        // What had been given up may be there again.
         Some(&segment) => {
             let layout = layout_by_segment(storage, segment)?;
-            (layout, layout.first_batch(segment))
+            (layout, layout.first_batch(segment), new_lineage())
         }
         None if options.create || options.create_new => {
             refuse_others_files(storage)?;
             let identity = new_identity();
-            (Layout { identity, segment_bytes: options.segment_bytes }, FIRST_BATCH)
+            (Layout { identity, segment_bytes: options.segment_bytes }, FIRST_BATCH, 0)
         }
         None => return Err(LogError::new(LogErrorKind::NotALog, storage.path())),
     };
-    Control::<S::Page>::create(storage, layout, first)
+    Control::<S::Page>::create(storage, layout, first, lineage)
         .map_err(|error| LogError::system("create", &storage.path().join(control::NAME), error))
 }
 

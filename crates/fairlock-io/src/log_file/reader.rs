@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::blocks::Blocks;
-use super::control::{Control, Look};
+use super::control::{self, Control, Look};
 use super::cutting::Cuts;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
@@ -813,7 +813,7 @@ impl<S: Storage> Reader<S> {
     /// The next record, as soon as there is one; or that there will be none, as nobody writes the log.
     pub(crate) fn follow(&mut self, timeout: Option<Duration>) -> Result<Followed<'_>, LogError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut idle = Idle::default();
+        let (mut idle, mut looked) = (Idle::default(), Instant::now());
         loop {
             if let Some((at, record)) = self.find_next()? {
                 return self.give(at, &record).map(Followed::Record);
@@ -823,10 +823,15 @@ impl<S: Storage> Reader<S> {
                 // What it committed before it ended is read first.
                 return match self.find_next()? {
                     Some((at, record)) => self.give(at, &record).map(Followed::Record),
-                    None => Ok(Followed::Ended(writer)),
+                    None => self.check_in_place().map(|()| Followed::Ended(writer)),
                 };
             }
             let now = Instant::now();
+            // Not each time: to ask for a file's times makes the next write to it slower.
+            if now.duration_since(looked) >= LOOK_FOR_WRITER {
+                self.check_in_place()?;
+                looked = now;
+            }
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(now));
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return Ok(Followed::TimedOut);
@@ -967,9 +972,24 @@ impl<S: Storage> Reader<S> {
                 return self.give(at, &record).map(Some);
             }
             let rest = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-            if !self.wait(rest) {
+            if rest.is_some_and(|rest| rest.is_zero()) {
                 return Ok(None);
             }
+            if !self.wait(Some(rest.unwrap_or(LOOK_FOR_WRITER).min(LOOK_FOR_WRITER))) {
+                self.check_in_place()?;
+            }
+        }
+    }
+
+    /// Whether the log that it reads is still the one in the directory. One that was removed, or whose control page
+    /// was replaced, says nothing more.
+    fn check_in_place(&self) -> Result<(), LogError> {
+        let storage = self.view.storage();
+        let page = self.view.progress().control().page();
+        match storage.has_page(control::NAME, page) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(LogError::new(LogErrorKind::Displaced, storage.path())),
+            Err(error) => Err(LogError::system("look at the files of", storage.path(), error)),
         }
     }
 }

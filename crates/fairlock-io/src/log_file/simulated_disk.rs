@@ -573,9 +573,13 @@ impl Storage for SimulatedDisk {
         page_name: &str,
         page: &SimulatedPage,
     ) -> io::Result<bool> {
+        self.has_page(page_name, page)
+    }
+
+    fn has_page(&self, name: &str, page: &SimulatedPage) -> io::Result<bool> {
         let state = self.machine.lock();
         state.check(self.process)?;
-        Ok(state.names.get(page_name) == Some(&page.inode))
+        Ok(state.names.get(name) == Some(&page.inode))
     }
 
     fn is_intact(&self, _lock: &SimulatedLock, _page: &SimulatedPage) -> io::Result<bool> {
@@ -777,6 +781,10 @@ impl SharedPage for SimulatedPage {
 
     fn number(&self) -> u64 {
         self.inode as u64 + 1
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(false)
     }
 
     fn wake(&self, _word: usize) {}

@@ -52,6 +52,8 @@ pub(crate) trait Storage: Send + Sync + 'static {
         page_name: &str,
         page: &Self::Page,
     ) -> io::Result<bool>;
+    /// Whether a page is still what is found under this name.
+    fn has_page(&self, name: &str, page: &Self::Page) -> io::Result<bool>;
     /// Whether they are still files of some directory, and the page whole: less than the question before, but
     /// quick enough to be asked at every append.
     fn is_intact(&self, lock: &Self::Lock, page: &Self::Page) -> io::Result<bool>;
@@ -128,6 +130,8 @@ pub(crate) trait SharedPage: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Which file it is: a copy is another one.
     fn number(&self) -> u64;
+    /// Whether it has other names, as in a copy that was made by links.
+    fn is_linked(&self) -> io::Result<bool>;
     /// Wakes all who wait for the lower half of this word to change.
     fn wake(&self, word: usize);
     /// Sleeps while the lower half of this word is `expected`. May return early for no reason.

@@ -1195,6 +1195,10 @@ mod tests {
             self.disk.is_in_place(lock, page_name, page)
         }
 
+        fn has_page(&self, name: &str, page: &Self::Page) -> io::Result<bool> {
+            self.disk.has_page(name, page)
+        }
+
         fn is_intact(&self, lock: &Self::Lock, page: &Self::Page) -> io::Result<bool> {
             self.disk.is_intact(lock, page)
         }

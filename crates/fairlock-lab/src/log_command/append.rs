@@ -184,6 +184,11 @@ impl Append {
 
 fn tell_how_it_was_found(log: &LogFile) {
     let found = log.recovery();
+    if found.control_was_missing {
+        eprintln!(
+            "the control page was missing, and was made anew: what had been given up may be there again"
+        );
+    }
     if !found.was_closed {
         eprintln!("the log had not been closed; it ended at position {}", found.end);
     }
