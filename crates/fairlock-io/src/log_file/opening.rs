@@ -141,11 +141,11 @@ pub(crate) fn open<S: Storage>(
         if is_clean && storage.rename(&name, &spare).is_ok() {
             spares.push(spare);
         } else {
-            segments::remove(&**storage, &name).map_err(failing.to("remove in"))?;
+            segments::remove(&**storage, &name).map_err(failing.to("remove a file of"))?;
         }
     }
     for name in spares.drain(SPARES.min(spares.len())..) {
-        segments::remove(&**storage, &name).map_err(failing.to("remove in"))?;
+        segments::remove(&**storage, &name).map_err(failing.to("remove a file of"))?;
     }
     storage.sync_names().map_err(failing.to("sync"))?;
 
@@ -233,7 +233,7 @@ fn take_over<S: Storage>(
             let process = control.look()?.process.unwrap_or(0);
             return Err(LogError::new(LogErrorKind::BusyWriter { process }, path));
         };
-        Control::<S::Page>::remove_unfinished(storage).map_err(failing.to("remove in"))?;
+        Control::<S::Page>::remove_unfinished(storage).map_err(failing.to("remove a file of"))?;
         // Another writer may have replaced it since it was opened.
         let in_place = storage.is_in_place(&lock, control::NAME, control.page());
         if !in_place.map_err(failing.to("look at the files of"))? {
