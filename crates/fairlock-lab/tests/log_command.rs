@@ -96,7 +96,8 @@ fn lines_come_back_as_they_were() {
     append(&path, &["--sync", "never"], b"five\n");
     append(&path, &["--sync", "interval", "--interval", "5ms"], b"six\n");
     assert_eq!(prints("tail", &path, &["-n", "2"]), "five\nsix\n");
-    assert_eq!(append(&path, &[], b""), "no records\n");
+    assert_eq!(prints("tail", &path, &["--records", "1"]), "six\n");
+    assert_eq!(append(&path, &[], b""), "nothing appended: the input was empty\n");
 }
 
 #[test]
@@ -213,6 +214,108 @@ fn what_was_seen_before_the_appender_was_killed_is_there_after() {
         let odd = all.iter().zip(0..).find(|&(&it, expected)| it != expected);
         assert_eq!(odd, None, "each once, in order");
         assert!(all.len() as u64 > seen, "{seen} was seen, {} are there", all.len());
+    }
+}
+
+/// A `tail --follow` that has printed these lines, and the rest of what it prints.
+fn following(path: &Path, options: &[&str], lines: &[&str]) -> (Child, impl FnMut() -> String) {
+    let mut tail = start(log("tail", path, options).arg("--follow"));
+    let mut printed = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next = move || printed.next().unwrap().unwrap();
+    for &line in lines {
+        assert_eq!(next(), line);
+    }
+    (tail, next)
+}
+
+#[test]
+fn who_follows_a_log_is_told_that_its_writer_died_and_goes_on_with_the_next() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let mut appending = start(&mut log("append", &path, &[]));
+    let mut typed = appending.stdin.take().unwrap();
+    writeln!(typed, "one").unwrap();
+    while run(&mut log("tail", &path, &[])).stdout != b"one\n" {}
+    let (mut tail, mut next) = following(&path, &[], &["one"]);
+    let mut told = BufReader::new(tail.stderr.take().unwrap()).lines();
+    writeln!(typed, "two").unwrap();
+    assert_eq!(next(), "two");
+    signal(&appending, libc::SIGKILL);
+    appending.wait().unwrap();
+    let said = told.next().unwrap().unwrap();
+    assert!(said.contains("the log's writer died"), "{said}");
+    append(&path, &[], b"three\n");
+    assert_eq!(next(), "three");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    assert!(told.next().is_none(), "it is said once, and nothing of a log that is closed");
+}
+
+#[test]
+fn who_follows_a_log_that_is_removed_or_replaced_is_told_and_one_that_is_renamed_goes_on() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let ends = |tail: Child, word: &str| {
+        let output = tail.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("error: ") && said.contains(word), "{said}");
+    };
+    append(&path, &[], b"one\n");
+    let (tail, _next) = following(&path, &[], &["one"]);
+    fs::remove_dir_all(&path).unwrap();
+    ends(tail, "was removed");
+
+    append(&path, &[], b"one\n");
+    let (tail, mut next) = following(&path, &[], &["one"]);
+    let renamed = directory.path().join("renamed");
+    fs::rename(&path, &renamed).unwrap();
+    append(&renamed, &[], b"two\n");
+    assert_eq!(next(), "two");
+    append(&path, &[], b"of another log\n");
+    ends(tail, "another log");
+}
+
+#[test]
+fn damage_is_passed_over_if_that_is_wanted_and_named() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let lines: Vec<String> = (0..300).map(|it| format!("{it} {}", "x".repeat(1000))).collect();
+    append(&path, &["--segment", "64k"], (lines.join("\n") + "\n").as_bytes());
+    let skipping = |options: &[&str]| {
+        let output = run(log("tail", &path, options).arg("--skip-damage"));
+        let printed: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+        (printed, output.status.code(), text(&output.stderr))
+    };
+    let all = (lines.clone(), Some(0), String::new());
+    assert_eq!(skipping(&["--from", "start"]), all);
+
+    let places = positions(&path);
+    // The first batch of a segment, whose header is before its first record, and one record more.
+    let fourth = places.iter().position(|&place| place > 4 << 16).unwrap();
+    let segment = path.join(format!("{:016}.segment", 4));
+    flip(&segment, 4096);
+    flip(&first_segment(&path), places[1] + 24);
+    let (printed, code, said) = skipping(&["--from", "start"]);
+    assert_eq!(code, Some(1), "{said}");
+    let mut whole = lines.clone();
+    whole.remove(1);
+    assert_eq!(printed, whole);
+    let told: Vec<_> = said.lines().collect();
+    let begins = |line: &str, position: u64, what: &str| {
+        assert!(line.starts_with(&format!("position {position}: {what}")), "{said}");
+    };
+    begins(told[0], places[1], "a record, ");
+    begins(told[1], (4 << 16) + 4096, "a batch's header");
+    assert!(told[2].starts_with("error: ") && told[2].contains("2 places passed over"), "{said}");
+
+    // Only what is among the records that are asked for is told of.
+    let at_damage = 300 - fourth;
+    for (count, damages) in [(10, 0), (at_damage, 1), (at_damage + 1, 1), (299, 2)] {
+        let (printed, code, said) = skipping(&["-n", &count.to_string()]);
+        assert_eq!(printed, whole[299 - count..], "{count}: {said}");
+        assert_eq!(code, Some(i32::from(damages > 0)), "{count}: {said}");
+        assert_eq!(said.matches("position ").count(), damages, "{count}: {said}");
     }
 }
 
@@ -335,6 +438,7 @@ fn what_is_no_log_is_refused_with_what_to_do() {
         refuses(command, &file, &[], 1, &["is a file", "a log is a directory"]);
     }
     refuses("append", &path, &["--segment", "5000"], 2, &["--segment", "4096"]);
+    refuses("append", &path, &["--segment", "1025g"], 2, &["--segment", "1 TiB"]);
     refuses("append", &path, &["--sync", "often"], 2, &["every, interval, never"]);
     refuses("append", &path, &["--whole", "-0"], 2, &["--whole", "--null"]);
     assert!(!path.exists());
@@ -460,6 +564,8 @@ fn a_backup_into_what_is_there_or_of_what_is_not_is_refused() {
     append(&path, &[], b"one\n");
     let to = |copy: &Path| copy.to_str().unwrap().to_owned();
     refuses("backup", &path, &[&to(&path)], 1, &["there is a log already"]);
+    refuses("backup", &path, &[&to(&path.join("x"))], 1, &["the log's own directory"]);
+    assert!(!path.join("x").exists());
     let others = directory.path().join("others");
     fs::create_dir(&others).unwrap();
     fs::write(others.join("file"), b"").unwrap();

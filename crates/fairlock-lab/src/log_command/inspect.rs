@@ -16,7 +16,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// Print JSON, an object in a line
     #[arg(long)]

@@ -32,7 +32,7 @@ pub enum LogCommand {
         fairlock log append journal < lines.txt\n  \
         fairlock log append journal --whole < picture.png\n  \
         find . -print0 | fairlock log append journal -0 --sync never\n\n\
-        What is there at once is committed together, and a line that is typed is committed at once. \
+        Input that is available at once is committed together, and a line that is typed is committed at once. \
         Ctrl-C commits what was read and closes the log.")]
     Append(append::Append),
     /// Print the last records, and follow

@@ -15,7 +15,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Repair {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// Change nothing, and say what would be done; exit code 1 if anything would
     #[arg(long)]

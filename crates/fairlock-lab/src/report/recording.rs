@@ -170,7 +170,7 @@ fn check_figures(value: &Value, path: &str) -> Result<(), String> {
     };
     match value {
         Value::Number(number) if number.as_f64().is_none_or(|it| it.abs() > MOST) => {
-            Err(format!("{path}: {number} is no figure of a run, which are {MOST:e} at most"))
+            Err(format!("{path}: {number} is not a figure of a run, which are {MOST:e} at most"))
         }
         Value::Array(values) if values.len() > LONGEST && values.iter().all(Value::is_number) => {
             Err(format!("{path}: {} figures, but there are {LONGEST} at most", values.len()))
