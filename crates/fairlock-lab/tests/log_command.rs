@@ -345,6 +345,8 @@ fn damage_is_listed_with_its_place_and_the_rest_counted() {
     let output = run(&mut log("verify", &path, &["--json"]));
     let objects: Vec<_> = objects(&text(&output.stdout)).collect();
     assert_eq!(objects.len(), 3);
+    let types: Vec<_> = objects.iter().map(|object| &object["type"]).collect();
+    assert_eq!(types, ["damage", "damage", "summary"]);
     assert_eq!(
         (&objects[0]["position"], &objects[0]["offset"]),
         (&places[1].into(), &places[1].into())
@@ -374,8 +376,13 @@ fn a_damaged_log_is_repaired_and_what_is_overwritten_is_saved() {
         names
     };
     let before = (names(), fs::read(first_segment(&path)).unwrap());
-    let needed = ["needs to be repaired", "1 record lost", "without --dry-run"];
+    let needed =
+        ["needs to be repaired", "1 record lost", "`fairlock log repair`, without --dry-run"];
     refuses("repair", &path, &["--dry-run"], 1, &needed);
+    let (given_up, advice) =
+        ("2 records that are whole", "repair --up-to-damage`, without --dry-run");
+    let needed = ["1 record lost", given_up, "given up", advice];
+    refuses("repair", &path, &["--dry-run", "--up-to-damage"], 1, &needed);
     assert!(before == (names(), fs::read(first_segment(&path)).unwrap()));
     let output = run(&mut log("repair", &path, &["--dry-run", "--up-to-damage", "--json"]));
     let planned = objects(&text(&output.stdout)).last().unwrap();
@@ -391,9 +398,37 @@ fn a_damaged_log_is_repaired_and_what_is_overwritten_is_saved() {
     assert!(said.contains(&format!("saved {}\n", saved.display())), "{said}");
     assert!(fs::read(saved).unwrap().windows(4).any(|it| it == b"four"));
     assert_eq!(prints("tail", &path, &[]), "one\nthree\nfour\n");
-    prints("verify", &path, &[]);
+    let said = prints("verify", &path, &[]);
+    let hole = "1 hole, 32 B: records that an earlier repair or cut gave up";
+    assert!(said.contains(&format!("{hole}; that is no damage\n")), "{said}");
+    let summary = objects(&prints("verify", &path, &["--json"])).last().unwrap();
+    assert_eq!(
+        (&summary["type"], &summary["holes"], &summary["gaps"], &summary["given_up_bytes"]),
+        (&"summary".into(), &1.into(), &0.into(), &32.into())
+    );
+    assert!(prints("repair", &path, &[]).ends_with(&format!("nothing to do\n{hole}\n")));
+    let summary = objects(&prints("repair", &path, &["--json"])).last().unwrap();
+    assert_eq!((&summary["type"], &summary["holes"]), (&"summary".into(), &1.into()));
     append(&path, &[], b"five\n");
     assert_eq!(prints("tail", &path, &[]), "one\nthree\nfour\nfive\n");
+}
+
+#[test]
+fn of_a_missing_segment_its_size_is_told_as_nothing_says_how_many_records_it_had() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &["--segment", "64k", "--sync", "never"], &b"some line\n".repeat(20_000));
+    let places = positions(&path);
+    fs::remove_file(path.join(format!("{:016}.segment", 3))).unwrap();
+    let lost = "all records in missing segments (64 KiB)";
+    refuses("verify", &path, &["--json"], 1, &[&format!("{lost} lost: their number is not known")]);
+    flip(&first_segment(&path), places[0] + 24);
+    let expected = format!("1 record lost, and {lost}: their number is not known");
+    refuses("verify", &path, &["--json"], 1, &[&expected]);
+    refuses("repair", &path, &["--dry-run", "--json"], 1, &[&expected]);
+    assert!(prints("repair", &path, &[]).contains(&expected));
+    let said = prints("verify", &path, &[]);
+    assert!(said.contains("1 hole and 1 gap, "), "{said}");
 }
 
 #[test]
@@ -498,6 +533,7 @@ fn figures_are_told_without_reading_the_log() {
     let figures = serde_json::from_str::<serde_json::Value>(&prints("stat", &path, &["--json"]));
     let figures = figures.unwrap();
     assert_eq!((&figures["segment_bytes"], &figures["openings"]), (&65536.into(), &1.into()));
+    assert_eq!(figures["lineage"], "0".repeat(16));
     assert_eq!((&figures["closed"], &figures["writer"]), (&true.into(), &().into()));
     assert_eq!(figures["committed"], figures["durable"]);
     let files = figures["segments"].as_u64().unwrap();
@@ -555,6 +591,10 @@ fn a_backup_has_what_was_appended_while_the_log_goes_on() {
     let stat = objects(&prints("stat", &other, &["--json"])).next().unwrap();
     assert_eq!(stat["committed"], made["end"]);
     assert_eq!(stat["closed"], true);
+    let lineage = stat["lineage"].as_str().unwrap();
+    assert_ne!(lineage, "0".repeat(16), "it is a copy");
+    let said = prints("stat", &other, &[]);
+    assert!(said.lines().any(|line| line.split_once(' ').unwrap().1.trim() == lineage), "{said}");
 }
 
 #[test]
