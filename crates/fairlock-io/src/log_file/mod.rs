@@ -822,6 +822,9 @@ impl LogReader {
     /// The next record, as soon as there is one; or that there will be none, since nobody has the log open for
     /// writing and all is read. Without a timeout it waits for one of both.
     ///
+    /// If the writer died, a write that was under way may still become part of the log when it is next opened:
+    /// records that you have not seen may appear before the next writer's.
+    ///
     /// Whether a writer has died is looked at twice in a second. After the end it says so at once each time; to
     /// wait for the next writer's records, use [`next_within`](Self::next_within).
     ///

@@ -218,11 +218,11 @@ impl LogOptions {
         self
     }
 
-    /// Bytes that every segment begins with which is made from now on, up to 4032: what a program needs to know
-    /// before it reads a log's records, such as the version of their format, or whose they are. Default: none.
+    /// Bytes that are put into the first block of each segment that is made from now on, at most 4032: what a
+    /// program needs to know before it reads a log's records, such as the version of their format. Default: none.
     ///
-    /// [`LogReader::segment_header`](crate::LogReader::segment_header) reads them. They say nothing about
-    /// segments that were begun by earlier openings, which keep what was said then.
+    /// [`LogReader::segment_header`](crate::LogReader::segment_header) reads them. Segments that were begun by
+    /// earlier openings keep what was said then.
     pub fn segment_header(mut self, bytes: impl Into<Vec<u8>>) -> LogOptions {
         self.segment_header = bytes.into();
         self

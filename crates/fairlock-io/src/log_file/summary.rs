@@ -35,6 +35,9 @@ pub struct LogSummary {
     pub first: Position,
     /// Where the committed part ends: what readers may see. None if that had to be found, as after a restart of the system, and
     /// there is damage: [`LogReader::verify`](crate::LogReader::verify) lists it.
+    ///
+    /// If the writer died, a write that was under way may still become part of the log when it is next opened:
+    /// records that you have not seen may appear before the next writer's.
     pub committed: Option<Position>,
     /// All before this is on the device; none if nothing is known.
     pub durable: Option<Position>,
