@@ -190,7 +190,7 @@ impl LogError {
         LogError(Arc::new(Report {
             segment: Some(segment),
             offset: Some(offset),
-            ..self.0.to_owned_report()
+            ..self.0.copy()
         }))
     }
 
@@ -205,7 +205,7 @@ impl LogError {
 
     fn with(self, circumstance: Circumstance) -> LogError {
         let circumstance = Some(circumstance);
-        LogError(Arc::new(Report { circumstance, ..self.0.to_owned_report() }))
+        LogError(Arc::new(Report { circumstance, ..self.0.copy() }))
     }
 
     /// What it is about.
@@ -230,7 +230,7 @@ impl LogError {
 }
 
 impl Report {
-    fn to_owned_report(&self) -> Report {
+    fn copy(&self) -> Report {
         Report {
             what: self.what.clone(),
             path: self.path.clone(),
