@@ -187,11 +187,7 @@ impl LogError {
     /// The same, with the place.
     #[cold]
     pub(crate) fn at(self, segment: u64, offset: u64) -> LogError {
-        LogError(Arc::new(Report {
-            segment: Some(segment),
-            offset: Some(offset),
-            ..self.0.copy()
-        }))
+        LogError(Arc::new(Report { segment: Some(segment), offset: Some(offset), ..self.0.copy() }))
     }
 
     /// The same, of a log that was being copied.
@@ -246,11 +242,13 @@ impl Report {
 /// another may have the same number.
 #[cold]
 fn is_own(writer: u32, directory: &Path) -> bool {
+    if writer != process::id() {
+        return false;
+    }
     let file_of = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
     let Some(lock) = file_of(&directory.join(control::LOCK)) else { return false };
     let Ok(descriptors) = fs::read_dir("/proc/self/fd") else { return false };
-    writer == process::id()
-        && descriptors.flatten().any(|descriptor| file_of(&descriptor.path()) == Some(lock))
+    descriptors.flatten().any(|descriptor| file_of(&descriptor.path()) == Some(lock))
 }
 
 /// System errors cannot be cloned, but those are their numbers.
