@@ -461,10 +461,12 @@ impl LogFile {
         self.log.retain()
     }
 
-    /// Which of the logs that began alike this is. A copy, as one that is restored from a backup, gets another
-    /// number when it is made ([`checkpoint`](Self::checkpoint)), or when it is first opened for writing if other
-    /// programs made it: from then on a position, and an epoch, can mean one
-    /// record here and another in the log that it was copied from. 0 for a log that was never copied.
+    /// Which of the logs that began alike this is; 0 for a log that was never copied.
+    ///
+    /// A checkpoint gets a number of its own when it is made. A copy that other programs made gets one when it is
+    /// first opened for writing, unless it is a copy of a checkpoint that was never opened for writing: that keeps
+    /// the checkpoint's. From then on a position, and an epoch, can mean one record in the copy and another in the
+    /// log that it was copied from.
     ///
     /// A follower that stores a position stores this with it, and begins anew if it has changed.
     pub fn lineage(&self) -> u64 {
