@@ -236,6 +236,43 @@ fn a_directory_that_is_not_empty_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_copy_into_the_logs_own_directory_is_refused_by_whatever_path() {
+    let (directory, path) = place();
+    let log = options(SyncPolicy::EveryCommit).open(&path).unwrap();
+    append(&log, 0..10);
+    let before = names(&path);
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for inside in [path.join("copy"), link.join("copy"), path.join("../log/copy"), path.join(".")] {
+        let errors = [log.checkpoint(&inside), LogReader::checkpoint(&path, &inside)];
+        for error in errors.map(Result::unwrap_err) {
+            let expected = match inside.ends_with("copy") {
+                true => LogErrorKind::InsideLog,
+                // The log itself.
+                false => LogErrorKind::Exists,
+            };
+            assert_eq!(*error.kind(), expected, "{error}");
+        }
+    }
+    assert_eq!(names(&path), before);
+    fs::create_dir(path.join("empty")).unwrap();
+    let refused = log.checkpoint(path.join("empty")).unwrap_err();
+    assert_eq!(*refused.kind(), LogErrorKind::InsideLog, "{refused}");
+    // What only begins with the same name is elsewhere.
+    log.checkpoint(directory.path().join("log-copy")).unwrap();
+}
+
+#[test]
+fn a_copy_that_is_in_the_way_of_another_can_be_removed_and_that_is_said() {
+    let (directory, path) = place();
+    let log = options(SyncPolicy::EveryCommit).open(&path).unwrap();
+    let copy = directory.path().join("copy");
+    log.checkpoint(&copy).unwrap();
+    let refused = log.checkpoint(&copy).unwrap_err();
+    assert!(refused.to_string().contains("or remove it"), "{refused}");
+}
+
+#[test]
 fn a_checkpoint_has_the_permissions_of_the_log() {
     let (directory, path) = place();
     let log = options(SyncPolicy::EveryCommit).mode(0o640).open(&path).unwrap();
@@ -626,6 +663,7 @@ fn a_checkpoint_to_a_disk_that_is_full_leaves_nothing_and_one_with_room_is_copie
     let copy = mounted.place().join("copy");
     let full = log.checkpoint(&copy).unwrap_err();
     assert_eq!(*full.kind(), LogErrorKind::StorageFull, "{full}");
+    assert!(full.to_string().contains("the unfinished copy was removed"), "{full}");
     assert!(full.path().starts_with(&copy), "{full}");
     assert!(!copy.exists(), "{:?}", names(&copy));
     // In a directory that was there, nothing is left.
@@ -790,6 +828,23 @@ fn a_copy_that_is_put_back_in_the_place_of_its_original_has_another_lineage() {
         assert_ne!(log.lineage(), lineage);
         log.close().unwrap();
     }
+}
+
+#[test]
+fn copies_of_a_backup_have_lineages_of_their_own() {
+    let (directory, path) = place();
+    let log = LogFile::open(&path).unwrap();
+    append(&log, 0..3);
+    let backup = directory.path().join("backup");
+    log.checkpoint(&backup).unwrap();
+    let lineages = ["one", "two"].map(|name| {
+        let copy = directory.path().join(name);
+        let status = Command::new("cp").arg("-a").args([&backup, &copy]).status().unwrap();
+        assert!(status.success());
+        LogFile::open(copy).unwrap().lineage()
+    });
+    let kept = LogFile::open(backup).unwrap().lineage();
+    assert!(lineages[0] != lineages[1] && !lineages.contains(&kept) && kept != log.lineage());
 }
 
 #[test]

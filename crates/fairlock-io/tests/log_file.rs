@@ -225,6 +225,9 @@ fn a_log_is_cut_only_where_a_record_begins() -> Result<(), LogError> {
     for wrong in [position.get() + 8, position.get() + 4096 * 7] {
         let error = log.truncate_before(Position::new(wrong)).expect_err("no record is there");
         assert!(matches!(error.kind(), LogErrorKind::NoRecord(_)), "{error}");
+        let end = format!("the log ends at position {} ", log.committed());
+        let is_behind = wrong > log.committed().get();
+        assert_eq!(error.to_string().contains(&end), is_behind, "{error}");
     }
     assert_eq!(log.reader()?.next()?.map(|record| record.position), Some(position));
     Ok(())
@@ -239,6 +242,7 @@ fn a_log_has_one_writer() -> Result<(), LogError> {
     let second = options().open(&path).expect_err("there is a writer");
     let process = std::process::id();
     assert_eq!(*second.kind(), LogErrorKind::BusyWriter { process });
+    assert!(second.to_string().starts_with("this process has it open already"), "{second}");
     drop(log);
     // Though the reader still uses the page.
     options().open(&path)?;
@@ -303,12 +307,29 @@ fn options_that_make_no_sense_are_refused_by_name() {
         (LogOptions::new().segment_bytes(4096), "segment_bytes"),
         (LogOptions::new().batch_bytes(1), "batch_bytes"),
         (LogOptions::new().sync(SyncPolicy::Interval(Duration::ZERO)), "the sync interval"),
+        (
+            LogOptions::new().segment_header(vec![0; 4033]),
+            "segment_header must be at most 4032 bytes",
+        ),
+        (LogOptions::new().retain_bytes(0), "retain_bytes must be greater than 0"),
+        (LogOptions::new().retain_for(Duration::ZERO), "retain_for must be greater than 0"),
+        (LogOptions::new().mode(0o400), "mode must be at most 0o777"),
     ];
     for (options, name) in cases {
         let error = options.open(&path).expect_err(name);
         assert!(error.to_string().contains(name), "{error}");
     }
     assert!(!path.exists());
+}
+
+#[test]
+fn what_the_system_refuses_is_told_in_one_clause_with_the_path() {
+    let directory = directory();
+    let path = directory.path().join("no/such");
+    let error = LogFile::open(&path).expect_err("there is nothing to make it in");
+    assert_eq!(*error.kind(), LogErrorKind::System("create"));
+    let expected = format!("cannot create {}: ", path.display());
+    assert!(error.to_string().starts_with(&expected), "{error}");
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl Common {
 fn timeline_length(text: &str) -> Result<u64, String> {
     match units::parse_time_ns(text)? {
         ns @ 1..=LONGEST_TIMELINE_NS => Ok(ns),
-        _ => Err(format!("\"{text}\" is no length of a timeline; give 1ns to 100ms (2ms)")),
+        _ => Err(format!("\"{text}\" is not a length of a timeline; give 1ns to 100ms (2ms)")),
     }
 }
 
@@ -631,7 +631,7 @@ pub fn at_least_one(text: &str) -> Result<u32, String> {
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
-        _ => Err(format!("\"{text}\" is no percentage; give a number from 0 to 100")),
+        _ => Err(format!("\"{text}\" is not a percentage; give a number from 0 to 100")),
     }
 }
 
@@ -641,7 +641,7 @@ fn block(text: &str) -> Result<u32, String> {
     if bytes.is_multiple_of(PAGE_BYTES) {
         Ok(bytes)
     } else {
-        Err(format!("\"{text}\" is no multiple of 4 KiB, which reads here have (4k, 64k, 1m)"))
+        Err(format!("\"{text}\" is not a multiple of 4 KiB, which reads here have (4k, 64k, 1m)"))
     }
 }
 

@@ -35,6 +35,9 @@ use crate::{progress, runner};
 /// Where studies leave their report where nothing else is said.
 const DEFAULT_OUT: &str = "fairlock-report";
 
+/// Said of a report in which nothing but the header is.
+const HEADER_ALONE: &str = "the file has only its header line: it may have been cut off";
+
 /// What becomes of a run's results at Ctrl-C.
 const FINISHED_ARE_KEPT: &str = "finished repetitions are kept";
 
@@ -441,6 +444,9 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
     write_page(&out, &report::page(&recording))?;
     println!("\n{} rows, page: {}", recording.rows.len(), out.display());
+    if recording.rows.is_empty() && recording.skipped.is_empty() && !recording.cancelled {
+        println!("{HEADER_ALONE}");
+    }
     Ok(())
 }
 
@@ -452,6 +458,9 @@ fn write_locks_report(args: &ReportArgs, report: &dropin::report::Report) -> Res
     write_page(&out, &report.page())?;
     print!("{}", report.terminal(COLUMNS));
     println!("\npage: {}", out.display());
+    if report.processes.is_empty() {
+        println!("{HEADER_ALONE}");
+    }
     Ok(())
 }
 

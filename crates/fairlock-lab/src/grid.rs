@@ -210,7 +210,7 @@ pub fn workload(name: &str, params: &Params, dir: &Path) -> Result<Workload, Str
             Some(&value) if value.fract() == 0.0 && (0.0..=1e15).contains(&value) => {
                 Ok(value as u64)
             }
-            Some(value) => Err(format!("{key} = {value} is no whole number from 0 up")),
+            Some(value) => Err(format!("{key} = {value} is not a whole number from 0 up")),
         }
     };
     let count = |key: &str, otherwise: u32| -> Result<u32, String> {

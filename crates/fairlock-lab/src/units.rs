@@ -66,7 +66,7 @@ impl FromStr for Length {
             None => None,
         };
         length.ok_or_else(|| {
-            format!("\"{text}\" is no length; give pauses (10p) or a time (200ns, 5us, 1ms)")
+            format!("\"{text}\" is not a length; give pauses (10p) or a time (200ns, 5us, 1ms)")
         })
     }
 }
@@ -98,7 +98,7 @@ fn nanoseconds(number: f64, unit: &str) -> Option<u64> {
 /// Reads a time with its unit, in nanoseconds: `300us`, `4ms`.
 pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     number_and_unit(text).and_then(|(number, unit)| nanoseconds(number, unit)).ok_or_else(|| {
-        format!("\"{text}\" is no time; give a number and one of ns, us, ms, s (300us)")
+        format!("\"{text}\" is not a time; give a number and one of ns, us, ms, s (300us)")
     })
 }
 
@@ -149,7 +149,7 @@ pub fn parse_quantity(text: &str) -> Result<f64, String> {
         Ok(Length::Pauses(pauses)) => Ok(f64::from(pauses)),
         Ok(Length::Nanoseconds(ns)) => Ok(ns as f64),
         Err(_) => Err(format!(
-            "\"{text}\" is no quantity; give a number, a size (64k), a time (300us) or pauses (10p)"
+            "\"{text}\" is not a quantity; give a number, a size (64k), a time (300us) or pauses (10p)"
         )),
     }
 }

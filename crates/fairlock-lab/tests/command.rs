@@ -560,6 +560,8 @@ fn report_refuses_a_file_without_rows_and_names_it() {
     refuses(&["report", &at("none.jsonl")], 1, &["none.jsonl", "No such file"]);
     fs::write(at("text.jsonl"), "hello\n").unwrap();
     refuses(&["report", &at("text.jsonl")], 1, &["text.jsonl, line 1", "fairlock study"]);
+    fs::write(at("binary"), [0x7f, b'E', b'L', b'F', 0xff, 0]).unwrap();
+    refuses(&["report", &at("binary")], 1, &["binary is not a report", "fairlock study"]);
 }
 
 #[test]
@@ -871,6 +873,7 @@ fn a_report_on_a_programs_locks_is_shown_again_from_its_lines() {
     let output = fairlock(&["report"]).arg(&lines).output().expect("the command starts");
     let said = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success() && said.contains("No process was counted"), "{said}");
+    assert!(said.ends_with("only its header line: it may have been cut off\n"), "{said}");
     let page = fs::read_to_string(lines.with_extension("html")).expect("it wrote a page");
     assert!(page.contains("<h1>Locks of server</h1>"), "{page}");
     fs::write(&lines, [&text[..], b"{\"lock\": 1}"].concat()).expect("a writable folder");

@@ -96,7 +96,8 @@ fn lines_come_back_as_they_were() {
     append(&path, &["--sync", "never"], b"five\n");
     append(&path, &["--sync", "interval", "--interval", "5ms"], b"six\n");
     assert_eq!(prints("tail", &path, &["-n", "2"]), "five\nsix\n");
-    assert_eq!(append(&path, &[], b""), "no records\n");
+    assert_eq!(prints("tail", &path, &["--records", "1"]), "six\n");
+    assert_eq!(append(&path, &[], b""), "nothing appended: the input was empty\n");
 }
 
 #[test]
@@ -216,6 +217,108 @@ fn what_was_seen_before_the_appender_was_killed_is_there_after() {
     }
 }
 
+/// A `tail --follow` that has printed these lines, and the rest of what it prints.
+fn following(path: &Path, options: &[&str], lines: &[&str]) -> (Child, impl FnMut() -> String) {
+    let mut tail = start(log("tail", path, options).arg("--follow"));
+    let mut printed = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next = move || printed.next().unwrap().unwrap();
+    for &line in lines {
+        assert_eq!(next(), line);
+    }
+    (tail, next)
+}
+
+#[test]
+fn who_follows_a_log_is_told_that_its_writer_died_and_goes_on_with_the_next() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let mut appending = start(&mut log("append", &path, &[]));
+    let mut typed = appending.stdin.take().unwrap();
+    writeln!(typed, "one").unwrap();
+    while run(&mut log("tail", &path, &[])).stdout != b"one\n" {}
+    let (mut tail, mut next) = following(&path, &[], &["one"]);
+    let mut told = BufReader::new(tail.stderr.take().unwrap()).lines();
+    writeln!(typed, "two").unwrap();
+    assert_eq!(next(), "two");
+    signal(&appending, libc::SIGKILL);
+    appending.wait().unwrap();
+    let said = told.next().unwrap().unwrap();
+    assert!(said.contains("the log's writer died"), "{said}");
+    append(&path, &[], b"three\n");
+    assert_eq!(next(), "three");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    assert!(told.next().is_none(), "it is said once, and nothing of a log that is closed");
+}
+
+#[test]
+fn who_follows_a_log_that_is_removed_or_replaced_is_told_and_one_that_is_renamed_goes_on() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let ends = |tail: Child, word: &str| {
+        let output = tail.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("error: ") && said.contains(word), "{said}");
+    };
+    append(&path, &[], b"one\n");
+    let (tail, _next) = following(&path, &[], &["one"]);
+    fs::remove_dir_all(&path).unwrap();
+    ends(tail, "was removed");
+
+    append(&path, &[], b"one\n");
+    let (tail, mut next) = following(&path, &[], &["one"]);
+    let renamed = directory.path().join("renamed");
+    fs::rename(&path, &renamed).unwrap();
+    append(&renamed, &[], b"two\n");
+    assert_eq!(next(), "two");
+    append(&path, &[], b"of another log\n");
+    ends(tail, "another log");
+}
+
+#[test]
+fn damage_is_passed_over_if_that_is_wanted_and_named() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let lines: Vec<String> = (0..300).map(|it| format!("{it} {}", "x".repeat(1000))).collect();
+    append(&path, &["--segment", "64k"], (lines.join("\n") + "\n").as_bytes());
+    let skipping = |options: &[&str]| {
+        let output = run(log("tail", &path, options).arg("--skip-damage"));
+        let printed: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+        (printed, output.status.code(), text(&output.stderr))
+    };
+    let all = (lines.clone(), Some(0), String::new());
+    assert_eq!(skipping(&["--from", "start"]), all);
+
+    let places = positions(&path);
+    // The first batch of a segment, whose header is before its first record, and one record more.
+    let fourth = places.iter().position(|&place| place > 4 << 16).unwrap();
+    let segment = path.join(format!("{:016}.segment", 4));
+    flip(&segment, 4096);
+    flip(&first_segment(&path), places[1] + 24);
+    let (printed, code, said) = skipping(&["--from", "start"]);
+    assert_eq!(code, Some(1), "{said}");
+    let mut whole = lines.clone();
+    whole.remove(1);
+    assert_eq!(printed, whole);
+    let told: Vec<_> = said.lines().collect();
+    let begins = |line: &str, position: u64, what: &str| {
+        assert!(line.starts_with(&format!("position {position}: {what}")), "{said}");
+    };
+    begins(told[0], places[1], "a record, ");
+    begins(told[1], (4 << 16) + 4096, "a batch's header");
+    assert!(told[2].starts_with("error: ") && told[2].contains("2 places passed over"), "{said}");
+
+    // Only what is among the records that are asked for is told of.
+    let at_damage = 300 - fourth;
+    for (count, damages) in [(10, 0), (at_damage, 1), (at_damage + 1, 1), (299, 2)] {
+        let (printed, code, said) = skipping(&["-n", &count.to_string()]);
+        assert_eq!(printed, whole[299 - count..], "{count}: {said}");
+        assert_eq!(code, Some(i32::from(damages > 0)), "{count}: {said}");
+        assert_eq!(said.matches("position ").count(), damages, "{count}: {said}");
+    }
+}
+
 #[test]
 fn damage_is_listed_with_its_place_and_the_rest_counted() {
     let directory = directory();
@@ -242,6 +345,8 @@ fn damage_is_listed_with_its_place_and_the_rest_counted() {
     let output = run(&mut log("verify", &path, &["--json"]));
     let objects: Vec<_> = objects(&text(&output.stdout)).collect();
     assert_eq!(objects.len(), 3);
+    let types: Vec<_> = objects.iter().map(|object| &object["type"]).collect();
+    assert_eq!(types, ["damage", "damage", "summary"]);
     assert_eq!(
         (&objects[0]["position"], &objects[0]["offset"]),
         (&places[1].into(), &places[1].into())
@@ -271,8 +376,13 @@ fn a_damaged_log_is_repaired_and_what_is_overwritten_is_saved() {
         names
     };
     let before = (names(), fs::read(first_segment(&path)).unwrap());
-    let needed = ["needs to be repaired", "1 record lost", "without --dry-run"];
+    let needed =
+        ["needs to be repaired", "1 record lost", "`fairlock log repair`, without --dry-run"];
     refuses("repair", &path, &["--dry-run"], 1, &needed);
+    let (given_up, advice) =
+        ("2 records that are whole", "repair --up-to-damage`, without --dry-run");
+    let needed = ["1 record lost", given_up, "given up", advice];
+    refuses("repair", &path, &["--dry-run", "--up-to-damage"], 1, &needed);
     assert!(before == (names(), fs::read(first_segment(&path)).unwrap()));
     let output = run(&mut log("repair", &path, &["--dry-run", "--up-to-damage", "--json"]));
     let planned = objects(&text(&output.stdout)).last().unwrap();
@@ -288,9 +398,37 @@ fn a_damaged_log_is_repaired_and_what_is_overwritten_is_saved() {
     assert!(said.contains(&format!("saved {}\n", saved.display())), "{said}");
     assert!(fs::read(saved).unwrap().windows(4).any(|it| it == b"four"));
     assert_eq!(prints("tail", &path, &[]), "one\nthree\nfour\n");
-    prints("verify", &path, &[]);
+    let said = prints("verify", &path, &[]);
+    let hole = "1 hole, 32 B: records that an earlier repair or cut gave up";
+    assert!(said.contains(&format!("{hole}; that is no damage\n")), "{said}");
+    let summary = objects(&prints("verify", &path, &["--json"])).last().unwrap();
+    assert_eq!(
+        (&summary["type"], &summary["holes"], &summary["gaps"], &summary["given_up_bytes"]),
+        (&"summary".into(), &1.into(), &0.into(), &32.into())
+    );
+    assert!(prints("repair", &path, &[]).ends_with(&format!("nothing to do\n{hole}\n")));
+    let summary = objects(&prints("repair", &path, &["--json"])).last().unwrap();
+    assert_eq!((&summary["type"], &summary["holes"]), (&"summary".into(), &1.into()));
     append(&path, &[], b"five\n");
     assert_eq!(prints("tail", &path, &[]), "one\nthree\nfour\nfive\n");
+}
+
+#[test]
+fn of_a_missing_segment_its_size_is_told_as_nothing_says_how_many_records_it_had() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &["--segment", "64k", "--sync", "never"], &b"some line\n".repeat(20_000));
+    let places = positions(&path);
+    fs::remove_file(path.join(format!("{:016}.segment", 3))).unwrap();
+    let lost = "all records in missing segments (64 KiB)";
+    refuses("verify", &path, &["--json"], 1, &[&format!("{lost} lost: their number is not known")]);
+    flip(&first_segment(&path), places[0] + 24);
+    let expected = format!("1 record lost, and {lost}: their number is not known");
+    refuses("verify", &path, &["--json"], 1, &[&expected]);
+    refuses("repair", &path, &["--dry-run", "--json"], 1, &[&expected]);
+    assert!(prints("repair", &path, &[]).contains(&expected));
+    let said = prints("verify", &path, &[]);
+    assert!(said.contains("1 hole and 1 gap, "), "{said}");
 }
 
 #[test]
@@ -335,6 +473,7 @@ fn what_is_no_log_is_refused_with_what_to_do() {
         refuses(command, &file, &[], 1, &["is a file", "a log is a directory"]);
     }
     refuses("append", &path, &["--segment", "5000"], 2, &["--segment", "4096"]);
+    refuses("append", &path, &["--segment", "1025g"], 2, &["--segment", "1 TiB"]);
     refuses("append", &path, &["--sync", "often"], 2, &["every, interval, never"]);
     refuses("append", &path, &["--whole", "-0"], 2, &["--whole", "--null"]);
     assert!(!path.exists());
@@ -397,6 +536,7 @@ fn figures_are_told_without_reading_the_log() {
     let figures = serde_json::from_str::<serde_json::Value>(&prints("stat", &path, &["--json"]));
     let figures = figures.unwrap();
     assert_eq!((&figures["segment_bytes"], &figures["openings"]), (&65536.into(), &1.into()));
+    assert_eq!(figures["lineage"], "0".repeat(16));
     assert_eq!((&figures["closed"], &figures["writer"]), (&true.into(), &().into()));
     assert_eq!(figures["committed"], figures["durable"]);
     let files = figures["segments"].as_u64().unwrap();
@@ -454,6 +594,10 @@ fn a_backup_has_what_was_appended_while_the_log_goes_on() {
     let stat = objects(&prints("stat", &other, &["--json"])).next().unwrap();
     assert_eq!(stat["committed"], made["end"]);
     assert_eq!(stat["closed"], true);
+    let lineage = stat["lineage"].as_str().unwrap();
+    assert_ne!(lineage, "0".repeat(16), "it is a copy");
+    let said = prints("stat", &other, &[]);
+    assert!(said.lines().any(|line| line.split_once(' ').unwrap().1.trim() == lineage), "{said}");
 }
 
 #[test]
@@ -463,6 +607,8 @@ fn a_backup_into_what_is_there_or_of_what_is_not_is_refused() {
     append(&path, &[], b"one\n");
     let to = |copy: &Path| copy.to_str().unwrap().to_owned();
     refuses("backup", &path, &[&to(&path)], 1, &["there is a log already"]);
+    refuses("backup", &path, &[&to(&path.join("x"))], 1, &["the log's own directory"]);
+    assert!(!path.join("x").exists());
     let others = directory.path().join("others");
     fs::create_dir(&others).unwrap();
     fs::write(others.join("file"), b"").unwrap();

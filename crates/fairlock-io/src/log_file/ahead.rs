@@ -259,7 +259,7 @@ impl<S: Storage> Shared<S> {
                     Err(error) => {
                         let segment = self.making.layout.segment(ready);
                         let path = self.storage.path().join(segments::name_of(segment));
-                        let failure = LogError::system("write ahead", &path, error);
+                        let failure = LogError::system("write ahead to", &path, error);
                         state.failure = Some(failure.at(segment, offset));
                     }
                 }

@@ -28,9 +28,11 @@ impl AppendOptions {
     }
 
     /// What [`LogReader::seek_key`](crate::LogReader::seek_key) finds these records by: a time, or a number of
-    /// the user's, which is never smaller than that of what was appended before: after one that is, a search may
-    /// stop too early, or too late. Records that are written together are found together, by the first of
-    /// their keys.
+    /// the user's, which is never smaller than that of what was appended before. Records that are written together
+    /// are found together, by the first of their keys.
+    ///
+    /// Keys are not checked: if they do not rise, a search may stop anywhere. Where several threads append, choose
+    /// the key and submit the record under one lock.
     pub fn key(mut self, key: u64) -> AppendOptions {
         self.key = Some(key);
         self

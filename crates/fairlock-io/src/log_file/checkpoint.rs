@@ -21,7 +21,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::control::{self, Control, Look};
+use super::control::{self, Control, Look, Written};
 use super::disk::{Disk, DiskFile};
 use super::error::{LogError, LogErrorKind};
 use super::format::{FIRST_BATCH, Layout};
@@ -62,27 +62,15 @@ pub(crate) fn make(
     until: Until,
     directory: &Path,
 ) -> Result<Checkpoint, LogError> {
-    let mut copy = Unfinished::begin(&log, directory)?;
-    // Again if the segment in which it ended was given up meanwhile, as the log's end is elsewhere by then; and
-    // if a part of the log was cut off, which changes segments that were taken.
-    loop {
-        copy.take_nothing()?;
-        log.refresh()?;
-        let cuts = log.progress().seen().cuts;
-        let durable = log.progress().seen().durable;
-        copy.end = match until {
-            Until::Committed => log.committed(),
-            Until::Durable => durable.unwrap_or(0).clamp(FIRST_BATCH, log.committed()),
-        };
-        copy.durable = durable.unwrap_or(0);
-        if !copy.take_last(&mut log)? {
-            continue;
+    let copying = |error: LogError| error.while_copying(false);
+    let mut copy = Unfinished::begin(&log, directory).map_err(copying)?;
+    match copy.take_all(&mut log, until).and_then(|()| copy.finish(&log)) {
+        Err(error) if !copy.is_finished => {
+            let is_removed = copy.remove_all().is_ok();
+            copy.is_finished = is_removed;
+            Err(error.while_copying(is_removed))
         }
-        copy.take_full(&mut log)?;
-        log.refresh()?;
-        if log.progress().seen().cuts == cuts {
-            return copy.finish(&log);
-        }
+        made => made,
     }
 }
 
@@ -116,6 +104,9 @@ impl Unfinished<'_> {
         let look = |error| LogError::system("look at the files of", source.path(), error);
         let mode = source.mode_of(control::NAME).map_err(look)?;
         let directory_mode = source.own_mode().map_err(look)?;
+        if source.is_around(directory).map_err(look)? {
+            return Err(LogError::new(LogErrorKind::InsideLog, directory));
+        }
         let is_own = match fs::create_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             created => created.map(|()| true).map_err(cannot("create"))?,
@@ -160,6 +151,31 @@ impl Unfinished<'_> {
                 Err(LogError::new(LogErrorKind::Exists, self.path))
             }
             Some(_) => Err(LogError::new(LogErrorKind::OthersFiles, self.path)),
+        }
+    }
+
+    /// Links or copies all segments.
+    fn take_all(&mut self, log: &mut View<Disk>, until: Until) -> Result<(), LogError> {
+        // Again if the segment in which it ended was given up meanwhile, as the log's end is elsewhere by then;
+        // and if a part of the log was cut off, which changes segments that were taken.
+        loop {
+            self.take_nothing()?;
+            log.refresh()?;
+            let cuts = log.progress().seen().cuts;
+            let durable = log.progress().seen().durable;
+            self.end = match until {
+                Until::Committed => log.committed(),
+                Until::Durable => durable.unwrap_or(0).clamp(FIRST_BATCH, log.committed()),
+            };
+            self.durable = durable.unwrap_or(0);
+            if !self.take_last(log)? {
+                continue;
+            }
+            self.take_full(log)?;
+            log.refresh()?;
+            if log.progress().seen().cuts == cuts {
+                return Ok(());
+            }
         }
     }
 
@@ -234,7 +250,7 @@ impl Unfinished<'_> {
             move |error: io::Error| LogError::system(tried, &path, error).at(segment, 0)
         };
         let (file, _) = open_segment(source, self.layout, segment, false)?;
-        let is_written = file.is_written().map_err(cannot("look who has open"))?;
+        let is_written = file.is_written().map_err(cannot("learn who writes"))?;
         let is_linked =
             !is_written && self.disk.link_from(source, &name).map_err(cannot("link"))?;
         if !is_linked {
@@ -287,7 +303,7 @@ impl Unfinished<'_> {
     fn remove(&self, segment: u64) -> Result<(), LogError> {
         match self.disk.remove(&segments::name_of(segment)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(LogError::system("remove in", self.path, error))
+                Err(LogError::system("remove a file of", self.path, error))
             }
             _ => Ok(()),
         }
@@ -298,7 +314,7 @@ impl Unfinished<'_> {
         self.durable >= self.end || segment < self.layout.segment(self.durable)
     }
 
-    fn finish(mut self, log: &View<Disk>) -> Result<Checkpoint, LogError> {
+    fn finish(&mut self, log: &View<Disk>) -> Result<Checkpoint, LogError> {
         // What is given up of the last segment cannot be more than there is.
         let end = self.end;
         let first = log.first().min(end);
@@ -322,6 +338,9 @@ impl Unfinished<'_> {
         let cannot = |error| LogError::system("finish", self.path, error);
         self.disk.sync_names().map_err(cannot)?;
         Control::replace(&self.disk, self.layout, &ends).map_err(cannot)?;
+        // So that copies of it are known as such.
+        let page = Control::open(&self.disk, true)?;
+        Written::new(page, &ends).set_number()?;
         // From here on it is a log.
         self.is_finished = true;
         self.disk.sync_own_name().map_err(cannot)?;

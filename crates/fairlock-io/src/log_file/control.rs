@@ -344,7 +344,7 @@ impl<P: SharedPage> Control<P> {
     pub(crate) fn has_writer<S: Storage<Page = P>>(&self, storage: &S) -> Result<bool, LogError> {
         storage
             .has_writer(&self.page)
-            .map_err(|error| LogError::system("look who has open", &self.path, error))
+            .map_err(|error| LogError::system("learn who writes", &self.path, error))
     }
 
     /// What it says now.
@@ -574,6 +574,12 @@ impl<P: SharedPage> Written<P> {
         self.put(NUMBER, &[self.control.page.number()])?;
         // The last: with it readers believe the rest.
         self.put(BOOT, &opening.boot)
+    }
+
+    /// From now on copies of this page are known as such.
+    pub(crate) fn set_number(&self) -> Result<(), LogError> {
+        self.put(NUMBER, &[self.control.page.number()])?;
+        self.sync()
     }
 
     pub(crate) fn sync(&self) -> Result<(), LogError> {

@@ -92,6 +92,22 @@ impl Disk {
         Ok(self.directory.metadata()?.mode() & 0o777)
     }
 
+    /// Whether this path, at which there need not be anything, is below the directory.
+    pub(crate) fn is_around(&self, path: &Path) -> io::Result<bool> {
+        let begin = match fs::canonicalize(path) {
+            Ok(path) => path.parent().map(Path::to_owned),
+            Err(_) => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()
+            }
+        };
+        let own = self.directory.metadata()?;
+        // By what they are: the log may have been opened by another path.
+        Ok(begin.iter().flat_map(|begin| begin.ancestors()).any(|path| {
+            path.metadata().is_ok_and(|it| (it.dev(), it.ino()) == (own.dev(), own.ino()))
+        }))
+    }
+
     /// The permissions of a file.
     pub(crate) fn mode_of(&self, name: &str) -> io::Result<u32> {
         Ok(self.look_at(name)?.st_mode & 0o777)

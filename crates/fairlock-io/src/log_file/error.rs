@@ -2,10 +2,14 @@
 
 use std::error::Error;
 use std::fmt;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::Arc;
 
+use super::control;
 use super::disk::NotAFile;
 use super::format::MOST_RECORD;
 use super::position::Position;
@@ -23,6 +27,20 @@ struct Report {
     segment: Option<u64>,
     offset: Option<u64>,
     source: Option<io::Error>,
+    circumstance: Option<Circumstance>,
+}
+
+/// What else is known, for the message alone.
+#[derive(Debug, Clone, Copy)]
+enum Circumstance {
+    /// A position is behind this one, where the log ends.
+    LogEndsAt(Position),
+    /// A log was being copied, to this directory.
+    Copying,
+    /// A log was being copied, and what there was of the copy is no longer.
+    CopyRemoved,
+    /// The log's one writer is in this process.
+    OwnWriter,
 }
 
 /// What a [`LogError`] is about.
@@ -50,7 +68,7 @@ pub enum LogErrorKind {
         /// The first that is still there.
         first: Position,
     },
-    /// No record begins at this position.
+    /// No record begins at this position: it is not a record's, or the record was cut off or is lost.
     NoRecord(Position),
     /// There is no log at this path.
     NotALog,
@@ -58,6 +76,8 @@ pub enum LogErrorKind {
     OthersFiles,
     /// The log was to be new, but there is one.
     Exists,
+    /// A log was to be copied into its own directory, or a directory in it.
+    InsideLog,
     /// Written by a later version of the format.
     NewerVersion {
         /// What it was written with.
@@ -130,8 +150,20 @@ pub enum LogErrorKind {
 impl LogError {
     #[cold]
     pub(crate) fn new(what: LogErrorKind, path: &Path) -> LogError {
-        let path = path.to_owned();
-        LogError(Arc::new(Report { what, path, segment: None, offset: None, source: None }))
+        let circumstance = match what {
+            LogErrorKind::BusyWriter { process } if is_own(process, path) => {
+                Some(Circumstance::OwnWriter)
+            }
+            _ => None,
+        };
+        let (segment, offset, source, path) = (None, None, None, path.to_owned());
+        LogError(Arc::new(Report { what, path, segment, offset, source, circumstance }))
+    }
+
+    /// Of a position behind the end of the log.
+    #[cold]
+    pub(crate) fn behind_end(position: Position, end: Position, path: &Path) -> LogError {
+        LogError::new(LogErrorKind::NoRecord(position), path).with(Circumstance::LogEndsAt(end))
     }
 
     /// Whether a system call failed for want of room.
@@ -148,24 +180,29 @@ impl LogError {
             _ if source.get_ref().is_some_and(|it| it.is::<NotAFile>()) => LogErrorKind::NotAFile,
             _ => LogErrorKind::System(tried),
         };
-        let path = path.to_owned();
-        let source = Some(source);
-        LogError(Arc::new(Report { what, path, segment: None, offset: None, source }))
+        let (segment, offset, path) = (None, None, path.to_owned());
+        let (source, circumstance) = (Some(source), None);
+        LogError(Arc::new(Report { what, path, segment, offset, source, circumstance }))
     }
 
     /// The same, with the place.
     #[cold]
     pub(crate) fn at(self, segment: u64, offset: u64) -> LogError {
-        let Report { what, path, source, .. } = &*self.0;
-        let source = source.as_ref().map(copy_of);
-        let (what, path) = (what.clone(), path.clone());
-        LogError(Arc::new(Report {
-            what,
-            path,
-            segment: Some(segment),
-            offset: Some(offset),
-            source,
-        }))
+        LogError(Arc::new(Report { segment: Some(segment), offset: Some(offset), ..self.0.copy() }))
+    }
+
+    /// The same, of a log that was being copied.
+    #[cold]
+    pub(crate) fn while_copying(self, is_removed: bool) -> LogError {
+        self.with(match is_removed {
+            true => Circumstance::CopyRemoved,
+            false => Circumstance::Copying,
+        })
+    }
+
+    fn with(self, circumstance: Circumstance) -> LogError {
+        let circumstance = Some(circumstance);
+        LogError(Arc::new(Report { circumstance, ..self.0.copy() }))
     }
 
     /// What it is about.
@@ -189,6 +226,32 @@ impl LogError {
     }
 }
 
+impl Report {
+    fn copy(&self) -> Report {
+        Report {
+            what: self.what.clone(),
+            path: self.path.clone(),
+            segment: self.segment,
+            offset: self.offset,
+            source: self.source.as_ref().map(copy_of),
+            circumstance: self.circumstance,
+        }
+    }
+}
+
+/// Whether the writer of the log in this directory, which has this number, is this process: in another container,
+/// another may have the same number.
+#[cold]
+fn is_own(writer: u32, directory: &Path) -> bool {
+    if writer != process::id() {
+        return false;
+    }
+    let file_of = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let Some(lock) = file_of(&directory.join(control::LOCK)) else { return false };
+    let Ok(descriptors) = fs::read_dir("/proc/self/fd") else { return false };
+    descriptors.flatten().any(|descriptor| file_of(&descriptor.path()) == Some(lock))
+}
+
 /// System errors cannot be cloned, but those are their numbers.
 fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
@@ -199,13 +262,29 @@ fn copy_of(error: &io::Error) -> io::Error {
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { what, path, segment, offset, source } = &*self.0;
+        let Report { what, path, segment, offset, source, circumstance } = &*self.0;
         match what {
-            LogErrorKind::System(tried) => write!(f, "cannot {tried}")?,
-            LogErrorKind::StorageFull => write!(
-                f,
-                "the disk is full: nothing acknowledged is lost, make room and try again"
-            )?,
+            // The only one that goes on with the path.
+            LogErrorKind::System(tried) => {
+                write!(f, "cannot {tried} {}", path.display())?;
+                match (segment, offset) {
+                    (Some(segment), Some(offset)) => {
+                        write!(f, " (segment {segment}, offset {offset})")?;
+                    }
+                    (Some(segment), None) => write!(f, " (segment {segment})")?,
+                    _ => {}
+                }
+                return match source {
+                    Some(source) => write!(f, ": {source}"),
+                    None => Ok(()),
+                };
+            }
+            LogErrorKind::StorageFull => f.write_str(match circumstance {
+                Some(Circumstance::CopyRemoved) => {
+                    "the disk is full: the unfinished copy was removed; make room and try again"
+                }
+                _ => "the disk is full: nothing acknowledged is lost; make room and try again",
+            })?,
             LogErrorKind::Damaged { position, what } => write!(
                 f,
                 "damaged at position {position}: {what} is not what was written; `fairlock log \
@@ -215,23 +294,45 @@ impl fmt::Display for LogError {
             LogErrorKind::Truncated { position, first } => {
                 write!(f, "position {position} was given up; the first that is left is {first}")?
             }
-            LogErrorKind::NoRecord(position) => write!(
-                f,
-                "no record begins at position {position}: use one that an append returned"
-            )?,
+            LogErrorKind::NoRecord(position) => {
+                write!(f, "no record begins at position {position}: ")?;
+                match circumstance {
+                    Some(Circumstance::LogEndsAt(end)) => {
+                        write!(f, "the log ends at position {end}")?;
+                    }
+                    _ => write!(f, "it was cut off or lost, or never was a record's position")?,
+                }
+            }
             LogErrorKind::NotALog => write!(f, "there is no log")?,
             LogErrorKind::OthersFiles => {
                 write!(f, "the directory holds other files: a log needs one of its own")?
             }
-            LogErrorKind::Exists => write!(
+            LogErrorKind::Exists => {
+                let otherwise = match circumstance {
+                    Some(Circumstance::Copying | Circumstance::CopyRemoved) => "remove it",
+                    _ => "open it",
+                };
+                write!(
+                    f,
+                    "there is a log already, or a copy of one that was not finished: choose another \
+                     directory, or {otherwise}"
+                )?;
+            }
+            LogErrorKind::InsideLog => write!(
                 f,
-                "there is a log already, or a copy of one that was not finished: choose another directory, or open it"
+                "the copy would be in the log's own directory, which holds nothing else: choose \
+                 another directory"
             )?,
             LogErrorKind::NewerVersion { found, supported } => write!(
                 f,
                 "written with version {found} of the format, but this program knows version \
                  {supported}: use a later program"
             )?,
+            LogErrorKind::BusyWriter { .. }
+                if matches!(circumstance, Some(Circumstance::OwnWriter)) =>
+            {
+                write!(f, "this process has it open already: a log has one writer at a time")?;
+            }
             LogErrorKind::BusyWriter { process: 0 } => {
                 write!(f, "another writer has it open: a log has one at a time")?
             }
@@ -344,6 +445,7 @@ impl From<LogError> for io::Error {
             }
             (LogErrorKind::NotALog, _) => io::ErrorKind::NotFound,
             (LogErrorKind::Exists | LogErrorKind::OthersFiles, _) => io::ErrorKind::AlreadyExists,
+            (LogErrorKind::InsideLog, _) => io::ErrorKind::InvalidInput,
             (LogErrorKind::NewerVersion { .. }, _) => io::ErrorKind::Unsupported,
             (LogErrorKind::BusyWriter { .. }, _) => io::ErrorKind::ResourceBusy,
             (LogErrorKind::TooLargeTogether { .. }, _) => io::ErrorKind::InvalidInput,

@@ -476,7 +476,7 @@ impl<S: Storage> Log<S> {
         };
         let (segments, spares) = inner.ahead.end();
         for name in segments.into_iter().map(segments::name_of).chain(spares) {
-            segments::remove(&*inner.storage, &name).map_err(cannot("remove in"))?;
+            segments::remove(&*inner.storage, &name).map_err(cannot("remove a file of"))?;
         }
         inner.storage.sync_names().map_err(cannot("sync"))?;
         let tail = inner.tail.lock();
@@ -824,9 +824,10 @@ impl<S: Storage> Inner<S> {
         let giving_up = &mut *self.giving_up.lock();
         self.check()?;
         let position = position.get();
-        if position > self.control.committed_for_all() {
-            let none = LogErrorKind::NoRecord(Position::new(position));
-            return Err(LogError::new(none, self.storage.path()));
+        let end = self.control.committed_for_all();
+        if position > end {
+            let (position, end) = (Position::new(position), Position::new(end));
+            return Err(LogError::behind_end(position, end, self.storage.path()));
         }
         if position > self.control.first() {
             self.move_first(giving_up, position)?;

@@ -100,16 +100,16 @@ type Result<T> = std::result::Result<T, LogError>;
 /// A log in a directory of its own: one process appends records, any number of readers follow.
 ///
 /// On Linux's ext4 a reader holds the inode's lock while it reads with O_DIRECT, and a write that makes the
-/// file longer needs that lock alone: a single tail reader takes most of an appender's throughput. This log
+/// file longer needs that lock exclusively: a single tail reader takes most of an appender's throughput. This log
 /// writes its blocks before they are needed, so that an append overwrites blocks that are there, for which
 /// the kernel lets readers stay.
 ///
 /// # Guarantees
 /// * An acknowledged record is read back by every reader, whole, once, in the order of positions; with
 ///   [`SyncPolicy::EveryCommit`] after any crash, otherwise after any crash of the process.
-/// * A record whose append failed is not read, but by who opens the log after a crash, or after it was
-///   dropped without [`close`](Self::close): then it may have arrived, and be read, once.
-/// * Readers never make an append wait, nor each other; they need no write access to the log.
+/// * A record whose append failed is not read, except by a process that opens the log after a crash, or after
+///   it was dropped without [`close`](Self::close): then it may have arrived, and be read, once.
+/// * Readers never block the writer, nor each other; they need no write access to the log.
 /// * A crash while a batch is written loses only what was not acknowledged. Bytes that were
 ///   acknowledged and are no longer what was written are an error with their place, never the end of
 ///   the log.
@@ -209,11 +209,12 @@ impl LogFile {
     /// Appends a record and waits until it is committed; its position.
     ///
     /// # Errors
-    /// If it returns an error, the record is not in the log, and the next may be appended; only after
-    /// [`LogErrorKind::Displaced`] and [`LogErrorKind::SyncFailed`] the log has to be opened again, and then
-    /// the record may be there:
-    /// [`LogErrorKind::StorageFull`], [`LogErrorKind::TooLarge`], [`LogErrorKind::SyncFailed`], what the
-    /// system says of the write.
+    /// [`LogErrorKind::TooLarge`], [`LogErrorKind::StorageFull`], [`LogErrorKind::NotAFile`],
+    /// [`LogErrorKind::OtherProcess`], and [`LogErrorKind::System`] for what else the system says of the write.
+    /// The record is then not in the log, and the next may be appended.
+    ///
+    /// [`LogErrorKind::Displaced`] and [`LogErrorKind::SyncFailed`]. The log then refuses all appends until it is
+    /// opened again, and the record may be in it.
     pub fn append(&self, bytes: &[u8]) -> Result<Position> {
         self.wait(self.submit(bytes)?)
     }
@@ -227,7 +228,7 @@ impl LogFile {
     }
 
     /// Gives a record to the log without waiting for it to be committed; it is written with the next batch that
-    /// somebody waits for, or when there is enough for one. Who gives more than fits into a batch
+    /// somebody waits for, or when there is enough for one. A thread that submits more than fits into a batch
     /// ([`LogOptions::batch_bytes`]) waits for room, or writes the batch.
     ///
     /// ```
@@ -258,7 +259,8 @@ impl LogFile {
     /// Waits until a submitted record is committed; its position.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// As [`append`](Self::append); [`LogErrorKind::OtherLog`] for a record that was submitted to another log, or
+    /// to another opening of this one.
     pub fn wait(&self, submitted: Submitted) -> Result<Position> {
         self.log.wait(submitted)
     }
@@ -276,8 +278,8 @@ impl LogFile {
     /// ```
     ///
     /// # Errors
-    /// As [`append`](Self::append); [`LogErrorKind::TooLarge`] if they are larger together than a record may
-    /// be, with 24 bytes and padding to multiples of 8 for each.
+    /// As [`append`](Self::append); [`LogErrorKind::TooLargeTogether`] in place of [`LogErrorKind::TooLarge`], if
+    /// they are larger together than a record may be, with 24 bytes and padding to multiples of 8 for each.
     pub fn append_all(&self, records: &[&[u8]], options: &AppendOptions) -> Result<Vec<Position>> {
         self.wait_all(self.submit_all(records, options)?)
     }
@@ -459,11 +461,13 @@ impl LogFile {
         self.log.retain()
     }
 
-    /// Which of the logs that began alike this is. A copy, as one that is restored from a backup, gets another
-    /// number when it is first opened for writing: from then on a position, and an epoch, can mean one
-    /// record here and another in the log that it was copied from. 0 for a log that was never copied.
+    /// Which of the logs that began alike this is; 0 for a log that was never copied.
     ///
-    /// A follower that keeps positions keeps this with them, and begins anew if it has changed.
+    /// A checkpoint gets a number of its own when it is made. A copy that other programs made gets one when it is
+    /// first opened for writing. From then on a position, and an epoch, can mean one record in the copy and another in the
+    /// log that it was copied from.
+    ///
+    /// A follower that stores a position stores this with it, and begins anew if it has changed.
     pub fn lineage(&self) -> u64 {
         self.log.lineage()
     }
@@ -473,7 +477,8 @@ impl LogFile {
         self.log.first()
     }
 
-    /// Where the committed part ends: what readers may see.
+    /// Where the committed part ends: what is committed is visible to readers. What is
+    /// [`durable`](Self::durable) is also on the device.
     pub fn committed(&self) -> Position {
         self.log.committed()
     }
@@ -577,7 +582,7 @@ impl LogFile {
     ///
     /// # Errors
     /// [`LogErrorKind::Exists`] and [`LogErrorKind::OthersFiles`] for a directory that is not empty,
-    /// [`LogErrorKind::StorageFull`], [`LogErrorKind::SyncFailed`], and what the system says.
+    /// [`LogErrorKind::InsideLog`] for one within the log's own, [`LogErrorKind::StorageFull`], [`LogErrorKind::SyncFailed`], and what the system says.
     pub fn checkpoint(&self, directory: impl AsRef<Path>) -> Result<Checkpoint> {
         self.log.checkpoint(directory.as_ref())
     }
@@ -768,9 +773,12 @@ impl LogReader {
         self.reader.seek_last(bytes)
     }
 
-    /// Goes to where records with this key are, or would be: to the first record of the last batch whose key
-    /// is not larger ([`AppendOptions::key`]), or to the first record of the log. Those before the first with
-    /// this key are to be passed over by the caller, as batches have one key for all their records.
+    /// Goes to the first record of the last batch whose key is not larger than this one
+    /// ([`AppendOptions::key`]), or to the first record of the log. A batch has one key for all its records, so
+    /// it may begin with others: the caller passes over those. Of several batches with this key it goes to the
+    /// last.
+    ///
+    /// Keys are not checked. If they do not rise along the log, this may stop anywhere.
     ///
     /// It reads a block of some segments, and the headers of the batches in one.
     ///
@@ -815,6 +823,9 @@ impl LogReader {
 
     /// The next record, as soon as there is one; or that there will be none, since nobody has the log open for
     /// writing and all is read. Without a timeout it waits for one of both.
+    ///
+    /// If the writer died, a write that was under way may still become part of the log when it is next opened:
+    /// records that you have not seen may appear before the next writer's.
     ///
     /// Whether a writer has died is looked at twice in a second. After the end it says so at once each time; to
     /// wait for the next writer's records, use [`next_within`](Self::next_within).

@@ -65,7 +65,7 @@ pub(crate) fn open<S: Storage>(
     options: &LogOptions,
 ) -> Result<Opened<S>, LogError> {
     let failing = Failing { path: storage.path() };
-    let (lock, control, control_was_missing) = take_over(&**storage, options)?;
+    let TakenOver { lock, control, control_was_missing } = take_over(&**storage, options)?;
     let layout = control.layout();
     let mut look = control.look()?;
     let inventory = Inventory::of(&**storage).map_err(failing.to("list"))?;
@@ -144,11 +144,11 @@ pub(crate) fn open<S: Storage>(
         if is_clean && storage.rename(&name, &spare).is_ok() {
             spares.push(spare);
         } else {
-            segments::remove(&**storage, &name).map_err(failing.to("remove in"))?;
+            segments::remove(&**storage, &name).map_err(failing.to("remove a file of"))?;
         }
     }
     for name in spares.drain(SPARES.min(spares.len())..) {
-        segments::remove(&**storage, &name).map_err(failing.to("remove in"))?;
+        segments::remove(&**storage, &name).map_err(failing.to("remove a file of"))?;
     }
     storage.sync_names().map_err(failing.to("sync"))?;
 
@@ -209,19 +209,23 @@ impl Failing<'_> {
     }
 }
 
+/// A log that nobody else writes.
+struct TakenOver<S: Storage> {
+    lock: S::Lock,
+    control: Control<S::Page>,
+    control_was_missing: bool,
+}
+
 /// Becomes the writer of the log that is there, or of one that is made now.
-fn take_over<S: Storage>(
-    storage: &S,
-    options: &LogOptions,
-) -> Result<(S::Lock, Control<S::Page>, bool), LogError> {
+fn take_over<S: Storage>(storage: &S, options: &LogOptions) -> Result<TakenOver<S>, LogError> {
     let path = storage.path();
     let failing = Failing { path };
-    let mut was_missing = false;
+    let mut control_was_missing = false;
     loop {
         let inventory = Inventory::of(storage).map_err(failing.to("list"))?;
         let control = match Control::open(storage, true) {
             Err(error) if *error.kind() == LogErrorKind::NotALog => {
-                was_missing = !inventory.segments.is_empty();
+                control_was_missing = !inventory.segments.is_empty();
                 make_control(storage, options, &inventory)?;
                 Control::open(storage, true)?
             }
@@ -238,7 +242,7 @@ fn take_over<S: Storage>(
             let process = control.look()?.process.unwrap_or(0);
             return Err(LogError::new(LogErrorKind::BusyWriter { process }, path));
         };
-        Control::<S::Page>::remove_unfinished(storage).map_err(failing.to("remove in"))?;
+        Control::<S::Page>::remove_unfinished(storage).map_err(failing.to("remove a file of"))?;
         // Another writer may have replaced it since it was opened.
         let in_place = storage.is_in_place(&lock, control::NAME, control.page());
         if !in_place.map_err(failing.to("look at the files of"))? {
@@ -246,7 +250,7 @@ fn take_over<S: Storage>(
         }
         let is_linked = control.page().is_linked().map_err(failing.to("look at the files of"))?;
         if control.version() == VERSION && !is_linked {
-            return Ok((lock, control, was_missing));
+            return Ok(TakenOver { lock, control, control_was_missing });
         }
         let mut look = control.look()?;
         look.is_copy |= is_linked;

@@ -221,11 +221,11 @@ impl LogOptions {
         self
     }
 
-    /// Bytes that every segment begins with which is made from now on, up to 4032: what a program needs to know
-    /// before it reads a log's records, such as the version of their format, or whose they are. Default: none.
+    /// Bytes that are put into the first block of each segment that is made from now on, at most 4032: what a
+    /// program needs to know before it reads a log's records, such as the version of their format. Default: none.
     ///
-    /// [`LogReader::segment_header`](crate::LogReader::segment_header) reads them. They say nothing about
-    /// segments that were begun by earlier openings, which keep what was said then.
+    /// [`LogReader::segment_header`](crate::LogReader::segment_header) reads them. Segments that were begun by
+    /// earlier openings keep what was said then.
     pub fn segment_header(mut self, bytes: impl Into<Vec<u8>>) -> LogOptions {
         self.segment_header = bytes.into();
         self
@@ -332,22 +332,25 @@ impl LogOptions {
             return wrong("segment_bytes", "a multiple of 4096 from 64 KiB to 1 TiB");
         }
         if !(BLOCK..=MOST_BATCH).contains(&self.batch_bytes) {
-            return wrong("batch_bytes", "4096 to 16 MiB");
+            return wrong("batch_bytes", "between 4096 bytes and 16 MiB");
         }
         if self.segment_header.len() > MOST_USER_HEADER {
-            return wrong("the header of segments", "up to 4032 bytes");
+            return wrong("segment_header", "at most 4032 bytes");
         }
         if self.mode.is_some_and(|mode| mode & !0o777 != 0 || mode & 0o600 != 0o600) {
-            return wrong("the mode of files", "up to 0o777, and its owner's to read and write");
+            return wrong("mode", "at most 0o777, and let the owner read and write");
         }
         if self.sync == SyncPolicy::Interval(Duration::ZERO) {
-            return wrong("the sync interval", "longer than nothing: use SyncPolicy::EveryCommit");
+            return wrong(
+                "the sync interval",
+                "greater than 0; for none use SyncPolicy::EveryCommit",
+            );
         }
         if self.retain_bytes == Some(0) {
-            return wrong("retain_bytes", "more than nothing: leave it away to keep everything");
+            return wrong("retain_bytes", "greater than 0; leave it out to keep everything");
         }
         if self.retain_for == Some(Duration::ZERO) {
-            return wrong("retain_for", "longer than nothing: leave it away to keep everything");
+            return wrong("retain_for", "greater than 0; leave it out to keep everything");
         }
         Ok(())
     }

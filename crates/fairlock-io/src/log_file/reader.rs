@@ -40,13 +40,15 @@ pub struct Record<'a> {
     /// Of the opening in which it was appended: [`LogFile::epoch`](crate::LogFile::epoch).
     pub epoch: u32,
     /// The next record was appended together with it ([`LogFile::append_all`](crate::LogFile::append_all)): a
-    /// group ends with a record for which this is false. What was given up or cut off meanwhile may be a part
-    /// of a group.
+    /// group ends with a record for which this is false. A hole that a repair leaves inside a group may make the
+    /// rest look like a complete group. If the last record of a group is lost or cut off, the rest looks as if it
+    /// went on with the next group.
     pub continues: bool,
 }
 
 /// What a reader that follows a log is told: [`LogReader::follow`](crate::LogReader::follow).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Followed<'a> {
     /// The next record.
     Record(Record<'a>),
@@ -59,6 +61,7 @@ pub enum Followed<'a> {
 
 /// Who writes a log: [`LogReader::writer`](crate::LogReader::writer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogWriter {
     /// A process has it open for writing.
     Open {
@@ -67,7 +70,9 @@ pub enum LogWriter {
     },
     /// Nobody, and the last one closed it: all that was acknowledged is on the device.
     Closed,
-    /// Nobody, and the last one died, or dropped the log without closing it.
+    /// Nobody, and the last one died, or dropped the log without closing it. A write that was under way may still
+    /// become part of the log when it is next opened: records that you have not seen may appear before the next
+    /// writer's.
     Died,
 }
 

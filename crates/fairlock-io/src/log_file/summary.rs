@@ -33,8 +33,11 @@ pub struct LogSummary {
     pub disk_bytes: u64,
     /// The first position that was not given up.
     pub first: Position,
-    /// Where the committed part ends. None if that had to be found, as after a restart of the system, and
+    /// Where the committed part ends: what readers may see. None if that had to be found, as after a restart of the system, and
     /// there is damage: [`LogReader::verify`](crate::LogReader::verify) lists it.
+    ///
+    /// If the writer died, a write that was under way may still become part of the log when it is next opened:
+    /// records that you have not seen may appear before the next writer's.
     pub committed: Option<Position>,
     /// All before this is on the device; none if nothing is known.
     pub durable: Option<Position>,
@@ -42,6 +45,8 @@ pub struct LogSummary {
     pub closed: bool,
     /// How often it was opened for writing.
     pub openings: u32,
+    /// Which of the logs that began alike this is: [`LogFile::lineage`](crate::LogFile::lineage).
+    pub lineage: u64,
     /// The process that has it open for writing.
     pub writer: Option<u32>,
     /// Whether its latest writer writes blocks ahead, or why not; none if it had none yet.
@@ -76,6 +81,7 @@ pub(crate) fn of(path: &Path) -> Result<LogSummary, LogError> {
         durable: page.durable.map(Position::new),
         closed: page.closed.is_some(),
         openings: page.epoch.unwrap_or(0),
+        lineage: page.lineage,
         writer,
         prewriting,
     })

@@ -342,7 +342,11 @@ impl<S: Storage> View<S> {
 
     #[cold]
     pub(crate) fn no_record(&self, position: Position) -> LogError {
-        LogError::new(LogErrorKind::NoRecord(position), self.storage.path())
+        let end = Position::new(self.committed());
+        match position > end {
+            true => LogError::behind_end(position, end, self.storage.path()),
+            false => LogError::new(LogErrorKind::NoRecord(position), self.storage.path()),
+        }
     }
 
     #[cold]

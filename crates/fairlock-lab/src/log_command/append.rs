@@ -35,17 +35,17 @@ const TOO_LONG: usize = 17 << 20;
 #[derive(Debug, Args)]
 pub struct Append {
     /// The log: a directory, which is made if it is not there
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// When records are brought to the device
     #[arg(long, value_enum, default_value = "every")]
     sync: Sync,
-    /// How long they may take to come there, with --sync interval
+    /// The longest that a record waits for its sync, with --sync interval
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::parse_time_ns)]
     interval: u64,
-    /// The size of the segments of a new log: 64k to 4095m, a multiple of 4k [default: 64m]
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
-    segment: Option<u32>,
+    /// The size of the segments of a new log: 64k to 1024g, a multiple of 4k [default: 64m]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_long_bytes)]
+    segment: Option<u64>,
     /// Whether blocks are written ahead
     #[arg(long, value_enum, default_value = "auto")]
     prewrite: Ahead,
@@ -131,7 +131,10 @@ impl Append {
         }
         let metrics = log.metrics();
         let closed = log.close();
-        eprintln!("{}", appended.summary());
+        match appended.failed.is_none() && !stopping.load(Ordering::Relaxed) {
+            true if appended.records == 0 => eprintln!("nothing appended: the input was empty"),
+            _ => eprintln!("{}", appended.summary()),
+        }
         if metrics.batches > 0 {
             eprintln!("{}", figures(&metrics));
         }
@@ -158,22 +161,22 @@ impl Append {
         };
         let mut options = LogOptions::new().sync(sync).prewrite(prewrite);
         if let Some(bytes) = self.segment {
-            options = options.segment_bytes(bytes.into());
+            options = options.segment_bytes(bytes);
         }
         options.open(&self.path).map_err(|error| match error.kind() {
             LogErrorKind::Option { name: "segment_bytes", valid } => {
                 Failure::Usage(format!("--segment must be {valid}"))
             }
-            LogErrorKind::Option { .. } => {
-                Failure::Usage("--interval must be longer than nothing: or use --sync every".into())
-            }
+            LogErrorKind::Option { .. } => Failure::Usage(
+                "--interval must be greater than 0; for none use --sync every".into(),
+            ),
             _ => failure(&error),
         })
     }
 
     fn tell_of_other_segments(&self, log: &LogFile) {
         let bytes = log.segment_bytes();
-        if self.segment.is_some_and(|wanted| u64::from(wanted) != bytes) {
+        if self.segment.is_some_and(|wanted| wanted != bytes) {
             let bytes = units::format_bytes(bytes as f64);
             eprintln!(
                 "the log was made with segments of {bytes}, and keeps them: --segment is for a new one"
@@ -344,7 +347,7 @@ impl Appended {
             (Some(first), Some(last)) => {
                 format!("{} records, {bytes}, at positions {first} to {last}", self.records)
             }
-            _ => "no records".to_owned(),
+            _ => "nothing appended".to_owned(),
         }
     }
 

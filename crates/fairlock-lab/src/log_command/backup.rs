@@ -15,7 +15,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Backup {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// The copy: a directory that is not there, or is empty
     #[arg(value_name = "COPY")]

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use fairlock_io::{Damage, LogReader, LogSummary, Position, Verified};
+use fairlock_io::{Damage, Damaged, LogReader, LogSummary, Position, Verified};
 use fairlock_lab::units;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// Print JSON, an object in a line
     #[arg(long)]
@@ -28,7 +28,9 @@ impl Inspect {
         refuse_files(&self.path)?;
         let mut output = BufWriter::new(io::stdout().lock());
         let mut written = Ok(());
+        let mut missing = Missing::default();
         let found = LogReader::verify(&self.path, |damage| {
+            missing.add(&damage);
             if written.is_ok() {
                 written = match self.json {
                     true => writeln!(output, "{}", damage_as_json(&damage)),
@@ -48,7 +50,7 @@ impl Inspect {
                 "{} is damaged in {}, {}",
                 self.path.display(),
                 counted(damages, "place"),
-                lost_as_text(&found),
+                lost_as_text(&found, &missing),
             ))),
         }
     }
@@ -77,6 +79,7 @@ pub(super) fn damage_as_text(damage: &Damage) -> String {
 
 pub(super) fn damage_as_json(damage: &Damage) -> serde_json::Value {
     json!({
+        "type": "damage",
         "damaged": damage.what.to_string(),
         "position": damage.segment.map(|_| damage.position.get()),
         "segment": damage.segment,
@@ -86,12 +89,46 @@ pub(super) fn damage_as_json(damage: &Damage) -> serde_json::Value {
     })
 }
 
-pub(super) fn lost_as_text(found: &Verified) -> String {
+/// What is damaged of which nothing says how many records it had.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    segment_bytes: u64,
+    /// Whether there is other damage of the kind.
+    others: bool,
+}
+
+impl Missing {
+    pub(super) fn of<'a>(damages: impl IntoIterator<Item = &'a Damage>) -> Missing {
+        let mut missing = Missing::default();
+        damages.into_iter().for_each(|damage| missing.add(damage));
+        missing
+    }
+
+    fn add(&mut self, damage: &Damage) {
+        match damage.what {
+            Damaged::Segment => self.segment_bytes += damage.bytes,
+            Damaged::Batch | Damaged::RecordHeader => self.others = true,
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn lost_as_text(found: &Verified, missing: &Missing) -> String {
     let lost = counted(found.lost_records, "record");
+    let bytes = units::format_bytes(missing.segment_bytes as f64);
+    let segments = format!("all records in missing segments ({bytes})");
+    let at_least = if missing.others { "at least " } else { "" };
     match (found.lost_records, found.lost_more) {
+        (_, false) => format!("{lost} lost"),
+        (0, true) if missing.segment_bytes > 0 => {
+            let others = if missing.others { ", and perhaps others" } else { "" };
+            format!("{segments} lost{others}: their number is not known")
+        }
+        (_, true) if missing.segment_bytes > 0 => {
+            format!("{at_least}{lost} lost, and {segments}: their number is not known")
+        }
         (0, true) => "records may be lost".to_owned(),
         (_, true) => format!("at least {lost} lost"),
-        (_, false) => format!("{lost} lost"),
     }
 }
 
@@ -115,14 +152,30 @@ fn found_as_text(found: &Verified) -> String {
         text +=
             &format!("{bytes} behind the end had not come to the device before it lost power\n");
     }
+    if found.given_up_bytes > 0 {
+        text += &format!("{}; that is no damage\n", given_up_as_text(found));
+    }
     if found.open_for_writing {
         text += "open for writing: looked at up to what was committed when this began\n";
     }
     text + if found.damages == 0 { "no damage\n" } else { "" }
 }
 
+/// What earlier repairs and cuts have left.
+pub(super) fn given_up_as_text(found: &Verified) -> String {
+    let parts = [(found.holes, "hole"), (found.gaps, "gap")];
+    let parts = parts.into_iter().filter(|&(count, _)| count > 0);
+    let parts: Vec<_> = parts.map(|(count, what)| counted(count, what)).collect();
+    format!(
+        "{}, {}: records that an earlier repair or cut gave up",
+        parts.join(" and "),
+        units::format_bytes(found.given_up_bytes as f64)
+    )
+}
+
 fn found_as_json(found: &Verified) -> serde_json::Value {
     json!({
+        "type": "summary",
         "damages": found.damages,
         "lost_records": found.lost_records,
         "lost_more": found.lost_more,
@@ -135,6 +188,9 @@ fn found_as_json(found: &Verified) -> serde_json::Value {
         "end": found.end.get(),
         "torn": found.torn.map(Position::get),
         "lost_bytes": found.lost_bytes,
+        "holes": found.holes,
+        "gaps": found.gaps,
+        "given_up_bytes": found.given_up_bytes,
         "open_for_writing": found.open_for_writing,
     })
 }
@@ -154,6 +210,10 @@ fn summary_as_text(summary: &LogSummary) -> String {
         None if summary.closed => "none; it was closed".to_owned(),
         None => "none; it was not closed".to_owned(),
     };
+    let lineage = match summary.lineage {
+        0 => "0: not a copy".to_owned(),
+        lineage => format!("{lineage:016x}"),
+    };
     let rows = [
         ("log", summary.path.display().to_string()),
         ("format", format!("version {}", summary.version)),
@@ -164,6 +224,7 @@ fn summary_as_text(summary: &LogSummary) -> String {
         ("committed", format!("position {}", position(summary.committed, DAMAGED))),
         ("durable", format!("position {}", position(summary.durable, "not known"))),
         ("opened", counted(summary.openings.into(), "time")),
+        ("lineage", lineage),
         ("writer", writer),
         ("prewriting", prewriting(summary).unwrap_or_else(|| "not decided yet".to_string())),
     ];
@@ -191,6 +252,7 @@ fn summary_as_json(summary: &LogSummary) -> serde_json::Value {
         "durable": summary.durable.map(Position::get),
         "closed": summary.closed,
         "openings": summary.openings,
+        "lineage": format!("{:016x}", summary.lineage),
         "writer": summary.writer,
         "prewriting": prewriting(summary),
     })

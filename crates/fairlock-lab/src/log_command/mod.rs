@@ -32,7 +32,7 @@ pub enum LogCommand {
         fairlock log append journal < lines.txt\n  \
         fairlock log append journal --whole < picture.png\n  \
         find . -print0 | fairlock log append journal -0 --sync never\n\n\
-        What is there at once is committed together, and a line that is typed is committed at once. \
+        Input that is available at once is committed together, and a line that is typed is committed at once. \
         Ctrl-C commits what was read and closes the log.")]
     Append(append::Append),
     /// Print the last records, and follow
@@ -40,7 +40,8 @@ pub enum LogCommand {
         fairlock log tail journal                    the last 10 records\n  \
         fairlock log tail journal --from start       all of them\n  \
         fairlock log tail journal --follow -n 0      what comes from now on\n  \
-        fairlock log tail journal --from 4144 --format json")]
+        fairlock log tail journal --from 4144 --format json\n  \
+        fairlock log tail journal --from start --skip-damage   what is whole of a damaged log")]
     Tail(tail::Tail),
     /// Copy a log into a new directory, also while it is appended to
     #[command(after_help = "Example:\n  \
@@ -52,7 +53,7 @@ pub enum LogCommand {
     /// Read all of a log and list what is damaged; exit code 1 if anything is
     #[command(after_help = "Example:\n  \
         fairlock log verify journal\n  \
-        fairlock log verify journal --json | jq .position")]
+        fairlock log verify journal --json | jq 'select(.type == \"damage\") | .position'")]
     Verify(inspect::Inspect),
     /// Mend a damaged log in place; what it overwrites is saved first
     #[command(after_help = "Example:\n  \

@@ -7,7 +7,9 @@ use clap::Args;
 use fairlock_io::{LogFile, Position, RepairOptions, RepairReport};
 use serde_json::json;
 
-use super::inspect::{counted, damage_as_json, damage_as_text, lost_as_text};
+use super::inspect::{
+    Missing, counted, damage_as_json, damage_as_text, given_up_as_text, lost_as_text,
+};
 use super::{failure, refuse_files, unless_reader_left};
 use crate::cli::Failure;
 
@@ -15,7 +17,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Repair {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// Change nothing, and say what would be done; exit code 1 if anything would
     #[arg(long)]
@@ -46,11 +48,25 @@ impl Repair {
         unless_reader_left(written.and_then(|()| output.flush()))?;
         match self.dry_run && report.is_needed {
             true => Err(Failure::Run(format!(
-                "{} needs to be repaired, {}: nothing was changed; repair it without --dry-run",
+                "{} needs to be repaired, {}: nothing was changed; repair it with `fairlock log repair{}`, \
+                 without --dry-run",
                 self.path.display(),
-                lost_as_text(&report.found),
+                self.loses(&report),
+                if self.up_to_damage { " --up-to-damage" } else { "" },
             ))),
             false => Ok(()),
+        }
+    }
+
+    /// What is lost, and what would be given up although it is whole.
+    fn loses(&self, report: &RepairReport) -> String {
+        let lost = lost_as_text(&report.found, &Missing::of(&report.damages));
+        match report.cut_at {
+            Some(position) => format!(
+                "{lost}, {} behind position {position} given up",
+                counted_whole(report.given_up_records)
+            ),
+            None => lost,
         }
     }
 
@@ -58,18 +74,26 @@ impl Repair {
         let RepairReport { found, cut_at, given_up_records, saved, .. } = report;
         let would = if self.dry_run { "would be " } else { "" };
         if !report.is_needed {
-            return format!("{}, no damage: nothing to do\n", counted(found.records, "record"));
+            let mut text =
+                format!("{}, no damage: nothing to do\n", counted(found.records, "record"));
+            if found.given_up_bytes > 0 {
+                text += &format!("{}\n", given_up_as_text(found));
+            }
+            return text;
         }
         let mut text = match cut_at {
             Some(position) => format!(
-                "{would}cut off at position {position}: {} that {} whole {would}given up\n",
-                counted(*given_up_records, "record"),
-                if *given_up_records == 1 { "is" } else { "are" },
+                "{would}cut off at position {position}: {} {would}given up\n",
+                counted_whole(*given_up_records),
             ),
             None => String::new(),
         };
         let kept = found.records - given_up_records;
-        text += &format!("{} {would}kept, {}\n", counted(kept, "record"), lost_as_text(found));
+        text += &format!(
+            "{} {would}kept, {}\n",
+            counted(kept, "record"),
+            lost_as_text(found, &Missing::of(&report.damages))
+        );
         for path in saved {
             text += &format!("saved {}\n", path.display());
         }
@@ -82,6 +106,7 @@ impl Repair {
     fn as_json(&self, report: &RepairReport) -> serde_json::Value {
         let saved: Vec<_> = report.saved.iter().map(|path| path.display().to_string()).collect();
         json!({
+            "type": "summary",
             "is_needed": report.is_needed,
             "repaired": report.is_needed && !self.dry_run,
             "damages": report.found.damages,
@@ -89,8 +114,16 @@ impl Repair {
             "lost_more": report.found.lost_more,
             "kept_records": report.found.records - report.given_up_records,
             "given_up_records": report.given_up_records,
+            "holes": report.found.holes,
+            "gaps": report.found.gaps,
+            "given_up_bytes": report.found.given_up_bytes,
             "cut_at": report.cut_at.map(Position::get),
             "saved": saved,
         })
     }
+}
+
+fn counted_whole(records: u64) -> String {
+    let are = if records == 1 { "is" } else { "are" };
+    format!("{} that {are} whole", counted(records, "record"))
 }

@@ -1,21 +1,25 @@
 //! `fairlock log tail`: records become standard output.
 
 use std::collections::VecDeque;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::str;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fairlock_io::{LogErrorKind, LogReader, Position, Record};
+use fairlock_io::{LogError, LogErrorKind, LogReader, LogWriter, Position, Record};
 use serde_json::json;
 
+use super::inspect::{counted, damage_as_text};
 use super::{failure, refuse_files, unless_reader_left};
 use crate::cli::Failure;
 
-/// How long it may take until it is noticed that nobody reads the output any more.
-const LOOK_AT_OUTPUT: Duration = Duration::from_secs(1);
+/// How long it may take until it is noticed that nobody reads the output any more, that the writer died, or that
+/// the log was removed.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// Where the first batch of a segment begins.
 const FIRST_BATCH: u64 = 4096;
@@ -24,18 +28,25 @@ const FIRST_BATCH: u64 = 4096;
 #[derive(Debug, Args)]
 pub struct Tail {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     /// Print so many of the last records
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, conflicts_with = "from")]
+    #[arg(
+        short = 'n',
+        long,
+        visible_alias = "records",
+        value_name = "N",
+        default_value_t = 10,
+        conflicts_with = "from"
+    )]
     lines: usize,
-    /// Print all from a position on: of a record, or `start` or `end`
+    /// Print all from a position on: of a record, or `start` or `end`; not with -n
     #[arg(long, value_name = "POSITION", value_parser = from)]
     from: Option<From>,
     /// Go on with what is appended later, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// What stands around a record
+    /// Output format
     #[arg(long, value_enum, default_value = "lines")]
     format: Format,
     /// End each record with a zero byte instead of a newline
@@ -44,6 +55,9 @@ pub struct Tail {
     /// Print its position and a tab before each record
     #[arg(long)]
     positions: bool,
+    /// Pass damage over: print what is whole, name what is damaged on stderr; exit code 1 if anything is
+    #[arg(long)]
+    skip_damage: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,7 +66,7 @@ enum Format {
     Lines,
     /// Nothing: its bytes alone
     Raw,
-    /// An object in a line, with "position", and "text" or, if it is no UTF-8, "hex"
+    /// An object in a line, with "position", and "text" or, if it is not UTF-8, "hex"
     Json,
 }
 
@@ -67,7 +81,7 @@ pub(super) fn from(text: &str) -> Result<From, String> {
         "start" => Ok(From::At(Position::START)),
         "end" => Ok(From::End),
         _ => text.parse().map(|position| From::At(Position::new(position))).map_err(|_| {
-            format!("\"{text}\" is no position; give start, end, or a number from --positions")
+            format!("\"{text}\" is not a position; give start, end, or a number from --positions")
         }),
     }
 }
@@ -79,7 +93,9 @@ impl Tail {
             return Err(Failure::Usage(reason.to_owned()));
         }
         refuse_files(&self.path)?;
+        let place = Place::of(&self.path);
         let mut reader = LogReader::open(&self.path).map_err(|error| failure(&error))?;
+        reader = reader.skip_damage(self.skip_damage);
         match self.from {
             Some(From::At(position)) => reader.seek(position).map_err(|error| failure(&error))?,
             Some(From::End) => {
@@ -88,29 +104,78 @@ impl Tail {
             None => self.seek_to_last(&mut reader)?,
         }
         let mut output = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        let mut record_bytes = Vec::new();
+        let mut damages = 0;
+        // The opening of the writer that is known to have died.
+        let mut died = None;
         loop {
-            match reader.next() {
-                Ok(Some(record)) => {
-                    if let Err(error) = self.print(&mut output, record) {
-                        return unless_reader_left(Err(error));
-                    }
-                }
-                Ok(None) => {
-                    let flushed = output.flush();
-                    if flushed.is_err() || !self.follow {
-                        return unless_reader_left(flushed);
-                    }
-                    while !reader.wait(Some(LOOK_AT_OUTPUT)) {
-                        if is_closed(output.get_ref()) {
-                            return Ok(());
-                        }
-                    }
-                }
+            record_bytes.clear();
+            let read = match reader.next() {
+                Ok(Some(record)) => self.print(&mut record_bytes, record).map(|()| true),
+                Ok(None) => Ok(false),
                 Err(error) => {
                     unless_reader_left(output.flush())?;
                     return Err(failure(&error));
                 }
+            };
+            let printed = read.and_then(|is_read| {
+                // Those before the record.
+                let passed = reader.damages();
+                if !passed.is_empty() || !is_read {
+                    output.flush()?;
+                }
+                damages += passed.len() as u64;
+                passed.iter().for_each(|damage| eprintln!("{}", damage_as_text(damage)));
+                output.write_all(&record_bytes)?;
+                Ok(is_read)
+            });
+            match printed {
+                Err(error) => return unless_reader_left(Err(error)),
+                Ok(true) => {}
+                Ok(false) if !self.follow => break,
+                Ok(false) => loop {
+                    if reader.wait(Some(LOOK_AROUND)) {
+                        break;
+                    }
+                    if is_closed(output.get_ref()) {
+                        return Ok(());
+                    }
+                    self.look_around(&mut reader, place.as_ref(), &mut died)?;
+                },
             }
+        }
+        match damages {
+            0 => Ok(()),
+            _ => Err(Failure::Run(format!(
+                "{} is damaged: {} passed over",
+                self.path.display(),
+                counted(damages, "place")
+            ))),
+        }
+    }
+
+    /// Tells of a writer that died, once, and ends if the log is no longer there.
+    fn look_around(
+        &self,
+        reader: &mut LogReader,
+        place: Option<&Place>,
+        died: &mut Option<u32>,
+    ) -> Result<(), Failure> {
+        let writer = reader.writer().map_err(|error| failure(&error))?;
+        let is_open = matches!(writer, LogWriter::Open { .. });
+        // What was committed before it died is printed first.
+        if reader.wait(Some(Duration::ZERO)) {
+            return Ok(());
+        }
+        if writer == LogWriter::Died {
+            let epoch = reader.epoch().map_err(|error| failure(&error))?;
+            if died.replace(epoch) != Some(epoch) {
+                eprintln!("the log's writer died without closing it: waiting for the next one");
+            }
+        }
+        match place.and_then(|place| place.lost(&self.path, is_open)) {
+            Some(reason) => Err(Failure::Run(format!("{}: {reason}", self.path.display()))),
+            None => Ok(()),
         }
     }
 
@@ -119,20 +184,32 @@ impl Tail {
         let summary = LogReader::summary(&self.path).map_err(|error| failure(&error))?;
         let end = reader.committed();
         let mut last = VecDeque::new();
+        // Where the first of them was found from, and how many records are between.
+        let mut way = (Position::START, 0);
         let mut until = end;
         let mut segment = end.get() / summary.segment_bytes;
         while last.len() < self.lines && until > reader.first() {
             let begin = Position::new(segment * summary.segment_bytes + FIRST_BATCH);
             let begin = if begin <= reader.first() { Position::START } else { begin };
-            reader.seek(begin).map_err(|error| match error.kind() {
-                LogErrorKind::NoRecord(_) => Failure::Run(format!(
-                    "segment {segment} of {} does not begin with a record, so the last records are not \
-                     found: `fairlock log verify` lists all damage, --from goes to a position",
-                    self.path.display()
-                )),
-                _ => failure(&error),
-            })?;
+            match reader.seek(begin) {
+                Ok(()) => {}
+                // From an earlier segment on it is passed over.
+                Err(error) if self.skip_damage && begin != Position::START && is_damage(&error) => {
+                    segment -= 1;
+                    continue;
+                }
+                Err(error) if matches!(error.kind(), LogErrorKind::NoRecord(_)) => {
+                    return Err(Failure::Run(format!(
+                        "segment {segment} of {} does not begin with a record, so the last records are \
+                         not found: `fairlock log verify` lists all damage, --skip-damage passes it \
+                         over, --from goes to a position",
+                        self.path.display()
+                    )));
+                }
+                Err(error) => return Err(failure(&error)),
+            }
             let mut found = VecDeque::new();
+            let mut passed = 0;
             let most = self.lines - last.len();
             while let Some(record) = reader.next().map_err(|error| failure(&error))? {
                 if record.position >= until {
@@ -140,8 +217,12 @@ impl Tail {
                 }
                 if found.len() == most {
                     found.pop_front();
+                    passed += 1;
                 }
                 found.push_back(record.position);
+            }
+            if !found.is_empty() {
+                way = (begin, passed);
             }
             found.append(&mut last);
             last = found;
@@ -151,7 +232,23 @@ impl Tail {
             until = begin;
             segment -= 1;
         }
-        reader.seek(last.front().copied().unwrap_or(end)).map_err(|error| failure(&error))
+        // Those before the last records are not asked for; the others are met again.
+        reader.damages();
+        let none_found = if self.lines == 0 { end } else { Position::START };
+        let first = last.front().copied().unwrap_or(none_found);
+        match reader.seek(first) {
+            // Its batch has no header any more: it can only be read from earlier records on.
+            Err(error) if self.skip_damage && is_damage(&error) => {
+                let (begin, records) = way;
+                reader.seek(begin).map_err(|error| failure(&error))?;
+                for _ in 0..records {
+                    reader.next().map_err(|error| failure(&error))?;
+                }
+                reader.damages();
+                Ok(())
+            }
+            sought => sought.map_err(|error| failure(&error)),
+        }
     }
 
     fn print(&self, output: &mut impl Write, record: Record<'_>) -> io::Result<()> {
@@ -173,6 +270,59 @@ impl Tail {
             (false, _) => output.write_all(b"\n"),
         }
     }
+}
+
+/// Whether a segment does not begin as it was written.
+fn is_damage(error: &LogError) -> bool {
+    matches!(
+        error.kind(),
+        LogErrorKind::NoRecord(_) | LogErrorKind::Damaged { .. } | LogErrorKind::MissingSegment
+    )
+}
+
+/// A file, whatever its name is.
+type FileId = (u64, u64);
+
+fn id_of(path: &Path) -> io::Result<FileId> {
+    fs::metadata(path).map(|it| (it.dev(), it.ino()))
+}
+
+/// The log that is followed, which may be renamed, removed or replaced meanwhile.
+struct Place {
+    directory: File,
+    id: FileId,
+    control: FileId,
+}
+
+impl Place {
+    /// None if this cannot be known, as where there is no /proc.
+    fn of(path: &Path) -> Option<Place> {
+        let directory = File::open(path).ok()?;
+        let about = directory.metadata().ok()?;
+        let control = id_of(&control_in(&directory)).ok()?;
+        Some(Place { directory, id: (about.dev(), about.ino()), control })
+    }
+
+    /// Why nothing more will come, if that is so. A log that was renamed goes on where it is, at least as long as
+    /// somebody has it open for writing.
+    fn lost(&self, path: &Path, is_open: bool) -> Option<&'static str> {
+        match id_of(&control_in(&self.directory)) {
+            Ok(control) if control == self.control => {}
+            Ok(_) => return Some("its control page was replaced; start again to follow the log"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Some("the log was removed while it was followed");
+            }
+            Err(_) => return None,
+        }
+        let is_replaced = id_of(path).is_ok_and(|id| id != self.id);
+        (is_replaced && !is_open)
+            .then_some("another log is there now, and nobody writes the one that was followed")
+    }
+}
+
+/// Wherever the directory is by now.
+fn control_in(directory: &File) -> PathBuf {
+    format!("/proc/self/fd/{}/control", directory.as_raw_fd()).into()
 }
 
 /// Whether nobody reads any more what is written there.

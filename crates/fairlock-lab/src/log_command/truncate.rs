@@ -15,7 +15,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Truncate {
     /// The log: its directory
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "LOG")]
     path: PathBuf,
     #[command(flatten)]
     which: Which,

@@ -23,6 +23,10 @@ use crate::strip::Strip;
 /// The version of the format; readers refuse others.
 const FORMAT: u32 = 1;
 
+/// What to do about a file of another kind.
+const WRITES_REPORTS: &str = "give a file that `fairlock study`, `fairlock bench --out` or `fairlock run \
+                              --report` wrote";
+
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
@@ -99,17 +103,19 @@ impl Recording {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_lines(from: impl BufRead, name: &str) -> Result<Recording, String> {
-        let lines: Vec<String> = from
-            .lines()
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("cannot read {name}: {error}"))?;
+        let lines: Vec<String> =
+            from.lines().collect::<Result<_, _>>().map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidData => format!("{name} is not a report; {WRITES_REPORTS}"),
+                _ => format!("cannot read {name}: {error}"),
+            })?;
         let mut recording: Option<Recording> = None;
         let last = lines.len();
         for (number, line) in (1..).zip(&lines) {
             if line.trim().is_empty() {
                 continue;
             }
-            let wrong = |error: &dyn fmt::Display| format!("{name}, line {number}: {error}");
+            let wrong =
+                |error: &dyn fmt::Display| of_line(&format!("{name}, line {number}"), error);
             let Some(recording) = &mut recording else {
                 recording = match parsed(line) {
                     Ok(Note::Header(header)) if header.format == FORMAT => {
@@ -122,17 +128,14 @@ impl Recording {
                         ));
                     }
                     _ => {
-                        return Err(wrong(
-                            &"no header; give a file that `fairlock study`, `fairlock bench --out` \
-                              or `fairlock run --report` wrote",
-                        ));
+                        return Err(wrong(&format!("no header; {WRITES_REPORTS}")));
                     }
                 };
                 continue;
             };
             let value: Value = match serde_json::from_str(line) {
                 Err(error) if number == last && error.is_eof() => continue,
-                parsed => parsed.map_err(|error| wrong(&error))?,
+                parsed => parsed.map_err(|error| wrong(&syntax_error(&error)))?,
             };
             check_figures(&value, "").map_err(|error| wrong(&error))?;
             let is_note =
@@ -170,7 +173,7 @@ fn check_figures(value: &Value, path: &str) -> Result<(), String> {
     };
     match value {
         Value::Number(number) if number.as_f64().is_none_or(|it| it.abs() > MOST) => {
-            Err(format!("{path}: {number} is no figure of a run, which are {MOST:e} at most"))
+            Err(format!("{path}: {number} is not a figure of a run, which are {MOST:e} at most"))
         }
         Value::Array(values) if values.len() > LONGEST && values.iter().all(Value::is_number) => {
             Err(format!("{path}: {} figures, but there are {LONGEST} at most", values.len()))
@@ -193,8 +196,32 @@ fn check_figures(value: &Value, path: &str) -> Result<(), String> {
 /// # Errors
 /// What is wrong with it, and with which field.
 pub(crate) fn parsed<T: DeserializeOwned>(line: &str) -> Result<T, String> {
-    from_value(serde_json::from_str(line).map_err(|error| error.to_string())?)
+    from_value(serde_json::from_str(line).map_err(|error| syntax_error(&error))?)
 }
+
+/// What is wrong with a line that is no JSON. Which line of the file that is, the caller knows.
+fn syntax_error(error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return ENDS_TOO_EARLY.to_owned();
+    }
+    let message = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match message.strip_suffix(&place) {
+        Some(message) => format!("{message} at column {}", error.column()),
+        None => message,
+    }
+}
+
+/// What is wrong with a line, which is called so.
+pub(crate) fn of_line(line: &str, error: &dyn fmt::Display) -> String {
+    match error.to_string() {
+        error if error == ENDS_TOO_EARLY => format!("{line} {error}"),
+        error => format!("{line}: {error}"),
+    }
+}
+
+/// What is wrong with a line that was cut.
+const ENDS_TOO_EARLY: &str = "ends too early";
 
 fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     make_printable(&mut value);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Report;
 use super::facts::{Compared, Lock, Process, Run};
-use crate::report::recording::parsed;
+use crate::report::recording::{of_line, parsed};
 
 /// The version of the format; readers refuse others.
 pub const FORMAT: u32 = 1;
@@ -75,7 +75,7 @@ impl Report {
     pub fn read_lines(from: impl BufRead) -> Result<Report, String> {
         let mut report: Option<Report> = None;
         for (number, line) in (1..).zip(from.lines()) {
-            let wrong = |error: &dyn fmt::Display| format!("line {number}: {error}");
+            let wrong = |error: &dyn fmt::Display| of_line(&format!("line {number}"), error);
             let line = line.map_err(|error| wrong(&error))?;
             let line: Line = parsed(&line).map_err(|error| wrong(&error))?;
             match (&mut report, line.run) {
@@ -142,7 +142,13 @@ mod tests {
         let text = lines(&report);
         assert_eq!(read(&text), Ok(Some(report)));
         assert_eq!(read("{\"header\": {}}\n"), Ok(None));
-        assert!(read(&format!("{text}{{")).unwrap_err().contains("report.jsonl: line 6: "));
+        let cut = read(&format!("{text}{{\"lock\":")).unwrap_err();
+        assert!(cut.ends_with("report.jsonl: line 6 ends too early"), "{cut}");
+        let wrong = read(&format!("{text}[1 2]")).unwrap_err();
+        assert!(
+            wrong.contains("report.jsonl: line 6: ") && wrong.ends_with(" at column 4"),
+            "{wrong}"
+        );
         assert!(Report::read(&folder.path().join("missing")).is_err());
     }
 

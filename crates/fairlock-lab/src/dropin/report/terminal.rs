@@ -60,7 +60,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool)
     } else {
         text.push_str(match report.processes.is_empty() {
             true => NOT_COUNTED,
-            false => "No pthread_rwlock was used.\n",
+            false => "No pthread_rwlock was used; pthread mutexes are not replaced.\n",
         });
     }
     let (fine, others): (Vec<&Lock>, Vec<&Lock>) = shown.iter().partition(|lock| is_fine(lock));
