@@ -109,7 +109,8 @@ fn start(wait: Box<dyn Fn(Submitted) -> Outcome + Send + Sync>) -> io::Result<Ru
 
 /// What will become of a record: [`LogFile::completion`](crate::LogFile::completion).
 ///
-/// A future for any executor. Dropped, it is forgotten, and the record is written all the same.
+/// A future for any executor. Dropped, it is forgotten: the record is written all the same, and a
+/// failure counts as told.
 #[must_use = "what became of the record is known when this is awaited"]
 pub struct Completion {
     shared: Arc<Mutex<State>>,

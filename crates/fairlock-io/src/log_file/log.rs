@@ -346,7 +346,7 @@ impl<S: Storage> Log<S> {
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         let inner = &self.inner;
         inner.check_process()?;
-        let submitted = inner.group.flush(|batch| inner.write(batch));
+        let submitted = inner.group.flush_and_tell(|batch| inner.write(batch));
         // What could not be written does not keep the rest from the device.
         inner.sync()?;
         submitted
@@ -466,7 +466,7 @@ impl<S: Storage> Log<S> {
         self.end_threads();
         let inner = &self.inner;
         // What could not be written is said at the end: it is no reason not to close the rest.
-        let submitted = inner.group.flush(|batch| inner.write(batch));
+        let submitted = inner.group.flush_and_tell(|batch| inner.write(batch));
         inner.sync()?;
         inner.check_in_place()?;
         let path = inner.storage.path().to_owned();
@@ -539,7 +539,7 @@ impl<S: Storage> Drop for Log<S> {
         let inner = &self.inner;
         if !self.closed && !inner.group.is_broken() {
             // Who wants to know calls `close`.
-            let _ = inner.group.flush(|batch| inner.write(batch));
+            inner.group.flush(|batch| inner.write(batch));
         }
         // Before the lock ends.
         self.inner.ahead.end();
@@ -804,14 +804,14 @@ impl<S: Storage> Inner<S> {
                     Some(next) => told.recv_timeout(next.saturating_duration_since(Instant::now())),
                     None => told.recv().map_err(RecvTimeoutError::from),
                 };
-                // Failures to sync are kept for the next append, those to write for who waits.
+                // Failures to sync are kept for the next append, those to write for who waits, syncs or closes.
                 match heard {
                     Ok(Syncing::SegmentLeft) => {
                         let _ = inner.sync_left();
                     }
                     Err(RecvTimeoutError::Timeout) => {
                         next = after();
-                        let _ = inner.group.flush(|batch| inner.write(batch));
+                        inner.group.flush(|batch| inner.write(batch));
                         let _ = inner.sync();
                     }
                     Ok(Syncing::Ends) | Err(RecvTimeoutError::Disconnected) => return,
@@ -897,14 +897,14 @@ impl<S: Storage> Inner<S> {
 
     fn truncate_after(self: &Arc<Self>, position: Position) -> Result<(), LogError> {
         if position == Position::START {
-            let _ = self.group.flush(|batch| self.write(batch));
+            self.group.flush(|batch| self.write(batch));
             return self.truncate_before(Position::new(self.control.committed()));
         }
         // Segments stay where they are meanwhile, and so does the end.
         let giving_up = self.giving_up.lock();
         self.check()?;
         // What failed is not there to be cut off.
-        let _ = self.group.flush(|batch| self.write(batch));
+        self.group.flush(|batch| self.write(batch));
         let tail = self.tail.lock();
         self.check_in_place()?;
         // What an earlier call could not cover.

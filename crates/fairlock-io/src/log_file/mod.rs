@@ -258,7 +258,8 @@ impl LogFile {
     /// Waits until a submitted record is committed; its position.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// As [`append`](Self::append). Asked again, it says the same again; of a failure that this has said,
+    /// [`sync`](Self::sync) and [`close`](Self::close) say nothing.
     pub fn wait(&self, submitted: Submitted) -> Result<Position> {
         self.log.wait(submitted)
     }
@@ -341,7 +342,23 @@ impl LogFile {
     /// Commits all that was submitted before, and brings all that is committed to the device.
     ///
     /// # Errors
-    /// What the system says. If it cannot sync what was acknowledged, the log refuses further appends:
+    /// Why a record that was submitted before could not be committed, if nobody has been told: whatever was
+    /// appended since, the failure of a record that nobody waited for is an error of the next `sync` or
+    /// [`close`](Self::close), once, as that of a write to a file is of the next `fsync`. All that could be committed is
+    /// on the device all the same.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// for number in 0..1000_u32 {
+    ///     let _ = log.submit(&number.to_le_bytes())?;
+    /// }
+    /// log.sync()?; // All of them are on the device.
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// Otherwise what the system says. If it cannot sync what was acknowledged, the log refuses further appends:
     /// [`LogErrorKind::SyncFailed`].
     pub fn sync(&self) -> Result<()> {
         self.log.sync()
@@ -529,8 +546,8 @@ impl LogFile {
     /// Commits and syncs everything, and gives back the room that was made ahead.
     ///
     /// # Errors
-    /// Why something that was submitted last could not be committed, as its [`wait`](Self::wait) says: the
-    /// rest is closed all the same. Otherwise what the system says: then the log is left as after a crash of
+    /// Why a record that was submitted could not be committed, if nobody has been told, as [`sync`](Self::sync)
+    /// says: the rest is closed all the same. Otherwise what the system says: then the log is left as after a crash of
     /// the process.
     pub fn close(self) -> Result<()> {
         self.log.close()
