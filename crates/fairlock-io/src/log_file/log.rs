@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::mem;
 use std::path::Path;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -28,6 +27,7 @@ use super::metrics::{Began, LogMetrics, Recording};
 use super::opening::{self, Opened, Place, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
+use super::process::Process;
 use super::progress::Progress;
 use super::reader::Reader;
 use super::repair;
@@ -93,7 +93,7 @@ struct Inner<S: Storage> {
     /// Held by who gives up segments.
     giving_up: Mutex<GivingUp>,
     /// The process that opened it.
-    process: u32,
+    process: Process,
     /// Which opening this is, of all in this process.
     number: u64,
     /// The last that is dropped.
@@ -243,7 +243,7 @@ impl<S: Storage> Log<S> {
                 reserve_used: false,
             }),
             options,
-            process: process::id(),
+            process: Process::current(),
             number: OPENINGS.fetch_add(1, Ordering::Relaxed),
             lock,
         });
@@ -986,7 +986,7 @@ impl<S: Storage> Inner<S> {
 
     /// A log is used by the process that opened it.
     fn check_process(&self) -> Result<(), LogError> {
-        match self.process == process::id() {
+        match self.process.is_current() {
             true => Ok(()),
             false => Err(LogError::new(LogErrorKind::OtherProcess, self.storage.path())),
         }

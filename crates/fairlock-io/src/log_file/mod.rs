@@ -22,6 +22,7 @@
 //! | `verify.rs`, `summary.rs` | all that is damaged; a log's figures |
 //! | `repair.rs`, `mending.rs` | covers what is damaged; the single changes that this takes |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
+//! | `process.rs` | whose all this is after a fork |
 
 mod ahead;
 mod appending;
@@ -49,6 +50,7 @@ mod opening;
 mod options;
 mod position;
 mod prewriting;
+mod process;
 mod progress;
 mod reader;
 mod readiness;
