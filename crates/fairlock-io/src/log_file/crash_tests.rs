@@ -426,9 +426,10 @@ impl Program {
         };
         let places = numbers.iter().copied().zip(submitted.positions().iter().map(|it| it.get()));
         self.known.submitted.extend(places.clone());
-        self.may_be_given_up(submitted.last().position().get() / SEGMENT);
+        let last = submitted.last().expect("there is one");
+        self.may_be_given_up(last.position().get() / SEGMENT);
         self.known.together.push(numbers.clone());
-        let waited = log.wait(submitted.last());
+        let waited = log.wait(last);
         if self.machine.is_dead() {
             return Err(Dead);
         }
@@ -944,8 +945,8 @@ fn what_is_durable_by_itself_has_no_gap_before_it_in_the_segment_before() {
         let append = |number, length, durable| {
             let bytes = record(number, length);
             let options = AppendOptions::new().durable(durable);
-            let submitted = log.submit_all(&[&bytes], &options).expect("submitted");
-            log.wait(submitted.last()).expect("written");
+            let submitted = log.submit_with(&[IoSlice::new(&bytes)], &options).expect("submitted");
+            log.wait(submitted).expect("written");
         };
         append(0, 40_000, false);
         log.sync().expect("synced");

@@ -274,14 +274,21 @@ impl<S: Storage> Log<S> {
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
+        self.submit_with(slices, &AppendOptions::new())
+    }
+
+    pub(crate) fn submit_with(
+        &self,
+        slices: &[IoSlice<'_>],
+        options: &AppendOptions,
+    ) -> Result<Submitted, LogError> {
         let inner = &self.inner;
         let record = Measured::of(slices);
         let most = largest_record(inner.layout.segment_bytes);
         if record.length() > most {
             return Err(inner.too_large(record.length(), most));
         }
-        let durable = inner.options.sync == SyncPolicy::EveryCommit;
-        inner.submit(&[record], Append { key: None, durable })
+        inner.submit(&[record], inner.append(options))
     }
 
     pub(crate) fn submit_all(
@@ -290,6 +297,9 @@ impl<S: Storage> Log<S> {
         options: &AppendOptions,
     ) -> Result<SubmittedAll, LogError> {
         let inner = &self.inner;
+        if records.is_empty() {
+            return Ok(SubmittedAll { last: None, positions: Vec::new() });
+        }
         let slices: Vec<_> = records.iter().map(|record| [IoSlice::new(record)]).collect();
         let measured: Vec<_> = slices.iter().map(|slices| Measured::of(slices)).collect();
         // Together they take no more than the largest record does.
@@ -300,17 +310,15 @@ impl<S: Storage> Log<S> {
             let too_large = LogErrorKind::TooLargeTogether { bytes, most: most_together };
             return Err(LogError::new(too_large, inner.storage.path()));
         }
-        let durable = options.durable.unwrap_or(inner.options.sync == SyncPolicy::EveryCommit);
-        let key = options.key.filter(|_| !records.is_empty());
-        let first = inner.submit(&measured, Append { key, durable })?;
-        let mut position = first.position.get();
+        let first = inner.submit(&measured, inner.append(options))?;
+        let mut next = first.position.get();
         let mut positions = Vec::with_capacity(records.len());
         for record in &measured {
-            positions.push(Position::new(position));
-            position += record_room(record.length()) as u64;
+            positions.push(Position::new(next));
+            next += record_room(record.length()) as u64;
         }
-        let position = positions.last().copied().unwrap_or(first.position);
-        Ok(SubmittedAll { last: Submitted { position, ..first }, positions })
+        let last = positions.last().map(|&position| Submitted { position, ..first });
+        Ok(SubmittedAll { last, positions })
     }
 
     /// What became of the record is told by a call.
@@ -554,6 +562,11 @@ impl<S: Storage> Inner<S> {
             self.group.submit(|batch| batch.add(records, append), |batch| self.write(batch));
         let position = Position::new(position);
         Ok(Submitted { position, ticket, began, opening: self.number })
+    }
+
+    fn append(&self, options: &AppendOptions) -> Append {
+        let durable = options.durable.unwrap_or(self.options.sync == SyncPolicy::EveryCommit);
+        Append { key: options.key, durable }
     }
 
     fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {

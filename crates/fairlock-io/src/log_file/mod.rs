@@ -220,6 +220,27 @@ impl LogFile {
         self.wait(self.submit(bytes)?)
     }
 
+    /// As [`append`](Self::append), with options for this record: a key, or whether it is on the device when
+    /// this returns.
+    ///
+    /// ```
+    /// use fairlock_io::{AppendOptions, LogOptions, SyncPolicy};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogOptions::new().sync(SyncPolicy::Never).open(&path)?;
+    /// log.append(b"debit 7")?;
+    /// let commit = log.append_with(b"commit", &AppendOptions::new().durable(true))?;
+    /// assert!(log.durable() > commit); // With all before it.
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_with(&self, bytes: &[u8], options: &AppendOptions) -> Result<Position> {
+        self.wait(self.submit_with(bytes, options)?)
+    }
+
     /// As [`append`](Self::append), for a record in pieces.
     ///
     /// # Errors
@@ -249,6 +270,14 @@ impl LogFile {
         self.log.submit(&[IoSlice::new(bytes)])
     }
 
+    /// As [`submit`](Self::submit), with options for this record: see [`append_with`](Self::append_with).
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_with(&self, bytes: &[u8], options: &AppendOptions) -> Result<Submitted> {
+        self.log.submit_with(&[IoSlice::new(bytes)], options)
+    }
+
     /// As [`submit`](Self::submit), for a record in pieces.
     ///
     /// # Errors
@@ -267,7 +296,7 @@ impl LogFile {
     }
 
     /// Appends records that arrive together or not at all, whatever crashes, and waits until they are committed;
-    /// their positions.
+    /// their positions. Without any record it does nothing, whatever the options say.
     ///
     /// ```
     /// # use fairlock_io::{AppendOptions, LogFile};
@@ -298,7 +327,9 @@ impl LogFile {
     /// # Errors
     /// As [`append_all`](Self::append_all).
     pub fn wait_all(&self, submitted: SubmittedAll) -> Result<Vec<Position>> {
-        self.log.wait(submitted.last)?;
+        if let Some(last) = submitted.last {
+            self.log.wait(last)?;
+        }
         Ok(submitted.positions)
     }
 
