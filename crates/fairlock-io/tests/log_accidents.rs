@@ -12,7 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,7 @@ fn part() {
     match part.as_str() {
         "changes its directory" => append_by_a_relative_path(&place),
         "forks" => close_beside_a_child(&place),
+        "forks into a pid namespace" => append_in_a_child_with_its_parent_s_number(&place),
         "locks what it may read" => lock_what_may_be_read(&place),
         "reads without rights" => read_without_rights(&place),
         "appends over a cut control page" => append_over_a_cut_control_page(&place),
@@ -250,6 +253,82 @@ fn is_busy(opened: Result<LogFile, LogError>) -> bool {
 fn a_closed_log_can_be_opened_whatever_children_live() {
     let directory = directory();
     Part::start("forks", directory.path(), &[]).ends_well().unwrap();
+}
+
+/// What a child says, whose number is 1 and so is that of each child that does this in turn. It may not, if there
+/// is none.
+fn in_new_pid_namespace(holds: impl FnOnce()) -> Result<(), io::Error> {
+    // SAFETY: system calls without memory.
+    let done = unsafe {
+        libc::unshare(libc::CLONE_NEWPID) == 0
+            || libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) == 0
+    };
+    if !done {
+        return Err(io::Error::last_os_error());
+    }
+    assert!(said_by_child(|| {
+        assert_eq!(std::process::id(), 1);
+        holds();
+    }));
+    Ok(())
+}
+
+/// Whether a child has done it without a panic.
+fn said_by_child(act: impl FnOnce()) -> bool {
+    // SAFETY: glibc's fork leaves the heap in order; the child takes no lock but the log's, and ends by itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the request takes a number. The child lives no longer than its parent.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        let done = panic::catch_unwind(AssertUnwindSafe(act));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    assert!(child > 0, "{}", io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: fills in the status of a child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status == 0
+}
+
+fn append_in_a_child_with_its_parent_s_number(place: &Path) {
+    let path = &place.join("log");
+    let first = || {
+        let log = options().open(path).unwrap();
+        append(&log, 0..5);
+        // No thread is in the middle of it when the child is forked.
+        let (sender, told) = mpsc::channel();
+        log.notify(log.submit(&record(5)).unwrap(), move |_| _ = sender.send(())).unwrap();
+        told.recv_timeout(Duration::from_secs(5)).unwrap();
+        let mut reader = log.reader().unwrap();
+        reader.event_fd().unwrap();
+        let mut inherited = Some((log, reader));
+        in_new_pid_namespace(|| {
+            let (log, reader) = inherited.take().unwrap();
+            for done in [log.append(b"of the child").map(|_| ()), log.sync()] {
+                assert_eq!(*done.unwrap_err().kind(), LogErrorKind::OtherProcess);
+            }
+            // Neither waits for the threads of the parent, nor ends its lock.
+            drop((reader, log));
+        })
+        .unwrap();
+        let (log, _reader) = inherited.unwrap();
+        assert!(is_busy(options().open(path)), "the child lets in a second writer");
+        append(&log, 6..10);
+        assert_eq!(numbers(log.reader().unwrap()).unwrap(), all(0..10));
+        log.close().unwrap();
+    };
+    assert!(said_by_child(|| {
+        if let Err(error) = in_new_pid_namespace(first) {
+            eprintln!("not tested, as this may make no pid namespaces: {error}");
+        }
+    }));
+}
+
+#[test]
+fn a_child_with_the_number_of_its_parent_is_no_second_writer() {
+    let directory = directory();
+    Part::start("forks into a pid namespace", directory.path(), &[]).ends_well().unwrap();
 }
 
 /// Becomes a user who may write nothing here.

@@ -101,7 +101,7 @@ fn records_that_are_appended_together_are_all_found_in_their_order() {
     let before = log.append(b"before").unwrap();
     let submitted = log.submit_all(&slices, &AppendOptions::new()).unwrap();
     let places = submitted.positions().to_vec();
-    assert_eq!(submitted.last().position(), places[8]);
+    assert_eq!(submitted.last().unwrap().position(), places[8]);
     assert_eq!(log.wait_all(submitted).unwrap(), places);
     assert!(before < places[0] && places.is_sorted());
     for (place, expected) in places.iter().zip(&records) {
@@ -154,21 +154,47 @@ fn records_that_are_too_large_together_are_refused_and_the_largest_that_fit_are_
 }
 
 #[test]
-fn no_records_are_appended_together_without_a_trace() {
+fn no_records_together_are_nothing() {
     let (_directory, path) = directory();
-    let log = options().open(&path).unwrap();
+    let log = never().open(&path).unwrap();
     let first = append(&log, 0..1);
+    log.sync().unwrap();
+    let before = (log.stats().commits, log.committed(), log.durable());
     for durable in [None, Some(true), Some(false)] {
         let mut options = AppendOptions::new().key(7);
         if let Some(durable) = durable {
             options = options.durable(durable);
         }
         assert_eq!(log.append_all(&[], &options).unwrap(), []);
+        let submitted = log.submit_all(&[], &options).unwrap();
+        assert!(submitted.last().is_none() && submitted.positions().is_empty());
+        assert_eq!(log.wait_all(submitted).unwrap(), []);
     }
+    log.sync().unwrap();
+    let after = (log.stats().commits, log.committed(), log.durable());
+    assert_eq!(after, before, "something was written");
     assert_eq!(log.read(first[0]).unwrap(), record(0));
     append(&log, 1..2 * BLOCKS_OF_A_SEGMENT);
     log.close().unwrap();
     assert_holds(&path, &all(0..2 * BLOCKS_OF_A_SEGMENT));
+}
+
+#[test]
+fn a_single_record_has_options_of_its_own() {
+    let (_directory, path) = directory();
+    let log = never().open(&path).unwrap();
+    let append =
+        |number, options: &AppendOptions| log.append_with(&record(number), options).unwrap();
+    append(0, &AppendOptions::new().key(10));
+    let lazy = append(1, &AppendOptions::new().key(20));
+    assert!(log.durable() <= lazy);
+    let durable = append(2, &AppendOptions::new().key(30).durable(true));
+    assert!(log.durable() > durable);
+    let mut reader = log.reader().unwrap();
+    reader.seek_key(25).unwrap();
+    assert_eq!(numbers(&mut reader), [1, 2]);
+    let too_large = kind(log.append_with(&vec![1; SEGMENT_BYTES as usize], &AppendOptions::new()));
+    assert!(matches!(too_large, LogErrorKind::TooLarge { .. }), "{too_large:?}");
 }
 
 #[test]

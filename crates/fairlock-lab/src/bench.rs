@@ -145,7 +145,7 @@ pub struct Common {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: std::path::PathBuf,
     /// Seconds that a run may take beyond its own before its lock is called hung
-    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     pub patience: Duration,
 }
 
@@ -180,11 +180,6 @@ fn timeline_length(text: &str) -> Result<u64, String> {
 
 /// Longer than any disk takes to sync a scratch file, and than a starved thread its last turn.
 pub const DEFAULT_PATIENCE: &str = "60";
-
-/// A patience in seconds.
-pub fn patience(text: &str) -> Result<Duration, String> {
-    units::parse_seconds(text).map(Duration::from_secs_f64)
-}
 
 #[derive(Debug, Args)]
 pub struct Mix {

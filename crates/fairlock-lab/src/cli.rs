@@ -26,7 +26,7 @@ use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workloads::{dio, epoll, forkstorm_kernel, inversion, log, readseek};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
-use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one, patience};
+use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one};
 use crate::install::Install;
 use crate::log_command::LogCommand;
 use crate::run_command::{self, Run};
@@ -138,7 +138,7 @@ struct StudyArgs {
     #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
     seconds: Option<f64>,
     /// Seconds that a run may take beyond its own before its lock is called hung
-    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
 }
 
@@ -190,7 +190,7 @@ struct ValidateArgs {
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<PathBuf>,
     /// Seconds that a run may take beyond its own before its lock is called hung
-    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = patience)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -127,12 +128,23 @@ pub fn parse_long_bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads a positive number of seconds: `0.5`, `2`.
+/// Reads a positive number of seconds that something is to be measured: `0.5`, `2`.
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
         _ => Err(format!(
             "\"{text}\" is not a time here: give seconds above 0 and at most 3600 (0.5)"
+        )),
+    }
+}
+
+/// Reads after how many seconds something is to happen: `0.5`, `2`. Not in less than a millisecond: to do something
+/// that often leaves no time for anything else.
+pub fn parse_wait(text: &str) -> Result<Duration, String> {
+    match text.trim().trim_end_matches('s').parse::<f64>() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!(
+            "\"{text}\" is not a time here: give seconds, at least 0.001 and at most 3600 (0.5)"
         )),
     }
 }
@@ -256,6 +268,8 @@ mod tests {
         assert_eq!(parse_quantity("300us"), Ok(300_000.0));
         assert_eq!(parse_quantity("10p"), Ok(10.0));
         assert_eq!(parse_seconds("0.5"), Ok(0.5));
+        assert_eq!(parse_wait("0.001"), Ok(Duration::from_millis(1)));
+        assert_eq!(parse_wait("3600s"), Ok(Duration::from_secs(3600)));
     }
 
     fn length(text: &str) -> Result<Length, String> {
@@ -291,6 +305,10 @@ mod tests {
             (parse_seconds("0").unwrap_err(), "0", "above 0"),
             (parse_seconds("nan").unwrap_err(), "nan", "above 0"),
             (parse_seconds("-1").unwrap_err(), "-1", "above 0"),
+            (parse_wait("1e-10").unwrap_err(), "1e-10", "at least 0.001"),
+            (parse_wait("0.00099").unwrap_err(), "0.00099", "at least 0.001"),
+            (parse_wait("nan").unwrap_err(), "nan", "at least 0.001"),
+            (parse_wait("3601").unwrap_err(), "3601", "at most 3600"),
         ] {
             assert!(error.contains(&format!("\"{value}\"")), "{error}");
             assert!(error.contains(choice), "{error}");

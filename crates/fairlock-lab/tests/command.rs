@@ -115,6 +115,10 @@ fn bad_quantities_are_refused_with_the_valid_units() {
     refuses(&["bench", "mix", "--section", "10x"], 2, &["\"10x\"", "10p", "200ns"]);
     refuses(&["bench", "mix", "--think", "5"], 2, &["\"5\"", "10p"]);
     refuses(&["bench", "mix", "--seconds", "0"], 2, &["\"0\"", "above 0"]);
+    for option in ["--every", "--timeout"] {
+        refuses(&["run", option, "1e-10", "true"], 2, &[option, "\"1e-10\"", "at least 0.001"]);
+    }
+    refuses(&["bench", "mix", "--patience", "1e-10"], 2, &["\"1e-10\"", "at least 0.001"]);
     refuses(&["bench", "mix", "--read-percent", "101"], 2, &["\"101\"", "0 to 100"]);
     refuses(&["bench", "turns", "--read-percent", "99.9.9"], 2, &["\"99.9.9\"", "0 to 100"]);
     refuses(&["bench", "turns", "--time-every", "0"], 2, &["--time-every", "at least 1"]);

@@ -3,7 +3,8 @@
 use super::log::Submitted;
 use super::position::Position;
 
-/// How some records are appended: [`LogFile::append_all`](crate::LogFile::append_all).
+/// How some records are appended: [`LogFile::append_with`](crate::LogFile::append_with),
+/// [`LogFile::append_all`](crate::LogFile::append_all).
 ///
 /// ```
 /// use fairlock_io::{AppendOptions, LogFile};
@@ -55,7 +56,7 @@ impl AppendOptions {
 #[derive(Debug, Clone)]
 #[must_use = "whether they were committed is known when they are waited for"]
 pub struct SubmittedAll {
-    pub(crate) last: Submitted,
+    pub(crate) last: Option<Submitted>,
     pub(crate) positions: Vec<Position>,
 }
 
@@ -65,8 +66,8 @@ impl SubmittedAll {
         &self.positions
     }
 
-    /// The last of them: what becomes of it becomes of all.
-    pub fn last(&self) -> Submitted {
+    /// The last of them: what becomes of it becomes of all. None if there are none.
+    pub fn last(&self) -> Option<Submitted> {
         self.last
     }
 }

@@ -192,10 +192,6 @@ impl Batch {
 }
 
 impl Gather for Batch {
-    fn is_empty(&self) -> bool {
-        self.records == 0
-    }
-
     fn begin_after(&mut self, previous: &Batch) {
         self.begin(self.layout.next_batch(previous.end()));
     }

@@ -9,7 +9,6 @@ use std::io;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
-use std::process;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -18,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use super::error::LogError;
 use super::log::Submitted;
 use super::position::Position;
+use super::process::Process;
 
 type Outcome = Result<Position, LogError>;
 type Done = Box<dyn FnOnce(Outcome) + Send>;
@@ -32,7 +32,7 @@ struct Running {
     sender: Sender<Handed>,
     waiting: Arc<Waiting>,
     thread: JoinHandle<()>,
-    process: u32,
+    process: Process,
 }
 
 type Handed = (Submitted, Done);
@@ -65,7 +65,7 @@ impl Completer {
     pub(crate) fn end(&self) {
         let Some(Running { sender, waiting, thread, process }) = self.lock().take() else { return };
         drop(sender);
-        if process != process::id() {
+        if !process.is_current() {
             // In the child of a fork there is no thread.
             return;
         }
@@ -104,12 +104,13 @@ fn start(wait: Box<dyn Fn(Submitted) -> Outcome + Send + Sync>) -> io::Result<Ru
         let waiting = Arc::clone(&waiting);
         thread::Builder::new().name("fairlock-done".to_owned()).spawn(move || waiting.work())?
     };
-    Ok(Running { sender, waiting, thread, process: process::id() })
+    Ok(Running { sender, waiting, thread, process: Process::current() })
 }
 
 /// What will become of a record: [`LogFile::completion`](crate::LogFile::completion).
 ///
-/// A future for any executor. Dropped, it is forgotten, and the record is written all the same.
+/// A future for any executor. Dropped, it is forgotten: the record is written all the same, and a
+/// failure counts as told.
 #[must_use = "what became of the record is known when this is awaited"]
 pub struct Completion {
     shared: Arc<Mutex<State>>,

@@ -427,9 +427,10 @@ impl Program {
         };
         let places = numbers.iter().copied().zip(submitted.positions().iter().map(|it| it.get()));
         self.known.submitted.extend(places.clone());
-        self.may_be_given_up(submitted.last().position().get() / SEGMENT);
+        let last = submitted.last().expect("there is one");
+        self.may_be_given_up(last.position().get() / SEGMENT);
         self.known.together.push(numbers.clone());
-        let waited = log.wait(submitted.last());
+        let waited = log.wait(last);
         if self.machine.is_dead() {
             return Err(Dead);
         }
@@ -873,7 +874,7 @@ fn of_syncs_at_once_none_says_that_all_is_well_after_one_has_failed() {
 }
 
 #[test]
-fn a_sync_tells_of_a_failure_until_all_who_submitted_know() {
+fn a_sync_or_the_close_tells_once_of_failures_that_nobody_was_told_of() {
     let machine = Machine::new(0);
     // Nothing is made ahead: the next operation is a write.
     let options = LogOptions::new().segment_bytes(16 << 20).prewrite(Prewrite::Never);
@@ -888,17 +889,49 @@ fn a_sync_tells_of_a_failure_until_all_who_submitted_know() {
     log.sync().expect("who appended knows");
     log.truncate_after(position).expect("nothing is behind it");
 
-    // Of two in one batch, one does not wait.
+    // Of two in one batch, one does not wait, and the other does so twice.
     let (waits, relies) = (submit(2), submit(3));
     machine.fail_at(machine.operations(), Failure::Nothing);
-    assert!(log.wait(waits).is_err());
     for _ in 0..2 {
-        assert!(log.sync().is_err(), "the other record is not there");
+        assert!(log.wait(waits).is_err());
     }
     log.truncate_after(position).expect("nothing is behind it");
+    log.wait(submit(4)).expect("it is well again");
+    assert!(log.sync().is_err(), "one of the records is not there, and nobody knows");
+    log.sync().expect("it was told");
     assert!(log.wait(relies).is_err());
-    log.sync().expect("both know");
-    log.close().expect("both know");
+
+    // Nobody waits, and a later record is written.
+    let _ = submit(5);
+    machine.fail_at(machine.operations(), Failure::Nothing);
+    log.truncate_after(Position::START).expect("all that is there is given up");
+    log.wait(submit(6)).expect("it is well again");
+    assert!(log.close().is_err(), "one of the records is not there, and nobody knows");
+    let log = Log::open(machine.disk(), LogOptions::new()).expect("it was closed all the same");
+    assert!(log.recovery().was_closed);
+    let found = read_all(&mut log.reader().expect("opened")).expect("read");
+    assert_eq!(found.iter().map(|&(_, number)| number).collect::<Vec<_>>(), [6]);
+}
+
+#[test]
+fn what_the_thread_that_syncs_could_not_write_is_told_by_the_next_sync() {
+    let machine = Machine::new(0);
+    let options = LogOptions::new()
+        .segment_bytes(16 << 20)
+        .prewrite(Prewrite::Never)
+        .sync(SyncPolicy::Interval(Duration::from_millis(1)));
+    let log = Log::open(machine.disk(), options).expect("opened");
+    let submit = |number| log.submit(&[IoSlice::new(&record(number, 100))]).expect("submitted");
+    log.wait(submit(0)).expect("written");
+    log.sync().expect("synced");
+    machine.fail_at(machine.operations(), Failure::Nothing);
+    let _ = submit(1);
+    while log.metrics().failures.commits == 0 {
+        thread::yield_now();
+    }
+    log.wait(submit(2)).expect("it is well again");
+    assert!(log.sync().is_err(), "the thread has told nobody");
+    log.close().expect("it was told");
 }
 
 #[test]
@@ -913,8 +946,8 @@ fn what_is_durable_by_itself_has_no_gap_before_it_in_the_segment_before() {
         let append = |number, length, durable| {
             let bytes = record(number, length);
             let options = AppendOptions::new().durable(durable);
-            let submitted = log.submit_all(&[&bytes], &options).expect("submitted");
-            log.wait(submitted.last()).expect("written");
+            let submitted = log.submit_with(&[IoSlice::new(&bytes)], &options).expect("submitted");
+            log.wait(submitted).expect("written");
         };
         append(0, 40_000, false);
         log.sync().expect("synced");

@@ -22,7 +22,6 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process;
 use std::ptr::{self, NonNull};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +34,7 @@ use nix::sys::statfs;
 use nix::unistd::{self, UnlinkatFlags};
 
 use super::format::BLOCK;
+use super::process::Process;
 use super::segments;
 use super::storage::{
     Boot, Extent, FileSystem, Overwrites, SharedPage, Storage, StoredFile, WORDS, Words,
@@ -477,12 +477,12 @@ fn is_locked(file: &File) -> io::Result<bool> {
 /// A file that this process locks, for as long as this lives.
 struct Locked {
     file: File,
-    process: u32,
+    process: Process,
 }
 
 impl Locked {
     fn new(file: File) -> Locked {
-        Locked { file, process: process::id() }
+        Locked { file, process: Process::current() }
     }
 
     /// False if somebody has it locked.
@@ -502,7 +502,7 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // The file stays open, and the lock taken, in children that were forked meanwhile; those must not
         // end their parent's.
-        if self.process == process::id() {
+        if self.process.is_current() {
             let _ = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
         }
     }

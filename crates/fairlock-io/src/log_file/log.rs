@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::mem;
 use std::path::Path;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -28,6 +27,7 @@ use super::metrics::{Began, LogMetrics, Recording};
 use super::opening::{self, Opened, Place, SPARES};
 use super::options::{LogOptions, Prewriting, Recovery, SyncPolicy, largest_record};
 use super::position::Position;
+use super::process::Process;
 use super::progress::Progress;
 use super::reader::Reader;
 use super::repair;
@@ -93,7 +93,7 @@ struct Inner<S: Storage> {
     /// Held by who gives up segments.
     giving_up: Mutex<GivingUp>,
     /// The process that opened it.
-    process: u32,
+    process: Process,
     /// Which opening this is, of all in this process.
     number: u64,
     /// The last that is dropped.
@@ -243,7 +243,7 @@ impl<S: Storage> Log<S> {
                 reserve_used: false,
             }),
             options,
-            process: process::id(),
+            process: Process::current(),
             number: OPENINGS.fetch_add(1, Ordering::Relaxed),
             lock,
         });
@@ -274,14 +274,21 @@ impl<S: Storage> Log<S> {
     }
 
     pub(crate) fn submit(&self, slices: &[IoSlice<'_>]) -> Result<Submitted, LogError> {
+        self.submit_with(slices, &AppendOptions::new())
+    }
+
+    pub(crate) fn submit_with(
+        &self,
+        slices: &[IoSlice<'_>],
+        options: &AppendOptions,
+    ) -> Result<Submitted, LogError> {
         let inner = &self.inner;
         let record = Measured::of(slices);
         let most = largest_record(inner.layout.segment_bytes);
         if record.length() > most {
             return Err(inner.too_large(record.length(), most));
         }
-        let durable = inner.options.sync == SyncPolicy::EveryCommit;
-        inner.submit(&[record], Append { key: None, durable })
+        inner.submit(&[record], inner.append(options))
     }
 
     pub(crate) fn submit_all(
@@ -290,6 +297,9 @@ impl<S: Storage> Log<S> {
         options: &AppendOptions,
     ) -> Result<SubmittedAll, LogError> {
         let inner = &self.inner;
+        if records.is_empty() {
+            return Ok(SubmittedAll { last: None, positions: Vec::new() });
+        }
         let slices: Vec<_> = records.iter().map(|record| [IoSlice::new(record)]).collect();
         let measured: Vec<_> = slices.iter().map(|slices| Measured::of(slices)).collect();
         // Together they take no more than the largest record does.
@@ -300,17 +310,15 @@ impl<S: Storage> Log<S> {
             let too_large = LogErrorKind::TooLargeTogether { bytes, most: most_together };
             return Err(LogError::new(too_large, inner.storage.path()));
         }
-        let durable = options.durable.unwrap_or(inner.options.sync == SyncPolicy::EveryCommit);
-        let key = options.key.filter(|_| !records.is_empty());
-        let first = inner.submit(&measured, Append { key, durable })?;
-        let mut position = first.position.get();
+        let first = inner.submit(&measured, inner.append(options))?;
+        let mut next = first.position.get();
         let mut positions = Vec::with_capacity(records.len());
         for record in &measured {
-            positions.push(Position::new(position));
-            position += record_room(record.length()) as u64;
+            positions.push(Position::new(next));
+            next += record_room(record.length()) as u64;
         }
-        let position = positions.last().copied().unwrap_or(first.position);
-        Ok(SubmittedAll { last: Submitted { position, ..first }, positions })
+        let last = positions.last().map(|&position| Submitted { position, ..first });
+        Ok(SubmittedAll { last, positions })
     }
 
     /// What became of the record is told by a call.
@@ -346,7 +354,7 @@ impl<S: Storage> Log<S> {
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         let inner = &self.inner;
         inner.check_process()?;
-        let submitted = inner.group.flush(|batch| inner.write(batch));
+        let submitted = inner.group.flush_and_tell(|batch| inner.write(batch));
         // What could not be written does not keep the rest from the device.
         inner.sync()?;
         submitted
@@ -466,7 +474,7 @@ impl<S: Storage> Log<S> {
         self.end_threads();
         let inner = &self.inner;
         // What could not be written is said at the end: it is no reason not to close the rest.
-        let submitted = inner.group.flush(|batch| inner.write(batch));
+        let submitted = inner.group.flush_and_tell(|batch| inner.write(batch));
         inner.sync()?;
         inner.check_in_place()?;
         let path = inner.storage.path().to_owned();
@@ -539,7 +547,7 @@ impl<S: Storage> Drop for Log<S> {
         let inner = &self.inner;
         if !self.closed && !inner.group.is_broken() {
             // Who wants to know calls `close`.
-            let _ = inner.group.flush(|batch| inner.write(batch));
+            inner.group.flush(|batch| inner.write(batch));
         }
         // Before the lock ends.
         self.inner.ahead.end();
@@ -554,6 +562,11 @@ impl<S: Storage> Inner<S> {
             self.group.submit(|batch| batch.add(records, append), |batch| self.write(batch));
         let position = Position::new(position);
         Ok(Submitted { position, ticket, began, opening: self.number })
+    }
+
+    fn append(&self, options: &AppendOptions) -> Append {
+        let durable = options.durable.unwrap_or(self.options.sync == SyncPolicy::EveryCommit);
+        Append { key: options.key, durable }
     }
 
     fn wait(&self, submitted: Submitted) -> Result<Position, LogError> {
@@ -804,14 +817,14 @@ impl<S: Storage> Inner<S> {
                     Some(next) => told.recv_timeout(next.saturating_duration_since(Instant::now())),
                     None => told.recv().map_err(RecvTimeoutError::from),
                 };
-                // Failures to sync are kept for the next append, those to write for who waits.
+                // Failures to sync are kept for the next append, those to write for who waits, syncs or closes.
                 match heard {
                     Ok(Syncing::SegmentLeft) => {
                         let _ = inner.sync_left();
                     }
                     Err(RecvTimeoutError::Timeout) => {
                         next = after();
-                        let _ = inner.group.flush(|batch| inner.write(batch));
+                        inner.group.flush(|batch| inner.write(batch));
                         let _ = inner.sync();
                     }
                     Ok(Syncing::Ends) | Err(RecvTimeoutError::Disconnected) => return,
@@ -898,7 +911,7 @@ impl<S: Storage> Inner<S> {
 
     fn truncate_after(self: &Arc<Self>, position: Position) -> Result<(), LogError> {
         if position == Position::START {
-            let _ = self.group.flush(|batch| self.write(batch));
+            self.group.flush(|batch| self.write(batch));
             self.check_in_place()?;
             let first = self.control.first();
             opening::with_reserve(&*self.storage, || self.control.tell_of_cut(first))?;
@@ -908,7 +921,7 @@ impl<S: Storage> Inner<S> {
         let giving_up = self.giving_up.lock();
         self.check()?;
         // What failed is not there to be cut off.
-        let _ = self.group.flush(|batch| self.write(batch));
+        self.group.flush(|batch| self.write(batch));
         let tail = self.tail.lock();
         self.check_in_place()?;
         // What an earlier call could not cover.
@@ -990,7 +1003,7 @@ impl<S: Storage> Inner<S> {
 
     /// A log is used by the process that opened it.
     fn check_process(&self) -> Result<(), LogError> {
-        match self.process == process::id() {
+        match self.process.is_current() {
             true => Ok(()),
             false => Err(LogError::new(LogErrorKind::OtherProcess, self.storage.path())),
         }

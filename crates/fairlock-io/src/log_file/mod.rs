@@ -22,6 +22,7 @@
 //! | `verify.rs`, `summary.rs` | all that is damaged; a log's figures |
 //! | `repair.rs`, `mending.rs` | covers what is damaged; the single changes that this takes |
 //! | `storage.rs`, `disk.rs` | what is asked of the system, and the system |
+//! | `process.rs` | whose all this is after a fork |
 
 mod ahead;
 mod appending;
@@ -49,6 +50,7 @@ mod opening;
 mod options;
 mod position;
 mod prewriting;
+mod process;
 mod progress;
 mod reader;
 mod readiness;
@@ -219,6 +221,27 @@ impl LogFile {
         self.wait(self.submit(bytes)?)
     }
 
+    /// As [`append`](Self::append), with options for this record: a key, or whether it is on the device when
+    /// this returns.
+    ///
+    /// ```
+    /// use fairlock_io::{AppendOptions, LogOptions, SyncPolicy};
+    ///
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let path = directory.path().join("journal");
+    /// let log = LogOptions::new().sync(SyncPolicy::Never).open(&path)?;
+    /// log.append(b"debit 7")?;
+    /// let commit = log.append_with(b"commit", &AppendOptions::new().durable(true))?;
+    /// assert!(log.durable() > commit); // With all before it.
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_with(&self, bytes: &[u8], options: &AppendOptions) -> Result<Position> {
+        self.wait(self.submit_with(bytes, options)?)
+    }
+
     /// As [`append`](Self::append), for a record in pieces.
     ///
     /// # Errors
@@ -248,6 +271,14 @@ impl LogFile {
         self.log.submit(&[IoSlice::new(bytes)])
     }
 
+    /// As [`submit`](Self::submit), with options for this record: see [`append_with`](Self::append_with).
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_with(&self, bytes: &[u8], options: &AppendOptions) -> Result<Submitted> {
+        self.log.submit_with(&[IoSlice::new(bytes)], options)
+    }
+
     /// As [`submit`](Self::submit), for a record in pieces.
     ///
     /// # Errors
@@ -260,13 +291,14 @@ impl LogFile {
     ///
     /// # Errors
     /// As [`append`](Self::append); [`LogErrorKind::OtherLog`] for a record that was submitted to another log, or
-    /// to another opening of this one.
+    /// to another opening of this one. Asked again, it says the same again; of a failure that this has said,
+    /// [`sync`](Self::sync) and [`close`](Self::close) say nothing.
     pub fn wait(&self, submitted: Submitted) -> Result<Position> {
         self.log.wait(submitted)
     }
 
     /// Appends records that arrive together or not at all, whatever crashes, and waits until they are committed;
-    /// their positions.
+    /// their positions. Without any record it does nothing, whatever the options say.
     ///
     /// ```
     /// # use fairlock_io::{AppendOptions, LogFile};
@@ -297,7 +329,9 @@ impl LogFile {
     /// # Errors
     /// As [`append_all`](Self::append_all).
     pub fn wait_all(&self, submitted: SubmittedAll) -> Result<Vec<Position>> {
-        self.log.wait(submitted.last)?;
+        if let Some(last) = submitted.last {
+            self.log.wait(last)?;
+        }
         Ok(submitted.positions)
     }
 
@@ -343,7 +377,23 @@ impl LogFile {
     /// Commits all that was submitted before, and brings all that is committed to the device.
     ///
     /// # Errors
-    /// What the system says. If it cannot sync what was acknowledged, the log refuses further appends:
+    /// Why a record that was submitted before could not be committed, if nobody has been told: whatever was
+    /// appended since, the failure of a record that nobody waited for is an error of the next `sync` or
+    /// [`close`](Self::close), once, as that of a write to a file is of the next `fsync`. All that could be committed is
+    /// on the device all the same.
+    ///
+    /// ```
+    /// # use fairlock_io::LogFile;
+    /// # let directory = tempfile::tempdir_in(".")?;
+    /// # let log = LogFile::open(directory.path().join("journal"))?;
+    /// for number in 0..1000_u32 {
+    ///     let _ = log.submit(&number.to_le_bytes())?;
+    /// }
+    /// log.sync()?; // All of them are on the device.
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// Otherwise what the system says. If it cannot sync what was acknowledged, the log refuses further appends:
     /// [`LogErrorKind::SyncFailed`].
     pub fn sync(&self) -> Result<()> {
         self.log.sync()
@@ -534,8 +584,8 @@ impl LogFile {
     /// Commits and syncs everything, and gives back the room that was made ahead.
     ///
     /// # Errors
-    /// Why something that was submitted last could not be committed, as its [`wait`](Self::wait) says: the
-    /// rest is closed all the same. Otherwise what the system says: then the log is left as after a crash of
+    /// Why a record that was submitted could not be committed, if nobody has been told, as [`sync`](Self::sync)
+    /// says: the rest is closed all the same. Otherwise what the system says: then the log is left as after a crash of
     /// the process.
     pub fn close(self) -> Result<()> {
         self.log.close()

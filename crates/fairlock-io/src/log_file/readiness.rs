@@ -29,11 +29,11 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::process::Process;
 use super::progress::{Idle, Progress};
 use super::storage::SharedPage;
 
@@ -45,7 +45,7 @@ pub(crate) struct Readiness<M: SharedPage> {
     shared: Arc<Shared<M>>,
     thread: Option<JoinHandle<()>>,
     /// The process that it is of.
-    process: u32,
+    process: Process,
 }
 
 struct Shared<M> {
@@ -83,7 +83,7 @@ impl<M: SharedPage> Readiness<M> {
                 .name("fairlock-event".to_owned())
                 .spawn(move || shared.follow())?
         };
-        Ok(Readiness { shared, thread: Some(thread), process: process::id() })
+        Ok(Readiness { shared, thread: Some(thread), process: Process::current() })
     }
 
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
@@ -111,7 +111,7 @@ impl<M: SharedPage> Readiness<M> {
 
 impl<M: SharedPage> Drop for Readiness<M> {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if !self.process.is_current() {
             // In the child of a fork there is no thread to be ended.
             mem::forget(self.thread.take());
             return;

@@ -57,8 +57,8 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     /// Report every so many seconds while it runs, too
-    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds, conflicts_with = "compare")]
-    every: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, conflicts_with = "compare")]
+    every: Option<Duration>,
     /// Compare whole runs under several locks, interleaved
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     compare: Vec<Variant>,
@@ -70,8 +70,8 @@ pub struct Run {
     warm_up: u32,
     /// End a run that takes longer than so many seconds, with SIGTERM, and with SIGKILL if it is still
     /// there 5 s later; the report says what its locks did until then
-    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
-    timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
+    timeout: Option<Duration>,
     /// Say nothing on the standard error, unless something is wrong
     #[arg(short, long)]
     quiet: bool,
@@ -157,19 +157,15 @@ impl Run {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
-        self.every.map(Duration::from_secs_f64)
-    }
-
     /// For a run that begins now.
     fn limit(&self) -> Limit {
-        let seconds = self.timeout.map(Duration::from_secs_f64);
-        Limit { next: seconds.map(|time| Instant::now() + time), was_asked_to_end: false }
+        let next = self.timeout.map(|time| Instant::now() + time);
+        Limit { next, was_asked_to_end: false }
     }
 
     /// Says that a run took too long.
     fn say_timed_out(&self, under: &str) {
-        let seconds = self.timeout.unwrap_or_default();
+        let seconds = self.timeout.unwrap_or_default().as_secs_f64();
         warn(&format!("fairlock: the run under {under} took longer than {seconds} s (--timeout)"));
     }
 

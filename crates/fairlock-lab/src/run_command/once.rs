@@ -40,7 +40,7 @@ impl Run {
         lock: &str,
     ) -> Result<Ended, Failure> {
         let mut limit = self.limit();
-        let mut due = self.every().map(|every| Instant::now() + every);
+        let mut due = self.every.map(|every| Instant::now() + every);
         loop {
             let soonest = due.into_iter().chain(limit.next).min();
             match running.attend(signals, soonest).map_err(|error| cannot_watch(&error))? {
@@ -54,7 +54,7 @@ impl Run {
                 }
                 Event::Due => {
                     present(self, counts, Moment::Meanwhile);
-                    due = due.zip(self.every()).map(|(due, every)| next(due, every));
+                    due = due.zip(self.every).map(|(due, every)| next(due, every, Instant::now()));
                 }
                 // The program decides whether it ends by that.
                 Event::Asked(_) => {}
@@ -73,13 +73,11 @@ pub(super) fn new_counts() -> Result<Counts, Failure> {
 }
 
 /// The next time of the same beat that is not over yet: a slow report is not made up for.
-fn next(due: Instant, every: Duration) -> Instant {
-    let now = Instant::now();
-    let mut due = due + every;
-    while due <= now {
-        due += every;
-    }
-    due
+fn next(due: Instant, every: Duration, now: Instant) -> Instant {
+    let now = now.max(due);
+    let since_beat = (now - due).as_nanos() % every.as_nanos();
+    // Less than `every`, which has an hour at most.
+    now + every - Duration::from_nanos(since_beat as u64)
 }
 
 impl End {
@@ -96,5 +94,23 @@ impl From<Exit> for End {
             Exit::Code(code) => End::Code(code as u8),
             Exit::Signal(signal) => End::Signal(signal),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_report_is_on_the_beat_and_not_over_yet() {
+        let (due, every) = (Instant::now(), Duration::from_millis(10));
+        for (late, beats) in [(0, 1), (1, 1), (9_999, 1), (10_000, 2), (25_000, 3)] {
+            let now = due + Duration::from_micros(late);
+            assert_eq!(next(due, every, now), due + beats * every, "{late} µs late");
+        }
+        // As many missed beats as there can be take no time.
+        let (every, hour) = (Duration::from_nanos(1), Duration::from_secs(3600));
+        assert_eq!(next(due, every, due + hour), due + hour + every);
+        assert_eq!(next(due + hour, hour, due), due + 2 * hour, "called too early");
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
@@ -44,6 +45,7 @@ mistakes! {
     SettlesEarly: Some(Flaw::SettlesEarly);
     LeadsBeside: Some(Flaw::LeadsBeside);
     Forgives: Some(Flaw::Forgives);
+    Forgets: Some(Flaw::Forgets);
 }
 
 impl<M: Mistake> Numbers<M> {
@@ -54,6 +56,10 @@ impl<M: Mistake> Numbers<M> {
     fn begin(&mut self, place: usize) {
         self.place = place;
         self.numbers.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
     }
 
     /// Where the number will be.
@@ -68,10 +74,6 @@ impl<M: Mistake> Numbers<M> {
 
 impl<M: Mistake> Gather for Numbers<M> {
     const FLAW: Option<Flaw> = M::FLAW;
-
-    fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
-    }
 
     fn begin_after(&mut self, previous: &Self) {
         self.begin(previous.place + previous.numbers.len());
@@ -126,6 +128,8 @@ pub(super) struct Submitted {
     number: u32,
     place: usize,
     ticket: Ticket,
+    /// Flushes that had told of a failure before.
+    told_before: u32,
 }
 
 /// A group and its device.
@@ -139,6 +143,8 @@ pub(super) struct Checked<P: Platform = Os, M = Nothing> {
     left: Mutex<Vec<Submitted>>,
     /// Numbers that failed.
     failed: Mutex<BTreeSet<u32>>,
+    /// Flushes that told of a failure.
+    told: AtomicU32,
 }
 
 impl<P: Platform, M: Mistake> Checked<P, M> {
@@ -158,6 +164,7 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
             patience: threads,
             left: Mutex::default(),
             failed: Mutex::default(),
+            told: AtomicU32::new(0),
         }
     }
 
@@ -172,8 +179,9 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
             }
             added
         };
+        let told_before = self.told.load(Relaxed);
         let (place, ticket) = self.group.submit(add, |batch| self.device.write(batch));
-        Submitted { number, place, ticket }
+        Submitted { number, place, ticket, told_before }
     }
 
     /// Submits what `add` adds.
@@ -193,7 +201,7 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
 
     /// What was committed when this returned is there.
     pub(super) fn wait(&self, submitted: Submitted) -> Result<(), Refused> {
-        let Submitted { number, place, ticket } = submitted;
+        let Submitted { number, place, ticket, .. } = submitted;
         let outcome = self.group.wait(ticket, |batch| self.device.write(batch));
         match outcome {
             Ok(()) => {
@@ -210,16 +218,28 @@ impl<P: Platform, M: Mistake> Checked<P, M> {
         outcome
     }
 
+    /// Tells of failures.
     pub(super) fn flush(&self) -> Result<(), Refused> {
-        self.group.flush(|batch| self.device.write(batch))
+        let flushed = self.group.flush_and_tell(|batch| self.device.write(batch));
+        self.told.fetch_add(flushed.is_err().into(), Relaxed);
+        flushed
+    }
+
+    /// Tells nobody.
+    pub(super) fn flush_unheard(&self) {
+        self.group.flush(|batch| self.device.write(batch));
     }
 
     /// When all threads have ended: each of so many `numbers` is there once or has failed, and nothing else
-    /// is there. How many are.
+    /// is there. How many are. Of each that failed, and that nobody has waited for, a flush has told.
     pub(super) fn finish(&self, numbers: usize) -> usize {
+        let _ = self.flush();
+        self.flush().expect("a failure is told of once");
         let left = std::mem::take(&mut *self.left.lock().expect("nobody panics with it"));
         for submitted in left {
             let outcome = self.wait(submitted);
+            let told_since = self.told.load(Relaxed) - submitted.told_before;
+            assert!(outcome.is_ok() || told_since > 0, "a failure was forgotten");
             assert_eq!(self.wait(submitted), outcome, "the answer stands");
         }
         assert!(!self.group.is_broken());

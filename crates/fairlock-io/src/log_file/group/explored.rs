@@ -5,7 +5,7 @@ use fairlock_sim::On;
 use fairlock_sim::explore::{Explore, FailureKind, Program, Search, Sound};
 
 use super::checked::{
-    CallsNobody, Checked, Forgives, InvitesNobody, LeadsBeside, Mistake, Nothing, Refuses,
+    CallsNobody, Checked, Forgets, Forgives, InvitesNobody, LeadsBeside, Mistake, Nothing, Refuses,
     ReservesNothing, SettlesEarly,
 };
 
@@ -18,8 +18,10 @@ enum Step {
     Append,
     /// Flushes, and takes no number.
     Flush,
+    /// As that, and tells nobody.
+    FlushUnheard,
 }
-use Step::{Append, Flush, Submit};
+use Step::{Append, Flush, FlushUnheard, Submit};
 
 fn never(_write: u32) -> bool {
     false
@@ -58,12 +60,17 @@ fn program<M: Mistake>(
                     }
                     Append => checked.append(number).is_err(),
                     Flush => checked.flush().is_err(),
+                    FlushUnheard => {
+                        checked.flush_unheard();
+                        false
+                    }
                 };
                 assert!(!failed || (0..checked.writes()).any(refuses), "nothing was refused");
             }
         })
     };
-    let numbers = threads.iter().copied().flatten().filter(|it| !matches!(it, Flush)).count();
+    let takes_number = |step: &&Step| matches!(step, Submit | Append);
+    let numbers = threads.iter().copied().flatten().filter(takes_number).count();
     let never_fails = (0..10).all(|write| !refuses(write));
     threads.iter().copied().enumerate().fold(program, run).finally(move |checked| {
         let there = checked.finish(numbers);
@@ -73,7 +80,7 @@ fn program<M: Mistake>(
 
 #[test]
 fn two_threads_in_every_schedule() {
-    let jobs: [(&[&[Step]], usize, Refuses); 8] = [
+    let jobs: [(&[&[Step]], usize, Refuses); 10] = [
         (&[&[Append], &[Append]], 1, never),
         (&[&[Append], &[Append]], 2, the_first),
         (&[&[Submit, Append], &[Submit]], 1, never),
@@ -82,6 +89,8 @@ fn two_threads_in_every_schedule() {
         (&[&[Submit, Submit, Submit], &[Submit, Append]], 2, never),
         (&[&[Append, Append], &[Append, Append]], 1, the_first_two),
         (&[&[Append, Append], &[Submit, Flush]], 2, every_other),
+        (&[&[Submit, Flush], &[Submit, Flush]], 2, the_first),
+        (&[&[Submit, FlushUnheard, Append], &[Append, Submit]], 2, every_other),
     ];
     for (threads, most, refuses) in jobs {
         let program = program::<Nothing>(threads, most, refuses);
@@ -208,4 +217,10 @@ fn two_leaders_meet() {
 fn what_is_kept_after_a_failure_has_a_gap_before_it() {
     let found = found::<Forgives>(&[&[Append], &[Append]], 2, the_first);
     notices(found, &["a gap, or something overwritten", "acknowledged before it was written"]);
+}
+
+#[test]
+fn what_is_forgotten_at_the_next_success_is_told_to_nobody() {
+    let found = found::<Forgets>(&[&[Submit, FlushUnheard, Append], &[Append]], 1, the_first);
+    notices(found, &["a failure was forgotten"]);
 }

@@ -24,8 +24,13 @@
 //!
 //! Who waits for whom, beside the time that a thread which was woken takes to run:
 //! * [`Group::wait`]: for the write under way, and for that of its own batch; it may be the one that writes.
+//! * [`Group::flush`]: as `wait` for what was submitted last.
 //! * [`Group::submit`]: for nobody, while there is room that is not reserved. Else for the write under way,
 //!   or for one that it does itself; and for one more batch for each that wanted room before it.
+//!
+//! Who is told that something failed: whoever waits for it, as often as it asks. A submission of which nobody was
+//! told so far is kept in mind (`untold.rs`), whatever is written later, until it is waited for or
+//! [`Group::flush_and_tell`] tells of it. [`Group::flush`] tells nobody.
 //!
 //! A panic while a batch is written, or added to, breaks the group: nobody knows what there is. Whoever waits
 //! then, or comes later, panics, too, instead of sleeping for ever; what was settled before stays so.
@@ -40,6 +45,10 @@
 //! 5. While somebody wants room, somebody leads, or is on the way to, or one is invited. Who is invited leads
 //!    if it finds no room and nobody leading.
 //! 6. While a batch is reserved it is empty, and the one that it is for is on the way.
+//! 7. Submissions are numbered in the order of their batches. Those below `settled` are in batches that are settled,
+//!    those from `opened_at` on are in the open batch, those between in the one that is being written.
+//! 8. A submission that has failed is told of: by `wait` to who asks for it, or by `flush_and_tell` to one that
+//!    began after it was submitted, unless somebody knew of it before.
 
 #[cfg(test)]
 mod checked;
@@ -47,6 +56,7 @@ mod checked;
 mod explored;
 #[cfg(test)]
 mod threads;
+mod untold;
 mod waiters;
 
 use std::mem;
@@ -56,6 +66,7 @@ use fairlock::lock_api::Mutex;
 use fairlock::mutex::RawMutex;
 use fairlock::platform::{Os, Platform};
 
+use self::untold::Untold;
 use self::waiters::{News, Queue, Taken, Waiter};
 
 /// What is gathered and written at once. An empty one takes anything that is added to it.
@@ -63,7 +74,6 @@ pub(crate) trait Gather {
     /// What a group of these does wrong: the tests have to notice.
     const FLAW: Option<Flaw> = None;
 
-    fn is_empty(&self) -> bool;
     /// Empties it, to be what follows `previous`.
     fn begin_after(&mut self, previous: &Self);
     /// Empties it, to take the place of one that could not be written.
@@ -85,15 +95,18 @@ pub(crate) enum Flaw {
     LeadsBeside,
     /// What was submitted after a batch that failed is kept.
     Forgives,
+    /// Failures are forgotten when a batch is written.
+    Forgets,
 }
 
-/// Says which batch something is in.
+/// The number of a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
 /// What threads submit, written in batches by those that wait; see the module.
 ///
-/// Takes no memory but for its two batches, and for each failure that follows a success.
+/// Takes no memory but for its two batches, for each failure that follows a success, and, bounded, for the failures
+/// that nobody was told of.
 pub(crate) struct Group<B, E, P: Platform = Os> {
     state: Mutex<RawMutex<P>, State<B, E, P>>,
 }
@@ -104,14 +117,13 @@ struct State<B, E, P: Platform> {
     open: B,
     /// None while it is being written: somebody leads.
     other: Option<B>,
-    /// Of the open batch.
+    /// Of the next submission.
     number: u64,
-    /// All batches below are written, or have failed.
+    /// Of the first submission to the open batch.
+    opened_at: u64,
+    /// All submissions below are written, or have failed.
     settled: u64,
-    /// What was submitted to the open batch, and to the one that is being written.
-    added: [u64; 2],
-    /// Of what was submitted since the last batch that was written, and has failed: what nobody has waited for.
-    untold: u64,
+    untold: Untold<E>,
     /// Oldest first.
     failures: Vec<Failures<E>>,
     broken: bool,
@@ -134,11 +146,18 @@ enum Invited {
     OneFirst,
 }
 
-/// Batches that failed one after the other, and why the last of them did.
+/// Submissions that failed one after the other, and why the last of them did.
+#[derive(Clone)]
 struct Failures<E> {
     first: u64,
     end: u64,
     error: E,
+}
+
+impl<E> Failures<E> {
+    fn is_empty(&self) -> bool {
+        self.first == self.end
+    }
 }
 
 impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
@@ -148,9 +167,9 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             open,
             other: Some(other),
             number: 0,
+            opened_at: 0,
             settled: 0,
-            added: [0; 2],
-            untold: 0,
+            untold: Untold::NONE,
             failures: Vec::new(),
             broken: false,
             for_written: Queue::EMPTY,
@@ -176,8 +195,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
                 if (invited || state.invited != Invited::OneFirst)
                     && let Some(added) = add(&mut state.open)
                 {
-                    let submitted = (added, Ticket(state.number));
-                    state.added[0] += 1;
+                    let submitted = (added, state.next_ticket());
                     let next = if invited { state.invite() } else { None };
                     Self::release(state, next);
                     return submitted;
@@ -188,8 +206,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
                 if (invited || !state.is_room_wanted()) && !state.is_led() {
                     let batch = state.open_next();
                     let added = add(&mut state.open).expect("an empty batch takes anything");
-                    let submitted = (added, Ticket(state.number));
-                    state.added[0] += 1;
+                    let submitted = (added, state.next_ticket());
                     let next = state.invite();
                     Self::release(state, next);
                     // Whoever waits for it is told.
@@ -204,17 +221,18 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
         })
     }
 
-    /// Until the batch is written, or has failed: for who has submitted something to it. Whoever asks again gets
-    /// the same answer; of failures one after the other, the last says why.
+    /// Until a submission is written, or has failed. Whoever asks again gets the same answer; of failures one after the
+    /// other, the last says why.
     pub(crate) fn wait(
         &self,
         ticket: Ticket,
         write: impl Fn(&mut B) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.until_settled(ticket, write).inspect_err(|_| {
-            let mut state = self.state.lock();
-            state.untold = state.untold.saturating_sub(1);
-        })
+        let outcome = self.until_settled(ticket, write);
+        if outcome.is_err() {
+            self.state.lock().untold.tell(ticket.0);
+        }
+        outcome
     }
 
     fn until_settled(
@@ -232,7 +250,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
                 if !state.is_led() {
                     break;
                 }
-                if B::FLAW == Some(Flaw::LeadsBeside) && ticket.0 == state.number {
+                if B::FLAW == Some(Flaw::LeadsBeside) && ticket.0 >= state.opened_at {
                     return write(&mut state.open);
                 }
                 let news = Self::sleep(state, |state| state.waiting_for(ticket), Queue::push);
@@ -241,7 +259,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
                 }
                 state = self.state.lock();
             }
-            debug_assert_eq!(ticket.0, state.number, "all others are settled");
+            debug_assert!(ticket.0 >= state.opened_at, "all others are settled");
             let batch = state.open_next();
             let first = state.reserve();
             Self::release(state, first);
@@ -249,18 +267,32 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
         })
     }
 
-    /// Until all is written that was submitted before; says what became of the last batch of it, unless that has
-    /// failed, and all who submitted something since the last that was written have waited, and know.
-    pub(crate) fn flush(&self, write: impl Fn(&mut B) -> Result<(), E>) -> Result<(), E> {
+    /// Until all that was submitted before is written, or has failed. Nobody is told of what has failed.
+    pub(crate) fn flush(&self, write: impl Fn(&mut B) -> Result<(), E>) {
         let state = self.state.lock();
-        let last =
-            if state.open.is_empty() { state.number.checked_sub(1) } else { Some(state.number) };
-        let is_known = last.is_none_or(|last| last < state.settled && state.untold == 0);
+        let last = state.last_unsettled();
         drop(state);
-        match last {
-            Some(last) if !is_known => self.until_settled(Ticket(last), write),
-            _ => Ok(()),
+        if let Some(last) = last {
+            let _ = self.until_settled(last, write);
         }
+    }
+
+    /// As [`flush`](Self::flush), for who has to know whether something has failed that was submitted before: it is
+    /// told of what fails meanwhile, or else of what nobody was told of when it began, and nobody is told of this
+    /// again but who waits for it. Of all that, the last says why.
+    pub(crate) fn flush_and_tell(&self, write: impl Fn(&mut B) -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.state.lock();
+        let end = state.number;
+        let untold = state.untold.tell_below(end);
+        let last = state.last_unsettled();
+        drop(state);
+        if let Some(last) = last
+            && let Err(error) = self.until_settled(last, write)
+        {
+            self.state.lock().untold.tell_below(end);
+            return Err(error);
+        }
+        untold.map_or(Ok(()), Err)
     }
 
     /// Somebody panicked while a batch was written or added to: to wait or submit would panic.
@@ -276,7 +308,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
     ) -> Result<(), E> {
         if B::FLAW == Some(Flaw::SettlesEarly) {
             let mut state = self.state.lock();
-            state.settled = state.number;
+            state.settled = state.opened_at;
         }
         let written = write(&mut batch);
         let mut state = self.state.lock();
@@ -343,14 +375,25 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
 
     /// Those who wait for a batch that is not settled.
     fn waiting_for(&mut self, ticket: Ticket) -> &mut Queue<P> {
-        if ticket.0 == self.number { &mut self.for_open } else { &mut self.for_written }
+        if ticket.0 >= self.opened_at { &mut self.for_open } else { &mut self.for_written }
     }
 
     fn assert_whole(&self) {
         assert!(!self.broken, "a thread panicked while it wrote, or added to, what this waits for");
     }
 
-    /// None while the batch is neither written nor has failed.
+    /// Of what was just added to the open batch.
+    fn next_ticket(&mut self) -> Ticket {
+        self.number += 1;
+        Ticket(self.number - 1)
+    }
+
+    /// The last submission, unless all are settled.
+    fn last_unsettled(&self) -> Option<Ticket> {
+        (self.settled < self.number).then(|| Ticket(self.number - 1))
+    }
+
+    /// None while the submission is neither written nor has failed.
     fn outcome(&self, ticket: Ticket) -> Option<Result<(), E>> {
         if ticket.0 >= self.settled {
             return None;
@@ -364,8 +407,7 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
     fn open_next(&mut self) -> B {
         let mut next = self.other.take().expect("nobody leads");
         next.begin_after(&self.open);
-        self.added = [0, self.added[0]];
-        self.number += 1;
+        self.opened_at = self.number;
         debug_assert!(self.for_written.is_empty(), "those of the last were told");
         self.for_written = self.for_open.take();
         mem::replace(&mut self.open, next)
@@ -396,12 +438,14 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
         let mut settled = self.for_written.take();
         let next = match written {
             Ok(()) => {
-                self.settled = self.number;
-                self.untold = 0;
+                self.settled = self.opened_at;
+                if B::FLAW == Some(Flaw::Forgets) {
+                    self.untold = Untold::NONE;
+                }
                 self.call()
             }
             Err(_) if B::FLAW == Some(Flaw::Forgives) => {
-                self.settled = self.number;
+                self.settled = self.opened_at;
                 self.call()
             }
             Err(error) => {
@@ -425,22 +469,19 @@ impl<B: Gather, E: Clone, P: Platform> State<B, E, P> {
         }
     }
 
-    /// The batch before the open one has failed: so has the open one, if there is anything in it.
+    /// The batch before the open one has failed: so has the open one.
     fn fail(&mut self, batch: &B, error: E) {
-        let first = self.number - 1;
-        self.untold += self.added[0] + self.added[1];
-        self.added = [0; 2];
-        if !self.open.is_empty() {
-            self.number += 1;
-        }
-        self.open.begin_instead_of(batch);
+        let failures = Failures { first: self.settled, end: self.number, error };
         self.settled = self.number;
+        self.opened_at = self.number;
+        self.open.begin_instead_of(batch);
+        self.untold.add(failures.clone());
         match self.failures.last_mut() {
-            Some(last) if last.end == first => {
-                last.end = self.settled;
-                last.error = error;
+            Some(last) if last.end == failures.first => {
+                last.end = failures.end;
+                last.error = failures.error;
             }
-            _ => self.failures.push(Failures { first, end: self.settled, error }),
+            _ => self.failures.push(failures),
         }
     }
 }
@@ -463,8 +504,10 @@ mod tests {
         let mut state =
             Group::<Batch, ()>::new(Numbers::new(1), Numbers::new(1)).state.into_inner();
         state.open.add(0).expect("it is empty");
+        state.next_ticket();
         let batch = state.open_next();
         state.open.add(1).expect("it is empty");
+        state.next_ticket();
         let [first, second, third, fourth, fifth, sixth] = waiters;
         // SAFETY: the waiters outlive the state.
         unsafe {

@@ -79,6 +79,44 @@ fn failures_one_after_the_other_take_no_memory() {
     assert_eq!(checked.failures(), 2);
 }
 
+#[test]
+fn of_a_failure_that_nobody_waits_for_the_next_flush_tells_once() {
+    let checked: Checked = Checked::new(1, 2, |write| matches!(write, 0 | 2 | 4));
+    let [waits, relies] = [0, 1].map(|number| checked.submit(number));
+    for _ in 0..2 {
+        assert_eq!(checked.wait(waits), Err(Refused(0)), "the answer stands");
+    }
+    checked.append(2).expect("there is room again");
+    assert_eq!(checked.flush(), Err(Refused(0)), "nobody was told of the second");
+    checked.flush().expect("it was told");
+    assert_eq!(checked.wait(relies), Err(Refused(0)));
+    checked.flush().expect("whoever waits again takes nothing from anybody");
+
+    // Whoever submits finds the batch full, and writes it.
+    for number in 3..6 {
+        checked.submit_only(number);
+    }
+    assert_eq!(checked.writes(), 3);
+    checked.append(6).expect("there is room again");
+    assert_eq!(checked.append(7), Err(Refused(4)));
+    assert_eq!(checked.flush(), Err(Refused(2)), "of the last somebody knows");
+    checked.flush().expect("it was told");
+    assert_eq!(checked.finish(8), 2);
+}
+
+#[test]
+fn a_flush_that_tells_nobody_leaves_it_to_the_next() {
+    let checked: Checked = Checked::new(1, 2, |write| write == 0);
+    checked.submit_only(0);
+    checked.flush_unheard();
+    checked.submit_only(1);
+    checked.flush_unheard();
+    assert_eq!(checked.writes(), 2);
+    assert_eq!(checked.flush(), Err(Refused(0)));
+    checked.flush().expect("it was told");
+    assert_eq!(checked.finish(2), 1);
+}
+
 /// Numbers of which some are only submitted, some waited for, some flushed.
 fn crowd(most: usize, refuses: fn(u32) -> bool) -> (usize, Checked) {
     let checked = Checked::new(THREADS, most, refuses);
