@@ -2,11 +2,9 @@
 //! headers, and holes and gaps as a repair leaves them.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crc32c::{crc32c, crc32c_append};
 use fastrand::Rng;
@@ -20,6 +18,7 @@ use super::options::{LogOptions, Prewrite};
 use super::position::Position;
 use super::reader::Reader;
 use super::recovery;
+use super::repair_tests::each_seed;
 use super::segments::name_of;
 use super::simulated_disk::{Crash, Machine, SimulatedDisk, SimulatedPage};
 use super::verify::{Damaged, Verified, verify};
@@ -842,8 +841,6 @@ impl Fuzz {
 /// record what was not appended. For longer: `FAIRLOCK_FUZZ_SECONDS`.
 #[test]
 fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
-    let seconds = env::var("FAIRLOCK_FUZZ_SECONDS").ok().and_then(|it| it.parse().ok());
-    let longer = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let machines = [true, false].map(|close| {
         let machine = Machine::new(1);
         fill(&machine, 6, true);
@@ -853,11 +850,7 @@ fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
         assert!(again.iter().all(|it| intact.contains(it)));
         (machine, intact)
     });
-    for seed in 0.. {
-        if seed >= 400 && longer.is_none_or(|longer| Instant::now() >= longer) {
-            println!("{seed} seeds");
-            break;
-        }
+    each_seed(400, |seed| {
         let (machine, intact) = &machines[seed as usize % 2];
         let machine = machine.copy();
         let mut fuzz = Fuzz {
@@ -876,7 +869,7 @@ fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
             what += &format!("; {}", fuzz.change(&machine));
         }
         fuzz.look(&machine, &what);
-    }
+    });
 }
 
 #[test]

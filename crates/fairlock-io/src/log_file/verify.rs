@@ -184,6 +184,9 @@ pub(crate) struct Survey {
     pub(crate) mends: Vec<Mend>,
     /// The first thing that is damaged, other than the headers of segments and the page; none if nothing is.
     pub(crate) first_damage: Option<FirstDamage>,
+    /// What is to become the first position, as no batch and no record begins at the present one; none if one
+    /// does.
+    pub(crate) moved_first: Option<u64>,
 }
 
 /// Where the part of a log ends before which nothing is damaged.
@@ -259,6 +262,8 @@ pub(crate) fn survey<S: Storage>(
         mends: Vec::new(),
         first_damage: None,
         recent: Vec::new(),
+        entry: None,
+        moved_first: None,
         found: Verified { first: Position::new(first), ..Verified::default() },
         report,
     };
@@ -270,6 +275,7 @@ pub(crate) fn survey<S: Storage>(
         epoch: walk.epoch,
         mends: walk.mends,
         first_damage: walk.first_damage,
+        moved_first: walk.moved_first,
         page,
     })
 }
@@ -350,6 +356,9 @@ struct Walk<'a, S: Storage> {
     first_damage: Option<FirstDamage>,
     /// Records in the batch that is looked at, as long as nothing is damaged.
     recent: Vec<u64>,
+    /// The least place from the first position on where a batch or a record begins once everything is mended.
+    entry: Option<u64>,
+    moved_first: Option<u64>,
     /// What is being cut off, and may be anything.
     cut: Option<Cut>,
     /// Of the latest opening when the walk began.
@@ -364,7 +373,7 @@ impl<S: Storage> Walk<'_, S> {
         if self.control.is_none() {
             self.control_damaged();
         }
-        let begin = self.layout.segment(self.first);
+        let begin = self.layout.segment_before(self.first);
         let there = &segments[segments.partition_point(|&segment| segment < begin)..];
         for &segment in there {
             self.look_at_header(segment)?;
@@ -385,10 +394,39 @@ impl<S: Storage> Walk<'_, S> {
         if self.control.is_some() && self.first > at {
             self.control = None;
             self.control_damaged();
+        } else if self.first <= at {
+            self.check_first(at);
         }
         self.found.end = Position::new(at);
         self.found.read_bytes = self.window.bytes_read;
         Ok(())
+    }
+
+    /// Readers begin at the first position, so a batch or a record must begin there. If what is damaged covers it,
+    /// the log begins behind that. If nothing does, the page names a place that it should not.
+    fn check_first(&mut self, end: u64) {
+        let layout = self.layout;
+        self.may_enter(end);
+        let first = layout.next_batch(self.first);
+        let Some(entry) = self.entry.filter(|&entry| entry != first) else { return };
+        if self.first_now() != self.first {
+            // What was given up meanwhile may have been read as something else.
+            return;
+        }
+        // The end may be in a segment that is not begun before something is appended.
+        self.moved_first = Some(if entry == end { layout.end_before(entry) } else { entry });
+        let is_covered = |mend: &Mend| (mend.begin(&layout)..mend.end(&layout)).contains(&first);
+        if self.control.is_some() && !self.mends.iter().any(is_covered) {
+            self.control = None;
+            self.control_damaged();
+        }
+    }
+
+    /// Notes where a batch or a record begins, or will when everything is mended.
+    fn may_enter(&mut self, at: u64) {
+        if at >= self.layout.next_batch(self.first) {
+            self.entry = Some(self.entry.map_or(at, |entry| entry.min(at)));
+        }
     }
 
     fn control_damaged(&mut self) {
@@ -429,12 +467,14 @@ impl<S: Storage> Walk<'_, S> {
         let mut at = from;
         while at < self.known {
             let segment = self.layout.segment(at);
-            let first = self.layout.segment(self.first_now());
+            let first = self.layout.segment_before(self.first_now());
             if segment < first {
                 at = self.layout.first_batch(first);
                 continue;
             }
             if let Some(cut) = self.cut.filter(|cut| cut.batch == at) {
+                self.may_enter(cut.batch);
+                self.may_enter(cut.at);
                 at = self.layout.next_batch(cut.end);
                 continue;
             }
@@ -444,6 +484,7 @@ impl<S: Storage> Walk<'_, S> {
                 let end = self.beyond_known();
                 let next = segments.get(there).map_or(end, |&there| end.min(there));
                 self.missing(segment, next);
+                (segment..next).take(2).for_each(|it| self.may_enter(self.layout.first_batch(it)));
                 at = self.layout.first_batch(next).min(self.known);
                 let epoch = self.least_epoch();
                 self.mend(Mend::Missing { segments: segment..next, epoch, to: Some(at) });
@@ -578,6 +619,7 @@ impl<S: Storage> Walk<'_, S> {
     /// Covers what is damaged from one place where a batch begins to the next.
     fn cover(&mut self, from: u64, next: u64) {
         if from < next {
+            self.may_enter(from);
             let epoch = self.least_epoch();
             let to = self.layout.next_batch(next);
             self.mend(Mend::Gap { from, to, epoch, durable: self.durable.min(from) });
@@ -613,6 +655,7 @@ impl<S: Storage> Walk<'_, S> {
         self.found.batches += 1;
         let header = *batch;
         let start = batch.position;
+        self.may_enter(start);
         let end = batch.end_of_records();
         let next = batch.next(&self.layout);
         if let Kind::Gap { .. } = batch.kind
@@ -687,6 +730,7 @@ impl<S: Storage> Walk<'_, S> {
                 continue;
             }
             holes += 1;
+            self.may_enter(from);
             self.mend(Mend::Hole { batch, from, to });
         }
         if !batch.may_have(covered.records, holes) {
@@ -763,6 +807,7 @@ impl<S: Storage> Walk<'_, S> {
             records: covered.records,
             key: None,
         };
+        self.may_enter(start);
         // First: it is what the log ends before, if it is to end before the damage.
         self.mend(Mend::Batch(header));
         let batch = self.cover_records(header, covered, holes);
@@ -806,6 +851,7 @@ impl<S: Storage> Walk<'_, S> {
         let length = record.length as usize;
         let end = record.end(at);
         if record.lost {
+            self.may_enter(at);
             if end > self.first_now() {
                 self.found.holes += 1;
                 self.found.given_up_bytes += end - at;
@@ -818,6 +864,7 @@ impl<S: Storage> Walk<'_, S> {
             let size = (RECORD_HEADER + length) as u64;
             self.damaged(Damaged::Record, at, size, end, 1);
         } else if at >= self.first {
+            self.may_enter(at);
             self.found.records += 1;
             self.found.payload_bytes += u64::from(record.length);
             match &mut self.first_damage {
