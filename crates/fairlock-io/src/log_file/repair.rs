@@ -353,8 +353,11 @@ impl<S: Storage> Saving<'_, S> {
             self.save_page(number)?;
         }
         // Whole blocks, each once.
-        let mut ranges: Vec<Range<u64>> =
-            mends.iter().filter_map(|mend| mend.changes(&layout)).collect();
+        let mut ranges: Vec<Range<u64>> = mends
+            .iter()
+            .filter_map(|mend| mend.changes(&layout))
+            .chain(found.rest.clone())
+            .collect();
         if let Some(Cut { at, end, .. }) = cut {
             let segments = layout.segment(at)..=layout.segment_before(end);
             ranges.extend(

@@ -15,7 +15,7 @@ use super::crash_tests::{read_all, record};
 use super::error::LogErrorKind;
 use super::format::{BATCH_HEADER, BLOCK, RECORD_HEADER};
 use super::log::Log;
-use super::options::{LogOptions, OpenMode, Prewrite};
+use super::options::{LogOptions, OpenMode, Prewrite, SyncPolicy};
 use super::position::Position;
 use super::reader::Reader;
 use super::repair::{RepairOptions, RepairReport, repair};
@@ -38,9 +38,13 @@ fn open(machine: &Machine) -> Log<SimulatedDisk> {
 
 /// Two openings, four segments, batches of one record and of several.
 fn fill(machine: &Machine, close: bool) -> Vec<Appended> {
+    fill_with(machine, &options(), close)
+}
+
+fn fill_with(machine: &Machine, options: &LogOptions, close: bool) -> Vec<Appended> {
     let mut found: Vec<Appended> = Vec::new();
     for opening in 0..2 {
-        let log = open(machine);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
         for batch in 0..12_usize {
             let count = [1, 4, 2][batch % 3];
             let submitted: Vec<_> = (0..count)
@@ -269,6 +273,59 @@ fn a_damaged_control_page_is_made_anew() {
         let damaged = machine.copy();
         damaged.remove(control::NAME);
         assert_eq!(check(&damaged).0, places(&records));
+    }
+}
+
+#[test]
+fn without_its_control_page_a_log_that_was_never_synced_keeps_every_record_that_is_whole() {
+    for policy in [SyncPolicy::Never, SyncPolicy::EveryCommit] {
+        for close in [true, false] {
+            let machine = Machine::new(1);
+            let records = fill_with(&machine, &options().sync(policy.clone()), close);
+            machine.remove(control::NAME);
+            for damaged_record in [0, 1, 5, 20, records.len() - 3] {
+                let damaged = machine.copy();
+                let (position, ..) = records[damaged_record];
+                flip(&damaged, position + 30, 1);
+                let opened = Log::open(damaged.copy().disk(), options()).map(|_| ());
+                match opened {
+                    Err(error) => {
+                        assert!(matches!(error.kind(), LogErrorKind::Damaged { .. }), "{error}");
+                    }
+                    // It need not be read to find the end.
+                    Ok(()) => assert!(position / SEGMENT < records[records.len() - 1].0 / SEGMENT),
+                }
+                let (whole, report) = check(&damaged);
+                assert_eq!(whole, without(&records, position, position + 31));
+                assert_eq!((report.found.lost_records, report.found.lost_bytes), (1, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_its_control_page_the_last_batch_is_saved_if_it_is_not_whole() {
+    for policy in [SyncPolicy::Never, SyncPolicy::EveryCommit] {
+        let machine = Machine::new(1);
+        let records = fill_with(&machine, &options().sync(policy), true);
+        machine.remove(control::NAME);
+        let (last, number, length) = records[records.len() - 1];
+        let (first, ..) = records[records.len() - 2];
+        // A byte of the first of its two records, and of the batch's header.
+        for at in [first + 30, first - BATCH_HEADER as u64] {
+            let damaged = machine.copy();
+            flip(&damaged, at, 1);
+            let (whole, report) = check(&damaged);
+            assert_eq!(whole, places(&records[..records.len() - 2]));
+            assert!(report.found.lost_more);
+            let saved = report.saved.iter().filter_map(|it| it.file_name()?.to_str());
+            let batch = first - BATCH_HEADER as u64;
+            let name = format!("damaged-{batch}-1.bytes");
+            assert_eq!(saved.collect::<Vec<_>>(), [name.as_str()]);
+            let bytes = damaged.bytes(&name);
+            let payload = &bytes[(last - batch) as usize + RECORD_HEADER..][..length];
+            assert!(payload == record(number, length));
+        }
     }
 }
 
@@ -618,14 +675,16 @@ fn damage(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Vec<(u64
 
 #[test]
 fn whatever_is_damaged_the_rest_is_there_after_a_repair() {
-    let machines = [true, false].map(|close| {
+    let policies = [SyncPolicy::EveryCommit, SyncPolicy::Never];
+    let machines = [0, 1, 2, 3].map(|which| {
         let machine = Machine::new(1);
-        let records = fill(&machine, close);
+        let records =
+            fill_with(&machine, &options().sync(policies[which / 2].clone()), which % 2 == 0);
         (machine, records)
     });
     each_seed(120, |seed| {
         let mut random = Rng::with_seed(seed);
-        let (machine, records) = &machines[random.usize(..2)];
+        let (machine, records) = &machines[random.usize(..machines.len())];
         let damaged = machine.copy();
         let left = give_up_some(&damaged, &mut random, records);
         let hit = damage(&damaged, &mut random, &left);
@@ -642,6 +701,12 @@ fn whatever_is_damaged_the_rest_is_there_after_a_repair() {
             {
                 let (whole, _) = check(&damaged);
                 assert!(whole.iter().all(|it| expected.contains(it)), "{seed}");
+                // What is missed is what nothing whole lies behind.
+                let last = whole.last().map_or(0, |it| it.0);
+                let segments = damaged.names();
+                let there = |it: &&(u64, u64)| segments.contains(&name_of(it.0 / SEGMENT));
+                let mut missed = expected.iter().filter(there).filter(|it| !whole.contains(it));
+                assert!(missed.all(|it| it.0 > last), "{seed}: {hit:?}");
             }
             return;
         }

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -101,7 +102,8 @@ pub enum Damaged {
     SegmentHeader,
     /// A segment's file, which is missing.
     Segment,
-    /// The control page. The log is read without it, so that lost records at its end may go unnoticed.
+    /// The control page. The log is read without it: what is missing behind the last batch that is whole may go
+    /// unnoticed.
     ControlPage,
 }
 
@@ -146,7 +148,7 @@ pub struct Verified {
     /// was looked at.
     pub end: Position,
     /// A batch at the end that was being written when its writer died and is not whole. It was not
-    /// acknowledged.
+    /// acknowledged. If the control page is damaged, the batch may be damaged, too: then `lost_more` is true.
     pub torn: Option<Position>,
     /// Bytes of whole batches behind the end, which were never brought to the device before the loss of
     /// power: see [`Recovery::lost_bytes`](crate::Recovery::lost_bytes).
@@ -187,6 +189,8 @@ pub(crate) struct Survey {
     /// What is to become the first position, as no batch and no record begins at the present one; none if one
     /// does.
     pub(crate) moved_first: Option<u64>,
+    /// Without the page: what may have been the last batch, and is not whole. The next appends take its place.
+    pub(crate) rest: Option<Range<u64>>,
 }
 
 /// Where the part of a log ends before which nothing is damaged.
@@ -264,6 +268,7 @@ pub(crate) fn survey<S: Storage>(
         recent: Vec::new(),
         entry: None,
         moved_first: None,
+        rest: None,
         found: Verified { first: Position::new(first), ..Verified::default() },
         report,
     };
@@ -276,6 +281,7 @@ pub(crate) fn survey<S: Storage>(
         mends: walk.mends,
         first_damage: walk.first_damage,
         moved_first: walk.moved_first,
+        rest: walk.rest,
         page,
     })
 }
@@ -286,7 +292,7 @@ struct Known {
     end: u64,
     /// A writer has the log open.
     open: bool,
-    /// The kernel has not been restarted since the log was opened.
+    /// The kernel has not been restarted since the log was opened, or nothing says that it was.
     same_boot: bool,
 }
 
@@ -304,7 +310,8 @@ impl Known {
         let ends = [page.closed, page.durable, committed];
         let end = ends.into_iter().flatten().map(|end| layout.next_batch(end)).max();
         // What lies behind a gap in a copy is not what a loss of power has left.
-        let same_boot = same_boot || page.is_copy;
+        // If the page is gone that would say in which run of the kernel it was written, nothing speaks for one.
+        let same_boot = same_boot || page.is_copy || page.boot.is_none();
         let open = open.unwrap_or(false);
         Ok(Known { end: end.unwrap_or(FIRST_BATCH), open, same_boot })
     }
@@ -359,6 +366,7 @@ struct Walk<'a, S: Storage> {
     /// The least place from the first position on where a batch or a record begins once everything is mended.
     entry: Option<u64>,
     moved_first: Option<u64>,
+    rest: Option<Range<u64>>,
     /// What is being cut off, and may be anything.
     cut: Option<Cut>,
     /// Of the latest opening when the walk began.
@@ -559,6 +567,9 @@ impl<S: Storage> Walk<'_, S> {
         }
         self.found.torn = torn.map(Position::new);
         self.found.lost_bytes = lost_bytes;
+        if self.control.is_none() {
+            self.look_at_rest(gap)?;
+        }
         // The log does not go there, but cannot be opened for writing like this.
         for at in impossible {
             let size = BATCH_HEADER as u64;
@@ -575,6 +586,22 @@ impl<S: Storage> Walk<'_, S> {
             }
         }
         Ok(None)
+    }
+
+    /// Looks for a last batch of which only a part is whole. Without the page nobody knows whether it was being
+    /// written, or is damaged.
+    fn look_at_rest(&mut self, gap: u64) -> Result<(), LogError> {
+        let limit = self.layout.end(self.layout.segment(gap)).min(gap + MOST_BATCH as u64);
+        let mut end = self.batch_at(gap)?.map_or(gap, |batch| batch.end_of_records());
+        let from = gap + BATCH_HEADER as u64;
+        while let Some((at, record)) = self.find_loose(end.max(from), limit, gap, None)? {
+            end = record.end(at);
+        }
+        if end > gap {
+            self.found.lost_more = true;
+            self.rest = Some(gap..end);
+        }
+        Ok(())
     }
 
     /// The first segment that has no batch before the known end.
@@ -1052,7 +1079,6 @@ fn is_unreadable(error: &LogError) -> bool {
 mod tests {
     use std::collections::VecDeque;
     use std::fs;
-    use std::ops::Range;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
