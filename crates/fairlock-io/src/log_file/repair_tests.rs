@@ -409,6 +409,18 @@ fn a_log_whose_first_record_is_damaged_begins_behind_it() {
                     bytes[from as usize..to].iter_mut().for_each(|byte| *byte = !*byte);
                 });
                 let case = format!("{from}..{to}, {length}, {in_one_batch}, {up_to_damage}");
+                let mut reader = Reader::open(damaged.disk()).expect("its end is known");
+                reader.set_skip_damage(true);
+                let skipped = read_all(&mut reader).expect("passed over");
+                assert_eq!(skipped, without(&records[3..], from, to), "{case}");
+                let damages = reader.damages();
+                let is_true = |it: &Damage| {
+                    let begin = it.position.get();
+                    begin < to && from < begin + it.bytes
+                };
+                assert!(!damages.is_empty() && damages.iter().all(is_true), "{case}: {damages:?}");
+                drop(reader);
+                damaged.restart(Crash::Process);
                 let expected = match up_to_damage {
                     false => without(&records[3..], from, to),
                     true => Vec::new(),
@@ -571,6 +583,7 @@ fn a_reader_that_skips_damage_gives_what_is_whole_and_says_what_is_not() {
     each_seed(60, |seed| {
         let mut random = Rng::with_seed(seed);
         let damaged = machine.copy();
+        let records = give_up_some(&damaged, &mut random, &records);
         let hit = damage(&damaged, &mut random, &records);
         let mut expected = places(&records);
         for &(from, to) in &hit {
