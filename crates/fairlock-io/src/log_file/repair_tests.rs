@@ -281,7 +281,7 @@ fn without_its_control_page_a_log_that_was_never_synced_keeps_every_record_that_
     for policy in [SyncPolicy::Never, SyncPolicy::EveryCommit] {
         for close in [true, false] {
             let machine = Machine::new(1);
-            let records = fill_with(&machine, &options().sync(policy.clone()), close);
+            let records = fill_with(&machine, &options().sync(policy), close);
             machine.remove(control::NAME);
             for damaged_record in [0, 1, 5, 20, records.len() - 3] {
                 let damaged = machine.copy();
@@ -691,8 +691,7 @@ fn whatever_is_damaged_the_rest_is_there_after_a_repair() {
     let policies = [SyncPolicy::EveryCommit, SyncPolicy::Never];
     let machines = [0, 1, 2, 3].map(|which| {
         let machine = Machine::new(1);
-        let records =
-            fill_with(&machine, &options().sync(policies[which / 2].clone()), which % 2 == 0);
+        let records = fill_with(&machine, &options().sync(policies[which / 2]), which % 2 == 0);
         (machine, records)
     });
     each_seed(120, |seed| {
