@@ -858,6 +858,10 @@ impl Fuzz {
                 }
             }
         }
+        if let Ok(mut reader) = Reader::open(machine.disk()) {
+            reader.set_skip_damage(true);
+            check(&read_all(&mut reader), self.hides || !reader.damages().is_empty());
+        }
         machine.restart(Crash::Process);
         let verified = verify(machine.disk(), &mut |_| {});
         if let Err(error) = verified {

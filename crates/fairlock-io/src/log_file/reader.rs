@@ -583,6 +583,14 @@ impl<S: Storage> Reader<S> {
         let layout = self.view.layout();
         match (error.kind(), error.segment(), error.offset()) {
             (LogErrorKind::MissingSegment, Some(segment), _) => self.skip_missing(segment),
+            // The page named a first position at which nothing can begin.
+            (LogErrorKind::Damaged { .. }, Some(segment), _)
+                if self.batch.is_none()
+                    && layout.offset(layout.next_batch(self.at)) < FIRST_BATCH =>
+            {
+                self.go_to(layout.first_batch(segment), None);
+                Ok(())
+            }
             (LogErrorKind::Damaged { .. }, Some(segment), Some(offset)) if offset < FIRST_BATCH => {
                 self.passed_over(Damaged::SegmentHeader, layout.start(segment), FIRST_BATCH);
                 // What it holds says itself where it belongs.
