@@ -176,6 +176,15 @@ impl Layout {
             _ => end,
         }
     }
+
+    /// Where what is followed by the batch here ends: here, or where the segment before ends, which is there
+    /// even if this one was not yet begun.
+    pub(crate) fn end_before(&self, batch: u64) -> u64 {
+        match self.offset(batch) {
+            FIRST_BATCH => self.start(self.segment(batch)),
+            _ => batch,
+        }
+    }
 }
 
 /// What cannot be so in a header whose checksum is right.

@@ -10,7 +10,9 @@
 //!   While the kernel has not been restarted since, the page is exact to the last acknowledged batch.
 //! * A whole batch of the same or a later epoch lies behind the gap. As batches are written one at a time
 //!   (invariant 3), the gap was written whole once. If that batch says that all below a later position was
-//!   on the device, or if nothing else is known and the kernel has not been restarted since: damage.
+//!   on the device, or if nothing else is known and the kernel has not been restarted since: damage. So it is if
+//!   the page does not say in which run of the kernel the log was open, as one that was lost and made anew: then
+//!   nothing speaks for a loss of power.
 //! * Otherwise the loss of power took what had not been brought to the device, and the log ends at the
 //!   gap. If whole batches lie behind it, their number of bytes is reported.
 //! * If nothing lies behind it, the log ends there. A batch that is there in part was being written.
@@ -271,7 +273,8 @@ pub(crate) fn find_end<S: Storage>(
             let batch =
                 found.map_err(|Impossible(what)| damaged(&**storage, layout, position, what))?;
             // If the page says how far the log was committed, what lies behind is older than the page.
-            if same_boot && committed.is_none() || batch.durable > gap {
+            let was_written = page.boot.is_none() || same_boot && committed.is_none();
+            if was_written || batch.durable > gap {
                 return Err(damaged(&**storage, layout, gap, what));
             }
             latest = latest.max(batch.epoch);

@@ -8,7 +8,8 @@
 //! 2. All of the log is read. Nothing is changed if nothing is wrong.
 //! 3. The bytes that will be changed are saved in files that no log has, and these are on the device.
 //! 4. The control page, if it is damaged, is made anew. It knows how far the log goes, so that what follows
-//!    cannot make it shorter.
+//!    cannot make it shorter. If the first position is in what is lost, it is moved on to what follows that, as
+//!    readers begin there.
 //! 5. The log is mended piece by piece (`mending.rs`). No piece needs another.
 //!
 //! If the log is to end before the first damage, the fifth step mends what is between that and the log's
@@ -139,8 +140,8 @@ pub(crate) fn repair<S: Storage>(
     let mut report = RepairReport {
         found: found.found,
         damages,
-        is_needed: !found.has_page || !found.mends.is_empty(),
-        cut_at: cut.map(|cut| Position::new(cut.at)),
+        is_needed: !found.has_page || !found.mends.is_empty() || found.moved_first.is_some(),
+        cut_at: cut.map(|cut| Position::new(cut.at).max(found.found.first)),
         given_up_records: given_up.map_or(0, |damage| damage.records),
         saved: Vec::new(),
     };
@@ -154,9 +155,14 @@ pub(crate) fn repair<S: Storage>(
     let mut saving = Saving { storage: &*storage, layout: found.layout, saved: Vec::new() };
     saving.save(&found, &mends, cut)?;
     report.saved = saving.saved;
+    // Not yet if all is cut off: until the page says so, a repair after a crash must find the damage again.
+    let is_all_cut = cut.is_some_and(|cut| cut.at < found.found.first.get());
+    let first = found.moved_first.filter(|_| !is_all_cut);
     let version = Control::open(&*storage, false).map(|control| control.version());
     if !found.has_page || version.is_ok_and(|version| version != VERSION) {
-        replace_page(&*storage, &found)?;
+        replace_page(&*storage, &found, first)?;
+    } else if let Some(first) = first {
+        move_first(&*storage, first)?;
     }
     if let Some(cut) = cut {
         // Before anything is mended: afterwards nothing would say that the log is to end here.
@@ -169,6 +175,9 @@ pub(crate) fn repair<S: Storage>(
     drop(mending);
     if let Some(cut) = cut {
         cover(&storage, &cut, found.epoch)?;
+        if is_all_cut {
+            move_first(&*storage, found.layout.end_before(cut.end))?;
+        }
     }
     check_opens(&storage)?;
     drop(lock);
@@ -269,6 +278,17 @@ fn cover<S: Storage>(storage: &Arc<S>, cut: &Cut, epoch: u32) -> Result<(), LogE
     change_page(&**storage, Written::end_cut)
 }
 
+/// Lets the log begin elsewhere, as no record begins at its first position any more.
+fn move_first<S: Storage>(storage: &S, first: u64) -> Result<(), LogError> {
+    let control = Control::open(storage, true)?;
+    let look = control.look()?;
+    let written = Written::new(control, &look);
+    opening::with_reserve(storage, || {
+        written.set_first(first)?;
+        written.sync()
+    })
+}
+
 /// What is cut off if the log is to end before this.
 fn cut_before(found: &Survey, damage: &FirstDamage) -> Cut {
     let end = found.found.end.get();
@@ -306,13 +326,17 @@ fn check_number_missing<S: Storage>(storage: &S, mends: &[&Mend]) -> Result<(), 
 }
 
 /// Makes the control page anew, of what is known.
-fn replace_page<S: Storage>(storage: &S, found: &Survey) -> Result<(), LogError> {
+fn replace_page<S: Storage>(
+    storage: &S,
+    found: &Survey,
+    first: Option<u64>,
+) -> Result<(), LogError> {
     let layout = found.layout;
     let failing = |error| LogError::system("replace", &storage.path().join(control::NAME), error);
     let end = found.found.end.get();
     let inventory = segments::Inventory::of(storage).map_err(failing)?;
     let there = inventory.segments.first().copied().unwrap_or(0);
-    let first = found.page.first.filter(|&first| first <= end);
+    let first = first.or(found.page.first).filter(|&first| first <= end);
     let page = Look {
         first: Some(first.unwrap_or(layout.first_batch(there))),
         durable: Some(found.page.durable.unwrap_or(0).max(end)),
@@ -339,8 +363,11 @@ impl<S: Storage> Saving<'_, S> {
             self.save_page(number)?;
         }
         // Whole blocks, each once.
-        let mut ranges: Vec<Range<u64>> =
-            mends.iter().filter_map(|mend| mend.changes(&layout)).collect();
+        let mut ranges: Vec<Range<u64>> = mends
+            .iter()
+            .filter_map(|mend| mend.changes(&layout))
+            .chain(found.rest.clone())
+            .collect();
         if let Some(Cut { at, end, .. }) = cut {
             let segments = layout.segment(at)..=layout.segment_before(end);
             ranges.extend(

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::env;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::control;
+use super::control::{self, Control, Written};
 use super::crash_tests::{read_all, record};
 use super::error::LogErrorKind;
 use super::format::{BATCH_HEADER, BLOCK, RECORD_HEADER};
 use super::log::Log;
-use super::options::{LogOptions, OpenMode, Prewrite};
+use super::options::{LogOptions, OpenMode, Prewrite, SyncPolicy};
 use super::position::Position;
 use super::reader::Reader;
 use super::repair::{RepairOptions, RepairReport, repair};
@@ -37,9 +38,13 @@ fn open(machine: &Machine) -> Log<SimulatedDisk> {
 
 /// Two openings, four segments, batches of one record and of several.
 fn fill(machine: &Machine, close: bool) -> Vec<Appended> {
+    fill_with(machine, &options(), close)
+}
+
+fn fill_with(machine: &Machine, options: &LogOptions, close: bool) -> Vec<Appended> {
     let mut found: Vec<Appended> = Vec::new();
     for opening in 0..2 {
-        let log = open(machine);
+        let log = Log::open(machine.disk(), options.clone()).expect("opened");
         for batch in 0..12_usize {
             let count = [1, 4, 2][batch % 3];
             let submitted: Vec<_> = (0..count)
@@ -272,6 +277,59 @@ fn a_damaged_control_page_is_made_anew() {
 }
 
 #[test]
+fn without_its_control_page_a_log_that_was_never_synced_keeps_every_record_that_is_whole() {
+    for policy in [SyncPolicy::Never, SyncPolicy::EveryCommit] {
+        for close in [true, false] {
+            let machine = Machine::new(1);
+            let records = fill_with(&machine, &options().sync(policy), close);
+            machine.remove(control::NAME);
+            for damaged_record in [0, 1, 5, 20, records.len() - 3] {
+                let damaged = machine.copy();
+                let (position, ..) = records[damaged_record];
+                flip(&damaged, position + 30, 1);
+                let opened = Log::open(damaged.copy().disk(), options()).map(|_| ());
+                match opened {
+                    Err(error) => {
+                        assert!(matches!(error.kind(), LogErrorKind::Damaged { .. }), "{error}");
+                    }
+                    // It need not be read to find the end.
+                    Ok(()) => assert!(position / SEGMENT < records[records.len() - 1].0 / SEGMENT),
+                }
+                let (whole, report) = check(&damaged);
+                assert_eq!(whole, without(&records, position, position + 31));
+                assert_eq!((report.found.lost_records, report.found.lost_bytes), (1, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_its_control_page_the_last_batch_is_saved_if_it_is_not_whole() {
+    for policy in [SyncPolicy::Never, SyncPolicy::EveryCommit] {
+        let machine = Machine::new(1);
+        let records = fill_with(&machine, &options().sync(policy), true);
+        machine.remove(control::NAME);
+        let (last, number, length) = records[records.len() - 1];
+        let (first, ..) = records[records.len() - 2];
+        // A byte of the first of its two records, and of the batch's header.
+        for at in [first + 30, first - BATCH_HEADER as u64] {
+            let damaged = machine.copy();
+            flip(&damaged, at, 1);
+            let (whole, report) = check(&damaged);
+            assert_eq!(whole, places(&records[..records.len() - 2]));
+            assert!(report.found.lost_more);
+            let saved = report.saved.iter().filter_map(|it| it.file_name()?.to_str());
+            let batch = first - BATCH_HEADER as u64;
+            let name = format!("damaged-{batch}-1.bytes");
+            assert_eq!(saved.collect::<Vec<_>>(), [name.as_str()]);
+            let bytes = damaged.bytes(&name);
+            let payload = &bytes[(last - batch) as usize + RECORD_HEADER..][..length];
+            assert!(payload == record(number, length));
+        }
+    }
+}
+
+#[test]
 fn what_was_given_up_stays_given_up_when_the_control_page_is_made_anew() {
     let machine = Machine::new(1);
     let records = fill(&machine, true);
@@ -296,6 +354,106 @@ fn damage_before_the_first_position_is_mended_too() {
     let (whole, report) = check(&machine);
     assert_eq!(whole, places(&records[9..]));
     assert!(report.is_needed && report.damages.is_empty());
+}
+
+/// A batch of five records, the third of which is the first that was not given up, between two others.
+fn fill_around_the_first(machine: &Machine, length: usize, in_one_batch: bool) -> Vec<Appended> {
+    let log = open(machine);
+    let append = |number: u64, length: usize| {
+        (log.submit(&[IoSlice::new(&record(number, length))]).expect("submitted"), number, length)
+    };
+    let mut records = Vec::new();
+    for batch in [&[0][..], &[1, 2, 3, 4, 5], &[6]] {
+        let mut submitted = Vec::new();
+        for &number in batch {
+            submitted.push(append(number, length));
+            if !in_one_batch {
+                log.wait(submitted.last().expect("just submitted").0).expect("written");
+            }
+        }
+        for (submitted, number, length) in submitted {
+            records.push((log.wait(submitted).expect("written").get(), number, length));
+        }
+    }
+    log.truncate_before(Position::new(records[3].0)).expect("given up");
+    log.close().expect("closed");
+    machine.restart(Crash::Process);
+    records
+}
+
+#[test]
+fn a_log_whose_first_record_is_damaged_begins_behind_it() {
+    for (length, in_one_batch) in [(20, true), (20, false), (5000, true), (5000, false)] {
+        let machine = Machine::new(1);
+        let records = fill_around_the_first(&machine, length, in_one_batch);
+        let first = records[3].0;
+        let batch = if in_one_batch { records[1].0 } else { first } - BATCH_HEADER as u64;
+        let block = first - first % BLOCK as u64;
+        for (from, to) in [
+            (first, first + 1),
+            (first, first + 24),
+            (first + 30, first + 31),
+            (batch, batch + 1),
+            (batch, first + 1),
+            (records[2].0, first + 1),
+            (block, block + BLOCK as u64),
+            (batch, records[6].0 - 48),
+            (batch, SEGMENT),
+        ] {
+            for (options, up_to_damage) in
+                [(RepairOptions::new(), false), (RepairOptions::new().up_to_damage(true), true)]
+            {
+                let damaged = machine.copy();
+                edit(&damaged, &name_of(0), |bytes| {
+                    let to = bytes.len().min(to as usize);
+                    bytes[from as usize..to].iter_mut().for_each(|byte| *byte = !*byte);
+                });
+                let case = format!("{from}..{to}, {length}, {in_one_batch}, {up_to_damage}");
+                let mut reader = Reader::open(damaged.disk()).expect("its end is known");
+                reader.set_skip_damage(true);
+                let skipped = read_all(&mut reader).expect("passed over");
+                assert_eq!(skipped, without(&records[3..], from, to), "{case}");
+                let damages = reader.damages();
+                let is_true = |it: &Damage| {
+                    let begin = it.position.get();
+                    begin < to && from < begin + it.bytes
+                };
+                assert!(!damages.is_empty() && damages.iter().all(is_true), "{case}: {damages:?}");
+                drop(reader);
+                damaged.restart(Crash::Process);
+                let expected = match up_to_damage {
+                    false => without(&records[3..], from, to),
+                    true => Vec::new(),
+                };
+                let report = repaired(&damaged, &options);
+                assert!(report.is_needed, "{case}");
+                assert!(!repaired(&damaged, &options).is_needed, "{case}");
+                assert_eq!(sound(&damaged), expected, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_begins_where_no_record_does_is_repaired() {
+    let machine = Machine::new(1);
+    let records = fill_around_the_first(&machine, 300, true);
+    for (first, expected) in [
+        (records[3].0 + 8, 4),
+        (records[5].0 + 8, 6),
+        (records[0].0 + 8, 1),
+        (records[6].0 + 400, 7),
+    ] {
+        let damaged = machine.copy();
+        let control = Control::open(&damaged.disk(), true).expect("opened");
+        let look = control.look().expect("looked at");
+        Written::new(control, &look).set_first(first).expect("stored");
+        damaged.restart(Crash::Process);
+        let (found, damages) = verified(&damaged);
+        let [damage] = &damages[..] else { panic!("{first}: {damages:?}") };
+        assert_eq!((damage.what, found.lost_records), (Damaged::ControlPage, 0), "{first}");
+        assert_eq!(check(&damaged).0, places(&records[expected..]), "{first}");
+    }
 }
 
 #[test]
@@ -425,6 +583,7 @@ fn a_reader_that_skips_damage_gives_what_is_whole_and_says_what_is_not() {
     each_seed(60, |seed| {
         let mut random = Rng::with_seed(seed);
         let damaged = machine.copy();
+        let records = give_up_some(&damaged, &mut random, &records);
         let hit = damage(&damaged, &mut random, &records);
         let mut expected = places(&records);
         for &(from, to) in &hit {
@@ -461,7 +620,23 @@ fn a_log_that_is_open_for_writing_is_not_repaired() {
     drop(log);
 }
 
-/// Damages a log in some places; whether its end may be forgotten, too.
+/// Gives up what is before some record, or nothing; what is then left.
+fn give_up_some(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Vec<Appended> {
+    if random.bool() {
+        return records.to_vec();
+    }
+    let first = random.usize(..records.len());
+    let log = open(machine);
+    log.truncate_before(Position::new(records[first].0)).expect("given up");
+    match random.bool() {
+        true => log.close().expect("closed"),
+        false => machine.kill(),
+    }
+    machine.restart(Crash::Process);
+    records[first..].to_vec()
+}
+
+/// Damages a log in some places: what was there, and is no more or has changed.
 fn damage(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Vec<(u64, u64)> {
     let mut hit = Vec::new();
     for _ in 0..random.usize(1..6) {
@@ -482,10 +657,13 @@ fn damage(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Vec<(u64
                 (kept, SEGMENT)
             }
             2 | 3 if length > 0 => {
-                // Any bytes.
+                // Any bytes, none of which is what it was.
                 let from = random.u64(..length);
                 let to = length.min(from + random.u64(1..9000));
-                edit(machine, &name, |bytes| random.fill(&mut bytes[from as usize..to as usize]));
+                edit(machine, &name, |bytes| {
+                    let bytes = &mut bytes[from as usize..to as usize];
+                    bytes.iter_mut().for_each(|byte| *byte ^= random.u8(1..));
+                });
                 (from, to)
             }
             4 => {
@@ -510,47 +688,66 @@ fn damage(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Vec<(u64
 
 #[test]
 fn whatever_is_damaged_the_rest_is_there_after_a_repair() {
-    let machines = [true, false].map(|close| {
+    let policies = [SyncPolicy::EveryCommit, SyncPolicy::Never];
+    let machines = [0, 1, 2, 3].map(|which| {
         let machine = Machine::new(1);
-        let records = fill(&machine, close);
+        let records = fill_with(&machine, &options().sync(policies[which / 2]), which % 2 == 0);
         (machine, records)
     });
     each_seed(120, |seed| {
         let mut random = Rng::with_seed(seed);
-        let (machine, records) = &machines[random.usize(..2)];
+        let (machine, records) = &machines[random.usize(..machines.len())];
         let damaged = machine.copy();
-        let hit = damage(&damaged, &mut random, records);
+        let left = give_up_some(&damaged, &mut random, records);
+        let hit = damage(&damaged, &mut random, &left);
         let mut expected = places(records);
         for &(from, to) in &hit {
             let whole = without(records, from, to);
             expected.retain(|it| whole.contains(it));
         }
         if random.u32(..4) == 0 {
-            // Then nothing says how far the log went but what is left of it.
+            // Then nothing says what was given up, and how far the log went, but what is left of it.
             damaged.remove(control::NAME);
             if damaged.names().iter().any(|name| name.ends_with(".segment"))
                 && repair(Arc::new(damaged.disk()), &RepairOptions::new().dry_run(true)).is_ok()
             {
                 let (whole, _) = check(&damaged);
                 assert!(whole.iter().all(|it| expected.contains(it)), "{seed}");
+                // What is missed is what nothing whole lies behind.
+                let last = whole.last().map_or(0, |it| it.0);
+                let segments = damaged.names();
+                let there = |it: &&(u64, u64)| segments.contains(&name_of(it.0 / SEGMENT));
+                let mut missed = expected.iter().filter(there).filter(|it| !whole.contains(it));
+                assert!(missed.all(|it| it.0 > last), "{seed}: {hit:?}");
             }
             return;
         }
+        expected.retain(|it| it.0 >= left[0].0);
         let (whole, _) = check(&damaged);
         assert_eq!(whole, expected, "{seed}: {hit:?}");
     });
 }
 
-/// Does it for so many numbers, and for as long as `FAIRLOCK_FUZZ_SECONDS` says.
-fn each_seed(least: u64, mut run: impl FnMut(u64)) {
-    let seconds = env::var("FAIRLOCK_FUZZ_SECONDS").ok().and_then(|it| it.parse().ok());
-    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(0));
-    let mut seed = 0;
-    while seed < least || Instant::now() < until {
-        run(seed);
-        seed += 1;
+/// Does it for so many numbers, from `FAIRLOCK_FUZZ_SEED` on, and for as long as `FAIRLOCK_FUZZ_SECONDS` says.
+/// Says which number it was that failed.
+pub(super) fn each_seed(least: u64, mut run: impl FnMut(u64)) {
+    struct Seed(u64);
+    impl Drop for Seed {
+        fn drop(&mut self) {
+            if thread::panicking() {
+                eprintln!("with FAIRLOCK_FUZZ_SEED={}", self.0);
+            }
+        }
     }
-    println!("{seed} seeds");
+    let number = |name| env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    let until = Instant::now() + Duration::from_secs(number("FAIRLOCK_FUZZ_SECONDS"));
+    let first = number("FAIRLOCK_FUZZ_SEED");
+    let mut seed = Seed(first);
+    while seed.0 - first < least || Instant::now() < until {
+        run(seed.0);
+        seed.0 += 1;
+    }
+    println!("{} seeds", seed.0 - first);
 }
 
 #[test]
@@ -560,11 +757,16 @@ fn a_repair_that_is_cut_off_anywhere_can_be_done_again() {
     each_seed(6, |seed| {
         let mut random = Rng::with_seed(seed);
         let damaged = machine.copy();
+        let records = give_up_some(&damaged, &mut random, &records);
         let hit = damage(&damaged, &mut random, &records);
         if random.bool() {
             edit(&damaged, control::NAME, |bytes| bytes[3] ^= 1);
         }
         let options = RepairOptions::new().up_to_damage(seed % 3 == 2);
+        if repair(Arc::new(damaged.disk()), &options.clone().dry_run(true)).is_err() {
+            // No header is left that says what log it was.
+            return;
+        }
         let expected = {
             let all = damaged.copy();
             repaired(&all, &options);

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -101,7 +102,8 @@ pub enum Damaged {
     SegmentHeader,
     /// A segment's file, which is missing.
     Segment,
-    /// The control page. The log is read without it, so that lost records at its end may go unnoticed.
+    /// The control page. The log is read without it: what is missing behind the last batch that is whole may go
+    /// unnoticed.
     ControlPage,
 }
 
@@ -146,7 +148,7 @@ pub struct Verified {
     /// was looked at.
     pub end: Position,
     /// A batch at the end that was being written when its writer died and is not whole. It was not
-    /// acknowledged.
+    /// acknowledged. If the control page is damaged, the batch may be damaged, too: then `lost_more` is true.
     pub torn: Option<Position>,
     /// Bytes of whole batches behind the end, which were never brought to the device before the loss of
     /// power: see [`Recovery::lost_bytes`](crate::Recovery::lost_bytes).
@@ -184,6 +186,11 @@ pub(crate) struct Survey {
     pub(crate) mends: Vec<Mend>,
     /// The first thing that is damaged, other than the headers of segments and the page; none if nothing is.
     pub(crate) first_damage: Option<FirstDamage>,
+    /// What is to become the first position, as no batch and no record begins at the present one; none if one
+    /// does.
+    pub(crate) moved_first: Option<u64>,
+    /// Without the page: what may have been the last batch, and is not whole. The next appends take its place.
+    pub(crate) rest: Option<Range<u64>>,
 }
 
 /// Where the part of a log ends before which nothing is damaged.
@@ -262,6 +269,9 @@ pub(crate) fn survey<S: Storage>(
         mends: Vec::new(),
         first_damage: None,
         recent: Vec::new(),
+        entry: None,
+        moved_first: None,
+        rest: None,
         found: Verified { first: Position::new(first), ..Verified::default() },
         report,
     };
@@ -273,6 +283,8 @@ pub(crate) fn survey<S: Storage>(
         epoch: walk.epoch,
         mends: walk.mends,
         first_damage: walk.first_damage,
+        moved_first: walk.moved_first,
+        rest: walk.rest,
         page,
     })
 }
@@ -283,7 +295,7 @@ struct Known {
     end: u64,
     /// A writer has the log open.
     open: bool,
-    /// The kernel has not been restarted since the log was opened.
+    /// The kernel has not been restarted since the log was opened, or nothing says that it was.
     same_boot: bool,
 }
 
@@ -301,7 +313,8 @@ impl Known {
         let ends = [page.closed, page.durable, committed];
         let end = ends.into_iter().flatten().map(|end| layout.next_batch(end)).max();
         // What lies behind a gap in a copy is not what a loss of power has left.
-        let same_boot = same_boot || page.is_copy;
+        // If the page is gone that would say in which run of the kernel it was written, nothing speaks for one.
+        let same_boot = same_boot || page.is_copy || page.boot.is_none();
         let open = open.unwrap_or(false);
         Ok(Known { end: end.unwrap_or(FIRST_BATCH), open, same_boot })
     }
@@ -353,6 +366,10 @@ struct Walk<'a, S: Storage> {
     first_damage: Option<FirstDamage>,
     /// Records in the batch that is looked at, as long as nothing is damaged.
     recent: Vec<u64>,
+    /// The least place from the first position on where a batch or a record begins once everything is mended.
+    entry: Option<u64>,
+    moved_first: Option<u64>,
+    rest: Option<Range<u64>>,
     /// What is being cut off, and may be anything.
     cut: Option<Cut>,
     /// Of the latest opening when the walk began.
@@ -367,7 +384,7 @@ impl<S: Storage> Walk<'_, S> {
         if self.control.is_none() {
             self.control_damaged();
         }
-        let begin = self.layout.segment(self.first);
+        let begin = self.layout.segment_before(self.first);
         let there = &segments[segments.partition_point(|&segment| segment < begin)..];
         for &segment in there {
             self.look_at_header(segment)?;
@@ -388,10 +405,39 @@ impl<S: Storage> Walk<'_, S> {
         if self.control.is_some() && self.first > at {
             self.control = None;
             self.control_damaged();
+        } else if self.first <= at {
+            self.check_first(at);
         }
         self.found.end = Position::new(at);
         self.found.read_bytes = self.window.bytes_read;
         Ok(())
+    }
+
+    /// Readers begin at the first position, so a batch or a record must begin there. If what is damaged covers it,
+    /// the log begins behind that. If nothing does, the page names a place that it should not.
+    fn check_first(&mut self, end: u64) {
+        let layout = self.layout;
+        self.may_enter(end);
+        let first = layout.next_batch(self.first);
+        let Some(entry) = self.entry.filter(|&entry| entry != first) else { return };
+        if self.first_now() != self.first {
+            // What was given up meanwhile may have been read as something else.
+            return;
+        }
+        // The end may be in a segment that is not begun before something is appended.
+        self.moved_first = Some(if entry == end { layout.end_before(entry) } else { entry });
+        let is_covered = |mend: &Mend| (mend.begin(&layout)..mend.end(&layout)).contains(&first);
+        if self.control.is_some() && !self.mends.iter().any(is_covered) {
+            self.control = None;
+            self.control_damaged();
+        }
+    }
+
+    /// Notes where a batch or a record begins, or will when everything is mended.
+    fn may_enter(&mut self, at: u64) {
+        if at >= self.layout.next_batch(self.first) {
+            self.entry = Some(self.entry.map_or(at, |entry| entry.min(at)));
+        }
     }
 
     fn control_damaged(&mut self) {
@@ -432,12 +478,14 @@ impl<S: Storage> Walk<'_, S> {
         let mut at = from;
         while at < self.known {
             let segment = self.layout.segment(at);
-            let first = self.layout.segment(self.first_now());
+            let first = self.layout.segment_before(self.first_now());
             if segment < first {
                 at = self.layout.first_batch(first);
                 continue;
             }
             if let Some(cut) = self.cut.filter(|cut| cut.batch == at) {
+                self.may_enter(cut.batch);
+                self.may_enter(cut.at);
                 at = self.layout.next_batch(cut.end);
                 continue;
             }
@@ -447,6 +495,7 @@ impl<S: Storage> Walk<'_, S> {
                 let end = self.beyond_known();
                 let next = segments.get(there).map_or(end, |&there| end.min(there));
                 self.missing(segment, next);
+                (segment..next).take(2).for_each(|it| self.may_enter(self.layout.first_batch(it)));
                 at = self.layout.first_batch(next).min(self.known);
                 let epoch = self.least_epoch();
                 self.mend(Mend::Missing { segments: segment..next, epoch, to: Some(at) });
@@ -521,6 +570,9 @@ impl<S: Storage> Walk<'_, S> {
         }
         self.found.torn = torn.map(Position::new);
         self.found.lost_bytes = lost_bytes;
+        if self.control.is_none() {
+            self.look_at_rest(gap)?;
+        }
         // The log does not go there, but cannot be opened for writing like this.
         for at in impossible {
             let size = BATCH_HEADER as u64;
@@ -537,6 +589,22 @@ impl<S: Storage> Walk<'_, S> {
             }
         }
         Ok(None)
+    }
+
+    /// Looks for a last batch of which only a part is whole. Without the page nobody knows whether it was being
+    /// written, or is damaged.
+    fn look_at_rest(&mut self, gap: u64) -> Result<(), LogError> {
+        let limit = self.layout.end(self.layout.segment(gap)).min(gap + MOST_BATCH as u64);
+        let mut end = self.batch_at(gap)?.map_or(gap, |batch| batch.end_of_records());
+        let from = gap + BATCH_HEADER as u64;
+        while let Some((at, record)) = self.find_loose(end.max(from), limit, gap, None)? {
+            end = record.end(at);
+        }
+        if end > gap {
+            self.found.lost_more = true;
+            self.rest = Some(gap..end);
+        }
+        Ok(())
     }
 
     /// The first segment that has no batch before the known end.
@@ -581,6 +649,7 @@ impl<S: Storage> Walk<'_, S> {
     /// Covers what is damaged from one place where a batch begins to the next.
     fn cover(&mut self, from: u64, next: u64) {
         if from < next {
+            self.may_enter(from);
             let epoch = self.least_epoch();
             let to = self.layout.next_batch(next);
             self.mend(Mend::Gap { from, to, epoch, durable: self.durable.min(from) });
@@ -616,6 +685,7 @@ impl<S: Storage> Walk<'_, S> {
         self.found.batches += 1;
         let header = *batch;
         let start = batch.position;
+        self.may_enter(start);
         let end = batch.end_of_records();
         let next = batch.next(&self.layout);
         if let Kind::Gap { .. } = batch.kind
@@ -690,6 +760,7 @@ impl<S: Storage> Walk<'_, S> {
                 continue;
             }
             holes += 1;
+            self.may_enter(from);
             self.mend(Mend::Hole { batch, from, to });
         }
         if !batch.may_have(covered.records, holes) {
@@ -766,6 +837,7 @@ impl<S: Storage> Walk<'_, S> {
             records: covered.records,
             key: None,
         };
+        self.may_enter(start);
         // First: it is what the log ends before, if it is to end before the damage.
         self.mend(Mend::Batch(header));
         let batch = self.cover_records(header, covered, holes);
@@ -809,6 +881,7 @@ impl<S: Storage> Walk<'_, S> {
         let length = record.length as usize;
         let end = record.end(at);
         if record.lost {
+            self.may_enter(at);
             if end > self.first_now() {
                 self.found.holes += 1;
                 self.found.given_up_bytes += end - at;
@@ -821,6 +894,7 @@ impl<S: Storage> Walk<'_, S> {
             let size = (RECORD_HEADER + length) as u64;
             self.damaged(Damaged::Record, at, size, end, 1);
         } else if at >= self.first {
+            self.may_enter(at);
             self.found.records += 1;
             self.found.payload_bytes += u64::from(record.length);
             match &mut self.first_damage {
@@ -1008,7 +1082,6 @@ fn is_unreadable(error: &LogError) -> bool {
 mod tests {
     use std::collections::VecDeque;
     use std::fs;
-    use std::ops::Range;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
