@@ -851,14 +851,14 @@ fn copies_of_a_backup_have_lineages_of_their_own() {
 fn a_log_that_lost_its_control_page_is_another_and_says_so() {
     let (_directory, path) = place();
     let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
-    assert!(!log.recovery().control_was_missing);
+    assert!(log.recovery().was_created && !log.recovery().control_was_missing);
     let places = append(&log, 0..4);
     log.truncate_before(places[&2]).unwrap();
     let lineage = log.lineage();
     log.close().unwrap();
     fs::remove_file(path.join("control")).unwrap();
     let log = LogFile::open(&path).unwrap();
-    assert!(log.recovery().control_was_missing);
+    assert!(log.recovery().control_was_missing && !log.recovery().was_created);
     assert_ne!(log.lineage(), lineage);
     log.close().unwrap();
     assert!(!LogFile::open(&path).unwrap().recovery().control_was_missing);

@@ -348,9 +348,9 @@ fn a_record_that_cannot_be_is_damage_with_its_name() {
             seal_record(&layout, position, block);
         });
         let [alone, opened] = read(&damaged);
-        is_damage(what, alone.expect_err(what), position, what);
-        let batch = batch_of(&machine, position).position;
-        is_damage(what, opened.expect_err(what), batch, what);
+        for found in [alone, opened] {
+            is_damage(what, found.expect_err(what), position, what);
+        }
         let mut reader = Reader::open(damaged.disk()).expect("opened");
         let single = reader.read(Position::new(position));
         assert!(matches!(at, 8 | 12) || single.is_err(), "{what}: read as if it were well");

@@ -55,7 +55,7 @@ pub enum LogErrorKind {
     /// [`LogReader::verify`](crate::LogReader::verify) lists all of them, and
     /// [`LogFile::repair`](crate::LogFile::repair) mends the log.
     Damaged {
-        /// The first byte that is wrong.
+        /// Where what is wrong begins: a record, a batch, or a segment.
         position: Position,
         /// What should be there.
         what: &'static str,

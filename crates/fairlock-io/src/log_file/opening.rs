@@ -88,6 +88,7 @@ pub(crate) fn open<S: Storage>(
         .checked_add(1)
         .ok_or_else(|| control::damaged(&path, "the count of openings"))?;
     recovery.control_was_missing = control_was_missing;
+    recovery.was_created = look.epoch.is_none() && segments.is_empty();
     let prewriting = prewriting::choose(&**storage, options.prewrite)?;
     // Behind the end may be batches that were lost, or a part of one: zeros come over them.
     let is_clean = recovery.torn.is_none() && recovery.lost_bytes == 0;

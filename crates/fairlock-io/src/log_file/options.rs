@@ -109,6 +109,8 @@ pub struct Recovery {
     /// Bytes of whole batches behind a gap, which the loss of power may leave of what was never brought
     /// to the device ([`SyncPolicy::Interval`] and [`SyncPolicy::Never`]): these records are gone.
     pub lost_bytes: u64,
+    /// There was no log, and this opening has made it.
+    pub was_created: bool,
     /// Somebody had removed the file `control`, and another was made: records that had been given up are there
     /// again, as far as their files are.
     pub control_was_missing: bool,

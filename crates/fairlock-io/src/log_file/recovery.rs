@@ -52,8 +52,8 @@ pub(crate) struct End {
 pub(crate) enum Place {
     /// A whole one.
     Whole(BatchHeader),
-    /// One whose header is whole, but not what follows: what is wrong there.
-    Part(&'static str),
+    /// One whose header is whole, but not what follows: what is wrong, and where.
+    Part(&'static str, u64),
     /// None.
     Nothing,
     /// What no writer wrote.
@@ -79,13 +79,13 @@ pub(crate) fn look_at<S: Storage>(
     let (mut records, mut holes) = (0, 0);
     while at < end {
         let Some(bytes) = window.bytes(at, RECORD_HEADER, u64::MAX)? else {
-            return Ok(Place::Part("a record's header"));
+            return Ok(Place::Part("a record's header", at));
         };
         let Some(record) = RecordHeader::decode(&layout.identity, at, bytes) else {
-            return Ok(Place::Part("a record's header"));
+            return Ok(Place::Part("a record's header", at));
         };
         if let Some(Impossible(what)) = record.impossible_in(&batch, at) {
-            return Ok(Place::Part(what));
+            return Ok(Place::Part(what, at));
         }
         if record.lost {
             holes += 1;
@@ -94,18 +94,18 @@ pub(crate) fn look_at<S: Storage>(
             let payload = at + RECORD_HEADER as u64;
             let bytes = window.bytes(payload, record.length as usize, u64::MAX)?;
             if !bytes.is_some_and(|bytes| record.is_of(at, bytes)) {
-                return Ok(Place::Part("a record"));
+                return Ok(Place::Part("a record", at));
             }
         }
         at = record.end(at);
     }
     if !batch.may_have(records, holes) {
-        return Ok(Place::Part("the number of records in a batch's header"));
+        return Ok(Place::Part("the number of records in a batch's header", position));
     }
     // The padding's last block has no record: that it is there shows that the write was not cut off.
     match window.bytes(position, batch.size() as usize, u64::MAX)? {
         Some(_) => Ok(Place::Whole(batch)),
-        None => Ok(Place::Part("a batch")),
+        None => Ok(Place::Part("a batch", position)),
     }
 }
 
@@ -150,15 +150,19 @@ fn end_of_new<S: Storage>(storage: &S, layout: Layout, page: &Look) -> Result<En
     Ok(End { end: FIRST_BATCH, begin: 0, epoch: 0, recovery })
 }
 
-/// What was cut off ended where the log did, in a segment that is there.
+/// What was cut off ended where the log did: in a segment that is there, or was once, as the page knows.
 pub(crate) fn check_cut<S: Storage>(
     storage: &S,
     layout: Layout,
     page: &Look,
     segments: &[u64],
 ) -> Result<(), LogError> {
-    let end = page.cut().map(|cut| layout.segment_before(cut.end));
-    match end.is_some_and(|end| segments.last().is_none_or(|&last| end > last)) {
+    let known = [page.closed, page.durable, page.committed].into_iter().flatten().max();
+    let is_beyond = |end: u64| {
+        known.is_none_or(|known| end > known)
+            && segments.last().is_none_or(|&last| layout.segment_before(end) > last)
+    };
+    match page.cut().is_some_and(|cut| is_beyond(cut.end)) {
         true => {
             let path = storage.path().join(control::NAME);
             Err(control::damaged(&path, control::IMPOSSIBLE_CUT))
@@ -226,10 +230,10 @@ pub(crate) fn find_end<S: Storage>(
 
     let mut gap = layout.first_batch(begin);
     let mut epoch = 0;
-    let (torn, what) = loop {
+    let (torn, what, wrong) = loop {
         // What may be there was not acknowledged.
         if closed == Some(gap) || layout.segment(gap) > last {
-            break (None, "a batch");
+            break (None, "a batch", gap);
         }
         if let Some(cut) = cut.filter(|cut| cut.batch == gap) {
             (gap, epoch) = (layout.next_batch(cut.end), epoch.max(cut.epoch));
@@ -243,8 +247,8 @@ pub(crate) fn find_end<S: Storage>(
                 epoch = batch.epoch;
                 gap = batch.next(&layout);
             }
-            Place::Part(what) => break (Some(gap), what),
-            Place::Whole(_) | Place::Nothing => break (None, "a batch"),
+            Place::Part(what, at) => break (Some(gap), what, at),
+            Place::Whole(_) | Place::Nothing => break (None, "a batch", gap),
             Place::Impossible(Impossible(what)) => {
                 return Err(damaged(&**storage, layout, gap, what));
             }
@@ -261,7 +265,7 @@ pub(crate) fn find_end<S: Storage>(
     let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
     // Behind the place where it was closed there can be an opening that failed.
     if closed != Some(gap) && known.is_some_and(|known| gap < known) {
-        return Err(damaged(&**storage, layout, gap, what));
+        return Err(damaged(&**storage, layout, wrong, what));
     }
     if page.first.is_some_and(|first| first > layout.next_batch(gap)) {
         return Err(damaged_first(&**storage));
@@ -275,7 +279,7 @@ pub(crate) fn find_end<S: Storage>(
             // If the page says how far the log was committed, what lies behind is older than the page.
             let was_written = page.boot.is_none() || same_boot && committed.is_none();
             if was_written || batch.durable > gap {
-                return Err(damaged(&**storage, layout, gap, what));
+                return Err(damaged(&**storage, layout, wrong, what));
             }
             latest = latest.max(batch.epoch);
             Ok(())

@@ -636,54 +636,64 @@ fn give_up_some(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Ve
     records[first..].to_vec()
 }
 
-/// Damages a log in some places: what was there, and is no more or has changed.
+/// Damages some segments; where bytes are no longer what they were.
 fn damage(machine: &Machine, random: &mut Rng, records: &[Appended]) -> Vec<(u64, u64)> {
-    let mut hit = Vec::new();
+    let before = machine.copy();
     for _ in 0..random.usize(1..6) {
-        let segment = random.u64(..4);
-        let name = name_of(segment);
+        let name = name_of(random.u64(..4));
         if !machine.names().contains(&name) {
             continue;
         }
         let length = machine.bytes(&name).len() as u64;
-        let (from, to) = match random.u32(..8) {
-            0 => {
-                machine.remove(&name);
-                (0, SEGMENT)
-            }
+        match random.u32(..8) {
+            0 => machine.remove(&name),
             1 => {
-                let kept = random.u64(..=length);
-                edit(machine, &name, |bytes| bytes.truncate(kept as usize));
-                (kept, SEGMENT)
+                let kept = random.usize(..=length as usize);
+                edit(machine, &name, |bytes| bytes.truncate(kept));
             }
             2 | 3 if length > 0 => {
-                // Any bytes, none of which is what it was.
                 let from = random.u64(..length);
                 let to = length.min(from + random.u64(1..9000));
-                edit(machine, &name, |bytes| {
-                    let bytes = &mut bytes[from as usize..to as usize];
-                    bytes.iter_mut().for_each(|byte| *byte ^= random.u8(1..));
-                });
-                (from, to)
+                edit(machine, &name, |bytes| random.fill(&mut bytes[from as usize..to as usize]));
             }
             4 => {
                 let (position, ..) = records[random.usize(..records.len())];
                 let at = [position, position - position % BLOCK as u64][random.usize(..2)];
                 let at = at + random.u64(..BATCH_HEADER as u64);
                 flip(machine, at, 1 << random.u32(..8));
-                hit.push((at, at + 1));
-                continue;
             }
             _ if length > 0 => {
-                let at = random.u64(..length);
-                edit(machine, &name, |bytes| bytes[at as usize] ^= 1 << random.u32(..8));
-                (at, at + 1)
+                let at = random.usize(..length as usize);
+                edit(machine, &name, |bytes| bytes[at] ^= 1 << random.u32(..8));
             }
-            _ => continue,
-        };
-        hit.push((segment * SEGMENT + from, segment * SEGMENT + to));
+            _ => {}
+        }
     }
-    hit
+    (0..4).flat_map(|segment| changes(&before, machine, segment)).collect()
+}
+
+/// Where the bytes of a segment differ.
+fn changes(before: &Machine, after: &Machine, segment: u64) -> Vec<(u64, u64)> {
+    let name = name_of(segment);
+    if !before.names().contains(&name) {
+        return Vec::new();
+    }
+    let after = if after.names().contains(&name) { after.bytes(&name) } else { Vec::new() };
+    let before = before.bytes(&name);
+    let mut changes: Vec<(u64, u64)> = Vec::new();
+    for (at, _) in
+        before.iter().zip(&after).enumerate().filter(|(_, (before, after))| before != after)
+    {
+        let at = segment * SEGMENT + at as u64;
+        match changes.last_mut() {
+            Some((_, to)) if *to == at => *to += 1,
+            _ => changes.push((at, at + 1)),
+        }
+    }
+    if after.len() < before.len() {
+        changes.push((segment * SEGMENT + after.len() as u64, (segment + 1) * SEGMENT));
+    }
+    changes
 }
 
 #[test]
@@ -788,4 +798,30 @@ fn a_repair_that_is_cut_off_anywhere_can_be_done_again() {
             }
         }
     });
+}
+
+#[test]
+fn a_cut_before_damage_is_finished_though_the_last_segment_is_missing() {
+    let machine = Machine::new(1);
+    let records = fill(&machine, true);
+    let last = records[records.len() - 1].0 / SEGMENT;
+    machine.remove(&name_of(1));
+    machine.remove(&name_of(last));
+    let options = RepairOptions::new().up_to_damage(true);
+    let expected = {
+        let all = machine.copy();
+        repaired(&all, &options);
+        sound(&all)
+    };
+    for operation in 0.. {
+        let cut_off = machine.copy();
+        cut_off.crash_at(operation);
+        let is_done = repair(Arc::new(cut_off.disk()), &options).is_ok();
+        cut_off.restart(Crash::Process);
+        repaired(&cut_off, &options);
+        assert_eq!(sound(&cut_off), expected, "at {operation}");
+        if is_done {
+            break;
+        }
+    }
 }

@@ -532,7 +532,7 @@ impl<S: Storage> Walk<'_, S> {
                     *at = self.look_at_batch(&batch)?;
                     continue;
                 }
-                Ok(Place::Part(_)) => torn = Some(*at),
+                Ok(Place::Part(..)) => torn = Some(*at),
                 Ok(Place::Impossible(_)) => impossible.push(*at),
                 Ok(Place::Whole(_) | Place::Nothing) => {}
                 Err(error) if is_unreadable(&error) => {}
