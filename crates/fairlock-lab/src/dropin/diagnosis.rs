@@ -476,6 +476,17 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
         true => "this lock".to_owned(),
         false => case.locks[lock].title(),
     };
+    let named = links.iter().filter(|link| link.lock == case.index).count();
+    let first = links.iter().map(|link| link.lock).min().expect("a circle has links");
+    if first != case.index {
+        let text = format!(
+            "Deadlock: this lock is in the circle of {} threads that is told at {}.{}",
+            links.len(),
+            name(first),
+            behind(case.lock, named)
+        );
+        return Some(Finding::new("deadlock", Weight::Problem, text));
+    }
     let each = links.iter().enumerate().map(|(index, link)| {
         // The link before says how this thread is in the way of the one before.
         let before = &links[(index + links.len() - 1) % links.len()];
@@ -495,7 +506,6 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     });
     let each = each.collect::<Vec<_>>().join("; ");
     let is_one_lock = links.iter().all(|link| link.lock == case.index);
-    let named = links.iter().filter(|link| link.lock == case.index).count();
     let text = format!(
         "Deadlock: {} threads wait for each other in a circle and can never go on: {each}.{}",
         links.len(),
@@ -1218,10 +1228,14 @@ mod tests {
         for lock in &report.locks {
             let [finding] = &lock.findings[..] else { panic!("{:?}", lock.findings) };
             assert_eq!(finding.rule, "deadlock");
-            for thread in ["reader-1 (7) holds", "reader-2 (7) holds", "for this lock to read"] {
-                assert!(finding.text.contains(thread), "{}", finding.text);
-            }
         }
+        // Once, and named at the other.
+        let [first, second] = [0, 1].map(|index: usize| &report.locks[index].findings[0]);
+        for thread in ["reader-1 (7) holds", "reader-2 (7) holds", "for this lock to read"] {
+            assert!(first.text.contains(thread), "{}", first.text);
+        }
+        let at = format!("2 threads that is told at {}.", report.locks[0].title());
+        assert!(second.text.contains(&at) && second.to_try.is_none(), "{}", second.text);
         let behind = "1 more thread waits for this lock.";
         assert!(
             report.locks[0].findings[0].text.ends_with(behind),
