@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use lock_api::GuardNoSend;
 
-use super::{Lodging, READ_WITHIN_READ, RawRwSem, WRITE_WITHIN_READ};
+use super::{Lodging, RawRwSem};
+use super::{READ_WITHIN_READ, WRITE_WITHIN_READ};
 use crate::platform::{Os, Platform, after, until};
 use crate::policy::{Policy, TimeFair};
 
