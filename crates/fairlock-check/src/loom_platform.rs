@@ -16,6 +16,7 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -25,9 +26,10 @@ use fairlock::events::NoCounters;
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
 use fairlock::process::Process;
 use fairlock::slots::Record;
-use loom::thread::{Thread, ThreadId};
+use loom::thread::{JoinHandle, Thread, ThreadId};
 
 use crate::long;
+use crate::scenario::{Number, Scenario, Step, Subject};
 
 /// What is wrong with a platform: the checker must notice each of these.
 pub trait Flaw: Send + Sync + 'static {
@@ -240,6 +242,16 @@ pub fn explore_most(
     most: usize,
     model: impl Fn() + Send + Sync + 'static,
 ) -> usize {
+    explore_model(name, preemptions, most, Arc::new(model))
+}
+
+/// The same for a model of any type: Loom's part of it is compiled once.
+fn explore_model(
+    name: &str,
+    preemptions: usize,
+    most: usize,
+    model: Arc<dyn Fn() + Send + Sync>,
+) -> usize {
     let executions = Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -248,6 +260,8 @@ pub fn explore_most(
     builder.checkpoint_interval = most;
     let count = Arc::clone(&executions);
     let _last = Forgetting;
+    eprintln!("{name}");
+    let _found = Found(Arc::clone(&executions));
     builder.check(move || {
         count.fetch_add(1, Relaxed);
         drop(Forgetting);
@@ -269,6 +283,78 @@ pub fn explore_most(
     let all = if executions + 1 < most { "all" } else { "the first" };
     eprintln!("{name}: {all} {executions} executions");
     executions
+}
+
+/// Says how far the search came when something was found.
+struct Found(Arc<AtomicUsize>);
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("found: execution {}", self.0.load(Relaxed));
+        }
+    }
+}
+
+/// What Loom says about a model that some execution of fails.
+///
+/// # Panics
+/// If none does.
+pub fn failure(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> String {
+    let model = AssertUnwindSafe(|| explore(name, preemptions, model));
+    let failure = catch_unwind(model).expect_err("the flaw is noticed");
+    match failure.downcast::<String>() {
+        Ok(message) => *message,
+        Err(other) => (*other.downcast_ref::<&str>().unwrap_or(&"not a message")).to_owned(),
+    }
+}
+
+/// A thread of the model.
+pub fn spawn(body: impl FnOnce() + 'static) -> JoinHandle<()> {
+    let body: Box<dyn FnOnce()> = Box::new(body);
+    loom::thread::spawn(body)
+}
+
+/// Until they have ended.
+pub fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the model"));
+}
+
+/// Runs one step in each thread, the last in the first thread.
+pub fn together<S: 'static>(subject: &Arc<S>, steps: &[Step<S>]) {
+    let (mine, others) = steps.split_last().expect("at least one");
+    let run = |&step: &Step<S>| {
+        let subject = Arc::clone(subject);
+        spawn(move || step(&subject))
+    };
+    let threads: Vec<_> = others.iter().map(run).collect();
+    mine(subject);
+    join(threads);
+}
+
+/// The scenario as a model.
+pub fn model<S: Subject>(scenario: Scenario<S>) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let subject = Arc::new((scenario.new)());
+        together(&subject, &scenario.steps);
+        scenario.assert_end(&subject);
+    }
+}
+
+/// Explores scenarios of what `of` says, each in not many more than `most` interleavings.
+///
+/// # Panics
+/// As [`explore`].
+pub fn check<S: Subject>(
+    of: &str,
+    scenarios: impl IntoIterator<Item = Scenario<S>>,
+    preemptions: usize,
+    most: usize,
+) {
+    for scenario in scenarios {
+        let name = format!("{of}: {}", scenario.name);
+        explore_most(&name, preemptions, most, model(scenario));
+    }
 }
 
 /// Ends the process of an execution when dropped. What it was made of is of no execution any more,
@@ -310,6 +396,18 @@ impl Watched {
 
 // SAFETY: Loom checks every access.
 unsafe impl Sync for Watched {}
+
+impl Number for Watched {
+    fn zero() -> Self {
+        Watched::new()
+    }
+    fn get(&self) -> u32 {
+        Watched::get(self)
+    }
+    fn add(&self) {
+        Watched::add(self);
+    }
+}
 
 /// After a panic the guards of the failed execution still release. That is no longer of
 /// interest, and calling Loom would panic again: atomics then answer what ends the release

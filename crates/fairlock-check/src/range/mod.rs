@@ -1,8 +1,9 @@
-//! What range locks are tested with: an oracle, histories with a checker, locks with a flaw.
+//! What range locks are tested with: scenarios, an oracle, histories with a checker, locks with a flaw.
 
 pub mod broken;
 pub mod history;
 pub mod oracle;
+pub mod scenarios;
 
 use std::thread;
 

@@ -4,9 +4,9 @@
 pub mod platforms;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use fairlock::lock_api::{
     RawRwLockDowngrade, RawRwLockTimed, RawRwLockUpgradeDowngrade, RawRwLockUpgradeFair,
     RawRwLockUpgradeTimed, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
+
+use crate::scenario::{Number, Scenario, Subject};
 
 /// A lock that can do everything.
 pub trait Versatile:
@@ -100,6 +102,55 @@ impl Protected {
             (0..20).for_each(|_| core::hint::spin_loop());
         }
     }
+}
+
+/// A number without anything that keeps threads apart: overlapping additions are lost.
+#[derive(Default)]
+pub struct Unprotected(AtomicU32);
+
+impl Number for Unprotected {
+    fn zero() -> Self {
+        Unprotected::default()
+    }
+    fn get(&self) -> u32 {
+        let before = self.0.load(Relaxed);
+        thread::yield_now();
+        assert_eq!(self.0.load(Relaxed), before, "somebody writes beside a reader");
+        before
+    }
+    fn add(&self) {
+        let before = self.0.load(Relaxed);
+        thread::yield_now();
+        assert_eq!(self.0.load(Relaxed), before, "somebody writes beside a writer");
+        self.0.store(before + 1, Relaxed);
+    }
+}
+
+/// Runs scenarios of what `of` says, each so often, and its threads begin together.
+pub fn repeat<S: Subject + Sync>(
+    of: &str,
+    scenarios: impl IntoIterator<Item = Scenario<S>>,
+    times: u32,
+) {
+    for scenario in scenarios {
+        eprintln!("{of}: {}", scenario.name);
+        watched(|| (0..times).for_each(|_| run(&scenario)));
+    }
+}
+
+fn run<S: Subject + Sync>(scenario: &Scenario<S>) {
+    let subject = (scenario.new)();
+    let there = Barrier::new(scenario.steps.len());
+    thread::scope(|scope| {
+        for &step in &scenario.steps {
+            let (subject, there) = (&subject, &there);
+            scope.spawn(move || {
+                there.wait();
+                step(subject);
+            });
+        }
+    });
+    scenario.assert_end(&subject);
 }
 
 /// A small generator of numbers (xorshift), different for each thread.

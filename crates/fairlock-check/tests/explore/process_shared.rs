@@ -6,168 +6,30 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
 
 use fairlock::platform::Platform;
-use fairlock::process_shared::ProcessSharedRwLock;
-use fairlock::unguarded::{Refused, UnguardedRwLock};
+use fairlock::unguarded::UnguardedRwLock;
+use fairlock_check::explored::program;
 use fairlock_check::long;
+use fairlock_check::process_shared::{self, read, write, write_in_time};
+use fairlock_check::scenario::{Scenario, Step, Subject};
 use fairlock_sim::explore::{
     self, Blind, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
 use fairlock_sim::{Explored, On};
 
-/// The lock with what it protects.
-struct Protected<F: Flaw = Sound> {
-    lock: ProcessSharedRwLock<On<Explore<F>>>,
-    number: Guarded<F>,
+type Protected<F = Sound> = process_shared::Protected<On<Explore<F>>, Guarded<F>>;
+
+fn of_it(scenario: &Scenario<Protected>) -> Program<Protected> {
+    program("process-shared", scenario)
 }
 
-impl<F: Flaw> Protected<F> {
-    fn new() -> Self {
-        Protected { lock: ProcessSharedRwLock::NEW, number: Guarded::new_on() }
-    }
-
-    /// As a reader: the number.
-    fn look(&self) -> u32 {
-        let number = self.number.get();
-        // SAFETY: callers have acquired it for reading.
-        unsafe { self.lock.unlock_read() };
-        number
-    }
-
-    /// As a writer: adds one.
-    fn add(&self) {
-        self.number.add();
-        // SAFETY: callers have acquired it for writing.
-        unsafe { self.lock.unlock_write() };
-    }
+fn soon() -> Option<u64> {
+    process_shared::soon::<Explored>()
 }
-
-type Step<F = Sound> = fn(&Protected<F>);
-
-fn soon<F: Flaw>() -> Option<u64> {
-    Some(On::<Explore<F>>::now() + 100_000)
-}
-
-fn read<F: Flaw>(it: &Protected<F>) {
-    assert_eq!(it.lock.read(None, false), Ok(()));
-    it.look();
-}
-
-fn write<F: Flaw>(it: &Protected<F>) {
-    assert_eq!(it.lock.write(None), Ok(()));
-    it.add();
-}
-
-fn write_twice<F: Flaw>(it: &Protected<F>) {
-    write(it);
-    write(it);
-}
-
-fn six_reads(it: &Protected) {
-    (0..6).for_each(|_| read(it));
-}
-
-fn six_writes(it: &Protected) {
-    (0..6).for_each(|_| write(it));
-}
-
-fn read_in_time<F: Flaw>(it: &Protected<F>) {
-    match it.lock.read(soon::<F>(), false) {
-        Ok(()) => _ = it.look(),
-        refused => assert_eq!(refused, Err(Refused::TimedOut)),
-    }
-}
-
-fn write_in_time<F: Flaw>(it: &Protected<F>) {
-    match it.lock.write(soon::<F>()) {
-        Ok(()) => it.add(),
-        refused => assert_eq!(refused, Err(Refused::TimedOut)),
-    }
-}
-
-fn try_both<F: Flaw>(it: &Protected<F>) {
-    if it.lock.try_read(false).is_ok() {
-        it.look();
-    }
-    if it.lock.try_write().is_ok() {
-        it.add();
-    }
-}
-
-/// Deadlocks with a writer in between, but for `past_waiters`.
-fn read_recursively<F: Flaw>(it: &Protected<F>) {
-    assert_eq!(it.lock.read(None, false), Ok(()));
-    assert_eq!(it.lock.read(None, true), Ok(()));
-    let number = it.look();
-    assert_eq!(it.look(), number, "nobody writes in between");
-}
-
-fn try_recursively<F: Flaw>(it: &Protected<F>) {
-    assert_eq!(it.lock.read(None, false), Ok(()));
-    assert_eq!(it.lock.try_read(true), Ok(()), "while a reader is in, no writer is");
-    it.look();
-    it.look();
-}
-
-/// One thread for each step; afterwards the lock is free, and so many additions were made.
-fn program<F: Flaw>(
-    name: &str,
-    steps: &[Step<F>],
-    added: std::ops::RangeInclusive<u32>,
-) -> Program<Protected<F>> {
-    let program = Program::new(name, Protected::<F>::new);
-    let program = steps.iter().fold(program, |program, &step| program.thread(step));
-    program.finally(move |it| {
-        assert_eq!(it.lock.try_write(), Ok(()), "the lock is free when everybody is done");
-        let value = it.number.get();
-        // SAFETY: acquired above.
-        unsafe { it.lock.unlock_write() };
-        assert!(!it.lock.is_locked());
-        assert!(added.contains(&value), "{value} additions");
-    })
-}
-
-type Job = (&'static str, &'static [Step], std::ops::RangeInclusive<u32>);
-
-const TWO: &[Job] = &[
-    ("two writers", &[write, write], 2..=2),
-    ("a reader and a writer", &[read, write], 1..=1),
-    ("a writer twice, and a writer", &[write_twice, write], 3..=3),
-    ("tries and a writer", &[try_both, write], 1..=2),
-    ("a timed writer and a reader", &[write_in_time, read], 0..=1),
-    ("a timed writer and a writer", &[write_in_time, write], 1..=2),
-    ("a timed reader and a writer", &[read_in_time, write], 1..=1),
-    ("two timed writers", &[write_in_time, write_in_time], 1..=2),
-    ("a recursive reader and a writer", &[read_recursively, write], 1..=1),
-    ("a recursive try and a writer", &[try_recursively, write], 1..=1),
-    ("a recursive reader and a timed writer", &[read_recursively, write_in_time], 0..=1),
-];
-
-const THREE: &[Job] = &[
-    ("three writers", &[write, write, write], 3..=3),
-    ("a reader and two writers", &[read, write, write], 2..=2),
-    ("two readers and a writer", &[read, read, write], 1..=1),
-    ("a time-out before both", &[write_in_time, read, write], 1..=2),
-    ("a time-out before two readers", &[write_in_time, read, read], 0..=1),
-    ("two time-outs before a reader", &[write_in_time, write_in_time, read], 0..=2),
-    ("two time-outs before a writer", &[write_in_time, write_in_time, write], 1..=3),
-    ("both in time beside a reader", &[read_in_time, write_in_time, read], 0..=1),
-    ("both in time beside a writer", &[read_in_time, write_in_time, write], 1..=2),
-    ("recursion among both", &[read_recursively, read, write], 1..=1),
-    ("recursion among writers", &[read_recursively, write, write_in_time], 1..=2),
-    ("tries among both", &[try_both, read, write], 1..=2),
-];
-
-const FOUR: &[Job] = &[
-    ("pairs", &[read, read, write, write], 2..=2),
-    ("all in time", &[read_in_time, write_in_time, write_in_time, read], 0..=2),
-    ("time-outs among all", &[write_in_time, write_in_time, read, write], 1..=3),
-    ("recursion among all", &[read_recursively, write_in_time, read, write], 1..=2),
-];
 
 #[test]
 fn two_threads_in_every_schedule() {
-    for (name, steps, added) in TWO {
-        let program = program(name, steps, added.clone()).clock_jumps(1).spurious_wakes(1);
+    for scenario in process_shared::two_threads() {
+        let program = of_it(&scenario).clock_jumps(1).spurious_wakes(1);
         let most = Search::exhaustive().at_most(long::depth(3_000, 200_000));
         if !program.assert(&most).complete {
             assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
@@ -177,17 +39,17 @@ fn two_threads_in_every_schedule() {
 
 #[test]
 fn three_threads_with_few_preemptions() {
-    for (name, steps, added) in THREE {
+    for scenario in process_shared::three_threads() {
         let search = Search::exhaustive().preemptions(long::depth(2, 3));
         let most = long::depth(3_000, 1_000_000);
-        program(name, steps, added.clone()).assert(&search.at_most(most));
+        of_it(&scenario).assert(&search.at_most(most));
     }
 }
 
 #[test]
 fn four_threads_with_fewer() {
-    for (name, steps, added) in FOUR {
-        let program = program(name, steps, added.clone());
+    for scenario in process_shared::four_threads() {
+        let program = of_it(&scenario);
         program.assert(&Search::exhaustive().preemptions(1).at_most(long::depth(3_000, 500_000)));
         program.assert(&Search::pct(1, 3, long::depth(1_000, 50_000)));
     }
@@ -195,17 +57,7 @@ fn four_threads_with_fewer() {
 
 #[test]
 fn eight_threads_by_chance() {
-    let steps: [Step; 8] = [
-        read,
-        write,
-        write_in_time,
-        read_recursively,
-        write_twice,
-        read_in_time,
-        write_in_time,
-        try_both,
-    ];
-    let program = program("eight", &steps, 3..=6).clock_jumps(1).spurious_wakes(1);
+    let program = of_it(&process_shared::eight()).clock_jumps(1).spurious_wakes(1);
     for seed in 1..=3 {
         program.assert(&Search::pct(seed, 3, long::depth(700, 20_000)));
     }
@@ -215,7 +67,7 @@ fn eight_threads_by_chance() {
 /// More turns than two bits count.
 #[test]
 fn readers_and_a_writer_take_many_turns() {
-    let program = program("six times each", &[six_reads, six_reads, six_writes], 6..=6);
+    let program = of_it(&process_shared::six_times_each());
     for seed in 1..=2 {
         program.assert(&Search::pct(seed, 3, long::depth(500, 20_000)));
     }
@@ -224,8 +76,8 @@ fn readers_and_a_writer_take_many_turns() {
 
 #[test]
 fn three_threads_with_store_buffers() {
-    for (name, steps, added) in THREE {
-        let program = program(name, steps, added.clone()).store_buffers();
+    for scenario in process_shared::three_threads() {
+        let program = of_it(&scenario).store_buffers();
         program.assert(&Search::random(2, long::depth(300, 20_000)));
     }
 }
@@ -237,7 +89,12 @@ type State = (Protected, Cell<bool>);
 
 /// Acquires the lock so often by `acquire`, and how often past the first thread, which was asleep
 /// when it began to.
-fn passes((it, done): &State, times: u32, acquire: fn(&Protected) -> bool, leave: Step) -> u32 {
+fn passes(
+    (it, done): &State,
+    times: u32,
+    acquire: fn(&Protected) -> bool,
+    leave: Step<Protected>,
+) -> u32 {
     let mut passes = 0;
     for _ in 0..times {
         let waits = explore::sleeps_of(0).asleep;
@@ -258,7 +115,7 @@ fn to_write(it: &Protected) -> bool {
 }
 
 fn to_write_in_time(it: &Protected) -> bool {
-    it.lock.write(soon::<Sound>()).is_ok()
+    it.lock.write(soon()).is_ok()
 }
 
 fn look(it: &Protected) {
@@ -266,7 +123,7 @@ fn look(it: &Protected) {
 }
 
 /// With a first thread that acquires by `acquire`.
-fn sleeper(name: &str, acquire: fn(&Protected) -> bool, leave: Step) -> Program<State> {
+fn sleeper(name: &str, acquire: fn(&Protected) -> bool, leave: Step<Protected>) -> Program<State> {
     Program::new(name, || (Protected::new(), Cell::new(false))).thread(move |(it, done)| {
         assert!(acquire(it));
         done.set(true);
@@ -380,7 +237,7 @@ fn last_read(it: &Protected, users: &Cell<u32>) -> bool {
 }
 
 fn last_write_in_time(it: &Protected, users: &Cell<u32>) -> bool {
-    if it.lock.write(soon::<Sound>()).is_err() {
+    if it.lock.write(soon()).is_err() {
         return last_write(it, users);
     }
     let last = count_out(users);
@@ -389,7 +246,7 @@ fn last_write_in_time(it: &Protected, users: &Cell<u32>) -> bool {
 }
 
 fn last_read_in_time(it: &Protected, users: &Cell<u32>) -> bool {
-    if it.lock.read(soon::<Sound>(), false).is_err() {
+    if it.lock.read(soon(), false).is_err() {
         return last_read(it, users);
     }
     let last = count_out(users);
@@ -441,8 +298,8 @@ fn the_lock_can_go_once_its_last_user_has_released_it() {
 
 // ---- flaws ----
 
-fn with_a_flaw<F: Flaw>(steps: &[Step<F>]) -> FailureKind {
-    let program = program("with a flaw", steps, 0..=steps.len() as u32);
+fn with_a_flaw<F: Flaw>(steps: [Step<Protected<F>>; 2]) -> FailureKind {
+    let program = program("process-shared", &Scenario::new("with a flaw", steps, 0..=2));
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
     let failure = found.expect_err("the explorer must notice the flaw");
     let again = program.replay(&failure.schedule).expect_err("and again");
@@ -455,14 +312,14 @@ fn the_explorer_notices_flaws() {
     let sleeps = |kind: &FailureKind| {
         matches!(kind, FailureKind::LostWakeUp { .. } | FailureKind::Deadlock { .. })
     };
-    for steps in [[write as Step<Deaf>, read], [read, write]] {
-        let kind = with_a_flaw(&steps);
+    for steps in [[write as Step<Protected<Deaf>>, read], [read, write]] {
+        let kind = with_a_flaw(steps);
         assert!(sleeps(&kind), "{kind}");
     }
-    for steps in [[write as Step<Blind>, read], [read, write]] {
-        let kind = with_a_flaw(&steps);
+    for steps in [[write as Step<Protected<Blind>>, read], [read, write]] {
+        let kind = with_a_flaw(steps);
         assert!(sleeps(&kind), "{kind}");
     }
-    let kind = with_a_flaw::<Torn>(&[write, write]);
+    let kind = with_a_flaw::<Torn>([write, write]);
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{kind}");
 }

@@ -6,14 +6,15 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use fairlock::lock_api::{
-    self, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
-};
+use fairlock::lock_api;
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Bias, BiasPolicy};
 use fairlock::rwlock::RawRwLock;
+use fairlock_check::explored::program_after;
+use fairlock_check::long;
+use fairlock_check::read_write::{self, read, write, write_twice};
+use fairlock_check::scenario::Scenario;
 use fairlock_sim::explore::{
     self, Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, NoFence, Program, Search, Sound,
     Torn,
@@ -21,23 +22,13 @@ use fairlock_sim::explore::{
 use fairlock_sim::{Explored, On};
 
 type Lock<B, F = Sound> = lock_api::RwLock<RawRwLock<On<Explore<F>>, B>, Guarded<F>>;
-type Step<B, F = Sound> = fn(&Lock<B, F>);
+type Scenarios<B> = Vec<Scenario<Lock<B>>>;
 
 // ---- how readers come in ----
 
 /// A policy, and how its locks are when the threads begin.
 trait Case: BiasPolicy {
     const NAME: &'static str;
-
-    /// Outside the run, where no thread has a record and each reads by the semaphore. With nothing
-    /// to sample one read is enough for the lock to use slots from then on; that it does is
-    /// shown by the flaws below, which need them.
-    fn prepare<F: Flaw>(lock: &Lock<Self, F>)
-    where
-        Self: Sized,
-    {
-        lock.read().get();
-    }
 }
 
 /// Slots without a fence, at once and after each write as soon as the clock has moved.
@@ -73,131 +64,19 @@ impl Case for Fenced {
     const NAME: &'static str = "slots with fences";
 }
 
-// ---- steps ----
-
-fn write<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    lock.write().add();
-}
-
-fn write_twice<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    write(lock);
-    write(lock);
-}
-
-fn write_fair<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let guard = lock.write();
-    guard.add();
-    RwLockWriteGuard::unlock_fair(guard);
-}
-
-fn read<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    lock.read().get();
-}
-
-fn read_twice<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    read(lock);
-    read(lock);
-}
-
-fn read_fair<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let guard = lock.read();
-    guard.get();
-    RwLockReadGuard::unlock_fair(guard);
-}
-
-/// Reads once more while it reads, without waiting.
-fn read_within<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let outer = lock.read();
-    let before = outer.get();
-    if let Some(inner) = lock.try_read() {
-        drop(outer);
-        assert_eq!(inner.get(), before, "nobody writes in between");
-    }
-}
-
-fn try_both<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    if let Some(guard) = lock.try_read() {
-        guard.get();
-    }
-    if let Some(guard) = lock.try_write() {
-        guard.add();
-    }
-}
-
-fn downgrade<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let guard = lock.write();
-    guard.add();
-    let before = guard.get();
-    let guard = RwLockWriteGuard::downgrade(guard);
-    assert_eq!(guard.get(), before, "nobody writes in between");
-}
-
-fn upgrade<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let guard = lock.upgradable_read();
-    let before = guard.get();
-    let guard = Upgradable::upgrade(guard);
-    assert_eq!(guard.get(), before, "nobody writes in between");
-    guard.add();
-}
-
-fn upgrade_and_back<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let guard = lock.upgradable_read();
-    let guard = match Upgradable::try_upgrade(guard) {
-        Ok(guard) => {
-            guard.add();
-            RwLockWriteGuard::downgrade_to_upgradable(guard)
-        }
-        Err(guard) => guard,
-    };
-    Upgradable::downgrade(guard).get();
-}
-
-const A_WHILE: Duration = Duration::from_micros(100);
-
-fn upgrade_in_time<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    let guard = lock.upgradable_read();
-    match Upgradable::try_upgrade_for(guard, A_WHILE) {
-        Ok(guard) => guard.add(),
-        Err(guard) => _ = guard.get(),
-    }
-}
-
-fn read_in_time<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    if let Some(guard) = lock.try_read_for(A_WHILE) {
-        guard.get();
-    }
-}
-
-fn write_in_time<B: Case, F: Flaw>(lock: &Lock<B, F>) {
-    if let Some(guard) = lock.try_write_for(A_WHILE) {
-        guard.add();
-    }
+/// Outside the run, where no thread has a record and each reads by the semaphore. With nothing
+/// to sample one read is enough for the lock to use slots from then on; that it does is
+/// shown by the flaws below, which need them.
+fn with_slots<B: Case, F: Flaw>() -> Lock<B, F> {
+    let lock = Lock::new(Guarded::new_on());
+    read(&lock);
+    lock
 }
 
 // ---- programs ----
 
-/// One thread for each step; afterwards the lock is free, and so many additions were made.
-fn program<B: Case, F: Flaw>(
-    name: &str,
-    steps: &[Step<B, F>],
-    added: std::ops::RangeInclusive<u32>,
-) -> Program<Lock<B, F>> {
-    let name = format!("{}: {name}", B::NAME);
-    let program = Program::new(name, || {
-        let lock = Lock::<B, F>::new(Guarded::new_on());
-        B::prepare(&lock);
-        lock
-    });
-    let program = steps.iter().fold(program, |program, &step| {
-        program.thread(move |lock| {
-            claim_record::<F>();
-            step(lock);
-        })
-    });
-    program.finally(move |lock| {
-        let value = lock.try_write().expect("the lock is free when everybody is done").get();
-        assert!(added.contains(&value), "{value} additions");
-    })
+fn program<B: Case, F: Flaw>(scenario: Scenario<Lock<B, F>>) -> Program<Lock<B, F>> {
+    program_after(B::NAME, &scenario.beginning_with(with_slots), claim_record::<F>)
 }
 
 /// Threads claim their records quietly, unseen by searches that leave out executions: so all do
@@ -206,92 +85,34 @@ fn claim_record<F: Flaw>() {
     On::<Explore<F>>::thread().expect("a thread of a program has a record");
 }
 
-type Job<B> = (&'static str, Vec<Step<B>>, std::ops::RangeInclusive<u32>);
-
-/// Two threads of which one does not write, or need not.
-fn a_reader_and_another<B: Case>() -> Vec<Job<B>> {
-    vec![
-        ("a reader and a writer", vec![read, write], 1..=1),
-        ("two reads and a writer", vec![read_twice, write], 1..=1),
-        ("a reader within a read and a writer", vec![read_within, write], 1..=1),
-        ("tries and a reader", vec![try_both, read], 0..=1),
-        ("a downgrade and a reader", vec![downgrade, read], 1..=1),
-        ("an upgrade and a reader", vec![upgrade, read], 1..=1),
-        ("an upgrade and back, and a reader", vec![upgrade_and_back, read], 0..=1),
-        ("a timed upgrade and a reader", vec![upgrade_in_time, read], 0..=1),
-        ("a timed writer and a reader", vec![write_in_time, read], 0..=1),
-        ("a timed reader and a writer", vec![read_in_time, write], 1..=1),
-        ("fair unlocks of a reader and a writer", vec![read_fair, write_fair], 1..=1),
-    ]
-}
-
-/// These are up against the semaphore first, whose own programs explore more of it.
-fn two_who_write<B: Case>() -> Vec<Job<B>> {
-    vec![
-        ("two writers", vec![write, write], 2..=2),
-        ("tries and a writer", vec![try_both, write], 1..=2),
-        ("a downgrade and a writer", vec![downgrade, write], 2..=2),
-        ("an upgrade and a writer", vec![upgrade, write], 2..=2),
-        ("two upgrades", vec![upgrade, upgrade], 2..=2),
-        ("an upgrade and back, and a writer", vec![upgrade_and_back, write], 1..=2),
-        ("fair unlocks of writers", vec![write_fair, write], 2..=2),
-        ("a timed writer and a writer", vec![write_in_time, write], 1..=2),
-    ]
-}
-
-fn three_threads<B: Case>() -> Vec<Job<B>> {
-    vec![
-        ("a reader and two writers", vec![read, write, write], 2..=2),
-        ("two readers and a writer", vec![read, read, write], 1..=1),
-        ("a reader, a writer and a downgrade", vec![read, write, downgrade], 2..=2),
-        ("an upgrade, a reader and a writer", vec![upgrade, read, write], 2..=2),
-        ("an upgrade and back beside both", vec![upgrade_and_back, read, write], 1..=2),
-        ("a timed upgrade beside both", vec![upgrade_in_time, read, write], 1..=2),
-        ("fair unlocks among all", vec![read_fair, write_fair, write], 2..=2),
-        ("a time-out before both", vec![write_in_time, read, write], 1..=2),
-        ("tries beside both", vec![try_both, read, write], 1..=2),
-    ]
-}
-
-fn four_threads<B: Case>() -> Vec<Job<B>> {
-    vec![
-        ("two readers and two writers", vec![read, write, read, write], 2..=2),
-        ("four kinds", vec![write_in_time, read_fair, upgrade, downgrade], 2..=3),
-        (
-            "three readers and one that tries",
-            vec![read, read_within, read_in_time, try_both],
-            0..=1,
-        ),
-    ]
-}
-
 // ---- searches ----
 
 /// Without a bound on preemptions where that takes fewer than so many executions.
 const MOST_WITHOUT_A_BOUND: u64 = 2_000;
 
 /// With one jump of the clock in each thread, as often as not after the time in which readers use fences.
-fn explore_two<B: Case>(jobs: Vec<Job<B>>, preemptions: u32) {
-    for (name, steps, added) in jobs {
-        let program = program(name, &steps, added).clock_jumps(1);
+fn explore_two<B: Case>(scenarios: Scenarios<B>, preemptions: u32) {
+    for scenario in scenarios {
+        let program = program(scenario).clock_jumps(1);
         if !program.assert(&Search::exhaustive().at_most(MOST_WITHOUT_A_BOUND)).complete {
             assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
         }
     }
 }
 
-fn explore_more<B: Case>(jobs: Vec<Job<B>>, preemptions: u32) {
-    for (name, steps, added) in jobs {
-        let program = program(name, &steps, added);
+fn explore_more<B: Case>(scenarios: Scenarios<B>, preemptions: u32) {
+    for scenario in scenarios {
+        let program = program(scenario);
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
     }
 }
 
 /// All that end their waits or nothing at all, and some of the rest.
 fn explore_four<B: Case>() {
-    explore_more::<B>(four_threads(), 0);
-    for (name, steps, added) in four_threads::<B>() {
-        let program = program(name, &steps, added).clock_jumps(1);
+    explore_more::<B>(read_write::four_threads_and_tries(), 0);
+    let scenarios: Scenarios<B> = read_write::four_threads_and_tries();
+    for scenario in scenarios {
+        let program = program(scenario).clock_jumps(1);
         program.assert(&Search::pct(1, 3, 1_000));
         program.assert(&Search::random(1, 1_000));
     }
@@ -299,15 +120,17 @@ fn explore_four<B: Case>() {
 
 /// Stores that arrive late, as on an x86: what the barriers are for.
 fn explore_store_buffers<B: Case>() {
-    for (name, steps, added) in a_reader_and_another::<B>() {
-        let program = program(name, &steps, added).store_buffers();
+    let two: Scenarios<B> = read_write::a_reader_and_another();
+    for scenario in two {
+        let program = program(scenario).store_buffers();
         if !program.assert(&Search::exhaustive().at_most(MOST_WITHOUT_A_BOUND)).complete {
             program.assert(&Search::exhaustive().preemptions(2).at_most(4 * MOST_WITHOUT_A_BOUND));
         }
         program.assert(&Search::random(1, 1_000));
     }
-    for (name, steps, added) in three_threads::<B>() {
-        let program = program(name, &steps, added).store_buffers().clock_jumps(1);
+    let three: Scenarios<B> = read_write::three_threads_and_tries();
+    for scenario in three {
+        let program = program(scenario).store_buffers().clock_jumps(1);
         program.assert(&Search::random(2, 1_000));
         program.assert(&Search::pct(2, 3, 1_000));
     }
@@ -315,17 +138,8 @@ fn explore_store_buffers<B: Case>() {
 
 /// Not complete: some thousand executions of eight threads.
 fn explore_eight<B: Case>() {
-    let steps: [Step<B>; 8] = [
-        read_twice,
-        write,
-        read_in_time,
-        write_in_time,
-        upgrade,
-        read_within,
-        upgrade_in_time,
-        downgrade,
-    ];
-    let program = program("eight threads", &steps, 3..=5).clock_jumps(1).store_buffers();
+    let scenario: Scenario<Lock<B>> = read_write::eight_kinds_of_which_one_reads_within();
+    let program = program(scenario).clock_jumps(1).store_buffers();
     for seed in 1..=2 {
         program.assert(&Search::pct(seed, 3, 500));
     }
@@ -338,15 +152,15 @@ macro_rules! cases {
             use super::*;
             #[test]
             fn a_reader_and_another_with_few_preemptions() {
-                explore_two::<$case>(a_reader_and_another(), $of_a_reader);
+                explore_two::<$case>(read_write::a_reader_and_another(), $of_a_reader);
             }
             #[test]
             fn two_who_write_with_one_preemption() {
-                explore_two::<$case>(two_who_write(), 1);
+                explore_two::<$case>(read_write::two_who_write(), 1);
             }
             #[test]
             fn three_threads_with_one_preemption() {
-                explore_more::<$case>(three_threads(), 1);
+                explore_more::<$case>(read_write::three_threads_and_tries(), 1);
             }
             #[test]
             fn four_threads_without_preemption_and_by_chance() {
@@ -374,11 +188,7 @@ cases! {
 
 #[test]
 fn a_thread_that_is_new_is_seen_by_a_writer() {
-    let program = Program::new("first reads", || {
-        let lock = Lock::<AtOnce>::new(Guarded::new());
-        AtOnce::prepare(&lock);
-        lock
-    });
+    let program = Program::new("first reads", with_slots::<AtOnce, Sound>);
     let program = program.threads(2, read).thread(write).store_buffers();
     // By chance, as searches that leave out executions do not see threads claim their records.
     program.assert(&Search::random(1, 3_000));
@@ -436,9 +246,7 @@ fn a_writer_is_not_passed<B: Case>(
     waits: fn(&Lock<B>) -> bool,
 ) -> Program<(Lock<B>, Done)> {
     let program = Program::new(format!("{}: {name}", B::NAME), || {
-        let lock = Lock::<B>::new(Guarded::new());
-        B::prepare(&lock);
-        (lock, Done::default())
+        (with_slots::<B, Sound>(), Done::default())
     });
     program
         .thread(|(lock, done)| {
@@ -462,12 +270,24 @@ fn a_writer_is_not_passed<B: Case>(
         })
 }
 
+/// A lock that lets readers pass is found by each of these in some hundred executions.
+fn by_chance() -> [Search; 2] {
+    [Search::pct(1, 3, 2_000), Search::random(1, 2_000)]
+}
+
+/// In every execution with one preemption, with two in a long run, and by chance.
+fn never_passed<B: Case>(program: &Program<(Lock<B>, Done)>) {
+    let report = program.assert(&Search::exhaustive().preemptions(long::depth(1, 2)));
+    assert!(report.complete, "{report}");
+    by_chance().iter().for_each(|search| _ = program.assert(search));
+}
+
 #[test]
 fn a_writer_that_sleeps_for_a_slot_is_not_passed() {
     fn check<B: Case>() {
         let asleep = |_: &Lock<B>| explore::sleeps_of(0).asleep;
         let program = a_writer_is_not_passed::<B>("a writer that sleeps", asleep);
-        assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
+        never_passed(&program);
         program.store_buffers().assert(&Search::random(1, 2_000));
     }
     check::<AtOnce>();
@@ -479,13 +299,15 @@ fn a_writer_that_has_the_semaphore_is_not_passed_by_readers_with_fences() {
     let program = a_writer_is_not_passed::<Fenced>("a writer in the semaphore", |lock| {
         lock.is_locked_exclusive()
     });
-    assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
+    never_passed(&program);
     // Without fences it is until it has said so, which shows that the program would notice.
     let program = a_writer_is_not_passed::<AtOnce>("a writer in the semaphore", |lock| {
         lock.is_locked_exclusive()
     });
-    let failure = program.check(&Search::exhaustive().preemptions(2)).expect_err("a moment");
-    assert!(matches!(failure.kind, FailureKind::Panicked { thread: 3, .. }), "{failure}");
+    for search in by_chance() {
+        let failure = program.check(&search).expect_err("a moment");
+        assert!(matches!(failure.kind, FailureKind::Panicked { thread: 3, .. }), "{failure}");
+    }
 }
 
 // ---- the end of a lock ----
@@ -498,8 +320,7 @@ struct Lent<B: Case> {
 
 impl<B: Case> Lent<B> {
     fn new(users: u32) -> Self {
-        let lock = Lock::new(Guarded::new());
-        B::prepare(&lock);
+        let lock = with_slots();
         Lent { lock: UnsafeCell::new(ManuallyDrop::new(lock)), users: AtomicCell::new(users) }
     }
 
@@ -583,9 +404,9 @@ fn writers_do_not_touch_a_lock_that_they_have_left() {
 
 /// What goes wrong with late stores if the platform has a flaw. With `spins` of 0 nobody sleeps while
 /// somebody else can go on.
-fn with_a_flaw<B: Case, F: Flaw>(steps: &[Step<B, F>], spins: u32) -> FailureKind {
-    let added = 2 * steps.len() as u32;
-    let program = program("with a flaw", steps, 0..=added).store_buffers().early_spins(spins);
+fn with_a_flaw<B: Case, F: Flaw>(scenario: Scenario<Lock<B, F>>, spins: u32) -> FailureKind {
+    let added = 2 * scenario.steps.len() as u32;
+    let program = program(scenario.adding(0..=added)).store_buffers().early_spins(spins);
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
     let failure = found.expect_err("the explorer must notice the flaw");
     let again = program.replay(&failure.schedule).expect_err("and again");
@@ -604,40 +425,41 @@ fn is_somebody_left_asleep(kind: &FailureKind) -> bool {
 
 #[test]
 fn a_missing_barrier_lets_a_writer_in_beside_a_reader() {
-    let kind = with_a_flaw::<AtOnce, NoBarrier>(&[read, write], 0);
+    let kind = with_a_flaw::<AtOnce, NoBarrier>(read_write::a_reader_and_a_writer(), 0);
     assert!(is_exclusion_lost(&kind), "{kind}");
-    let kind = with_a_flaw::<ForAMoment, NoBarrier>(&[read, write], 0);
+    let kind = with_a_flaw::<ForAMoment, NoBarrier>(read_write::a_reader_and_a_writer(), 0);
     assert!(is_exclusion_lost(&kind), "{kind}");
 }
 
 #[test]
 fn a_missing_barrier_leaves_a_writer_asleep() {
     // Here readers enter with fences, but a writer that is about to sleep relies on the barrier.
-    let kind = with_a_flaw::<Fenced, NoBarrier>(&[read, write], 1);
+    let kind = with_a_flaw::<Fenced, NoBarrier>(read_write::a_reader_and_a_writer(), 1);
     assert!(is_somebody_left_asleep(&kind), "{kind}");
 }
 
 #[test]
 fn a_missing_fence_lets_a_writer_in_beside_a_reader() {
-    let kind = with_a_flaw::<Fenced, NoFence>(&[read, write], 0);
+    let kind = with_a_flaw::<Fenced, NoFence>(read_write::a_reader_and_a_writer(), 0);
     assert!(is_exclusion_lost(&kind), "{kind}");
     // Without fences at first: the first write makes them necessary.
-    let kind = with_a_flaw::<AtOnce, NoFence>(&[write_twice, read], 0);
+    let scenario = Scenario::new("two writes and a reader", [write_twice, read], 2..=2);
+    let kind = with_a_flaw::<AtOnce, NoFence>(scenario, 0);
     assert!(is_exclusion_lost(&kind), "{kind}");
 }
 
 #[test]
 fn lost_wake_ups_are_noticed() {
-    let kind = with_a_flaw::<AtOnce, Deaf>(&[read, write], 1);
+    let kind = with_a_flaw::<AtOnce, Deaf>(read_write::a_reader_and_a_writer(), 1);
     assert!(is_somebody_left_asleep(&kind), "{kind}");
-    let kind = with_a_flaw::<Fenced, Deaf>(&[read, write], 1);
+    let kind = with_a_flaw::<Fenced, Deaf>(read_write::a_reader_and_a_writer(), 1);
     assert!(is_somebody_left_asleep(&kind), "{kind}");
 }
 
 #[test]
 fn torn_updates_are_noticed() {
-    let kind = with_a_flaw::<AtOnce, Torn>(&[write, write], 1);
+    let kind = with_a_flaw::<AtOnce, Torn>(read_write::two_writers(), 1);
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{kind}");
-    let kind = with_a_flaw::<ForAMoment, Torn>(&[read, write, upgrade], 1);
+    let kind = with_a_flaw::<ForAMoment, Torn>(read_write::an_upgrade_a_reader_and_a_writer(), 1);
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{kind}");
 }

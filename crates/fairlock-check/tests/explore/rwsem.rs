@@ -1,15 +1,16 @@
 //! `RwSem` with every policy in every schedule within stated bounds: nobody is let in beside a
 //! writer, nobody sleeps for ever, and policies keep their promises about who is passed.
 
-use std::time::Duration;
-
-use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use fairlock::lock_api::RwLock;
 use fairlock::policy::{
     Competition, Discipline, Handoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
     Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock_check::explored::program;
 use fairlock_check::long;
+use fairlock_check::read_write;
+use fairlock_check::scenario::Scenario;
 use fairlock_sim::explore::{
     self, Blind, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
@@ -18,142 +19,7 @@ use fairlock_sim::{Explored, On};
 type Own<F = Sound> = Inline<On<Explore<F>>>;
 type Pool<F = Sound> = Rented<On<Explore<F>>>;
 type Lock<Pol, F = Sound, L = Own<F>> = RwLock<RawRwSem<Pol, On<Explore<F>>, L>, Guarded<F>>;
-type Step<Pol, F = Sound, L = Own<F>> = fn(&Lock<Pol, F, L>);
-
-fn write<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    lock.write().add();
-}
-
-fn write_fair<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    let guard = lock.write();
-    guard.add();
-    RwLockWriteGuard::unlock_fair(guard);
-}
-
-fn read<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    lock.read().get();
-}
-
-fn read_fair<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    let guard = lock.read();
-    guard.get();
-    RwLockReadGuard::unlock_fair(guard);
-}
-
-fn try_both<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    if let Some(guard) = lock.try_read() {
-        guard.get();
-    }
-    if let Some(guard) = lock.try_write() {
-        guard.add();
-    }
-}
-
-fn downgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    let guard = lock.write();
-    guard.add();
-    let before = guard.get();
-    let guard = RwLockWriteGuard::downgrade(guard);
-    assert_eq!(guard.get(), before, "nobody writes in between");
-}
-
-fn upgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    let guard = lock.upgradable_read();
-    let before = guard.get();
-    let guard = RwLockUpgradableReadGuard::upgrade(guard);
-    assert_eq!(guard.get(), before, "nobody writes in between");
-    guard.add();
-}
-
-fn upgrade_and_back<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    let guard = lock.upgradable_read();
-    let guard = match RwLockUpgradableReadGuard::try_upgrade(guard) {
-        Ok(guard) => {
-            guard.add();
-            RwLockWriteGuard::downgrade_to_upgradable(guard)
-        }
-        Err(guard) => guard,
-    };
-    RwLockUpgradableReadGuard::downgrade(guard).get();
-}
-
-const A_WHILE: Duration = Duration::from_micros(100);
-
-fn upgrade_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    let guard = lock.upgradable_read();
-    match RwLockUpgradableReadGuard::try_upgrade_for(guard, A_WHILE) {
-        Ok(guard) => guard.add(),
-        Err(guard) => _ = guard.get(),
-    }
-}
-
-fn read_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    if let Some(guard) = lock.try_read_for(A_WHILE) {
-        guard.get();
-    }
-}
-
-fn write_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
-    if let Some(guard) = lock.try_write_for(A_WHILE) {
-        guard.add();
-    }
-}
-
-/// One thread for each step; afterwards the lock is free, and so many additions were made.
-fn program<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
-    name: &str,
-    steps: &[Step<Pol, F, L>],
-    added: std::ops::RangeInclusive<u32>,
-) -> Program<Lock<Pol, F, L>> {
-    let name = format!("{}: {name}", Pol::NAME);
-    let program = Program::new(name, || Lock::<Pol, F, L>::new(Guarded::new_on()));
-    let program = steps.iter().fold(program, |program, &step| program.thread(step));
-    program.finally(move |lock| {
-        let value = lock.try_write().expect("the lock is free when everybody is done").get();
-        assert!(added.contains(&value), "{value} additions");
-    })
-}
-
-type Job<Pol, L> = (&'static str, Vec<Step<Pol, Sound, L>>, std::ops::RangeInclusive<u32>);
-
-fn two_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
-    vec![
-        ("two writers", vec![write, write], 2..=2),
-        ("a reader and a writer", vec![read, write], 1..=1),
-        ("tries and a writer", vec![try_both, write], 1..=2),
-        ("a downgrade and a writer", vec![downgrade, write], 2..=2),
-        ("a downgrade and a reader", vec![downgrade, read], 1..=1),
-        ("an upgrade and a writer", vec![upgrade, write], 2..=2),
-        ("an upgrade and a reader", vec![upgrade, read], 1..=1),
-        ("two upgrades", vec![upgrade, upgrade], 2..=2),
-        ("an upgrade and back, and a writer", vec![upgrade_and_back, write], 1..=2),
-        ("a timed upgrade and a reader", vec![upgrade_in_time, read], 0..=1),
-        ("fair unlocks", vec![write_fair, write], 2..=2),
-        ("a timed writer and a writer", vec![write_in_time, write], 1..=2),
-        ("a timed reader and a writer", vec![read_in_time, write], 1..=1),
-    ]
-}
-
-fn three_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
-    vec![
-        ("a reader and two writers", vec![read, write, write], 2..=2),
-        ("two readers and a writer", vec![read, read, write], 1..=1),
-        ("a reader, a writer and a downgrade", vec![read, write, downgrade], 2..=2),
-        ("an upgrade, a reader and a writer", vec![upgrade, read, write], 2..=2),
-        ("an upgrade and back beside both", vec![upgrade_and_back, read, write], 1..=2),
-        ("a timed upgrade beside both", vec![upgrade_in_time, read, write], 1..=2),
-        ("fair unlocks among all", vec![read_fair, write_fair, write], 2..=2),
-        ("a time-out before both", vec![write_in_time, read, write], 1..=2),
-        ("a time-out before an upgrade", vec![write_in_time, read, upgrade_and_back], 0..=2),
-    ]
-}
-
-fn four_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
-    vec![
-        ("two readers and two writers", vec![read, write, read, write], 2..=2),
-        ("four kinds", vec![write_in_time, read_fair, upgrade, downgrade], 2..=3),
-    ]
-}
+type Scenarios<Pol, L> = Vec<Scenario<Lock<Pol, Sound, L>>>;
 
 /// More executions than this of two threads, and preemptions are bounded.
 fn most_of_two() -> u64 {
@@ -163,38 +29,26 @@ fn most_of_two() -> u64 {
 /// Without a bound on preemptions where that takes few executions, else with one; and with one jump
 /// of the clock in each thread.
 fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
-    for (name, steps, added) in two_threads::<Pol, L>() {
-        let program = program(name, &steps, added).clock_jumps(1);
+    let scenarios: Scenarios<Pol, L> = read_write::two_threads();
+    for scenario in scenarios {
+        let program = program(Pol::NAME, &scenario).clock_jumps(1);
         if !program.assert(&Search::exhaustive().at_most(most_of_two())).complete {
             assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
         }
     }
 }
 
-fn explore_more<Pol: Policy, L: Lodging<Explored>>(jobs: Vec<Job<Pol, L>>, preemptions: u32) {
-    for (name, steps, added) in jobs {
-        let program = program(name, &steps, added);
+fn explore_more<Pol: Policy, L: Lodging<Explored>>(scenarios: Scenarios<Pol, L>, preemptions: u32) {
+    for scenario in scenarios {
+        let program = program(Pol::NAME, &scenario);
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
     }
 }
 
 /// Not complete: some thousand executions of eight threads.
 fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
-    let twice: Step<Pol, Sound, L> = |lock| {
-        read(lock);
-        read(lock);
-    };
-    let steps = [
-        twice,
-        write,
-        read_in_time,
-        write_in_time,
-        upgrade,
-        write_fair,
-        upgrade_in_time,
-        downgrade,
-    ];
-    let program = program("eight threads", &steps, 4..=6).clock_jumps(1);
+    let scenario: Scenario<Lock<Pol, Sound, L>> = read_write::eight_kinds();
+    let program = program(Pol::NAME, &scenario).clock_jumps(1);
     for seed in 1..=3 {
         program.assert(&Search::pct(seed, 3, 700));
     }
@@ -203,13 +57,15 @@ fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
 
 /// Stores that arrive late, as on an x86.
 fn explore_store_buffers<Pol: Policy, L: Lodging<Explored>>() {
-    for (name, steps, added) in two_threads::<Pol, L>() {
-        let program = program(name, &steps, added).store_buffers();
+    let two: Scenarios<Pol, L> = read_write::two_threads();
+    for scenario in two {
+        let program = program(Pol::NAME, &scenario).store_buffers();
         program.assert(&Search::exhaustive().at_most(5_000));
         program.assert(&Search::random(1, 1_000));
     }
-    for (name, steps, added) in three_threads::<Pol, L>() {
-        let program = program(name, &steps, added).store_buffers();
+    let three: Scenarios<Pol, L> = read_write::three_threads();
+    for scenario in three {
+        let program = program(Pol::NAME, &scenario).store_buffers();
         program.assert(&Search::random(2, 1_000));
     }
 }
@@ -224,11 +80,11 @@ macro_rules! policies {
             }
             #[test]
             fn three_threads_with_few_preemptions() {
-                explore_more::<$policy, $lodging>(three_threads(), $of_three);
+                explore_more::<$policy, $lodging>(read_write::three_threads(), $of_three);
             }
             #[test]
             fn four_threads_with_fewer() {
-                explore_more::<$policy, $lodging>(four_threads(), $of_four);
+                explore_more::<$policy, $lodging>(read_write::four_threads(), $of_four);
             }
             #[test]
             fn eight_threads_by_chance() {
@@ -298,11 +154,12 @@ impl Policy for SpinningInOrder {
 
 /// Pairs with a jump of the clock in each thread, and threes.
 fn explore_briefly<Pol: Policy>() {
-    for (name, steps, added) in two_threads::<Pol, Own>() {
-        let program = program(name, &steps, added).clock_jumps(1);
+    let scenarios: Scenarios<Pol, Own> = read_write::two_threads();
+    for scenario in scenarios {
+        let program = program(Pol::NAME, &scenario).clock_jumps(1);
         assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
     }
-    explore_more::<Pol, Own>(three_threads(), 1);
+    explore_more::<Pol, Own>(read_write::three_threads(), 1);
 }
 
 #[test]
@@ -316,28 +173,16 @@ fn spinning_in_the_queue_with_few_preemptions() {
     explore_briefly::<SpinningInOrder>();
 }
 
-/// A writer that spins behind another one: the lock may be released to it, stolen by it, handed
-/// over or given up, and be the readers' meanwhile.
-fn several_spin<Pol: Policy>() -> Vec<Job<Pol, Own>> {
-    vec![
-        ("three writers", vec![write, write, write], 3..=3),
-        ("a time-out between two writers", vec![write, write_in_time, write], 2..=3),
-        ("two time-outs", vec![write_in_time, write_in_time, write], 1..=3),
-        ("a fair unlock to those that spin", vec![write_fair, write, write_in_time], 2..=3),
-        ("a downgrade under those that spin", vec![downgrade, write, write], 3..=3),
-        ("an upgrade beside those that spin", vec![upgrade, write, write], 3..=3),
-    ]
-}
-
 #[test]
 fn writers_spinning_in_the_queue_leave_it_as_they_enter_and_sleep_unless_called() {
-    for (name, steps, added) in several_spin::<SpinningInQueue>() {
-        let program = program(name, &steps, added).clock_jumps(1);
+    let scenarios: Scenarios<SpinningInQueue, Own> = read_write::several_writers();
+    for scenario in scenarios {
+        let program = program(SpinningInQueue::NAME, &scenario).clock_jumps(1);
         let report = program.assert(&Search::exhaustive().preemptions(1));
         assert!(report.complete);
         program.assert(&Search::random(1, 1_000));
     }
-    explore_more::<SpinningInOrder, _>(several_spin(), 1);
+    explore_more::<SpinningInOrder, Own>(read_write::several_writers(), 1);
     explore_eight::<SpinningInQueue, Own>();
 }
 
@@ -456,10 +301,10 @@ fn a_writer_that_is_due_is_not_passed_any_more() {
 // ---- flaws ----
 
 fn with_a_flaw<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
-    steps: &[Step<Pol, F, L>],
+    scenario: Scenario<Lock<Pol, F, L>>,
 ) -> FailureKind {
-    let added = steps.len() as u32;
-    let program = program("with a flaw", steps, 0..=added);
+    let added = scenario.steps.len() as u32;
+    let program = program(Pol::NAME, &scenario.adding(0..=added));
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
     let failure = found.expect_err("the explorer must notice the flaw");
     let again = program.replay(&failure.schedule).expect_err("and again");
@@ -470,7 +315,7 @@ fn with_a_flaw<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
 /// `park` that does not look is a writer that goes to sleep although it was called while it spun.
 #[test]
 fn the_explorer_notices_a_call_that_a_spinning_writer_misses() {
-    let kind = with_a_flaw::<SpinningInQueue, Blind, Own<Blind>>(&[write, write]);
+    let kind = with_a_flaw::<SpinningInQueue, Blind, Own<Blind>>(read_write::two_writers());
     assert!(
         matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
         "{kind}"
@@ -478,13 +323,13 @@ fn the_explorer_notices_a_call_that_a_spinning_writer_misses() {
 }
 
 fn flaws_are_noticed<Pol: Policy, L: Lodging<On<Explore<Deaf>>>>() {
-    let kind = with_a_flaw::<Pol, Deaf, L>(&[write, write, write]);
+    let kind = with_a_flaw::<Pol, Deaf, L>(read_write::three_writers());
     assert!(
         matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
         "{}: {kind}",
         Pol::NAME
     );
-    let kind = with_a_flaw::<Pol, Torn, Own<Torn>>(&[write, write]);
+    let kind = with_a_flaw::<Pol, Torn, Own<Torn>>(read_write::two_writers());
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{}: {kind}", Pol::NAME);
 }
 

@@ -3,82 +3,22 @@
 //! has left is woken. The protocol alone, without a lock around it. Barriers that are missing have
 //! to be found.
 
-#[path = "../../../fairlock/src/slots/mod.rs"]
-#[allow(dead_code)] // what locks need beside slots
-mod slots;
+#[path = "../parts/slots.rs"]
+mod parts;
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::On;
 use fairlock_sim::explore::{
     Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Search, Sound,
     Symmetric, SymmetricNoFence,
 };
-use slots::range::Claim;
-use slots::{EndedThread, RangeSlot, Record, Slot, Threads};
+use parts::{Claim, EndedThread, RangeSlot, Record, TAG, Threads};
 
 type P<F> = On<Explore<F>>;
 
-const TAG: u64 = 5;
-
-struct State<F: Flaw> {
-    threads: Threads<P<F>>,
-    /// Of the readers, in `threads`.
-    records: Vec<*const Record<P<F>>>,
-    /// In the first of them.
-    first_slot: *const Slot<P<F>>,
-    /// A writer is there or about to be.
-    marked: <P<F> as Platform>::AtomicU32,
-    data: Guarded<F>,
-}
-
-impl<F: Flaw> State<F> {
-    fn new(readers: usize) -> Self {
-        let threads = Threads::NEW;
-        let claim = |_| ptr::from_ref(threads.claim().expect("a record for each"));
-        let records: Vec<_> = (0..readers).map(claim).collect();
-        // SAFETY: records live as long as `threads`, at the same place.
-        let first_slot = unsafe { &*records[0] }.free_slot().expect("a fresh record");
-        let first_slot = ptr::from_ref(first_slot);
-        State { threads, records, first_slot, marked: AtomicCell::new(0), data: Guarded::new_on() }
-    }
-
-    /// A reader enters and leaves, or finds the lock marked and goes.
-    fn read(&self, reader: usize) {
-        // SAFETY: records live as long as the state.
-        let record = unsafe { &*self.records[reader] };
-        let slot = record.free_slot().expect("only one is used");
-        if P::<F>::is_asymmetric() {
-            slot.announce(TAG)
-        } else {
-            slot.announce_fenced(TAG)
-        }
-        if self.marked.load(Acquire) == 0 {
-            self.data.get();
-        }
-        slot.clear();
-    }
-
-    fn first_slot(&self) -> &Slot<P<F>> {
-        // SAFETY: as in `read`.
-        unsafe { &*self.first_slot }
-    }
-
-    fn write(&self) {
-        self.marked.store(1, Relaxed);
-        if P::<F>::is_asymmetric() {
-            P::<F>::asymmetric_heavy()
-        } else {
-            P::<F>::fence()
-        }
-        assert!(self.threads.wait_for_readers(|tag| tag == TAG, None), "there is no deadline");
-        self.data.add();
-        self.marked.store(0, Release);
-    }
-}
+type State<F> = parts::State<P<F>, Guarded<F>>;
 
 fn program<F: Flaw>(readers: usize, times: usize) -> Program<State<F>> {
     let program = Program::new("slots", move || State::<F>::new(readers));
@@ -97,16 +37,9 @@ fn program<F: Flaw>(readers: usize, times: usize) -> Program<State<F>> {
 
 /// A reader that is there already leaves, and a writer waits for that.
 fn leaving<F: Flaw>() -> Program<State<F>> {
-    let inside = || {
-        let state = State::<F>::new(1);
-        state.first_slot().announce_fenced(TAG);
-        state
-    };
-    Program::new("a reader leaves", inside)
-        .thread(|state| state.first_slot().clear())
-        .thread(|state: &State<F>| {
-            assert!(state.threads.wait_for_readers(|tag| tag == TAG, None), "there is no deadline");
-        })
+    Program::new("a reader leaves", State::<F>::with_a_reader_inside)
+        .thread(State::leave)
+        .thread(State::wait)
         .store_buffers()
 }
 

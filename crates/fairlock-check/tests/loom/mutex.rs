@@ -1,108 +1,54 @@
 //! The mutex under Loom: no race on what it protects and no lost wake-up in the interleavings of two
-//! or three threads, with a bound on preemptions and on how many are tried. Each model runs twice:
+//! or three threads, with a bound on preemptions and on how many are tried. Each scenario runs twice:
 //! where nobody knows a CPU, so waiters spin, and where all share one, so they sleep at once.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
 
 use fairlock::lock_api;
 use fairlock::mutex::RawMutex;
 use fairlock::platform::Platform;
 use fairlock_check::loom_platform::{
-    DeafOneCpu, GullibleHalves, Loom, OneCpu, Watched, Weakened, explore,
+    DeafOneCpu, GullibleHalves, Loom, MOST_EXECUTIONS, OneCpu, Watched, Weakened, check, failure,
+    model,
 };
+use fairlock_check::mutex;
+use fairlock_check::scenario::Scenario;
 
 type Lock<P> = lock_api::Mutex<RawMutex<P>, Watched>;
-type Step<P> = fn(&Lock<P>);
 
-/// Runs one step in each thread, the last in the first thread, and checks that the lock is free
-/// afterwards.
-fn together<P: Platform>(steps: &[Step<P>]) {
-    let lock = Arc::new(Lock::<P>::new(Watched::new()));
-    let (mine, others) = steps.split_last().expect("at least one");
-    let threads: Vec<_> = others
-        .iter()
-        .map(|&step| {
-            let lock = Arc::clone(&lock);
-            loom::thread::spawn(move || step(&lock))
-        })
-        .collect();
-    mine(&lock);
-    for thread in threads {
-        thread.join().expect("a panic ends the model");
-    }
-    lock.try_lock().expect("the lock is free when everybody is done").get();
+fn check_each<P: Platform>(of: &str, scenarios: [Vec<Scenario<Lock<P>>>; 2]) {
+    let [two, three] = scenarios;
+    check(of, two, 3, MOST_EXECUTIONS);
+    check(of, three, 1, MOST_EXECUTIONS);
 }
 
-fn plain<P: Platform>(lock: &Lock<P>) {
-    lock.lock().add();
+#[test]
+fn those_that_spin_exclude_each_other_and_nobody_waits_for_ever() {
+    check_each::<Loom>("spinning", [mutex::two_threads(), mutex::three_threads()]);
 }
 
-fn fair<P: Platform>(lock: &Lock<P>) {
-    let guard = lock.lock();
-    guard.add();
-    lock_api::MutexGuard::unlock_fair(guard);
+#[test]
+fn those_that_sleep_exclude_each_other_and_nobody_waits_for_ever() {
+    check_each::<OneCpu>("sleeping", [mutex::two_threads(), mutex::three_threads()]);
 }
 
-fn without_waiting<P: Platform>(lock: &Lock<P>) {
-    if let Some(guard) = lock.try_lock() {
-        guard.add();
-    }
-}
-
-fn in_time<P: Platform>(lock: &Lock<P>) {
-    if let Some(guard) = lock.try_lock_for(Duration::from_micros(100)) {
-        guard.add();
-    }
-}
-
-macro_rules! models {
-    ($($name:ident: $preemptions:literal, [$($step:ident),*];)*) => {$(
-        #[test]
-        fn $name() {
-            explore("spinning", $preemptions, || together::<Loom>(&[$($step),*]));
-            explore("sleeping", $preemptions, || together::<OneCpu>(&[$($step),*]));
-        }
-    )*};
-}
-
-models! {
-    two_threads_exclude_each_other: 3, [plain, plain];
-    a_fair_unlock_loses_nobody: 3, [fair, plain];
-    a_try_excludes: 3, [without_waiting, plain];
-    a_time_out_races_with_an_unlock: 3, [in_time, plain];
-    a_time_out_races_with_a_fair_unlock: 3, [in_time, fair];
-    three_threads_exclude_each_other: 1, [plain, plain, plain];
-    a_time_out_stands_in_nobodys_way: 1, [in_time, plain, plain];
-    fair_and_plain_unlocks_mix: 1, [fair, plain, fair];
-}
-
-fn report<P: Platform>(steps: &'static [Step<P>]) -> String {
-    let failure = catch_unwind(AssertUnwindSafe(|| {
-        explore("flawed", 2, || together(steps));
-    }));
-    let failure = failure.expect_err("the checker must notice the flaw");
-    match failure.downcast::<String>() {
-        Ok(message) => *message,
-        Err(other) => (*other.downcast_ref::<&str>().unwrap_or(&"not a message")).to_owned(),
-    }
+/// What Loom says of two threads on a flawed platform.
+fn report<P: Platform>() -> String {
+    failure("flawed", 2, model::<Lock<P>>(mutex::two()))
 }
 
 #[test]
 fn the_checker_notices_relaxed_orderings() {
-    let message = report::<Weakened>(&[plain, plain]);
+    let message = report::<Weakened>();
     assert!(message.contains("Causality violation"), "{message}");
 }
 
 #[test]
 fn the_checker_notices_lost_wake_ups() {
-    let message = report::<DeafOneCpu>(&[plain, plain]);
+    let message = report::<DeafOneCpu>();
     assert!(message.contains("deadlock"), "{message}");
 }
 
 #[test]
 fn the_checker_notices_two_owners() {
-    let message = report::<GullibleHalves>(&[plain, plain]);
+    let message = report::<GullibleHalves>();
     assert!(message.contains("Causality violation"), "{message}");
 }

@@ -2,18 +2,16 @@
 //! model, the sleep of a writer that waits for a slot, and the change between the ways in which
 //! readers come in; and platforms that lack one barrier each, which the models must notice.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
-
-use fairlock::lock_api::{self, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use fairlock::lock_api;
 use fairlock::platform::Platform;
 use fairlock::policy::{Bias, BiasPolicy};
 use fairlock::rwlock::RawRwLock;
 use fairlock_check::loom_platform::{
-    DeafHasty, Hasty, Loom, NoFence, NoHeavy, NoLight, Symmetric, SymmetricHasty, SymmetricNoFence,
-    Watched, Weakened, explore,
+    self, DeafHasty, Hasty, Loom, NoFence, NoHeavy, NoLight, Symmetric, SymmetricHasty,
+    SymmetricNoFence, Watched, Weakened, check, model, most_executions,
 };
+use fairlock_check::read_write;
+use fairlock_check::scenario::Scenario;
 
 /// Slots from the first read on, for good.
 struct AtOnce;
@@ -37,157 +35,79 @@ impl BiasPolicy for Cautious {
 }
 
 type Lock<P, B> = lock_api::RwLock<RawRwLock<P, B>, Watched>;
-type Step<P, B> = fn(&Lock<P, B>);
 
-/// Once readers use slots, runs one step in each thread, the last in the first thread, and checks
-/// that the lock is free afterwards. Returns what the steps have added.
-fn together<P: Platform, B: BiasPolicy>(steps: &[Step<P, B>]) -> u32 {
-    let lock = Arc::new(Lock::<P, B>::new(Watched::new()));
+/// Readers use slots from now on.
+fn with_slots<P: Platform, B: BiasPolicy>() -> Lock<P, B> {
+    let lock = Lock::new(Watched::new());
     // The first says that slots are to be used, the second that fences are not.
-    lock.read().get();
-    lock.read().get();
-    let (mine, others) = steps.split_last().expect("at least one");
-    let threads: Vec<_> = others
-        .iter()
-        .map(|&step| {
-            let lock = Arc::clone(&lock);
-            loom::thread::spawn(move || step(&lock))
-        })
-        .collect();
-    mine(&lock);
-    for thread in threads {
-        thread.join().expect("a panic ends the model");
-    }
-    lock.try_write().expect("the lock is free when everybody is done").get()
-}
-
-fn write<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    lock.write().add();
-}
-
-fn read<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    lock.read().get();
-}
-
-fn read_twice<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    lock.read().get();
-    lock.read().get();
-}
-
-fn try_read<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    if let Some(guard) = lock.try_read() {
-        guard.get();
-    }
-}
-
-fn try_write<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    if let Some(guard) = lock.try_write() {
-        guard.add();
-    }
-}
-
-fn write_in_time<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    if let Some(guard) = lock.try_write_for(Duration::from_micros(100)) {
-        guard.add();
-    }
-}
-
-fn downgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    let guard = lock.write();
-    guard.add();
-    let before = guard.get();
-    let guard = RwLockWriteGuard::downgrade(guard);
-    assert_eq!(guard.get(), before, "nobody writes in between");
-}
-
-fn upgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    let guard = lock.upgradable_read();
-    let before = guard.get();
-    let guard = RwLockUpgradableReadGuard::upgrade(guard);
-    assert_eq!(guard.get(), before, "nobody writes in between");
-    guard.add();
-}
-
-fn try_upgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    let guard = lock.upgradable_read();
-    match RwLockUpgradableReadGuard::try_upgrade(guard) {
-        Ok(guard) => guard.add(),
-        Err(guard) => _ = guard.get(),
-    }
+    read_write::read_twice(&lock);
+    lock
 }
 
 macro_rules! models {
-    ($($name:ident $platform:ident $bias:ident [$($step:ident)*] at most $preemptions:literal adds $from:literal to $to:literal;)*) => {$(
+    ($($name:ident $platform:ident $bias:ident $scenario:ident at most $preemptions:literal;)*) => {$(
         #[test]
         fn $name() {
-            explore(stringify!($name), $preemptions, || {
-                let added = together::<$platform, $bias>(&[$($step),*]);
-                assert!(($from..=$to).contains(&added), "{added}");
-            });
+            let scenario = read_write::$scenario().beginning_with(with_slots::<$platform, $bias>);
+            check(stringify!($name), [scenario], $preemptions, most_executions(5_000));
         }
     )*};
 }
 
 models! {
-    a_reader_and_a_writer Loom AtOnce [read write] at most 3 adds 1 to 1;
-    a_reader_and_a_writer_with_fences Symmetric AtOnce [read write] at most 3 adds 1 to 1;
-    a_reader_and_a_writer_that_sleeps Hasty AtOnce [read write] at most 3 adds 1 to 1;
-    a_reader_and_a_writer_that_sleeps_with_fences SymmetricHasty AtOnce [read write] at most 3 adds 1 to 1;
-    two_reads_and_a_writer_with_fences Loom Cautious [read_twice write] at most 3 adds 1 to 1;
-    two_reads_and_a_writer_that_ends_slots Loom ForAMoment [read_twice write] at most 3 adds 1 to 1;
-    two_writers Loom AtOnce [write write] at most 3 adds 2 to 2;
-    tries_and_a_writer Loom AtOnce [try_read write] at most 3 adds 1 to 1;
-    a_reader_and_a_try_of_a_writer Loom AtOnce [read try_write] at most 3 adds 0 to 1;
-    a_reader_and_a_writer_in_time Loom AtOnce [read write_in_time] at most 3 adds 0 to 1;
-    a_reader_and_a_downgrade Loom AtOnce [read downgrade] at most 3 adds 1 to 1;
-    a_reader_and_an_upgrade Loom AtOnce [read upgrade] at most 3 adds 1 to 1;
-    a_reader_and_a_try_of_an_upgrade Loom AtOnce [read try_upgrade] at most 3 adds 0 to 1;
-    two_readers_and_a_writer Loom AtOnce [read read write] at most 2 adds 1 to 1;
-    two_readers_and_a_writer_with_fences Symmetric AtOnce [read read write] at most 2 adds 1 to 1;
-    a_reader_and_two_writers Loom ForAMoment [read write write] at most 2 adds 2 to 2;
-    a_reader_a_writer_and_an_upgrade Loom AtOnce [read write upgrade] at most 1 adds 2 to 2;
+    a_reader_and_a_writer Loom AtOnce a_reader_and_a_writer at most 3;
+    a_reader_and_a_writer_with_fences Symmetric AtOnce a_reader_and_a_writer at most 3;
+    a_reader_and_a_writer_that_sleeps Hasty AtOnce a_reader_and_a_writer at most 3;
+    a_reader_and_a_writer_that_sleeps_with_fences SymmetricHasty AtOnce a_reader_and_a_writer at most 3;
+    two_reads_and_a_writer_with_fences Loom Cautious two_reads_and_a_writer at most 3;
+    two_reads_and_a_writer_that_ends_slots Loom ForAMoment two_reads_and_a_writer at most 3;
+    two_writers Loom AtOnce two_writers at most 3;
+    a_try_to_read_and_a_writer Loom AtOnce a_try_to_read_and_a_writer at most 3;
+    a_try_to_write_and_a_reader Loom AtOnce a_try_to_write_and_a_reader at most 3;
+    a_timed_writer_and_a_reader Loom AtOnce a_timed_writer_and_a_reader at most 3;
+    a_downgrade_and_a_reader Loom AtOnce a_downgrade_and_a_reader at most 3;
+    an_upgrade_and_a_reader Loom AtOnce an_upgrade_and_a_reader at most 3;
+    a_try_to_upgrade_and_a_reader Loom AtOnce a_try_to_upgrade_and_a_reader at most 3;
+    two_readers_and_a_writer Loom AtOnce two_readers_and_a_writer at most 2;
+    two_readers_and_a_writer_with_fences Symmetric AtOnce two_readers_and_a_writer at most 2;
+    a_reader_and_two_writers Loom ForAMoment a_reader_and_two_writers at most 2;
+    an_upgrade_a_reader_and_a_writer Loom AtOnce an_upgrade_a_reader_and_a_writer at most 1;
 }
 
-/// The message with which some execution of the steps fails.
-fn failure<P: Platform, B: BiasPolicy>(name: &str, steps: &'static [Step<P, B>]) -> String {
-    let model = || explore(name, 3, move || _ = together::<P, B>(steps));
-    let failure = catch_unwind(AssertUnwindSafe(model)).expect_err("the flaw is noticed");
-    let text = failure.downcast_ref::<String>().cloned();
-    text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
+/// The message with which some execution of the scenario fails.
+fn failure<P: Platform, B: BiasPolicy>(name: &str, scenario: Scenario<Lock<P, B>>) -> String {
+    loom_platform::failure(name, 3, model(scenario.beginning_with(with_slots)))
 }
 
 #[test]
 fn a_missing_light_barrier_is_noticed() {
-    failure::<NoLight, AtOnce>("no light barrier", &[read, write]);
+    failure::<NoLight, AtOnce>("no light barrier", read_write::a_reader_and_a_writer());
 }
 
 #[test]
 fn a_missing_heavy_barrier_is_noticed() {
-    failure::<NoHeavy, AtOnce>("no heavy barrier", &[read, write]);
+    failure::<NoHeavy, AtOnce>("no heavy barrier", read_write::a_reader_and_a_writer());
 }
 
 #[test]
 fn a_missing_fence_is_noticed_where_a_barrier_could_be() {
-    failure::<NoFence, Cautious>("no fence", &[read_twice, write_twice]);
+    failure::<NoFence, Cautious>("no fence", read_write::two_reads_and_two_writes());
 }
 
 #[test]
 fn a_missing_fence_is_noticed() {
-    failure::<SymmetricNoFence, AtOnce>("no fence, no barrier", &[read, write]);
+    failure::<SymmetricNoFence, AtOnce>(
+        "no fence, no barrier",
+        read_write::a_reader_and_a_writer(),
+    );
 }
 
 #[test]
 fn weakened_orderings_are_noticed() {
-    failure::<Weakened, AtOnce>("weakened", &[read, write]);
+    failure::<Weakened, AtOnce>("weakened", read_write::a_reader_and_a_writer());
 }
 
 #[test]
 fn a_lost_wake_up_is_noticed() {
-    failure::<DeafHasty, AtOnce>("deaf", &[read, write]);
-}
-
-fn write_twice<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
-    lock.write().add();
-    lock.write().add();
+    failure::<DeafHasty, AtOnce>("deaf", read_write::a_reader_and_a_writer());
 }

@@ -5,14 +5,19 @@
 use fairlock::platform;
 
 mod barrier;
+mod mutex;
 mod process_shared;
 mod range;
 mod ready;
 mod rwlock;
 mod rwsem;
+mod slots;
 mod spin;
 mod unguarded;
 
-// Private in `fairlock`, whose source is compiled here again, as `barrier` tests a part alone.
+// Private in `fairlock`, whose source is compiled here again, as `slots` and `barrier` test parts alone.
+#[path = "../../../fairlock/src/chunks.rs"]
+#[allow(dead_code)] // what locks need beside slots
+mod chunks;
 #[path = "../../../fairlock/src/spin_budget.rs"]
 mod spin_budget;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use fairlock::platform::{Os, Platform};
 use fairlock::process_shared::ProcessSharedRwLock;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
-use fairlock_check::threads::{Dice, Protected, crowd};
+use fairlock_check::process_shared;
+use fairlock_check::scenario::Scenario;
+use fairlock_check::threads::{Dice, Protected, Unprotected, crowd, repeat};
 
 /// What processes share. All zero at first.
 #[repr(C)]
@@ -251,4 +253,15 @@ unsafe impl UnguardedRwLock for NoLock {
 fn the_checker_notices_that_there_is_no_lock() {
     let shared = by_processes::<NoLock>(3_000);
     assert!(shared.protected.violated.load(Relaxed));
+}
+
+/// What Loom and the explorer see every schedule of.
+#[test]
+fn a_few_threads() {
+    let mut scenarios: Vec<Scenario<process_shared::Protected<Os, Unprotected>>> =
+        process_shared::two_threads();
+    scenarios.extend(process_shared::three_threads());
+    scenarios.extend(process_shared::four_threads());
+    scenarios.extend([process_shared::eight(), process_shared::six_times_each()]);
+    repeat("process-shared", scenarios, 100);
 }

@@ -14,8 +14,9 @@ use fairlock::range::{
 use fairlock_check::range::history::{
     Blame, Outcome, Passing, Promises, Record, Recorder, Stay, Summary, Way,
 };
+use fairlock_check::range::scenarios::{self, Positions};
 use fairlock_check::range::{broken, extent, history};
-use fairlock_check::threads::{Dice, Protected, THREADS, watched};
+use fairlock_check::threads::{Dice, Protected, THREADS, Unprotected, repeat, watched};
 use platforms::{Deaf, Noted, SLEEPS};
 
 mod platforms {
@@ -454,4 +455,15 @@ fn who_waits_is_passed_only_by_whom_the_lock_allows() {
     let both = [waiting_reader, late_reader];
     assert!(with(&both, Passing::AtMost(2)));
     assert!(!with(&both, Passing::AtMost(1)));
+}
+
+/// What Loom and the explorer see every schedule of.
+fn a_few_threads<R: RawRangeLock + Send + Sync + 'static>(name: &str) {
+    repeat::<Positions<R, Unprotected>>(name, scenarios::all(), 30);
+}
+
+#[test]
+fn a_few_threads_over_a_few_positions() {
+    a_few_threads::<Slotted<fairlock::platform::Os, 2, 0>>("two stripes");
+    a_few_threads::<Slotted<fairlock::platform::Os, 1, 0>>("one stripe");
 }

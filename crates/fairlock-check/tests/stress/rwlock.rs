@@ -17,10 +17,13 @@ use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
 use fairlock::process::Process;
 use fairlock::rwlock::RawRwLock;
 use fairlock::slots::Record;
+use fairlock_check::read_write;
 use fairlock_check::real_threads_but;
+use fairlock_check::scenario::{Number, Scenario};
 use fairlock_check::threads::platforms::{Symmetric, Unseen};
 use fairlock_check::threads::{
-    Dice, Protected, assert_intact, crowd, operate, watched, withstands_a_mix_of_everything,
+    Dice, Protected, Unprotected, assert_intact, crowd, operate, repeat, watched,
+    withstands_a_mix_of_everything,
 };
 
 /// Slots from the second read on.
@@ -67,6 +70,32 @@ locks_withstand! {
     a_lock_that_changes_all_the_time_withstands_a_mix_of_mostly_reads Restless, Os, 10;
     without_an_asymmetric_barrier_it_withstands_a_mix_of_everything AtOnce, Symmetric, 0;
     without_an_asymmetric_barrier_it_withstands_a_mix_of_mostly_reads ReadMostly, Symmetric, 60;
+}
+
+/// What Loom and the explorer see every schedule of.
+fn a_few_threads<B: BiasPolicy, P: Platform>(name: &str) {
+    type Scenarios<P, B> = Vec<Scenario<RwLock<RawRwLock<P, B>, Unprotected>>>;
+    let scenarios: [Scenarios<P, B>; 4] = [
+        read_write::a_reader_and_another(),
+        read_write::two_who_write(),
+        read_write::three_threads_and_tries(),
+        read_write::four_threads_and_tries(),
+    ];
+    let with_slots = || {
+        let lock = RwLock::new(Unprotected::zero());
+        read_write::read_twice(&lock);
+        lock
+    };
+    let scenarios = scenarios.into_iter().flatten();
+    repeat(name, scenarios.map(|scenario| scenario.beginning_with(with_slots)), 10);
+}
+
+#[test]
+fn a_few_threads_however_readers_come_in() {
+    a_few_threads::<AtOnce, Os>("slots at once");
+    a_few_threads::<Restless, Os>("restless");
+    a_few_threads::<Fenced, Os>("slots with fences");
+    a_few_threads::<AtOnce, Symmetric>("without an asymmetric barrier");
 }
 
 /// Never without fences, or never with them.

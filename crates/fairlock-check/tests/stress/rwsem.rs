@@ -12,8 +12,11 @@ use fairlock::policy::{
     NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented, RentedWithSpinners};
+use fairlock_check::read_write;
+use fairlock_check::scenario::Scenario;
 use fairlock_check::threads::{
-    Dice, Protected, THREADS, crowd, is_intact, operate, withstands_a_mix_of_everything,
+    Dice, Protected, THREADS, Unprotected, crowd, is_intact, operate, repeat,
+    withstands_a_mix_of_everything,
 };
 
 const STEPS: u64 = 1_500;
@@ -44,6 +47,32 @@ policies_withstand! {
     linux_5_11_in_rented_rooms_withstands_a_mix_of_everything Linux5_11, RentedWithSpinners<Os>;
     no_reader_steal_in_rented_rooms_withstands_a_mix_of_everything
         NoReaderSteal, RentedWithSpinners<Os>;
+}
+
+/// What Loom and the explorer see every schedule of.
+fn a_few_threads<Pol: Policy, L: Lodging<Os>>() {
+    type Scenarios<Pol, L> = Vec<Scenario<RwLock<RawRwSem<Pol, Os, L>, Unprotected>>>;
+    let scenarios: [Scenarios<Pol, L>; 4] = [
+        read_write::two_threads(),
+        read_write::three_threads(),
+        read_write::several_writers(),
+        read_write::four_threads(),
+    ];
+    repeat(Pol::NAME, scenarios.into_iter().flatten(), 10);
+}
+
+#[test]
+fn a_few_threads_under_each_policy() {
+    a_few_threads::<TimeFair, Inline<_>>();
+    a_few_threads::<TimeFair, Rented<_>>();
+    a_few_threads::<PhaseFair, Inline<_>>();
+    a_few_threads::<PhaseFair, Rented<_>>();
+    a_few_threads::<Linux3_10, Inline<_>>();
+    a_few_threads::<SpinningInQueue, Inline<_>>();
+    a_few_threads::<Linux5_3, Inline<_>>();
+    a_few_threads::<Linux5_11, Inline<_>>();
+    a_few_threads::<Linux5_11, RentedWithSpinners<_>>();
+    a_few_threads::<NoReaderSteal, Inline<_>>();
 }
 
 /// [`Linux3_10`] whose writers spin in the queue.
