@@ -343,12 +343,11 @@ fn program<R: Raw>(
         .in_time(time)
 }
 
-/// So many programs in the suite, and twenty times as many in a long run; of each some executions by
-/// chance and as many by random priorities.
+/// So many programs; of each some executions by chance and as many by random priorities.
 fn explore<R: Raw>(name: &str, policy: Discipline, programs: u64, shape: fn(u64) -> Shape) {
     let began = Instant::now();
     let (mut executions, mut steps) = (0, 0);
-    for seed in 0..long::depth(programs, 20 * programs) {
+    for seed in 0..programs {
         let shape = shape(seed);
         let program = program::<R>(name, policy, seed, shape);
         let each = shape.executions();
@@ -391,22 +390,22 @@ impl BiasPolicy for ByTurns {
 }
 
 macro_rules! locks {
-    ($($test:ident: $raw:ty, $policy:ty, $programs:literal;)*) => {$(
+    ($($test:ident: $raw:ty, $policy:ty;)*) => {$(
         #[test]
         fn $test() {
-            explore::<$raw>(stringify!($test), <$policy>::DISCIPLINE, $programs, Shape::of);
+            explore::<$raw>(stringify!($test), <$policy>::DISCIPLINE, long::depth(120, 2_400), Shape::of);
         }
     )*};
 }
 
 locks! {
-    time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair, 120;
-    time_fair_in_a_rented_room: RawRwSem<TimeFair, Explored, Rented<Explored>>, TimeFair, 120;
-    phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair, 120;
-    rwlock: RawRwLock<Explored, ReadMostly>, TimeFair, 120;
-    rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair, 120;
-    rwlock_with_slots_and_fences: RawRwLock<Explored, Fenced>, TimeFair, 120;
-    rwlock_with_slots_by_turns: RawRwLock<Explored, ByTurns>, TimeFair, 120;
+    time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair;
+    time_fair_in_a_rented_room: RawRwSem<TimeFair, Explored, Rented<Explored>>, TimeFair;
+    phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair;
+    rwlock: RawRwLock<Explored, ReadMostly>, TimeFair;
+    rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair;
+    rwlock_with_slots_and_fences: RawRwLock<Explored, Fenced>, TimeFair;
+    rwlock_with_slots_by_turns: RawRwLock<Explored, ByTurns>, TimeFair;
 }
 
 /// Where all come right back, a lock is often free while somebody waits, and whoever serves the queue
@@ -415,7 +414,8 @@ locks! {
 fn crowds_that_come_right_back() {
     let policy = TimeFair::DISCIPLINE;
     let crowd = |_| Shape::Crowd;
-    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, 200, crowd);
-    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, 200, crowd);
-    explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", policy, 200, crowd);
+    let programs = long::depth(60, 4_000);
+    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, programs, crowd);
+    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, programs, crowd);
+    explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", policy, programs, crowd);
 }

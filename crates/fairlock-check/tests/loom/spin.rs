@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
 use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
-use fairlock_check::loom_platform::{Gullible, Loom, LoomOfExchanges, Watched, Weakened, explore};
+use fairlock_check::loom_platform::{
+    self, Gullible, Loom, LoomOfExchanges, Watched, Weakened, explore,
+};
 
 /// Runs one step in each thread, the last in the first thread, and then `finally` there.
 fn together<L: Send + Sync + 'static>(lock: L, steps: &[fn(&L)], finally: fn(&L)) {
@@ -89,7 +91,8 @@ macro_rules! explore_each {
     ($run:ident $raw:ty: $([$($step:ident),*])*) => {$({
         let preemptions = if [$(stringify!($step)),*].len() == 2 { 3 } else { 2 };
         let name = concat!(stringify!($raw), $(" ", stringify!($step)),*);
-        explore(name, preemptions, || $run::<$raw>(&[$($step),*]));
+        let most = loom_platform::most_executions(5_000);
+        loom_platform::explore_most(name, preemptions, most, || $run::<$raw>(&[$($step),*]));
     })*};
 }
 
