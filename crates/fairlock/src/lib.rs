@@ -21,6 +21,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+mod barrier;
+#[cfg(test)]
+mod child_process;
 mod chunks;
 pub mod events;
 pub mod mutex;
@@ -32,7 +35,6 @@ pub mod range;
 pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
-mod shared_barrier;
 pub mod slots;
 pub mod spin;
 mod spin_budget;
