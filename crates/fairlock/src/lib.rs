@@ -26,6 +26,7 @@ mod barrier;
 mod child_process;
 mod chunks;
 pub mod events;
+mod guarded;
 pub mod mutex;
 pub mod platform;
 pub mod policy;
