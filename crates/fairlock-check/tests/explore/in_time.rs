@@ -11,10 +11,10 @@ use fairlock::lock_api::{
     RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgrade, RawRwLockUpgradeTimed,
     RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
 };
-use fairlock::platform::Platform;
 use fairlock::policy::{Bias, BiasPolicy, Discipline, PhaseFair, Policy, ReadMostly, TimeFair};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock_check::long;
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Claim, Guarded, Program, Search, Time, hold, pass_time};
@@ -400,7 +400,7 @@ macro_rules! locks {
 
 locks! {
     time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair;
-    time_fair_in_a_rented_room: RawRwSem<TimeFair, Explored, Rented<Explored>>, TimeFair;
+    time_fair_with_a_pooled_queue: RawRwSem<TimeFair, Explored, Pooled<Explored>>, TimeFair;
     phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair;
     rwlock: RawRwLock<Explored, ReadMostly>, TimeFair;
     rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair;

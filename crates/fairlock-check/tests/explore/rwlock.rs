@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use fairlock::lock_api;
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Bias, BiasPolicy};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use fairlock_check::explored::program_after;
 use fairlock_check::long;

@@ -6,7 +6,7 @@ use fairlock::policy::{
     Competition, Discipline, Handoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
     Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::explored::program;
 use fairlock_check::long;
 use fairlock_check::read_write;
@@ -17,7 +17,7 @@ use fairlock_sim::explore::{
 use fairlock_sim::{Explored, On};
 
 type Own<F = Sound> = Inline<On<Explore<F>>>;
-type Pool<F = Sound> = Rented<On<Explore<F>>>;
+type Pool<F = Sound> = Pooled<On<Explore<F>>>;
 type Lock<Pol, F = Sound, L = Own<F>> = RwLock<RawRwSem<Pol, On<Explore<F>>, L>, Guarded<F>>;
 type Scenarios<Pol, L> = Vec<Scenario<Lock<Pol, Sound, L>>>;
 
@@ -28,7 +28,7 @@ fn most_of_two() -> u64 {
 
 /// Without a bound on preemptions where that takes few executions, else with one; and with one jump
 /// of the clock in each thread.
-fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
+fn explore_two<Pol: Policy, L: QueueStorage<Explored>>(preemptions: u32) {
     let scenarios: Scenarios<Pol, L> = read_write::two_threads();
     for scenario in scenarios {
         let program = program(Pol::NAME, &scenario).clock_jumps(1);
@@ -38,7 +38,10 @@ fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
     }
 }
 
-fn explore_more<Pol: Policy, L: Lodging<Explored>>(scenarios: Scenarios<Pol, L>, preemptions: u32) {
+fn explore_more<Pol: Policy, L: QueueStorage<Explored>>(
+    scenarios: Scenarios<Pol, L>,
+    preemptions: u32,
+) {
     for scenario in scenarios {
         let program = program(Pol::NAME, &scenario);
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
@@ -46,7 +49,7 @@ fn explore_more<Pol: Policy, L: Lodging<Explored>>(scenarios: Scenarios<Pol, L>,
 }
 
 /// Not complete: some thousand executions of eight threads.
-fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
+fn explore_eight<Pol: Policy, L: QueueStorage<Explored>>() {
     let scenario: Scenario<Lock<Pol, Sound, L>> = read_write::eight_kinds();
     let program = program(Pol::NAME, &scenario).clock_jumps(1);
     for seed in 1..=3 {
@@ -56,7 +59,7 @@ fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
 }
 
 /// Stores that arrive late, as on an x86.
-fn explore_store_buffers<Pol: Policy, L: Lodging<Explored>>() {
+fn explore_store_buffers<Pol: Policy, L: QueueStorage<Explored>>() {
     let two: Scenarios<Pol, L> = read_write::two_threads();
     for scenario in two {
         let program = program(Pol::NAME, &scenario).store_buffers();
@@ -71,28 +74,28 @@ fn explore_store_buffers<Pol: Policy, L: Lodging<Explored>>() {
 }
 
 macro_rules! policies {
-    ($($module:ident: $policy:ty, $lodging:ty, $of_two:expr, $of_three:literal, $of_four:literal;)*) => {$(
+    ($($module:ident: $policy:ty, $storage:ty, $of_two:expr, $of_three:literal, $of_four:literal;)*) => {$(
         mod $module {
             use super::*;
             #[test]
             fn two_threads_in_every_schedule() {
-                explore_two::<$policy, $lodging>($of_two);
+                explore_two::<$policy, $storage>($of_two);
             }
             #[test]
             fn three_threads_with_few_preemptions() {
-                explore_more::<$policy, $lodging>(read_write::three_threads(), $of_three);
+                explore_more::<$policy, $storage>(read_write::three_threads(), $of_three);
             }
             #[test]
             fn four_threads_with_fewer() {
-                explore_more::<$policy, $lodging>(read_write::four_threads(), $of_four);
+                explore_more::<$policy, $storage>(read_write::four_threads(), $of_four);
             }
             #[test]
             fn eight_threads_by_chance() {
-                explore_eight::<$policy, $lodging>();
+                explore_eight::<$policy, $storage>();
             }
             #[test]
             fn with_store_buffers() {
-                explore_store_buffers::<$policy, $lodging>();
+                explore_store_buffers::<$policy, $storage>();
             }
         }
     )*};
@@ -102,9 +105,9 @@ policies! {
     // A third preemption of two threads multiplies the executions by some fifteen.
     time_fair: TimeFair, Own, long::depth(2, 3), 1, 1;
     time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), 2, 1;
-    time_fair_in_a_rented_room: TimeFairAsleep, Pool, 2, 1, 1;
+    time_fair_with_a_pooled_queue: TimeFairAsleep, Pool, 2, 1, 1;
     phase_fair: PhaseFair, Own, 3, 2, 1;
-    phase_fair_in_a_rented_room: PhaseFair, Pool, 3, 2, 1;
+    phase_fair_with_a_pooled_queue: PhaseFair, Pool, 3, 2, 1;
     linux_3_10: Linux3_10, Own, 3, 2, 1;
     linux_5_1: Linux5_1, Own, 3, 2, 1;
     linux_5_2: Linux5_2, Own, 3, 2, 1;
@@ -300,7 +303,7 @@ fn a_writer_that_is_due_is_not_passed_any_more() {
 
 // ---- flaws ----
 
-fn with_a_flaw<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
+fn with_a_flaw<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(
     scenario: Scenario<Lock<Pol, F, L>>,
 ) -> FailureKind {
     let added = scenario.steps.len() as u32;
@@ -322,7 +325,7 @@ fn the_explorer_notices_a_call_that_a_spinning_writer_misses() {
     );
 }
 
-fn flaws_are_noticed<Pol: Policy, L: Lodging<On<Explore<Deaf>>>>() {
+fn flaws_are_noticed<Pol: Policy, L: QueueStorage<On<Explore<Deaf>>>>() {
     let kind = with_a_flaw::<Pol, Deaf, L>(read_write::three_writers());
     assert!(
         matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),

@@ -14,11 +14,13 @@ use fairlock_sim::explore::{
     Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Search, Sound,
     Symmetric, SymmetricNoFence,
 };
-use parts::{Claim, EndedThread, RangeSlot, Record, TAG, Threads};
+use parts::{Claim, EndedThread, RangeSlot, Record, TAG, Threads, own_records};
 
 type P<F> = On<Explore<F>>;
 
 type State<F> = parts::State<P<F>, Guarded<F>>;
+
+own_records!(On<Explore<F>> where F: Flaw);
 
 fn program<F: Flaw>(readers: usize, times: usize) -> Program<State<F>> {
     let program = Program::new("slots", move || State::<F>::new(readers));

@@ -11,14 +11,15 @@ use fairlock::policy::{
     Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Phases,
     Policy, TimeFair,
 };
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Guarded, Program, Search};
 
 type Own<Pol> = RawRwSem<Pol, Explored, Inline<Explored>>;
-type Pool<Pol> = RawRwSem<Pol, Explored, Rented<Explored>>;
+type Pool<Pol> = RawRwSem<Pol, Explored, Pooled<Explored>>;
 
 /// A lock and what it protects.
 struct Object<R> {
@@ -303,7 +304,7 @@ macro_rules! cases {
 
 cases! {
     time_fair: Fresh<Own<TimeFair>>, 2, 150;
-    time_fair_in_rented_rooms: Fresh<Pool<TimeFair>>, 2, 150;
+    time_fair_with_pooled_queues: Fresh<Pool<TimeFair>>, 2, 150;
     phase_fair: Fresh<Own<PhaseFair>>, 2, 150;
     linux_3_10: Fresh<Own<Linux3_10>>, 2, 150;
     linux_5_1: Fresh<Own<Linux5_1>>, 2, 150;

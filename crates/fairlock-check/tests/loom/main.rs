@@ -5,6 +5,7 @@
 use fairlock::platform;
 
 mod barrier;
+mod free_list;
 mod mutex;
 mod process_shared;
 mod range;
@@ -14,7 +15,6 @@ mod rwlock;
 mod rwsem;
 mod slots;
 mod spin;
-mod vacant;
 
 // Private in `fairlock`, whose source is compiled here again, as `slots` and `barrier` test parts alone.
 #[path = "../../../fairlock/src/chunks.rs"]

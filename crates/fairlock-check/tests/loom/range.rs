@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fairlock::platform::Platform;
+use fairlock::process::Host;
 use fairlock::range::{ArcRangeReadGuard, ArcRangeWriteGuard, Slotted};
 use fairlock_check::loom_platform::{
     DeafHasty, GullibleHalves, Hasty, Loom, LostSums, MOST_EXECUTIONS, NoFence, NoHeavyHasty,
@@ -18,7 +18,7 @@ use fairlock_check::scenario::{Scenario, Subject};
 type State<P, const STRIPES: usize> = Positions<Slotted<P, STRIPES, 0>, Watched>;
 
 /// Whatever Loom watches exists from now on.
-fn touched<P: Platform, const STRIPES: usize>() -> State<P, STRIPES> {
+fn touched<P: Host, const STRIPES: usize>() -> State<P, STRIPES> {
     let state = State::new();
     state.write(0, 2);
     state.write(0, 6);
@@ -26,7 +26,7 @@ fn touched<P: Platform, const STRIPES: usize>() -> State<P, STRIPES> {
 }
 
 /// The scenario, with what that has added.
-fn when_touched<P: Platform, const STRIPES: usize>(
+fn when_touched<P: Host, const STRIPES: usize>(
     scenario: Scenario<State<P, STRIPES>>,
 ) -> Scenario<State<P, STRIPES>> {
     let added = scenario.added.start() + 2..=scenario.added.end() + 2;
@@ -36,7 +36,7 @@ fn when_touched<P: Platform, const STRIPES: usize>(
 // ---- steps ----
 
 /// The guard ends on another thread, and then its slot is used again.
-fn read_and_pass_on<P: Platform, const STRIPES: usize>(state: &State<P, STRIPES>) {
+fn read_and_pass_on<P: Host, const STRIPES: usize>(state: &State<P, STRIPES>) {
     let guard = state.lock.read_arc(extent(0, 1));
     let data = Arc::clone(&state.data);
     let last = spawn(move || {
@@ -49,7 +49,7 @@ fn read_and_pass_on<P: Platform, const STRIPES: usize>(state: &State<P, STRIPES>
 }
 
 /// The same for a writer.
-fn write_and_pass_on<P: Platform, const STRIPES: usize>(state: &State<P, STRIPES>) {
+fn write_and_pass_on<P: Host, const STRIPES: usize>(state: &State<P, STRIPES>) {
     let guard = state.lock.write_arc(extent(0, 1));
     let data = Arc::clone(&state.data);
     let last = spawn(move || {
@@ -140,16 +140,16 @@ fn a_wide_writer_that_the_queue_lets_in_and_a_reader() {
 // ---- flaws ----
 
 /// The message with which some execution of the scenario fails.
-fn found<P: Platform>(name: &str, scenario: Scenario<State<P, 2>>) -> String {
+fn found<P: Host>(name: &str, scenario: Scenario<State<P, 2>>) -> String {
     failure(name, 3, model(when_touched(scenario)))
 }
 
-fn is_race<P: Platform>(name: &str, scenario: Scenario<State<P, 2>>) {
+fn is_race<P: Host>(name: &str, scenario: Scenario<State<P, 2>>) {
     let found = found(name, scenario);
     assert!(found.contains("Causality violation"), "{found}");
 }
 
-fn is_deadlock<P: Platform>(name: &str, scenario: Scenario<State<P, 2>>) {
+fn is_deadlock<P: Host>(name: &str, scenario: Scenario<State<P, 2>>) {
     let found = found(name, scenario);
     assert!(found.contains("deadlock"), "{found}");
 }

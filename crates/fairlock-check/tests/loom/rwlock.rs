@@ -3,8 +3,8 @@
 //! readers come in; and platforms that lack one barrier each, which the models must notice.
 
 use fairlock::lock_api;
-use fairlock::platform::Platform;
 use fairlock::policy::{Bias, BiasPolicy};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use fairlock_check::loom_platform::{
     self, DeafHasty, Hasty, Loom, NoFence, NoHeavy, NoLight, Symmetric, SymmetricHasty,
@@ -37,7 +37,7 @@ impl BiasPolicy for Cautious {
 type Lock<P, B> = lock_api::RwLock<RawRwLock<P, B>, Watched>;
 
 /// Readers use slots from now on.
-fn with_slots<P: Platform, B: BiasPolicy>() -> Lock<P, B> {
+fn with_slots<P: Host, B: BiasPolicy>() -> Lock<P, B> {
     let lock = Lock::new(Watched::new());
     // The first says that slots are to be used, the second that fences are not.
     read_write::read_twice(&lock);
@@ -75,7 +75,7 @@ models! {
 }
 
 /// The message with which some execution of the scenario fails.
-fn failure<P: Platform, B: BiasPolicy>(name: &str, scenario: Scenario<Lock<P, B>>) -> String {
+fn failure<P: Host, B: BiasPolicy>(name: &str, scenario: Scenario<Lock<P, B>>) -> String {
     loom_platform::failure(name, 3, model(scenario.beginning_with(with_slots)))
 }
 

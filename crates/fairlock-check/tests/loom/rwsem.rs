@@ -9,7 +9,7 @@ use fairlock::platform::Platform;
 use fairlock::policy::{
     Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::loom_platform::{
     Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, check, explore, failure, join, model,
     most_executions, spawn,
@@ -40,7 +40,7 @@ impl Policy for TimeFairAsleep {
 
 /// Of the weakened orderings that these models were seen to find, each was found among the first 1,500
 /// executions of one of them.
-fn check_many<Pol: Policy, P: Platform, L: Lodging<P>>(
+fn check_many<Pol: Policy, P: Platform, L: QueueStorage<P>>(
     scenarios: Vec<Scenario<Lock<Pol, P, L>>>,
     preemptions: usize,
 ) {
@@ -72,34 +72,34 @@ policies_under_loom! {
     no_reader_steal: NoReaderSteal, NoReaderSteal, 1;
 }
 
-/// Locks that rent the room in which their threads wait.
-mod rented {
+/// Locks whose threads wait in a pooled queue.
+mod pooled {
     use super::*;
-    type Rents = Rented<WithoutRecords>;
+    type Pool = Pooled<WithoutRecords>;
 
     #[test]
     fn two_threads_under_time_fair() {
-        check_many::<TimeFairAsleep, _, Rents>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
+        check_many::<TimeFairAsleep, _, Pool>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
     }
 
     #[test]
     fn two_threads_under_phase_fair() {
-        check_many::<PhaseFair, _, Rents>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
+        check_many::<PhaseFair, _, Pool>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
     }
 
     #[test]
     fn three_threads_under_phase_fair() {
-        check_many::<PhaseFair, _, Rents>(read_write::three_threads(), 1);
+        check_many::<PhaseFair, _, Pool>(read_write::three_threads(), 1);
     }
 
     #[test]
-    fn a_room_in_each_record() {
+    fn a_queue_in_each_record() {
         let scenarios = vec![
             read_write::two_writers(),
             read_write::an_upgrade_and_a_reader(),
             read_write::a_reader_and_two_writers(),
         ];
-        check_many::<PhaseFair, Loom, Rented<Loom>>(scenarios, 2);
+        check_many::<PhaseFair, Loom, Pooled<Loom>>(scenarios, 2);
     }
 }
 
@@ -137,7 +137,9 @@ fn a_time_out_that_lets_a_reader_in_and_an_upgrade_exclude_each_other() {
 }
 
 /// What the checker says about a lock on a flawed platform.
-fn report<Pol: Policy, P: Platform, L: Lodging<P>>(scenario: Scenario<Lock<Pol, P, L>>) -> String {
+fn report<Pol: Policy, P: Platform, L: QueueStorage<P>>(
+    scenario: Scenario<Lock<Pol, P, L>>,
+) -> String {
     failure("flawed", 2, model(scenario))
 }
 
@@ -145,7 +147,7 @@ fn report<Pol: Policy, P: Platform, L: Lodging<P>>(scenario: Scenario<Lock<Pol, 
 fn the_checker_notices_relaxed_orderings() {
     let message = report::<TimeFair, Weakened, Inline<_>>(read_write::two_writers());
     assert!(message.contains("Causality violation"), "{message}");
-    let message = report::<TimeFair, Weakened, Rented<_>>(read_write::two_writers());
+    let message = report::<TimeFair, Weakened, Pooled<_>>(read_write::two_writers());
     assert!(message.contains("Causality violation"), "{message}");
     let message = report::<Linux5_11, Weakened, Inline<_>>(read_write::a_reader_and_a_writer());
     assert!(message.contains("Causality violation"), "{message}");
@@ -155,7 +157,7 @@ fn the_checker_notices_relaxed_orderings() {
 fn the_checker_notices_lost_wake_ups() {
     let message = report::<TimeFair, Deaf, Inline<_>>(read_write::three_writers());
     assert!(message.contains("deadlock"), "{message}");
-    let message = report::<PhaseFair, Deaf, Rented<Deaf>>(read_write::two_writers());
+    let message = report::<PhaseFair, Deaf, Pooled<Deaf>>(read_write::two_writers());
     assert!(message.contains("deadlock"), "{message}");
     let message = report::<Linux5_11, Deaf, Inline<_>>(read_write::a_reader_and_a_writer());
     assert!(message.contains("deadlock"), "{message}");

@@ -8,16 +8,19 @@ mod parts;
 
 use std::sync::Arc;
 
-use fairlock::platform::Platform;
 use fairlock_check::loom_platform::{
-    DeafHasty, Hasty, NoHeavyHasty, NoLightHasty, SymmetricHasty, SymmetricNoFenceHasty, Watched,
-    explore, failure, join, spawn,
+    DeafHasty, Flaw, Hasty, Model, NoHeavyHasty, NoLightHasty, SymmetricHasty,
+    SymmetricNoFenceHasty, Watched, explore, failure, join, spawn,
 };
+
+use parts::{HasRecords, own_records};
 
 type State<P> = parts::State<P, Watched>;
 
+own_records!(Model<F> where F: Flaw);
+
 /// Readers, each in its thread so many times, and a writer.
-fn readers_and_a_writer<P: Platform>(readers: usize, times: usize) {
+fn readers_and_a_writer<P: HasRecords>(readers: usize, times: usize) {
     let state = Arc::new(State::<P>::new(readers));
     let threads: Vec<_> = (0..readers)
         .map(|reader| {
@@ -30,7 +33,7 @@ fn readers_and_a_writer<P: Platform>(readers: usize, times: usize) {
 }
 
 /// A reader that is there already leaves, and a writer waits for that.
-fn a_reader_leaves<P: Platform>() {
+fn a_reader_leaves<P: HasRecords>() {
     let state = Arc::new(State::<P>::with_a_reader_inside());
     let leaver = {
         let state = Arc::clone(&state);

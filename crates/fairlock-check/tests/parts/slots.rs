@@ -10,17 +10,40 @@ mod protocol;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use fairlock::platform::{AtomicCell, Platform};
+use fairlock::platform::AtomicCell;
 use fairlock_check::scenario::Number;
+pub(crate) use protocol::{EndedThread, HasRecords, Record, Slot, Threads};
 #[allow(unused_imports)] // by the explorer only
-pub(crate) use protocol::{EndedThread, RangeSlot, range::Claim};
-pub(crate) use protocol::{Record, Slot, Threads};
+pub(crate) use protocol::{RangeSlot, range::Claim};
+
+/// Says that a platform's threads have no records but those of a [`State`].
+macro_rules! own_records {
+    ($platform:ty $(where $flaw:ident: $of:path)?) => {
+        // SAFETY: nobody asks for a record but these programs, which claim them from their own `threads`.
+        unsafe impl$(<$flaw: $of>)? crate::slots::parts::HasRecords for $platform {
+            fn threads() -> &'static crate::slots::parts::Threads<Self> {
+                unreachable!("these programs have records of their own")
+            }
+            fn thread() -> Option<&'static crate::slots::parts::Record<Self>> {
+                unreachable!("these programs have records of their own")
+            }
+            fn ended_thread() -> crate::slots::parts::EndedThread<Self> {
+                unreachable!("threads of these programs do not end before they are done")
+            }
+            fn asymmetric_heavy() {
+                <Self as fairlock::process::Host>::asymmetric_heavy();
+            }
+        }
+    };
+}
+
+pub(crate) use own_records;
 
 /// Of the lock that all of them use.
 pub(crate) const TAG: u64 = 5;
 
 /// Readers with a record each, and what a writer changes.
-pub(crate) struct State<P: Platform, N> {
+pub(crate) struct State<P: HasRecords, N> {
     /// Too large for a coroutine's stack twice.
     pub(crate) threads: Box<Threads<P>>,
     /// Of the readers, in `threads`.
@@ -33,16 +56,16 @@ pub(crate) struct State<P: Platform, N> {
 }
 
 // SAFETY: the records live as long as the state, and are made to be shared; the data is what tests watch.
-unsafe impl<P: Platform, N> Send for State<P, N> {}
+unsafe impl<P: HasRecords, N> Send for State<P, N> {}
 // SAFETY: as above.
-unsafe impl<P: Platform, N> Sync for State<P, N> {}
+unsafe impl<P: HasRecords, N> Sync for State<P, N> {}
 
 #[inline(never)]
-fn all_threads<P: Platform>() -> Box<Threads<P>> {
+fn all_threads<P: HasRecords>() -> Box<Threads<P>> {
     Box::new(Threads::NEW)
 }
 
-impl<P: Platform, N: Number> State<P, N> {
+impl<P: HasRecords, N: Number> State<P, N> {
     pub(crate) fn new(readers: usize) -> Self {
         let threads = all_threads();
         let claim = |_| ptr::from_ref(threads.claim().expect("a record for each"));
@@ -89,7 +112,7 @@ impl<P: Platform, N: Number> State<P, N> {
     pub(crate) fn write(&self) {
         self.marked.store(1, Relaxed);
         if P::is_asymmetric() {
-            P::asymmetric_heavy()
+            <P as HasRecords>::asymmetric_heavy()
         } else {
             P::fence()
         }

@@ -1,18 +1,17 @@
 //! The sharing of barriers by real threads: nobody returns before a barrier that began after its
 //! call has ended, whoever ran it, and nobody waits for one that never ends.
 
-#[path = "../../../fairlock/src/shared_barrier.rs"]
-mod shared_barrier;
+#[path = "../../../fairlock/src/barrier.rs"]
+mod barrier;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::thread;
 
+use barrier::SharedBarrier;
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
-use fairlock::process::Process;
-use shared_barrier::SharedBarrier;
 
 /// [`Os`] with barriers that are counted, and that do not end while they are `STUCK`. Each number
 /// is a platform of its own.
@@ -57,9 +56,6 @@ unsafe impl<const TEST: usize> Platform for Counted<TEST> {
     }
     fn cpu() -> u32 {
         Os::cpu()
-    }
-    fn process() -> &'static Process<Self> {
-        unreachable!("the barrier is asked for directly")
     }
     fn barrier_on_all_cpus() {
         let number = BEGUN[TEST].fetch_add(1, SeqCst) + 1;

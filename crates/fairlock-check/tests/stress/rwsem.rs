@@ -11,7 +11,7 @@ use fairlock::policy::{
     Competition, Discipline, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
     NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
 use fairlock_check::threads::{
@@ -22,10 +22,10 @@ use fairlock_check::threads::{
 const STEPS: u64 = 1_500;
 
 macro_rules! policies_withstand {
-    ($($name:ident $policy:ty, $lodging:ty;)*) => {$(
+    ($($name:ident $policy:ty, $storage:ty;)*) => {$(
         #[test]
         fn $name() {
-            withstands_a_mix_of_everything::<RawRwSem<$policy, Os, $lodging>>(STEPS, 0);
+            withstands_a_mix_of_everything::<RawRwSem<$policy, Os, $storage>>(STEPS, 0);
         }
     )*};
 }
@@ -33,8 +33,8 @@ macro_rules! policies_withstand {
 policies_withstand! {
     time_fair_withstands_a_mix_of_everything TimeFair, Inline<Os>;
     phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
-    time_fair_in_rented_rooms_withstands_a_mix_of_everything TimeFair, Rented<Os>;
-    phase_fair_in_rented_rooms_withstands_a_mix_of_everything PhaseFair, Rented<Os>;
+    time_fair_with_pooled_queues_withstands_a_mix_of_everything TimeFair, Pooled<Os>;
+    phase_fair_with_pooled_queues_withstands_a_mix_of_everything PhaseFair, Pooled<Os>;
     linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
     linux_3_10_spinning_in_the_queue_withstands_a_mix_of_everything SpinningInQueue, Inline<Os>;
     linux_3_16_withstands_a_mix_of_everything Linux3_16, Inline<Os>;
@@ -43,14 +43,14 @@ policies_withstand! {
     linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
     linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
     no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
-    linux_3_10_in_rented_rooms_withstands_a_mix_of_everything Linux3_10, RentedWithSpinners<Os>;
-    linux_5_11_in_rented_rooms_withstands_a_mix_of_everything Linux5_11, RentedWithSpinners<Os>;
-    no_reader_steal_in_rented_rooms_withstands_a_mix_of_everything
-        NoReaderSteal, RentedWithSpinners<Os>;
+    linux_3_10_with_pooled_queues_withstands_a_mix_of_everything Linux3_10, PooledWithSpinners<Os>;
+    linux_5_11_with_pooled_queues_withstands_a_mix_of_everything Linux5_11, PooledWithSpinners<Os>;
+    no_reader_steal_with_pooled_queues_withstands_a_mix_of_everything
+        NoReaderSteal, PooledWithSpinners<Os>;
 }
 
 /// What Loom and the explorer see every schedule of.
-fn a_few_threads<Pol: Policy, L: Lodging<Os>>() {
+fn a_few_threads<Pol: Policy, L: QueueStorage<Os>>() {
     type Scenarios<Pol, L> = Vec<Scenario<RwLock<RawRwSem<Pol, Os, L>, Unprotected>>>;
     let scenarios: [Scenarios<Pol, L>; 4] = [
         read_write::two_threads(),
@@ -64,14 +64,14 @@ fn a_few_threads<Pol: Policy, L: Lodging<Os>>() {
 #[test]
 fn a_few_threads_under_each_policy() {
     a_few_threads::<TimeFair, Inline<_>>();
-    a_few_threads::<TimeFair, Rented<_>>();
+    a_few_threads::<TimeFair, Pooled<_>>();
     a_few_threads::<PhaseFair, Inline<_>>();
-    a_few_threads::<PhaseFair, Rented<_>>();
+    a_few_threads::<PhaseFair, Pooled<_>>();
     a_few_threads::<Linux3_10, Inline<_>>();
     a_few_threads::<SpinningInQueue, Inline<_>>();
     a_few_threads::<Linux5_3, Inline<_>>();
     a_few_threads::<Linux5_11, Inline<_>>();
-    a_few_threads::<Linux5_11, RentedWithSpinners<_>>();
+    a_few_threads::<Linux5_11, PooledWithSpinners<_>>();
     a_few_threads::<NoReaderSteal, Inline<_>>();
 }
 
@@ -86,12 +86,12 @@ impl Policy for SpinningInQueue {
     });
 }
 
-/// Threads go from lock to lock, and rooms with them.
+/// Threads go from lock to lock, and pooled queues with them.
 #[test]
-fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
+fn locks_with_queues_from_one_pool_withstand_a_mix_of_everything() {
     type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
-    let phases: [Lock<TimeFair, Rented<Os>>; 2] = Default::default();
-    let linux: [Lock<Linux5_11, RentedWithSpinners<Os>>; 2] = Default::default();
+    let phases: [Lock<TimeFair, Pooled<Os>>; 2] = Default::default();
+    let linux: [Lock<Linux5_11, PooledWithSpinners<Os>>; 2] = Default::default();
     let step = |dice: &mut Dice| match dice.roll(4) as usize {
         which @ 0..2 => operate(&phases[which], dice),
         which => operate(&linux[which - 2], dice),
@@ -103,7 +103,7 @@ fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
 }
 
 /// Each lock goes while the thread that has released it before may still be on its way out.
-fn last_users_free_their_locks<Pol: Policy, L: Lodging<Os>>() {
+fn last_users_free_their_locks<Pol: Policy, L: QueueStorage<Os>>() {
     const LOCKS: usize = 1_000;
     // What it protects is how many users have been there.
     let new = || RwLock::<RawRwSem<Pol, Os, L>, u64>::new(0);
@@ -132,11 +132,11 @@ fn last_users_free_their_locks<Pol: Policy, L: Lodging<Os>>() {
 }
 
 #[test]
-fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
-    last_users_free_their_locks::<TimeFair, Rented<Os>>();
-    last_users_free_their_locks::<Linux3_10, RentedWithSpinners<Os>>();
-    last_users_free_their_locks::<Linux5_11, RentedWithSpinners<Os>>();
-    last_users_free_their_locks::<NoReaderSteal, RentedWithSpinners<Os>>();
+fn a_lock_with_a_pooled_queue_can_be_freed_by_its_last_user() {
+    last_users_free_their_locks::<TimeFair, Pooled<Os>>();
+    last_users_free_their_locks::<Linux3_10, PooledWithSpinners<Os>>();
+    last_users_free_their_locks::<Linux5_11, PooledWithSpinners<Os>>();
+    last_users_free_their_locks::<NoReaderSteal, PooledWithSpinners<Os>>();
 }
 
 /// Lets in two writers at once, but not three, and readers always.

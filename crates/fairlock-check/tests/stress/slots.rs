@@ -5,13 +5,16 @@ mod parts;
 
 use std::thread;
 
-use fairlock::platform::{Os, Platform};
+use fairlock::platform::Os;
 use fairlock_check::scenario::Number;
 use fairlock_check::threads::platforms::Symmetric;
 use fairlock_check::threads::{Unprotected, watched};
-use parts::State;
+use parts::{HasRecords, State, own_records};
 
-fn readers_and_a_writer<P: Platform>() {
+own_records!(Os);
+own_records!(Symmetric);
+
+fn readers_and_a_writer<P: HasRecords>() {
     const ROUNDS: u32 = 3_000;
     let state = State::<P, Unprotected>::new(2);
     watched(|| {

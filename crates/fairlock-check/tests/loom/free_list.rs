@@ -1,30 +1,30 @@
 //! The list of what nobody has in hand, under Loom: each number is in one hand, also if a thread is
 //! stopped in the middle of taking one while others take and put back.
 
-#[path = "../../../fairlock/src/rwsem/vacant.rs"]
+#[path = "../../../fairlock/src/rwsem/free_list.rs"]
 #[allow(dead_code)] // what the child of a fork needs
-mod vacant;
+mod free_list;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock_check::loom_platform::{Hasty, explore};
-use vacant::Vacant;
+use free_list::FreeList;
 
 type Half = <Hasty as Platform>::AtomicU32;
 
 const NUMBERS: usize = 3;
 
 struct List {
-    vacant: Vacant<Hasty>,
+    vacant: FreeList<Hasty>,
     next: [Half; NUMBERS],
 }
 
 impl List {
     fn full() -> Self {
         let next = std::array::from_fn(|_| AtomicCell::new(0));
-        let list = List { vacant: Vacant::NEW, next };
+        let list = List { vacant: FreeList::NEW, next };
         (1..=NUMBERS as u32).rev().for_each(|number| list.put(number));
         list
     }
