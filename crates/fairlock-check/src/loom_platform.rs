@@ -397,6 +397,12 @@ impl Watched {
 // SAFETY: Loom checks every access.
 unsafe impl Sync for Watched {}
 
+impl Default for Watched {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Number for Watched {
     fn zero() -> Self {
         Watched::new()

@@ -6,16 +6,16 @@
 
 #[path = "../../../fairlock/src/barrier.rs"]
 #[allow(dead_code)] // what a `fork` needs
-mod barrier;
+mod shared_barrier;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use barrier::SharedBarrier;
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::On;
 use fairlock_sim::explore::{
     Explore, FailureKind, Flaw, NoBarrier, NoFence, OwnBarrier, Program, Search, Sound,
 };
+use shared_barrier::SharedBarrier;
 
 type P<F> = On<Explore<F>>;
 type Word<F> = <P<F> as Platform>::AtomicU32;

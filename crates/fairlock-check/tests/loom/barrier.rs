@@ -5,17 +5,14 @@
 
 #[path = "../../../fairlock/src/barrier.rs"]
 #[allow(dead_code)] // what a `fork` needs
-mod barrier;
+mod shared_barrier;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use barrier::SharedBarrier;
 use fairlock::platform::Platform;
-use fairlock_check::loom_platform::{Loom, Weakened, barriers, explore};
-
-/// How a thread comes to pass a barrier.
-type Pass<P> = fn(&SharedBarrier<P>);
+use fairlock_check::loom_platform::{Loom, Weakened, barriers, explore, failure, together};
+use fairlock_check::scenario::Step;
+use shared_barrier::SharedBarrier;
 
 fn call<P: Platform>(shared: &SharedBarrier<P>) {
     let before = barriers().begun();
@@ -36,52 +33,33 @@ fn call_twice<P: Platform>(shared: &SharedBarrier<P>) {
     call(shared);
 }
 
-fn together<P: Platform>(calls: &[Pass<P>]) {
-    let shared = Arc::new(SharedBarrier::<P>::NEW);
-    let (mine, others) = calls.split_last().expect("at least one");
-    let others: Vec<_> = others
-        .iter()
-        .map(|&call| {
-            let shared = Arc::clone(&shared);
-            loom::thread::spawn(move || call(&shared))
-        })
-        .collect();
-    mine(&shared);
-    for other in others {
-        other.join().expect("a panic ends the model");
-    }
-}
-
-fn report(model: impl Fn() + Send + Sync + 'static) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(|| explore("flawed", 3, model)));
-    let panic = panic.expect_err("Loom must notice the flaw");
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
+fn all<P: Platform>(calls: &[Step<SharedBarrier<P>>]) {
+    together(&Arc::new(SharedBarrier::NEW), calls);
 }
 
 #[test]
 fn two_callers() {
-    explore("two callers", 3, || together::<Loom>(&[call, call]));
+    explore("two callers", 3, || all::<Loom>(&[call, call]));
 }
 
 #[test]
 fn one_calls_twice() {
-    explore("one calls twice", 3, || together::<Loom>(&[call_twice, call]));
+    explore("one calls twice", 3, || all::<Loom>(&[call_twice, call]));
 }
 
 #[test]
 fn three_callers() {
-    explore("three callers", 2, || together::<Loom>(&[call, call, call]));
+    explore("three callers", 2, || all::<Loom>(&[call, call, call]));
 }
 
 #[test]
 fn a_barrier_that_began_before_the_call_is_not_enough() {
-    let found = report(|| together::<Loom>(&[call, call_hastily]));
+    let found = failure("flawed", 3, || all::<Loom>(&[call, call_hastily]));
     assert!(found.contains("too early"), "{found}");
 }
 
 #[test]
 fn a_barrier_that_nothing_orders_is_noticed() {
-    let found = report(|| together::<Weakened>(&[call, call]));
+    let found = failure("flawed", 3, || all::<Weakened>(&[call, call]));
     assert!(found.contains("Causality"), "{found}");
 }

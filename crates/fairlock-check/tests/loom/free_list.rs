@@ -3,14 +3,14 @@
 
 #[path = "../../../fairlock/src/rwsem/free_list.rs"]
 #[allow(dead_code)] // what the child of a fork needs
-mod free_list;
+mod vacant;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock_check::loom_platform::{Hasty, explore};
-use free_list::FreeList;
+use vacant::FreeList;
 
 type Half = <Hasty as Platform>::AtomicU32;
 

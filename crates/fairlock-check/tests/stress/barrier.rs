@@ -2,16 +2,16 @@
 //! call has ended, whoever ran it, and nobody waits for one that never ends.
 
 #[path = "../../../fairlock/src/barrier.rs"]
-mod barrier;
+mod shared_barrier;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::thread;
 
-use barrier::SharedBarrier;
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
+use shared_barrier::SharedBarrier;
 
 /// [`Os`] with barriers that are counted, and that do not end while they are `STUCK`. Each number
 /// is a platform of its own.
