@@ -31,7 +31,7 @@ use fairlock::policy::{
     Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
     TimeFair,
 };
-use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
 use crate::error::LabError;

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 use fairlock::platform::{Os, Platform};
-use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock, SharedWord, Slotted};
+use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
+use fairlock_reference::range::{Naive, SharedWord};
 use fairlock_sim::Sim;
 
 use super::{Kind, LabLock, Protected, Runner};

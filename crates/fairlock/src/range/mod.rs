@@ -4,13 +4,9 @@
 //! * [`Extent`] is a part.
 //! * [`RangeSlice`] and [`RangeVec`] have elements, and their guards are `&[T]` and `&mut [T]` of parts.
 //!
-//! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for:
-//!
-//! * [`Slotted`]: the one users get. Holders say so in a cache line of their own thread, so those of
-//!   different ranges, and those that share, have nothing in common to write.
-//! * [`Naive`]: a mutex over a list of everything, the reference of what range locks used to be.
-//! * [`SharedWord`]: one reader-writer word for everything until the first conflict, the reference
-//!   of what they are now where nothing is kept for each thread.
+//! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for. The one
+//! that users get is [`Slotted`]: holders say so in a cache line of their own thread, so those of different
+//! ranges, and those that share, have nothing in common to write.
 //!
 //! # Not recursive
 //! A thread that waits for a range that one of its own guards keeps from it waits for ever. It may
@@ -19,17 +15,12 @@
 mod api;
 mod extent;
 mod filters;
-mod list;
-mod naive;
-mod shared_word;
 mod slice;
 mod slotted;
 mod tree;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
-pub use naive::{Naive, NaiveHold};
-pub use shared_word::{SharedWord, SharedWordHold};
 pub use slice::{InvalidRange, RangeSlice, RangeVec, SliceReadGuard, SliceWriteGuard};
 pub use slotted::{Slotted, SlottedHold};
 

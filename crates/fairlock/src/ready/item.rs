@@ -29,12 +29,12 @@ pub(super) const ATTACHED: u64 = 1 << 0;
 /// Signals matter: not of a source that reports once, and did.
 pub(super) const ENABLED: u64 = 1 << 1;
 /// The item is being linked, on the list, or with the consumers.
-pub(super) const QUEUED: u64 = 1 << 2;
+pub const QUEUED: u64 = 1 << 2;
 /// One thread that has set `QUEUED` and has not said yet that the item is on the list.
 pub(super) const LINKING: u64 = 1 << 8;
 const LINKING_MASK: u64 = INSIDE - LINKING;
 /// One thread that may touch the poll.
-pub(super) const INSIDE: u64 = 1 << 32;
+pub const INSIDE: u64 = 1 << 32;
 const INSIDE_MASK: u64 = !0 << 32;
 
 /// What a source is ready for, or what a poll is to report of it: a set.
@@ -116,11 +116,12 @@ const SURVEYED: u32 = 2;
 /// See the module. The first line is the producers', the second the consumers'.
 #[repr(C, align(64))]
 pub struct Item<P: Platform> {
-    pub(super) state: P::AtomicU64,
+    /// See the drawing above.
+    pub state: P::AtomicU64,
     /// What the source is at, whatever that means; see `readiness`.
     pub(super) level: P::AtomicU64,
     /// The next item on the list. Whose it is: invariant 1.
-    pub(super) next: P::AtomicPtr<()>,
+    pub next: P::AtomicPtr<()>,
     /// The poll; null if none. Touched only by those inside.
     pub(super) home: P::AtomicPtr<()>,
     /// What the source is ready for at a level.
@@ -182,14 +183,15 @@ impl<P: Platform> Item<P> {
         (self.readiness)(self.level.load(Acquire))
     }
 
-    pub(super) fn as_link(&self) -> *mut () {
+    /// What leads to it: in its neighbour's `next`, or in the list's ends.
+    pub fn as_link(&self) -> *mut () {
         ptr::from_ref(self).cast_mut().cast()
     }
 
     // ---- producers ----
 
     /// Counts a thread in, if the item has a poll and signals matter.
-    pub(super) fn enter(&self) -> bool {
+    pub fn enter(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while matters(state) {
             // Acquire pairs with the Release in `attach`.
@@ -203,7 +205,7 @@ impl<P: Platform> Item<P> {
 
     /// Takes back what was added to the state. Release pairs with the Acquire in `is_left`.
     #[inline]
-    pub(super) fn leave(&self, counts: u64) {
+    pub fn leave(&self, counts: u64) {
         self.state.fetch_sub(counts, Release);
     }
 
@@ -304,8 +306,9 @@ pub(super) fn matters(state: u64) -> bool {
     state & (ATTACHED | ENABLED) == ATTACHED | ENABLED
 }
 
+/// The item is being linked, on the list, or with the consumers, in this state.
 #[inline]
-pub(super) fn is_queued(state: u64) -> bool {
+pub fn is_queued(state: u64) -> bool {
     state & QUEUED != 0
 }
 

@@ -18,10 +18,7 @@ pub(super) const OUTSIDE: Watchers = 2;
 /// # Safety
 /// `oldest` is null or leads to an item of platform `P`, and so do their links. They were on a list of
 /// the caller's, and so live until `sink` has them.
-pub(super) unsafe fn hand_over<P: Platform>(
-    mut oldest: *mut (),
-    mut sink: impl FnMut(*const Item<P>),
-) {
+pub unsafe fn hand_over<P: Platform>(mut oldest: *mut (), mut sink: impl FnMut(*const Item<P>)) {
     while !oldest.is_null() {
         let item = oldest.cast::<Item<P>>();
         // SAFETY: the caller's. Read before the sink, which may let go of the item.

@@ -15,8 +15,6 @@
 //! * `item.rs`: what a source is to a list: a state, a level, a link.
 //! * [`ReadyList`]: the list to use. A producer that is preempted, at any instruction, delays nobody
 //!   but itself.
-//! * [`RwLockList`], [`SpinList`]: the lists of Linux's epoll before and after July 2025, to measure
-//!   against. A preempted producer holds up everybody.
 //! * `poll.rs`: the consumers' side over any of them; [`Poll`] is the one for users. `fifo.rs`: what the
 //!   consumers have taken off the list. `request.rs`: whether those who sleep or watch were told.
 //! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: what a poll knows about timers.
@@ -30,15 +28,13 @@ mod channel;
 mod counter;
 mod event;
 mod fifo;
-mod item;
-mod list;
+pub(crate) mod item;
+pub(crate) mod list;
 mod lock_free;
 mod outside;
 mod poll;
 mod request;
-mod rwlock_list;
 mod source;
-mod spin_list;
 mod timer;
 
 pub use channel::{RawReceiver, RawSender, Receiver, Sender, channel, raw_channel};
@@ -52,7 +48,5 @@ pub use list::List;
 pub use list::{Flaws, Watchers};
 pub use lock_free::ReadyList;
 pub use poll::{Batch, Poll, PollError, RawPoll, Ready, Trigger};
-pub use rwlock_list::RwLockList;
 pub use source::{RawSource, Source};
-pub use spin_list::SpinList;
 pub use timer::{RawTimer, Timer};

@@ -7,9 +7,9 @@
 //! The list has the invariants (`list.rs`); who is next follows from it.
 
 use super::list::{Entry, List, Place};
-use super::{Access, Extent, Patience, RawRangeLock};
-use crate::platform::{Os, Platform};
-use crate::wait_queue::Locked;
+use fairlock::inside::Locked;
+use fairlock::platform::{Os, Platform};
+use fairlock::range::{Access, Extent, Patience, RawRangeLock};
 
 /// The reference: see the [module](super)'s list.
 ///

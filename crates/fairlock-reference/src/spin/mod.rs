@@ -11,7 +11,7 @@
 //!
 //! **Not for production.** Who waits burns a CPU, and nobody notices that the holder, or in a
 //! queue the next waiter, does not run: with more threads than CPUs everybody waits for the
-//! scheduler, for milliseconds at a time. [`Mutex`](crate::Mutex) and [`RwSem`](crate::RwSem)
+//! scheduler, for milliseconds at a time. [`fairlock::Mutex`] and [`fairlock::RwSem`]
 //! sleep instead. None of these is recursive, none is poisoned by a panic, and none has time-outs.
 
 mod clh;

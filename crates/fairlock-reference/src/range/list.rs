@@ -9,13 +9,12 @@
 //!    lock; later ones see it there.
 //! 4. An entry is on the ring from `push` to `remove`, and alive for that long.
 
-use core::iter::successors;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Access, Extent};
-use crate::platform::{AtomicCell, PlainCell, Platform};
-use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
+use fairlock::inside::{Links, Locked, OnRing, QueueLock, Ring};
+use fairlock::platform::{AtomicCell, PlainCell, Platform};
+use fairlock::range::{Access, Extent};
 
 /// The ranges of one lock.
 pub(super) struct List<P: Platform> {
@@ -116,7 +115,7 @@ impl<P: Platform> List<P> {
     /// Whether a newcomer has to wait: for a range that it conflicts with, or behind anybody who
     /// waits (invariant 2).
     pub(super) fn has_to_wait(&self, locked: &Locked<'_, P>, newcomer: &Entry<P>) -> bool {
-        self.waiting.get() > 0 || self.in_order(locked).any(|before| before.conflicts(newcomer))
+        self.waiting.get() > 0 || self.entries.iter(locked).any(|before| before.conflicts(newcomer))
     }
 
     /// Puts an entry last.
@@ -151,7 +150,7 @@ impl<P: Platform> List<P> {
 
     /// Puts an entry first that is its owner's already: nobody else may be in.
     pub(super) fn push_held(&self, locked: &Locked<'_, P>, entry: Box<Entry<P>>) -> Place<P> {
-        debug_assert!(self.in_order(locked).all(Entry::waits), "somebody is in");
+        debug_assert!(self.entries.iter(locked).all(Entry::waits), "somebody is in");
         let entry = Box::leak(entry);
         entry.state.store(IN, Relaxed);
         self.entries.push_front(locked, entry);
@@ -164,8 +163,8 @@ impl<P: Platform> List<P> {
         if self.waiting.get() == 0 {
             return wake_ups;
         }
-        for entry in self.in_order(locked).filter(|entry| entry.waits()) {
-            let mut older = self.in_order(locked).take_while(|&older| !ptr::eq(older, entry));
+        for entry in self.entries.iter(locked).filter(|entry| entry.waits()) {
+            let mut older = self.entries.iter(locked).take_while(|&older| !ptr::eq(older, entry));
             if older.any(|older| older.conflicts(entry)) {
                 break;
             }
@@ -192,16 +191,6 @@ impl<P: Platform> List<P> {
         // SAFETY: it came from a box, and nobody else refers to what is off the ring: a wake-up on
         // its way uses the address alone.
         unsafe { Box::from_raw(place.0.as_ptr()) }
-    }
-
-    /// All entries from the oldest on.
-    fn in_order<'l>(&'l self, locked: &'l Locked<'_, P>) -> impl Iterator<Item = &'l Entry<P>> {
-        let oldest = self.entries.oldest(locked);
-        successors(oldest, move |&entry| {
-            let next = self.entries.next(locked, entry);
-            // The youngest leads back to the oldest.
-            (!ptr::eq(next, oldest?)).then_some(next)
-        })
     }
 }
 
@@ -241,7 +230,7 @@ impl<P: Platform> WakeUps<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::Os;
+    use fairlock::platform::Os;
 
     fn entry(positions: core::ops::Range<u64>, access: Access) -> Box<Entry<Os>> {
         Entry::new(Extent::of(positions).unwrap(), access)

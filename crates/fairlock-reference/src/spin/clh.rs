@@ -30,22 +30,22 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::platform::{AtomicCell, Os, PlainCell, Platform};
+use fairlock::platform::{AtomicCell, Os, PlainCell, Platform};
 
 /// A CLH queue spin lock, for comparison only.
 ///
 /// # Guarantees
 /// First come, first served: with n threads, nobody waits for more than n - 1 others' turns. An
-/// attempt ([`try_lock`](lock_api::Mutex::try_lock)) fails only if somebody holds the lock or
+/// attempt ([`try_lock`](fairlock::lock_api::Mutex::try_lock)) fails only if somebody holds the lock or
 /// stands in the queue, be it for another attempt. It stands there itself for a moment, and if
 /// it is preempted just then, those behind it wait for it.
 ///
-/// [`is_locked`](lock_api::Mutex::is_locked) is such an attempt. Locking may allocate 128 bytes,
+/// [`is_locked`](fairlock::lock_api::Mutex::is_locked) is such an attempt. Locking may allocate 128 bytes,
 /// and a guard that is forgotten leaks as many.
 ///
 /// # Example
 /// ```
-/// use fairlock::spin::ClhLock;
+/// use fairlock_reference::spin::ClhLock;
 ///
 /// static COUNT: ClhLock<u32> = ClhLock::new(0);
 ///
@@ -54,7 +54,7 @@ use crate::platform::{AtomicCell, Os, PlainCell, Platform};
 /// assert!(COUNT.try_lock().is_none());
 /// assert_eq!(*count, 1);
 /// ```
-pub type ClhLock<T> = lock_api::Mutex<RawClh<Os>, T>;
+pub type ClhLock<T> = fairlock::lock_api::Mutex<RawClh<Os>, T>;
 
 /// The node's thread holds the lock or waits for it.
 const HELD: u32 = 0;
@@ -169,7 +169,7 @@ impl<P: Platform> RawClh<P> {
 // SAFETY: invariant 3; a turn comes with Acquire, unlocking is Release. Forgetting a turn leaks
 // its node before and no more. Nodes stay where they are when the lock is moved; `Drop` says why
 // it may be dropped while held.
-unsafe impl<P: Platform> lock_api::RawMutex for RawClh<P> {
+unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawClh<P> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     const INIT: Self = RawClh { tail: P::AtomicPtr::ZERO, spare: P::AtomicPtr::ZERO };
     type Guard = ClhTurn<P>;
@@ -234,7 +234,7 @@ impl<P: Platform> Drop for RawClh<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock_api::RawMutex;
+    use fairlock::lock_api::RawMutex;
 
     type Raw = RawClh<Os>;
 

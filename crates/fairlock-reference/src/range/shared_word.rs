@@ -34,9 +34,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::list::{Entry, List, Place};
-use super::{Access, Extent, Patience, RawRangeLock};
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
-use crate::wait_queue::Locked;
+use fairlock::inside::Locked;
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
+use fairlock::range::{Access, Extent, Patience, RawRangeLock};
 
 /// Ranges are kept: nobody gets in through the word.
 const RANGES: u32 = 1;
