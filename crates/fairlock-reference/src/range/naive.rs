@@ -6,10 +6,11 @@
 //!
 //! The list has the invariants (`list.rs`); who is next follows from it.
 
-use super::list::{Entry, List, Place};
 use fairlock::inside::Locked;
 use fairlock::platform::{Os, Platform};
 use fairlock::range::{Access, Extent, Patience, RawRangeLock};
+
+use super::list::{Entry, List, Place};
 
 /// The reference: see the [module](super)'s list.
 ///

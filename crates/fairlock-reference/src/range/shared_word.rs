@@ -33,10 +33,11 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::list::{Entry, List, Place};
 use fairlock::inside::Locked;
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 use fairlock::range::{Access, Extent, Patience, RawRangeLock};
+
+use super::list::{Entry, List, Place};
 
 /// Ranges are kept: nobody gets in through the word.
 const RANGES: u32 = 1;

@@ -18,9 +18,8 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use fairlock::lock_api::{RawRwLock, RwLock};
-
 use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
+use fairlock::lock_api::{RawRwLock, RwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 use fairlock::policy::Linux5_11;
 use fairlock::ready::{Item, List, Watchers};

@@ -14,9 +14,8 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use fairlock::lock_api::{Mutex, RawMutex};
-
 use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
+use fairlock::lock_api::{Mutex, RawMutex};
 use fairlock::mutex;
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 use fairlock::ready::{Item, List, Watchers};

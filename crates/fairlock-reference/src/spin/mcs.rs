@@ -28,7 +28,6 @@ use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use fairlock::lock_api::GuardNoSend;
-
 use fairlock::platform::{AtomicCell, Os, Platform};
 
 /// An MCS queue spin lock, for comparison only.
@@ -198,15 +197,11 @@ unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawMcs<P> {
 /// The protocol step by step: the nodes stand in for waiting threads.
 #[cfg(test)]
 mod tests {
+    use super::super::tests::unlock;
     use super::*;
     use fairlock::lock_api::RawMutex;
 
     type Raw = RawMcs<Os>;
-
-    fn unlock(lock: &Raw) {
-        // SAFETY: every test below unlocks what it holds.
-        unsafe { lock.unlock(GuardNoSend::new()) };
-    }
 
     fn pointers(lock: &Raw) -> (*const Node<Os>, *const Node<Os>) {
         (lock.head.load(Relaxed), lock.tail.load(Relaxed))

@@ -27,9 +27,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::lock_api::{GuardNoSend, RawMutex};
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 
 use super::mcs::RawMcs;
-use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 
 /// A queued reader-writer spin lock, for comparison only.
 ///

@@ -18,7 +18,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::lock_api::GuardNoSend;
-
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 
 /// A ticket spin lock, for comparison only.
@@ -103,15 +102,11 @@ unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawTicket<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::unlock;
     use super::*;
     use fairlock::lock_api::RawMutex;
 
     type Raw = RawTicket<Os>;
-
-    fn unlock(lock: &Raw) {
-        // SAFETY: every test below unlocks what it holds.
-        unsafe { lock.unlock(GuardNoSend::new()) };
-    }
 
     #[test]
     fn numbers_are_called_in_the_order_in_which_they_were_drawn() {
