@@ -7,20 +7,20 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Pooled, PooledWithSpinners, RawRwSem};
 
 use crate::platform::{Preloaded, keeping_errno};
 use crate::{counting, glibc, start};
 
 /// The lock of a policy with phases.
-pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Rented<Preloaded>>;
+pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
 pub(crate) type TimeFair = Phased<policy::TimeFair>;
 pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
 /// [`TimeFair`] with readers in slots of their threads.
 pub(crate) type Biased = RawRwLock<Preloaded>;
 
 /// The lock of a policy of the Linux family.
-pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preloaded>>;
+pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, PooledWithSpinners<Preloaded>>;
 
 macro_rules! choices {
     ($($choice:ident = $number:literal: $name:literal,)*) => {

@@ -20,6 +20,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+mod barrier;
+#[cfg(test)]
+mod child_process;
 mod chunks;
 pub mod events;
 #[doc(hidden)]
@@ -33,7 +36,6 @@ pub mod range;
 pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
-mod shared_barrier;
 pub mod slots;
 mod spin_budget;
 mod spin_queue;

@@ -101,6 +101,19 @@ pub type Mutex<T> = lock_api::Mutex<RawMutex<Os>, T>;
 /// Access to a [`Mutex`]'s data; releases when dropped.
 pub type MutexGuard<'a, T, P = Os> = lock_api::MutexGuard<'a, RawMutex<P>, T>;
 
+/// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.
+///
+/// ```
+/// use fairlock::{events::Event, lock_api, mutex, platform::Counting};
+/// let lock = lock_api::Mutex::<mutex::RawMutex<Counting>, u32>::new(0);
+/// *lock.lock() += 1;
+/// assert_eq!(mutex::events(&lock).get(Event::MutexSleep), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    Snapshot::of(&unsafe { lock.raw() }.events)
+}
+
 /// Somebody holds the lock.
 const LOCKED: u32 = 1 << 0;
 /// The queue is not empty: an unlock has to look at it.
@@ -206,10 +219,6 @@ impl<P: Platform> RawMutex<P> {
         waiters: Ring::EMPTY,
         events: P::Counters::NEW,
     };
-
-    pub(crate) fn events(&self) -> Snapshot {
-        Snapshot::of(&self.events)
-    }
 
     /// Takes the lock if it is free and nobody waits.
     #[inline]

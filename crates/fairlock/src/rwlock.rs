@@ -59,7 +59,7 @@
 //!    is not `SHARED` (invariant 2), and its number stays.
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
 //!    that touches the lock only while it has seen, under the lock of the waiters' room, that
-//!    somebody waits there for this very lock (`rwsem/lodging.rs`).
+//!    somebody waits there for this very lock (`rwsem/queue_storage.rs`).
 //! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `LIGHT`, but
 //!    for moments: whoever queues or takes the semaphore looks at it afterwards, and a reader that
 //!    makes it `LIGHT` looks for them afterwards, with a fence between on both sides.
@@ -80,11 +80,11 @@ use lock_api::GuardNoSend;
 use crate::events::{Event, Snapshot};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
-use crate::process::Process;
 use crate::rwsem::{
-    Entrance, NoSpinners, READ_WITHIN_READ, RawRwSem, ReaderBias, Rented, WRITE_WITHIN_READ,
+    Entrance, HasQueuePool, NoSpinners, Pooled, READ_WITHIN_READ, RawRwSem, ReaderBias,
+    WRITE_WITHIN_READ,
 };
-use crate::slots::{Record, Slot};
+use crate::slots::{self, Record, Slot};
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
 
@@ -214,9 +214,25 @@ pub type RwLockWriteGuard<'a, T, P = Os, B = ReadMostly> =
 pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
     lock_api::RwLockUpgradableReadGuard<'a, RawRwLock<P, B>, T>;
 
+/// The [events](crate::events) of an [`RwLock`] so far, those of its semaphore among them; all zero on
+/// a platform that does not count.
+///
+/// ```
+/// use fairlock::{events::Event, lock_api, platform::Counting, rwlock};
+/// let lock = lock_api::RwLock::<rwlock::RawRwLock<Counting>, u32>::new(0);
+/// *lock.write() += 1;
+/// assert_eq!(rwlock::events(&lock).get(Event::SleepWriter), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, P: HasQueuePool, B: BiasPolicy>(
+    lock: &lock_api::RwLock<RawRwLock<P, B>, T>,
+) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    unsafe { lock.raw() }.sem.events()
+}
+
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
-pub struct RawRwLock<P: Platform = Os, B = ReadMostly> {
-    sem: RawRwSem<TimeFair, P, Rented<P, NoSpinners, Bias<P>>>,
+pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
+    sem: RawRwSem<TimeFair, P, Pooled<P, NoSpinners, Bias<P>>>,
     policy: PhantomData<fn() -> B>,
 }
 
@@ -274,7 +290,7 @@ impl<P: Platform> Shared<P> {
     }
 }
 
-impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
@@ -294,7 +310,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// Gives it a number before readers use slots, which changes nothing else.
     #[cold]
     fn get_number(&self) -> u64 {
-        let number = P::process().new_lock();
+        let number = P::threads().new_lock();
         match self.bias().compare_exchange(0, number << NUMBER_SHIFT | SHARED, Relaxed, Relaxed) {
             Ok(_) => number,
             Err(others) => self::number(others),
@@ -303,14 +319,14 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     #[inline(always)]
     fn bias(&self) -> &P::AtomicU64 {
-        &self.sem.lodging().bias().0
+        &self.sem.storage().bias().0
     }
 
     /// In `SHARED`: how many reads came more than its writes outweigh. Else, in the low byte, the tally
     /// that a reader saw when it last looked, which every write changes; in the rest when it was first seen, in ticks.
     #[inline(always)]
     fn count(&self) -> &P::AtomicU32 {
-        self.sem.lodging().bias_count()
+        self.sem.storage().bias_count()
     }
 
     // ---- readers ----
@@ -472,14 +488,14 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     #[cold]
     fn use_slots(&self, bias: u64) {
         let number = match number(bias) {
-            0 => P::process().new_lock(),
+            0 => P::threads().new_lock(),
             number => number,
         };
         let next = number << NUMBER_SHIFT | u64::from(B::BIAS.writes) << TALLY_SHIFT | FENCED;
         // Release pairs with the Acquire of readers that come in by it.
         if self.bias().compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
             self.note_write_seen(next);
-            self.sem.count(Event::SlotsBegin);
+            self.sem.count(Event::BiasBegin);
             if B::BIAS.patience == 0 && P::is_asymmetric() {
                 self.lighten(next);
             }
@@ -503,11 +519,11 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         // Release pairs with the Acquire of readers that come in by it.
         let light = bias - FENCED + LIGHT;
         if self.bias().compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
-            self.sem.count(Event::SlotsLight);
+            self.sem.count(Event::BiasUnfenced);
             // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
             P::fence_after_update();
             if self.sem.has_waiters() || self.sem.has_writer() {
-                self.sem.lodging().bias().dim();
+                self.sem.storage().bias().dim();
             }
         }
     }
@@ -520,7 +536,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
             return false;
         }
         let ticks = Self::tick().wrapping_sub(seen >> 8) & TICKS;
-        let patience = P::process().barrier_ns() * u64::from(B::BIAS.patience);
+        let patience = P::threads().barrier_ns() * u64::from(B::BIAS.patience);
         u64::from(ticks) << TICK_SHIFT >= patience
     }
 
@@ -581,8 +597,8 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
     #[inline(never)]
     fn revoke(&self, mut bias: u64, wait: Wait) -> bool {
-        self.sem.count(Event::SlotsWrite);
-        let threads = &P::process().threads;
+        self.sem.count(Event::BiasRevoke);
+        let threads = P::threads();
         let mine = number(bias);
         let is_mine = |tag: u64| number(tag) == mine;
         loop {
@@ -608,7 +624,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         let next = match tally(bias).checked_sub(1) {
             Some(tally) => bias & !TALLY | u64::from(tally) << TALLY_SHIFT,
             None => {
-                self.sem.count(Event::SlotsEnd);
+                self.sem.count(Event::BiasEnd);
                 bias - FENCED + SHARED
             }
         };
@@ -622,22 +638,22 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
     /// To `FENCED`, and a barrier so that every reader has seen it or is seen.
     #[cold]
     fn darken(&self, bias: u64) {
-        self.sem.count(Event::SlotsBarrier);
+        self.sem.count(Event::BiasBarrier);
         let began = P::now();
         self.bias().store(bias & !MODE | FENCED, Relaxed);
         P::asymmetric_heavy();
-        P::process().note_barrier(P::now() - began);
+        P::threads().note_barrier(P::now() - began);
     }
 
     /// Some thread has said that it reads, or tries to.
     fn has_reader_in_slot(&self) -> bool {
         let bias = self.bias().load(Relaxed);
-        has_slots(bias) && P::process().threads.any_reader(|tag| number(tag) == number(bias))
+        has_slots(bias) && P::threads().any_reader(|tag| number(tag) == number(bias))
     }
 
     /// A writer may have to wait for the semaphore.
     fn dim(&self) {
-        self.sem.lodging().bias().dim();
+        self.sem.storage().bias().dim();
     }
 
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -709,7 +725,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 
 // ---- without guards ----
 
-impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
+impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// After [`read_at_once`](Self::read_at_once) has failed.
     #[cold]
     fn read_unguarded(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
@@ -752,7 +768,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
         let nest = |own: &Record<P>| own.nest(|tag| number(tag) == number(bias), MOST_NESTED);
         // SAFETY: adds a read to a slot's, if there is one.
-        let entered = unsafe { Process::with_record(nest) }??;
+        let entered = unsafe { slots::with_record(nest) }??;
         Some(if entered { Ok(()) } else { Err(Refused::Full) })
     }
 
@@ -766,12 +782,12 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
         }
         let leave = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
         // SAFETY: ends a read, if there is one.
-        unsafe { Process::with_record(leave) }.unwrap_or(false)
+        unsafe { slots::with_record(leave) }.unwrap_or(false)
     }
 }
 
 // SAFETY: as for `lock_api::RawRwLock`, below.
-unsafe impl<P: Platform, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
     #[inline]
@@ -844,11 +860,7 @@ enum Wait {
 
 // ---- lock_api ----
 
-impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
-    pub(crate) fn events(&self) -> Snapshot {
-        self.sem.events()
-    }
-
+impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     fn check_recursion(&self, message: &'static str) {
@@ -910,7 +922,7 @@ impl<P: Platform, B: BiasPolicy> RawRwLock<P, B> {
 // SAFETY: invariants 1 and 2: a writer is alone in the semaphore and in the slots; acquisitions are
 // Acquire, releases Release. Guard state is inert. A lock that is moved takes its number along,
 // and one that is dropped its number with it (invariant 3); waiters borrow it.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> {
     const INIT: Self = Self::NEW;
     type SharedGuard = Shared<P>;
     type ExclusiveGuard = GuardNoSend;
@@ -963,7 +975,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLock for RawRwLock<P, B> 
 
 // SAFETY: as above; who waits does so at the semaphore, which chooses the next holder before it is
 // free.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P, B> {
     #[inline]
     unsafe fn unlock_shared_fair(&self, held: Shared<P>) {
         self.end_shared();
@@ -981,7 +993,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockFair for RawRwLock<P,
 }
 
 // SAFETY: the writer becomes a reader of the semaphore in one atomic step, which is a Release.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockDowngrade for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockDowngrade for RawRwLock<P, B> {
     unsafe fn downgrade(&self, _guard: GuardNoSend) -> Shared<P> {
         // SAFETY: the caller's.
         unsafe { self.sem.downgrade_to_read() };
@@ -991,7 +1003,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockDowngrade for RawRwLo
 }
 
 // SAFETY: as for the untimed forms; failing leaves nothing held and no node queued.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P, B> {
     type Duration = Duration;
     type Instant = Instant;
 
@@ -1013,7 +1025,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockTimed for RawRwLock<P
 
 // SAFETY: the semaphore admits one such holder; it becomes the writer once it is alone in the
 // semaphore and then in the slots.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock<P, B> {
     type UpgradableGuard = GuardNoSend;
 
     #[cfg_attr(debug_assertions, track_caller)]
@@ -1043,7 +1055,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgrade for RawRwLock
 }
 
 // SAFETY: as for the plain fair unlock.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeFair for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockUpgradeFair for RawRwLock<P, B> {
     unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
         self.end_shared();
         // SAFETY: the caller's.
@@ -1052,7 +1064,9 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeFair for RawRw
 }
 
 // SAFETY: one atomic step of the semaphore each, a Release.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade
+    for RawRwLock<P, B>
+{
     unsafe fn downgrade_upgradable(&self, _guard: GuardNoSend) -> Shared<P> {
         // SAFETY: the caller's.
         unsafe { self.sem.downgrade_upgradable() };
@@ -1066,7 +1080,7 @@ unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeDowngrade for 
 }
 
 // SAFETY: as for the untimed forms; a failed upgrade still holds the upgradable acquisition.
-unsafe impl<P: Platform, B: BiasPolicy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P, B> {
     #[cfg_attr(debug_assertions, track_caller)]
     fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
         self.lock_upgrade(after::<P>(timeout))

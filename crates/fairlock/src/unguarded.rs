@@ -10,7 +10,7 @@
 
 use crate::platform::Platform;
 use crate::policy::Policy;
-use crate::rwsem::{Lodging, RawRwSem};
+use crate::rwsem::{QueueStorage, RawRwSem};
 
 /// Why a lock was not acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +58,10 @@ pub enum Refused {
 /// ```
 /// use fairlock::platform::Os;
 /// use fairlock::policy::TimeFair;
-/// use fairlock::rwsem::{RawRwSem, Rented};
+/// use fairlock::rwsem::{RawRwSem, Pooled};
 /// use fairlock::unguarded::{Refused, UnguardedRwLock};
 ///
-/// static LOCK: RawRwSem<TimeFair, Os, Rented<Os>> = RawRwSem::NEW;
+/// static LOCK: RawRwSem<TimeFair, Os, Pooled<Os>> = RawRwSem::NEW;
 ///
 /// assert_eq!(LOCK.read(None, false), Ok(()));
 /// assert_eq!(LOCK.try_write(), Err(Refused::Busy));
@@ -189,7 +189,7 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
 }
 
 // SAFETY: the semaphore's.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
     const FREE: Self = Self::NEW;
 
     #[inline]

@@ -22,7 +22,7 @@ use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
 use fairlock::lock_api::{RawRwLock, RwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 use fairlock::policy::Linux5_11;
-use fairlock::ready::{Item, List, Watchers};
+use fairlock::ready::{HasNesting, Item, List, Watchers};
 use fairlock::rwsem::RawRwSem;
 
 /// Epoll's ready list as it was: producers share a reader-writer lock with each other.
@@ -42,7 +42,7 @@ struct Ends<P: Platform> {
 }
 
 // SAFETY: invariants 1 and 2; `INSIDE` counts every producer in and out.
-unsafe impl<P: Platform, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R> {
+unsafe impl<P: HasNesting, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R> {
     type Platform = P;
     type Entry = ();
     const NEW: Self = RwLockList {

@@ -18,7 +18,7 @@ use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
 use fairlock::lock_api::{Mutex, RawMutex};
 use fairlock::mutex;
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
-use fairlock::ready::{Item, List, Watchers};
+use fairlock::ready::{HasNesting, Item, List, Watchers};
 
 /// Epoll's ready list as it is: everybody takes one lock.
 ///
@@ -36,7 +36,7 @@ struct Ends<P: Platform> {
 }
 
 // SAFETY: invariants 1 and 2; `INSIDE` counts every producer in and out.
-unsafe impl<P: Platform, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
+unsafe impl<P: HasNesting, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
     type Platform = P;
     type Entry = ();
     const NEW: Self = SpinList {

@@ -31,6 +31,7 @@ mod fifo;
 pub(crate) mod item;
 pub(crate) mod list;
 mod lock_free;
+mod nesting;
 mod outside;
 mod poll;
 mod request;
@@ -47,6 +48,8 @@ pub use list::List;
 #[doc(hidden)]
 pub use list::{Flaws, Watchers};
 pub use lock_free::ReadyList;
+#[doc(hidden)]
+pub use nesting::{HasNesting, Nesting};
 pub use poll::{Batch, Poll, PollError, RawPoll, Ready, Trigger};
 pub use source::{RawSource, Source};
 pub use timer::{RawTimer, Timer};

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use lock_api::GuardNoSend;
 
-use super::{Lodging, RawRwSem};
+use super::{QueueStorage, RawRwSem};
 use super::{READ_WITHIN_READ, WRITE_WITHIN_READ};
+use crate::events::Snapshot;
 use crate::platform::{Os, Platform, after, until};
 use crate::policy::{Policy, TimeFair};
 
@@ -71,7 +72,23 @@ pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
 pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
     lock_api::RwLockUpgradableReadGuard<'a, RawRwSem<Pol, P>, T>;
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
+/// The [events](crate::events) of a [`PolicyRwSem`] so far; all zero on a platform that does not
+/// count.
+///
+/// ```
+/// use fairlock::{PolicyRwSem, events::Event, platform::Counting, policy::TimeFair, rwsem};
+/// let lock: PolicyRwSem<u32, TimeFair, Counting> = PolicyRwSem::new(0);
+/// *lock.write() += 1;
+/// assert_eq!(rwsem::events(&lock).get(Event::SleepWriter), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>>(
+    lock: &lock_api::RwLock<RawRwSem<Pol, P, L>, T>,
+) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    unsafe { lock.raw() }.events()
+}
+
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn id(&self) -> *const () {
         core::ptr::from_ref(self).cast()
     }
@@ -142,7 +159,9 @@ fn guard() -> GuardNoSend {
 // SAFETY: invariant 1 of `rwsem`; acquisitions are Acquire, releases Release. Guard state is
 // inert, so forgetting it is safe, and a lock that is moved or dropped while held has an empty
 // queue, since waiters borrow it.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLock
+    for RawRwSem<Pol, P, L>
+{
     const INIT: Self = Self::NEW;
     type SharedGuard = GuardNoSend;
     type ExclusiveGuard = GuardNoSend;
@@ -189,7 +208,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLock for Raw
 }
 
 // SAFETY: as above; the next holder is chosen before the lock is free.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockFair
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockFair
     for RawRwSem<Pol, P, L>
 {
     #[inline]
@@ -206,7 +225,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockFair
 }
 
 // SAFETY: the writer becomes a reader in one atomic step, which is a Release.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockDowngrade
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockDowngrade
     for RawRwSem<Pol, P, L>
 {
     unsafe fn downgrade(&self, _guard: GuardNoSend) -> GuardNoSend {
@@ -217,7 +236,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockDowngrad
 }
 
 // SAFETY: as for the untimed forms; failing leaves nothing held and no node queued.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockTimed
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockTimed
     for RawRwSem<Pol, P, L>
 {
     type Duration = Duration;
@@ -241,7 +260,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockTimed
 
 // SAFETY: `UPGRADABLE` admits one such holder, and becoming the writer requires to be the only
 // one left, with Acquire on the word that those who left have released.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgrade
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockUpgrade
     for RawRwSem<Pol, P, L>
 {
     type UpgradableGuard = GuardNoSend;
@@ -273,7 +292,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgrade
 }
 
 // SAFETY: as for the plain fair unlock.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeFair
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockUpgradeFair
     for RawRwSem<Pol, P, L>
 {
     unsafe fn unlock_upgradable_fair(&self, _guard: GuardNoSend) {
@@ -284,7 +303,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeF
 }
 
 // SAFETY: one atomic step each, a Release.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeDowngrade
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockUpgradeDowngrade
     for RawRwSem<Pol, P, L>
 {
     unsafe fn downgrade_upgradable(&self, guard: GuardNoSend) -> GuardNoSend {
@@ -300,7 +319,7 @@ unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeD
 }
 
 // SAFETY: as for the untimed forms; a failed upgrade still holds the upgradable acquisition.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> lock_api::RawRwLockUpgradeTimed
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> lock_api::RawRwLockUpgradeTimed
     for RawRwSem<Pol, P, L>
 {
     #[cfg_attr(debug_assertions, track_caller)]

@@ -14,8 +14,8 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::RawRwSem;
-use super::lodging::{Attended, Lodging};
-use super::queue::{CALLED, Granted, Kind, LockedQueue, Node, WAITING};
+use super::queue_storage::{OwnQueue, QueueStorage};
+use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WOKEN_QUEUED, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, Platform};
@@ -58,15 +58,15 @@ fn is_stealable(knobs: Competition, word: u64) -> bool {
 }
 
 /// How an attempt to queue ended.
-enum Queueing<'a, P: Platform, L: Lodging<P>> {
+enum Queueing<'a, P: Platform, L: QueueStorage<P>> {
     /// Here, and the queue is still locked.
-    Queued(Attended<'a, P, L>),
+    Queued(OwnQueue<'a, P, L>),
     Entered,
     /// Neither: there is no room left to wait in.
     NoRoom,
 }
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(super) fn compete(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
         if kind == Kind::Write && Self::ADDS_BIAS_FIRST {
             // The fast path's bias, added in vain. While it stood, others may have taken it for
@@ -125,7 +125,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         &'a self,
         knobs: Competition,
         node: &Node<P>,
-        queue: Attended<'a, P, L>,
+        queue: OwnQueue<'a, P, L>,
     ) -> Option<Queueing<'a, P, L>> {
         let kind = node.kind;
         let mut word = self.word.load(Relaxed);
@@ -146,7 +146,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        queue.move_in();
+        queue.note_named();
         queue.push(node);
         Some(Queueing::Queued(queue))
     }
@@ -180,9 +180,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let spin = || self.spin_on_owner(knobs, kind);
         let entered = match deadline {
-            None => self.lodging.spin_at_front(spin),
+            None => self.storage.spin_at_front(spin),
             // Standing in the queue of spinners has no deadline.
-            Some(_) => self.lodging.spin_alone(spin),
+            Some(_) => self.storage.spin_alone(spin),
         };
         let entered = entered.unwrap_or(false);
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
@@ -191,7 +191,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// Readers were let in last, and writers do not spin on readers.
     fn is_readers_own(&self, knobs: Competition) -> bool {
-        !knobs.writer_spins_on_readers && self.lodging.owner_cpu().load(Relaxed) == READERS_OWN
+        !knobs.writer_spins_on_readers && self.storage.owner_cpu().load(Relaxed) == READERS_OWN
     }
 
     /// A reader that stole from a queue headed by readers lets them in too.
@@ -206,7 +206,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         };
         let granted = match queue.head() {
             Some(head) if head.kind == Kind::Read => self.serve_competitors(knobs, &queue),
-            _ => Granted::none(),
+            _ => WakeList::none(),
         };
         drop(queue);
         granted.grant();
@@ -261,7 +261,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     fn compete_as_writer(
         &self,
         knobs: Competition,
-        queue: Attended<'_, P, L>,
+        queue: OwnQueue<'_, P, L>,
         node: &Node<P>,
         mut deadline: Option<u64>,
     ) -> bool {
@@ -286,9 +286,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             // A holder may have left between this writer's last look and its queueing: then
             // nobody else would serve those that queued before it.
             let granted =
-                if just_queued { self.serve_competitors(knobs, &queue) } else { Granted::none() };
+                if just_queued { self.serve_competitors(knobs, &queue) } else { WakeList::none() };
             just_queued = false;
-            if node.state.load(Relaxed) == CALLED {
+            if node.state.load(Relaxed) == WOKEN_QUEUED {
                 // Called, possibly just now by this very thread: a called writer that finds the
                 // lock taken is called again by the next release.
                 node.state.store(WAITING, Relaxed);
@@ -306,7 +306,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     return false;
                 }
             }
-            let Some(again) = self.home(place) else {
+            let Some(again) = self.lock_own(place) else {
                 // The last that waited here was this one.
                 forget_call(node);
                 return self.sleep_until_granted(place, node, None);
@@ -416,9 +416,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         &self,
         knobs: Competition,
         queue: &LockedQueue<'_, P>,
-    ) -> Granted<P> {
+    ) -> WakeList<P> {
         let Some(head) = self.upgrader_or_head(queue) else {
-            return Granted::none();
+            return WakeList::none();
         };
         match head.kind {
             Kind::Read => self.let_readers_in(knobs, queue, head),
@@ -427,10 +427,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     return self.hand_over_or_reserve(queue, head);
                 }
                 if !is_free(self.word.load(Relaxed)) {
-                    return Granted::none();
+                    return WakeList::none();
                 }
                 self.events.count(Event::WakeWriter);
-                Granted::call(queue, head)
+                WakeList::call(queue, head)
             }
             Kind::Upgradable | Kind::Upgrade => self.grant_one(queue, head),
         }
@@ -448,7 +448,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         knobs: Competition,
         queue: &LockedQueue<'_, P>,
         head: &Node<P>,
-    ) -> Granted<P> {
+    ) -> WakeList<P> {
         // One reader first: if a writer got in before, there is nothing to count.
         let mut word = self.word.load(Relaxed);
         loop {
@@ -458,7 +458,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             {
                 word | CLOSED
             } else {
-                return Granted::none();
+                return WakeList::none();
             };
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if admits_reader(word) => break,
@@ -475,7 +475,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         };
         debug_assert!(!granted.is_empty(), "the head is a reader");
         self.word.fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
-        self.lodging.owner_cpu().store(READERS_OWN, Relaxed);
+        self.storage.owner_cpu().store(READERS_OWN, Relaxed);
         // Readers are in, so nothing is reserved any more.
         let clear = if queue.is_empty() { QUEUE_FLAGS } else { CLOSED };
         self.word.fetch_and(!clear, Relaxed);
@@ -488,9 +488,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         &self,
         knobs: Competition,
         queue: &LockedQueue<'_, P>,
-    ) -> Granted<P> {
+    ) -> WakeList<P> {
         match self.upgrader_or_head(queue) {
-            None => Granted::none(),
+            None => WakeList::none(),
             Some(head) if head.kind == Kind::Read => self.let_readers_in(knobs, queue, head),
             Some(head) => self.grant_one(queue, head),
         }
@@ -498,7 +498,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// Makes the writer that heads the queue the owner; or reserves the lock for it, if somebody took the
     /// lock between its release and this handover.
-    fn hand_over_or_reserve(&self, queue: &LockedQueue<'_, P>, head: &Node<P>) -> Granted<P> {
+    fn hand_over_or_reserve(&self, queue: &LockedQueue<'_, P>, head: &Node<P>) -> WakeList<P> {
         loop {
             let granted = self.grant_one(queue, head);
             let word = self.word.load(Relaxed);
@@ -516,7 +516,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Grants `node`, which wants more than to read, if the holders permit.
-    pub(super) fn grant_one(&self, queue: &LockedQueue<'_, P>, node: &Node<P>) -> Granted<P> {
+    pub(super) fn grant_one(&self, queue: &LockedQueue<'_, P>, node: &Node<P>) -> WakeList<P> {
         let mut word = self.word.load(Relaxed);
         loop {
             let next = match node.kind {
@@ -525,15 +525,15 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 Kind::Upgrade if readers(word) == 1 => {
                     word - READER - UPGRADABLE - UPGRADING + WRITER
                 }
-                _ => return Granted::none(),
+                _ => return WakeList::none(),
             };
-            // Acquire pairs with the Release of those that left; `Granted::grant` passes it on.
+            // Acquire pairs with the Release of those that left; `WakeList::grant` passes it on.
             match self.word.compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed) {
                 Ok(_) => break,
                 Err(found) => word = found,
             }
         }
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         granted.take(queue, node);
         if queue.is_empty() {
             self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
@@ -547,7 +547,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 /// with its state the writer would not sleep until then. Nobody calls a node that is off the list,
 /// so the state can only have become `GRANTED` meanwhile, which stays.
 fn forget_call<P: Platform>(node: &Node<P>) {
-    let _ = node.state.compare_exchange(CALLED, WAITING, Relaxed, Relaxed);
+    let _ = node.state.compare_exchange(WOKEN_QUEUED, WAITING, Relaxed, Relaxed);
 }
 
 /// A spinner takes what is free, past any queue: that is what Linux calls optimistic.

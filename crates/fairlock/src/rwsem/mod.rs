@@ -4,7 +4,7 @@
 //! One 64-bit word says who holds the lock and how its queue is served (`word.rs`). Uncontended
 //! acquisitions and releases are one atomic operation on that word. Everybody else waits in one
 //! queue of nodes on the waiters' stacks (`queue.rs`), which allocates nothing. The queue is in the
-//! lock, or in a room that it rents while somebody waits (`lodging.rs`, `rooms.rs`); rooms come in
+//! lock, or in a room that it rents while somebody waits (`storage.rs`, `rooms.rs`); rooms come in
 //! blocks from the platform, never from the program's allocator. What happens in the queue is the
 //! policy's business, in two families:
 //!
@@ -46,26 +46,28 @@ pub(crate) const WRITE_WITHIN_READ: &str = "this thread holds this lock for read
 
 mod api;
 mod compete;
-mod lodging;
+mod free_list;
 mod phases;
-mod queue;
-mod rooms;
-mod vacant;
+mod queue_pool;
+mod queue_storage;
+mod wait_queue;
 mod word;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-pub use api::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
-pub(crate) use lodging::ReaderBias;
-pub use lodging::{Inline, Lodging, NoSpinners, Rented, RentedWithSpinners, Unbiased};
-pub(crate) use rooms::Rooms;
+pub use api::{
+    PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard, events,
+};
+pub use queue_pool::{HasQueuePool, QueuePool};
+pub(crate) use queue_storage::ReaderBias;
+pub use queue_storage::{Inline, NoSpinners, Pooled, PooledWithSpinners, QueueStorage, Unbiased};
 
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{AtomicCell, Os, PlainCell, Platform};
 use crate::policy::{Discipline, Policy};
 use crate::unguarded::Refused;
-use lodging::Attended;
-use queue::{Granted, Kind, Node};
+use queue_storage::OwnQueue;
+use wait_queue::{Kind, Node, WakeList};
 use word::*;
 
 /// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
@@ -75,29 +77,30 @@ const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
 /// The lock without its data: what [`RwSem`] is made of.
 ///
-/// 64 bytes; 24 with its room [`Rented`], 32 [with spinners](RentedWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
+/// 64 bytes; 24 with its room [`Pooled`], 32 [with spinners](PooledWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
 #[repr(C)]
-pub struct RawRwSem<Pol, P: Platform = Os, L: Lodging<P> = Inline<P>> {
+pub struct RawRwSem<Pol, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
     word: LockWord<Pol, P>,
-    lodging: L,
+    storage: L,
     events: P::Counters,
 }
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = {
         assert!(
             L::HAS_SPINNERS || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
-            "a policy of the Linux family needs a queue of spinners: use RentedWithSpinners"
+            "a policy of the Linux family needs a queue of spinners: use PooledWithSpinners"
         );
-        RawRwSem { word: LockWord::FREE, lodging: L::NEW, events: P::Counters::NEW }
+        RawRwSem { word: LockWord::FREE, storage: L::NEW, events: P::Counters::NEW }
     };
 
-    pub(crate) fn lodging(&self) -> &L {
-        &self.lodging
+    pub(crate) fn storage(&self) -> &L {
+        &self.storage
     }
 
+    /// What it has counted, as [`events`] says.
     pub(crate) fn events(&self) -> Snapshot {
         Snapshot::of(&self.events)
     }
@@ -176,7 +179,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 break;
             }
             // Whoever is called finds the lock taken and waits on: in the Linux family it is called
-            // again by the release of this reader, in phases it clears `CALLED_WRITER` as it queues
+            // again by the release of this reader, in phases it clears `WRITER_WOKEN` as it queues
             // again and serves the queue if this reader has left by then. Acquire pairs with the
             // Release of `unlock_write`.
             match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
@@ -221,7 +224,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     pub(crate) fn write_at_once(&self) -> bool {
         let taken = self.try_write_once();
         if taken {
-            self.lodging.owner_cpu().store(P::cpu(), Relaxed);
+            self.storage.owner_cpu().store(P::cpu(), Relaxed);
         }
         taken
     }
@@ -338,7 +341,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    fn serve(&self, queue: &Attended<'_, P, L>) -> Granted<P> {
+    fn serve(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => self.serve_competitors(knobs, queue),
             Discipline::Phases(knobs) => self.serve_phases(knobs, queue),
@@ -347,30 +350,30 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// The queue in the room that `word` names, if that is this lock's still. Until that is known it
     /// touches nothing of the lock.
-    fn attend(&self, word: u64) -> Option<Attended<'_, P, L>> {
+    fn attend(&self, word: u64) -> Option<OwnQueue<'_, P, L>> {
         debug_assert!(has_waiters(word));
-        self.home(self.lodging.place(word))
+        self.lock_own(self.storage.place(word))
     }
 
     /// The same if nobody has the queue's lock.
-    fn try_attend(&self, word: u64) -> Option<Attended<'_, P, L>> {
+    fn try_attend(&self, word: u64) -> Option<OwnQueue<'_, P, L>> {
         debug_assert!(has_waiters(word));
-        Attended::try_home(&self.lodging, self.word.atomic(), self.lodging.place(word))
+        OwnQueue::try_lock_own(&self.storage, self.word.atomic(), self.storage.place(word))
     }
 
     /// The queue in this room, if that is this lock's still.
-    fn home<'a>(&'a self, place: &'a L::Place) -> Option<Attended<'a, P, L>> {
-        Attended::home(&self.lodging, self.word.atomic(), place)
+    fn lock_own<'a>(&'a self, place: &'a L::Place) -> Option<OwnQueue<'a, P, L>> {
+        OwnQueue::lock_own(&self.storage, self.word.atomic(), place)
     }
 
     /// The queue in this lock's room, or in one that is about to be. For those that want to wait;
     /// none if there is no room left.
-    fn lock_to_wait(&self) -> Option<Attended<'_, P, L>> {
+    fn lock_to_wait(&self) -> Option<OwnQueue<'_, P, L>> {
         loop {
             let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
             if !has_waiters(word) {
                 // SAFETY: this lock's own, and nobody forgets what this returns.
-                return unsafe { self.lodging.rent(self.word.atomic()) };
+                return unsafe { self.storage.acquire(self.word.atomic()) };
             }
             if let Some(queue) = self.attend(word) {
                 return Some(queue);
@@ -380,7 +383,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     fn note_owner(&self, kind: Kind) {
         if matches!(kind, Kind::Write | Kind::Upgrade) {
-            self.lodging.owner_cpu().store(P::cpu(), Relaxed);
+            self.storage.owner_cpu().store(P::cpu(), Relaxed);
         }
     }
 
@@ -390,14 +393,14 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     pub(crate) fn owner_may_run(&self) -> bool {
         // 0 is unknown, and `u32::MAX` what a thread stores that the kernel does not tell its CPU;
         // other values that are no CPU are no CPU of this thread's either.
-        let owner = self.lodging.owner_cpu().load(Relaxed);
+        let owner = self.storage.owner_cpu().load(Relaxed);
         owner == 0 || owner == u32::MAX || owner != P::cpu()
     }
 
     /// Takes a waiter that gives up off the queue, and serves those it stood in the way of.
     /// False if it is off already: then its state is about to say why.
     fn withdraw(&self, place: &L::Place, node: &Node<P>) -> bool {
-        let Some(queue) = self.home(place) else {
+        let Some(queue) = self.lock_own(place) else {
             return false;
         };
         if !node.is_linked(&queue) {
@@ -409,10 +412,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             clear |= QUEUE_FLAGS;
         }
         let mut appointed = core::ptr::null();
-        if node.guard.get() != 0 {
+        if node.is_deadline_waiter.get() != 0 {
             match self.appoint(&queue) {
                 Some(state) => appointed = state,
-                None => clear |= GUARDED | OPEN,
+                None => clear |= HAS_DEADLINE_WAITER | OPEN,
             }
         }
         if queue.oldest_reader().is_none() {
@@ -426,7 +429,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             clear |= CLOSED;
         }
         self.word.fetch_and(!clear, Relaxed);
-        let granted = if queue.is_empty() { Granted::none() } else { self.serve(&queue) };
+        let granted = if queue.is_empty() { WakeList::none() } else { self.serve(&queue) };
         drop(queue);
         granted.grant();
         if !appointed.is_null() {
@@ -518,7 +521,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    fn unlock_to_waiters(&self, held: u64, queue: Attended<'_, P, L>) {
+    fn unlock_to_waiters(&self, held: u64, queue: OwnQueue<'_, P, L>) {
         let mut word = self.word.load(Relaxed);
         loop {
             let mut after = word - held;
@@ -599,7 +602,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let granted = match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => self.serve_competitors(knobs, &queue),
             // A phase that begins with nobody would be a new budget for newcomers, again and again.
-            Discipline::Phases(_) if !queue.may_read_be_joined() => Granted::none(),
+            Discipline::Phases(_) if !queue.may_read_be_joined() => WakeList::none(),
             Discipline::Phases(knobs) => self.begin_read_phase(knobs, &queue),
         };
         drop(queue);
@@ -665,7 +668,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     /// False if it is not this lock's queue.
-    fn queue_for_upgrade(&self, queue: Attended<'_, P, L>, node: &Node<P>) -> bool {
+    fn queue_for_upgrade(&self, queue: OwnQueue<'_, P, L>, node: &Node<P>) -> bool {
         if let Discipline::Phases(knobs) = Pol::DISCIPLINE
             && queue.is_empty()
         {
@@ -683,7 +686,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        queue.move_in();
+        queue.note_named();
         queue.push_front(node);
         queue.note_queued();
         // The last other reader may have left just before that.
@@ -709,9 +712,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 continue;
             }
             self.count_sleep(node.kind);
-            P::park(&node.state, queue::WAITING, deadline);
+            P::park(&node.state, wait_queue::WAITING, deadline);
         }
-        node.tell_heirs();
+        node.wake_chain();
         true
     }
 
@@ -761,9 +764,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 }
 
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
-const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Rented<Os>>>() <= 24);
+const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Pooled<Os>>>() <= 24);
 const _: () =
-    assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, RentedWithSpinners<Os>>>() <= 32);
+    assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, PooledWithSpinners<Os>>>() <= 32);
 
 /// What the semaphore says to readers that have another way in.
 pub(crate) enum Entrance {
@@ -811,7 +814,7 @@ mod tests {
         let lock = RawRwSem::<ImmediateHandoff, Os>::NEW;
         let head = Node::new(Kind::Write, 0);
         let queue = lock.lock_to_wait().expect("a room");
-        queue.move_in();
+        queue.note_named();
         queue.push(&head);
         lock.word.store(queue.bits() | WRITER, Relaxed);
         assert!(lock.serve(&queue).is_empty(), "another writer has it");

@@ -26,7 +26,7 @@
 //! * Once the budget has ended, whoever looks closes the phase: the guard, a newcomer that has to
 //!   queue, and one that only tries and is refused.
 //! * Where only writers wait, none is worth keeping the lock for: whoever leaves it free calls the
-//!   one that has waited longest (`CALLED_WRITER`), which competes with those that are awake and
+//!   one that has waited longest (`WRITER_WOKEN`), which competes with those that are awake and
 //!   keeps its place if it gets nothing. Nobody else is called before it has entered or is back.
 //!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
 //! * Where writers spend about as much time between sections as in them, a phase of writers begins
@@ -37,14 +37,14 @@
 //!
 //! Invariants, beside those of `rwsem`. What can be seen of them in the word alone is in its table
 //! (`word.rs`), and is checked after every transition in debug builds.
-//! 1. `CLOSED` excludes `OPEN`, and `OPEN` implies `GUARDED`.
-//! 2. `GUARDED` implies a queued node with its `guard` mark set, whose owner sleeps with a
+//! 1. `CLOSED` excludes `OPEN`, and `OPEN` implies `HAS_DEADLINE_WAITER`.
+//! 2. `HAS_DEADLINE_WAITER` implies a queued node with its `guard` mark set, whose owner sleeps with a
 //!    deadline, or has been woken to do so (`APPOINTED`). All of it changes under the queue's lock.
-//! 3. A free lock with waiters stays so only while it lingers (`GUARDED` and not `CLOSED`) or a
-//!    called writer is awake (`CALLED_WRITER` and not `CLOSED`), or until the one who left last has
+//! 3. A free lock with waiters stays so only while it lingers (`HAS_DEADLINE_WAITER` and not `CLOSED`) or a
+//!    called writer is awake (`WRITER_WOKEN` and not `CLOSED`), or until the one who left last has
 //!    the queue's lock. After the budget has ended, whoever queues hands it over all the same.
 //! 4. `CLOSED`, free and the queue's lock held: the word is this thread's to write.
-//! 5. `CALLED_WRITER` is set by who calls a writer, under the queue's lock, and only if the lock is free
+//! 5. `WRITER_WOKEN` is set by who calls a writer, under the queue's lock, and only if the lock is free
 //!    *then* in a phase of writers for which no reader waits: between its release and this moment a
 //!    thread may have been stopped for long. The writer that was called clears it when it enters or
 //!    is on the queue again, whichever comes first. (In a gap of the other side's phase there is
@@ -57,8 +57,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::RawRwSem;
 use super::compete::SPIN_ON_WRITER;
-use super::lodging::{Attended, Lodging, Place};
-use super::queue::{APPOINTED, GRANTED, Granted, Kind, Node, RETRY, WAITING};
+use super::queue_storage::{OwnQueue, Place, QueueStorage};
+use super::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, PlainCell, Platform};
@@ -369,7 +369,7 @@ enum Queueing<'a, R> {
 
 /// How a wait in the queue ended.
 enum Outcome {
-    Granted,
+    WakeList,
     TimedOut,
     Retry,
 }
@@ -384,7 +384,7 @@ enum Next {
     Turn,
 }
 
-impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// Limits the time of those that hold the lock when the first waiter comes. With short holds a
     /// spin would have done but for some accident, so this phase need not outweigh much.
     pub(super) fn begin_first_phase(&self, mut knobs: Phases, clock: &PhaseClock<P>, now: u64) {
@@ -412,13 +412,13 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if knobs.longest_budget == 0 || word & CLOSED != 0 || phase(word) != side {
             return None;
         }
-        let place = || self.lodging.place(word);
-        if word & (OPEN | CALLED_WRITER) != 0 {
+        let place = || self.storage.place(word);
+        if word & (OPEN | WRITER_WOKEN) != 0 {
             let looks = looks_at_clock(P::turn());
             let fits = || place().clock().fits(side, PhaseClock::<P>::now());
             return (!looks || fits()).then_some(entered);
         }
-        let (clock, is_beside) = (place().clock(), place().is_beside());
+        let (clock, is_biased) = (place().clock(), place().is_biased());
         let now = PhaseClock::<P>::now();
         if !clock.fits(side, now) {
             return None;
@@ -430,7 +430,8 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let hold = estimates.expected_hold(side);
         let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
         let outweighs = side == Side::Read || word & READERS_WAIT != 0;
-        let opens = hold != 0 && short && outweighs && word & GUARDED != 0 && !is_beside;
+        let opens =
+            hold != 0 && short && outweighs && word & HAS_DEADLINE_WAITER != 0 && !is_biased;
         if opens && estimates.comes_right_back(side) {
             self.events.count(Event::PhaseOpened);
             clock.forget_admitted();
@@ -459,7 +460,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             true => Some(word + WRITER),
             false => self.admit_in_phase(knobs, word, kind),
         };
-        entered.map(|entered| entered & !CALLED_WRITER)
+        entered.map(|entered| entered & !WRITER_WOKEN)
     }
 
     /// One that was called has entered, and the word was this then: whoever waits longest now has a
@@ -473,7 +474,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    fn begin_turn_of_next(&self, knobs: Phases, queue: &Attended<'_, P, L>) {
+    fn begin_turn_of_next(&self, knobs: Phases, queue: &OwnQueue<'_, P, L>) {
         let word = self.word.load(Relaxed);
         if has_waiters(word) && word & READERS_WAIT == 0 && phase(word) == Side::Write {
             let clock = queue.clock();
@@ -483,7 +484,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// The running phase has not ended; if it has, this ends it. Somebody waits, as the word says.
     pub(crate) fn has_budget(&self, word: u64) -> bool {
-        let clock = self.lodging.place(word).clock();
+        let clock = self.storage.place(word).clock();
         let has_budget = clock.remaining(PhaseClock::<P>::now()) > 0;
         if !has_budget {
             self.end_overdue_phase();
@@ -501,7 +502,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return;
         }
         let is_over = |clock: &PhaseClock<P>| clock.remaining(PhaseClock::<P>::now()) <= 0;
-        if !is_over(self.lodging.place(word).clock()) {
+        if !is_over(self.storage.place(word).clock()) {
             return;
         }
         let Some(queue) = self.try_attend(word) else { return };
@@ -522,7 +523,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// The deadline waiter has given up: another waiter takes its place, with a timer of its own, and
     /// is to be woken for that. None if nobody needs to.
-    pub(super) fn appoint(&self, queue: &Attended<'_, P, L>) -> Option<*const P::AtomicU32> {
+    pub(super) fn appoint(&self, queue: &OwnQueue<'_, P, L>) -> Option<*const P::AtomicU32> {
         let word = self.word.load(Relaxed);
         let (reader, writer) = (queue.oldest_reader(), queue.oldest_writer());
         let next = match phase(word) {
@@ -532,7 +533,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         };
         // Nobody passes one that upgrades.
         let next = next.filter(|next| next.kind != Kind::Upgrade)?;
-        next.guard.set(1);
+        next.is_deadline_waiter.set(1);
         // Relaxed: the owner looks at everything else under the queue's lock. Still linked, so it was
         // told nothing yet, and what it is told later overwrites this.
         next.state.store(APPOINTED, Relaxed);
@@ -542,7 +543,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     pub(super) fn wait_for_phase(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
         if knobs.longest_budget != 0
-            && let Some(clock) = self.lodging.clock(self.word.load(Relaxed))
+            && let Some(clock) = self.storage.clock(self.word.load(Relaxed))
             && clock.left(side).is_some()
         {
             clock.note_return(side, PhaseClock::<P>::now());
@@ -570,7 +571,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 }
             };
             match self.sleep_until_phase(knobs, place, &node, guarding, deadline) {
-                Outcome::Granted => return true,
+                Outcome::WakeList => return true,
                 Outcome::TimedOut => return false,
                 Outcome::Retry => (spin, front) = (knobs.spin, true),
             }
@@ -603,10 +604,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         side: Side,
         node: &Node<P>,
         front: bool,
-        queue: Attended<'a, P, L>,
+        queue: OwnQueue<'a, P, L>,
     ) -> Option<Queueing<'a, L::Place>> {
         let (kind, now) = (node.kind, ticks(node.since));
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         let mut turn_over = false;
         let mut word = self.word.load(Relaxed);
         loop {
@@ -624,7 +625,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 if self.passes_turn_on(&queue, side, front) {
                     granted = self.begin_turn(knobs, &queue, now);
                     // The lock was last taken on another CPU: a second writer is awake there.
-                    turn_over = self.lodging.owner_cpu().load(Relaxed) != P::cpu();
+                    turn_over = self.storage.owner_cpu().load(Relaxed) != P::cpu();
                     if !turn_over {
                         if queue.is_empty() {
                             self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
@@ -649,7 +650,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, front) };
             let next = entered.unwrap_or_else(|| {
                 let next = self.with_waiter(knobs, &queue, word, side, node, front);
-                if front { next & !CALLED_WRITER } else { next }
+                if front { next & !WRITER_WOKEN } else { next }
             });
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => {
@@ -664,9 +665,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        queue.move_in();
+        queue.note_named();
         if front {
-            node.retried.set(1);
+            node.woken_in_vain.set(1);
             queue.push_front(node);
         } else {
             queue.push(node);
@@ -675,32 +676,32 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if granted.is_empty() {
             granted = self.serve_phases(knobs, &queue);
         }
-        let (place, guarding) = (queue.place(), node.guard.get() != 0);
+        let (place, guarding) = (queue.place(), node.is_deadline_waiter.get() != 0);
         drop(queue);
         granted.grant();
         Some(Queueing::Queued(place, guarding))
     }
 
     /// Only writers wait, and the one that waits longest can simply join those that are awake.
-    fn passes_turn_on(&self, queue: &Attended<'_, P, L>, side: Side, front: bool) -> bool {
+    fn passes_turn_on(&self, queue: &OwnQueue<'_, P, L>, side: Side, front: bool) -> bool {
         side == Side::Write
             && !front
             && queue.oldest_reader().is_none()
             && queue.clock().estimates().leaves_room_for_a_second()
             && queue
                 .oldest_writer()
-                .is_some_and(|oldest| oldest.kind == Kind::Write && oldest.retried.get() == 0)
+                .is_some_and(|oldest| oldest.kind == Kind::Write && oldest.woken_in_vain.get() == 0)
     }
 
     /// Among writers alone: instead of closing the phase, wakes the one that has waited longest. If
     /// two were awake, this one queues in its place, else the two go on together; either way the
     /// lock is not idle for the time of a wake-up. If the woken one gets nothing, it will be
     /// granted the lock next time.
-    fn begin_turn(&self, knobs: Phases, queue: &Attended<'_, P, L>, now: u32) -> Granted<P> {
-        let mut granted = Granted::none();
+    fn begin_turn(&self, knobs: Phases, queue: &OwnQueue<'_, P, L>, now: u32) -> WakeList<P> {
+        let mut granted = WakeList::none();
         if let Some(oldest) = queue.oldest_writer() {
-            if oldest.guard.get() != 0 {
-                self.word.fetch_and(!(GUARDED | OPEN), Relaxed);
+            if oldest.is_deadline_waiter.get() != 0 {
+                self.word.fetch_and(!(HAS_DEADLINE_WAITER | OPEN), Relaxed);
             }
             let oldest: *const Node<P> = oldest;
             // SAFETY: linked, so alive, and it stays so until it is told.
@@ -728,7 +729,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     fn with_waiter(
         &self,
         knobs: Phases,
-        queue: &Attended<'_, P, L>,
+        queue: &OwnQueue<'_, P, L>,
         word: u64,
         side: Side,
         node: &Node<P>,
@@ -755,9 +756,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         // While the door is closed only the side that is being closed out needs a guard: it will
         // wait through the next phase, the other side will be in it.
         let wanted = next & CLOSED == 0 || phase(next) == side;
-        let guards = knobs.longest_budget != 0 && next & GUARDED == 0 && wanted;
-        node.guard.set(guards.into());
-        if guards { next | GUARDED } else { next }
+        let guards = knobs.longest_budget != 0 && next & HAS_DEADLINE_WAITER == 0 && wanted;
+        node.is_deadline_waiter.set(guards.into());
+        if guards { next | HAS_DEADLINE_WAITER } else { next }
     }
 
     /// Spins for at most `eighths` of a wake-up latency, as long as nobody is queued or an open
@@ -801,7 +802,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 return self.enter_gap(kind, side);
             }
             if has_writer(word) && !self.owner_may_run() {
-                if naps == NAPS || !self.lodging.estimates(word).is_short(Side::Write) {
+                if naps == NAPS || !self.storage.estimates(word).is_short(Side::Write) {
                     self.events.count(Event::OptNospin);
                     return false;
                 }
@@ -812,7 +813,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 continue;
             }
             let among_writers = side == Side::Write && has_writer(word) && word & READERS_WAIT == 0;
-            if among_writers && moves.has_moved(self.lodging.owner_cpu().load(Relaxed)) {
+            if among_writers && moves.has_moved(self.storage.owner_cpu().load(Relaxed)) {
                 budget = moves.renewed::<P>();
             }
             let budget = budget.get_or_insert_with(|| {
@@ -833,7 +834,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// a sleep takes. (Readers are kept out of their own phase by nothing but its end.)
     fn soon_mine(&self, word: u64, side: Side) -> bool {
         let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
-        mine && has_writer(word) && self.lodging.estimates(word).is_short(side)
+        mine && has_writer(word) && self.storage.estimates(word).is_short(side)
     }
 
     /// Takes the lock in a phase of the other side, between two of its sections; the phase and its
@@ -855,7 +856,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 if free_since == 0 {
                     free_since = now;
                 }
-                let clock = self.lodging.place(word).clock();
+                let clock = self.storage.place(word).clock();
                 let away = clock.estimates().expected_return(phase(word)).max(1);
                 let away = u64::from(away) << TICK_SHIFT;
                 if (word & OPEN != 0 || now >= free_since + (2 * away).min(LONGEST_ABSENCE.into()))
@@ -899,7 +900,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         loop {
             match node.state.load(Acquire) {
                 GRANTED => break,
-                RETRY => return Outcome::Retry,
+                WOKEN_DEQUEUED => return Outcome::Retry,
                 APPOINTED => {
                     // Unless it is told what came of it just now.
                     let unchanged =
@@ -939,16 +940,16 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         // First of all: those that it tells may preempt this thread, and should see that they did.
         self.note_owner(node.kind);
-        node.tell_heirs();
+        node.wake_chain();
         if knobs.longest_budget != 0 {
-            let (now, told) = (PhaseClock::<P>::now(), node.told.get());
-            let late = now.wrapping_sub(told);
-            if told != 0 {
+            let (now, woken_at) = (PhaseClock::<P>::now(), node.woken_at.get());
+            let late = now.wrapping_sub(woken_at);
+            if woken_at != 0 {
                 P::note_wake_latency(late.min(1 << 20) << TICK_SHIFT);
             }
             if self.is_still_in(place) {
                 clock.note_admitted(now);
-                if told != 0 {
+                if woken_at != 0 {
                     // The first of its phase: the budget runs from here, not from the wake-up. If that
                     // took far too long, whoever woke it may have been stopped; others wait meanwhile.
                     clock.extend(late.min(LATEST_WAKE_UP * ticks(P::wake_latency().into())));
@@ -959,19 +960,19 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             Kind::Read => Event::Rlock,
             _ => Event::Wlock,
         });
-        Outcome::Granted
+        Outcome::WakeList
     }
 
     /// The phase that this thread is granted the lock in is the one that the clock in `place` times:
     /// somebody waits for it. (Where nobody does, the clock is another lock's, or nobody's.)
     fn is_still_in(&self, place: &L::Place) -> bool {
-        L::IS_INLINE || self.word.load(Relaxed) & ROOM == place.bits()
+        L::IS_INLINE || self.word.load(Relaxed) & QUEUE == place.bits()
     }
 
     /// The guard's alarm: ends the phase if its budget has ended. True if this waiter still is
     /// the guard.
     fn close_phase(&self, knobs: Phases, place: &L::Place, node: &Node<P>) -> bool {
-        let Some(queue) = self.home(place) else {
+        let Some(queue) = self.lock_own(place) else {
             return false;
         };
         if !node.is_linked(&queue) {
@@ -992,9 +993,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             _ => readers_next || !is_first(queue.oldest_writer()),
         };
         if !stays {
-            node.guard.set(0);
+            node.is_deadline_waiter.set(0);
         }
-        let clear = if stays { OPEN } else { OPEN | GUARDED };
+        let clear = if stays { OPEN } else { OPEN | HAS_DEADLINE_WAITER };
         let mut word = self.word.load(Relaxed);
         while word & CLOSED == 0 || word & clear != 0 {
             match self.close(word, clear) {
@@ -1014,10 +1015,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// The lock was left free with somebody waiting: leaves it to the running side for a moment,
     /// or hands it over.
     pub(super) fn left_in_phase(&self, knobs: Phases, side: Side, word: u64) {
-        if word & (OPEN | GUARDED) == OPEN | GUARDED && is_free(word) {
+        if word & (OPEN | HAS_DEADLINE_WAITER) == OPEN | HAS_DEADLINE_WAITER && is_free(word) {
             return; // Lingers; the guard will close it.
         }
-        if word & (CALLED_WRITER | CLOSED) == CALLED_WRITER && is_free(word) {
+        if word & (WRITER_WOKEN | CLOSED) == WRITER_WOKEN && is_free(word) {
             return; // The one that was called is on its way.
         }
         if !is_free(word) {
@@ -1025,11 +1026,11 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return self.serve_left(word);
         }
         // The room, not the lock: that may be gone.
-        let place = self.lodging.place(word);
+        let place = self.storage.place(word);
         let (clock, estimates) = (place.clock(), place.clock().estimates());
         // Readers that come in between two writers keep the second one waiting for as long as they stay.
         let are_worth_it = side == Side::Read || !estimates.is_long(Side::Read);
-        if place.is_beside() && are_worth_it && word & CLOSED == 0 && self.call_waiters(word) {
+        if place.is_biased() && are_worth_it && word & CLOSED == 0 && self.wake_waiters(word) {
             return;
         }
         if knobs.longest_budget != 0 && word & OPEN == 0 {
@@ -1038,22 +1039,25 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             clock.note_left(side, now);
             let running = phase(word);
             let among_writers = running == Side::Write && word & (READERS_WAIT | CLOSED) == 0;
-            if among_writers && clock.fits(running, now) && self.call_writer(place) {
+            if among_writers && clock.fits(running, now) && self.wake_writer(place) {
                 return;
             }
-            let may_linger = word & GUARDED != 0 && word & CLOSED == 0;
+            let may_linger = word & HAS_DEADLINE_WAITER != 0 && word & CLOSED == 0;
             if may_linger && estimates.comes_right_back(running) && clock.fits(running, now) {
                 return;
             }
         }
-        let Some(queue) = self.home(place) else {
+        let Some(queue) = self.lock_own(place) else {
             return; // Everybody who waited then has been served.
         };
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         let mut word = self.word.load(Relaxed);
         // Somebody may have entered or served the queue meanwhile; or opened the phase, and then
         // the guard sees to it.
-        while has_waiters(word) && is_free(word) && word & (OPEN | GUARDED) != OPEN | GUARDED {
+        while has_waiters(word)
+            && is_free(word)
+            && word & (OPEN | HAS_DEADLINE_WAITER) != OPEN | HAS_DEADLINE_WAITER
+        {
             // Acquire pairs with the Release of everybody who has left.
             let closed = (word | CLOSED) & !OPEN;
             match self.word.compare_exchange_weak(word, closed, Acquire, Relaxed) {
@@ -1066,9 +1070,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let stays = queue.stays();
         drop(queue);
-        let told = !granted.is_empty();
+        let woken_at = !granted.is_empty();
         granted.grant();
-        if told && stays && clock.left.load(Relaxed) & 1 == side as u32 {
+        if woken_at && stays && clock.left.load(Relaxed) & 1 == side as u32 {
             // Waking others is not what keeps this side away.
             clock.note_left(side, PhaseClock::<P>::now());
         }
@@ -1077,23 +1081,23 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// Only writers wait: wakes the one that has waited longest, which competes with those that
     /// are awake, as in a mutex. So the lock does not stand free for the time of a wake-up, nor
     /// reserved for a side that has gone elsewhere. False if there is nobody to call.
-    fn call_writer(&self, place: &L::Place) -> bool {
-        let Some(queue) = self.home(place) else {
+    fn wake_writer(&self, place: &L::Place) -> bool {
+        let Some(queue) = self.lock_own(place) else {
             return true; // Everybody who waited then has been served.
         };
         let Some(oldest) = queue.oldest_writer().filter(|oldest| oldest.kind == Kind::Write) else {
             return false;
         };
-        let guard = if oldest.guard.get() != 0 { GUARDED } else { 0 };
+        let guard = if oldest.is_deadline_waiter.get() != 0 { HAS_DEADLINE_WAITER } else { 0 };
         // Only here does the queue become empty: then nobody waits, and nothing is said about it.
         let (clear, set) = match queue.is_only_writer(oldest) {
             true => (QUEUE_FLAGS, 0),
-            false => (guard | OPEN, CALLED_WRITER),
+            false => (guard | OPEN, WRITER_WOKEN),
         };
         // What is true of the word now: much may have happened since this thread left.
         let mut word = self.word.load(Relaxed);
         loop {
-            if !is_free(word) || word & (CALLED_WRITER | CLOSED) == CALLED_WRITER {
+            if !is_free(word) || word & (WRITER_WOKEN | CLOSED) == WRITER_WOKEN {
                 return true; // Whoever has it, or was called, sees to the rest.
             }
             if word & CLOSED != 0 || phase(word) == Side::Read || queue.oldest_reader().is_some() {
@@ -1105,10 +1109,10 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
         }
         let oldest: *const Node<P> = oldest;
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         // SAFETY: linked, so alive, and it stays so until it is told.
         granted.retry(&queue, unsafe { &*oldest });
-        self.events.count(Event::PhaseCalled);
+        self.events.count(Event::PhaseWoken);
         drop(queue);
         granted.grant();
         true
@@ -1119,7 +1123,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     /// would stop all those readers meanwhile: those that wait are told to try again, within the budget.
     /// One that comes back in vain is served as usual. False if there is nobody to tell.
     #[cold]
-    fn call_waiters(&self, word: u64) -> bool {
+    fn wake_waiters(&self, word: u64) -> bool {
         let Some(queue) = self.attend(word) else {
             return true; // Everybody who waited then has been served.
         };
@@ -1131,13 +1135,14 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         if queue.clock().remaining(PhaseClock::<P>::now()) <= 0 {
             return false; // Readers pass them until they are up, and have done so for long enough.
         }
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         let mut guard = 0;
         let mut call = |oldest: Option<&Node<P>>| {
-            let called = oldest
-                .filter(|it| it.retried.get() == 0 && matches!(it.kind, Kind::Read | Kind::Write));
+            let called = oldest.filter(|it| {
+                it.woken_in_vain.get() == 0 && matches!(it.kind, Kind::Read | Kind::Write)
+            });
             if let Some(node) = called {
-                guard |= node.guard.get();
+                guard |= node.is_deadline_waiter.get();
                 let node: *const Node<P> = node;
                 // SAFETY: linked, so alive, and it stays so until it is told.
                 granted.retry(&queue, unsafe { &*node });
@@ -1155,19 +1160,19 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let clear = match (queue.is_empty(), guard) {
             (true, _) => QUEUE_FLAGS,
             (false, 0) => 0,
-            (false, _) => GUARDED | OPEN,
+            (false, _) => HAS_DEADLINE_WAITER | OPEN,
         };
         if clear != 0 {
             self.word.fetch_and(!clear, Relaxed);
         }
-        self.events.add(Event::PhaseCalled, granted.len().into());
+        self.events.add(Event::PhaseWoken, granted.len().into());
         drop(queue);
         granted.grant();
         true
     }
 
     /// Lets in whoever may come in now.
-    pub(super) fn serve_phases(&self, knobs: Phases, queue: &Attended<'_, P, L>) -> Granted<P> {
+    pub(super) fn serve_phases(&self, knobs: Phases, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut word = self.word.load(Relaxed);
         loop {
             if let Some(front) = queue.oldest_writer() {
@@ -1184,23 +1189,23 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                     return self.begin_read_phase(knobs, queue);
                 }
                 if may_join {
-                    if front.guard.get() != 0 {
-                        self.word.fetch_and(!(GUARDED | OPEN), Relaxed);
+                    if front.is_deadline_waiter.get() != 0 {
+                        self.word.fetch_and(!(HAS_DEADLINE_WAITER | OPEN), Relaxed);
                     }
                     return self.grant_one(queue, front);
                 }
             }
             if !has_waiters(word) {
-                return Granted::none();
+                return WakeList::none();
             }
             if !is_free(word) {
                 // Only readers wait and only readers hold it: nothing to wait for.
                 let join = queue.oldest_writer().is_none() && admits_reader(word);
-                return if join { self.begin_read_phase(knobs, queue) } else { Granted::none() };
+                return if join { self.begin_read_phase(knobs, queue) } else { WakeList::none() };
             }
-            let lingers = word & (GUARDED | CALLED_WRITER) != 0 && word & CLOSED == 0;
+            let lingers = word & (HAS_DEADLINE_WAITER | WRITER_WOKEN) != 0 && word & CLOSED == 0;
             if lingers && queue.clock().remaining(PhaseClock::<P>::now()) > 0 {
-                return Granted::none();
+                return WakeList::none();
             }
             // Acquire pairs with the Release of everybody who has left.
             let closed = (word | CLOSED) & !OPEN;
@@ -1212,7 +1217,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Chooses the next holders. The lock is free and closed, the word this thread's.
-    fn hand_over(&self, knobs: Phases, queue: &Attended<'_, P, L>, before: u64) -> Granted<P> {
+    fn hand_over(&self, knobs: Phases, queue: &OwnQueue<'_, P, L>, before: u64) -> WakeList<P> {
         let now = PhaseClock::<P>::now();
         let readers_wait = queue.oldest_reader().is_some();
         let next = match (queue.oldest_writer(), phase(before)) {
@@ -1237,7 +1242,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return self.begin_read_phase(knobs, queue);
         }
         debug_assert_eq!(writer.kind, Kind::Write, "an upgrader holds the lock, which is free");
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         granted.take(queue, writer);
         if next == Next::Writer {
             let (clock, estimates) = (queue.clock(), queue.clock().estimates());
@@ -1249,17 +1254,17 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         self.events.count(if next == Next::Turn { Event::PhaseTurn } else { Event::PhaseWrite });
         self.events.count(Event::WakeWriter);
-        writer.told.set(if next == Next::Writer { now.max(1) } else { 0 });
+        writer.woken_at.set(if next == Next::Writer { now.max(1) } else { 0 });
         // It does not run yet, and the CPU it acquires the lock on is not known.
-        self.lodging.owner_cpu().store(0, Relaxed);
-        let mut took_guard = writer.guard.get() != 0;
+        self.storage.owner_cpu().store(0, Relaxed);
+        let mut took_guard = writer.is_deadline_waiter.get() != 0;
         if let Some(second) = queue.oldest_writer()
             && second.kind == Kind::Write
             && next == Next::Writer
             && knobs.longest_budget != 0
             && queue.clock().estimates().leaves_room_for_a_second()
         {
-            took_guard |= second.guard.get() != 0;
+            took_guard |= second.is_deadline_waiter.get() != 0;
             let second: *const Node<P> = second;
             // SAFETY: linked, so alive, and it stays so until it is told.
             writer.take_second(queue, unsafe { &*second });
@@ -1275,7 +1280,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     fn flags_after(
         &self,
         knobs: Phases,
-        queue: &Attended<'_, P, L>,
+        queue: &OwnQueue<'_, P, L>,
         before: u64,
         took_guard: bool,
     ) -> u64 {
@@ -1284,19 +1289,26 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let closed = if knobs.longest_budget == 0 { CLOSED } else { 0 };
         let readers_wait = if queue.oldest_reader().is_some() { READERS_WAIT } else { 0 };
-        queue.bits() | closed | readers_wait | if took_guard { 0 } else { before & GUARDED }
+        queue.bits()
+            | closed
+            | readers_wait
+            | if took_guard { 0 } else { before & HAS_DEADLINE_WAITER }
     }
 
     /// Lets in every waiting reader, and an upgradable reader that heads the writers, beside any
     /// readers that hold the lock already.
-    pub(super) fn begin_read_phase(&self, knobs: Phases, queue: &Attended<'_, P, L>) -> Granted<P> {
+    pub(super) fn begin_read_phase(
+        &self,
+        knobs: Phases,
+        queue: &OwnQueue<'_, P, L>,
+    ) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
         // No writer must come in meanwhile, and an upgradable holder not become one: one more reader
         // keeps the lock, unless it is closed to all.
         let mut keeper = 0;
         loop {
             if before & UPGRADING != 0 || has_writer(before) {
-                return Granted::none();
+                return WakeList::none();
             }
             if before & (UPGRADABLE | CLOSED) == CLOSED {
                 break;
@@ -1312,12 +1324,12 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let mut took_guard = false;
         let mut entering = 0;
-        let mut granted = Granted::none();
+        let mut granted = WakeList::none();
         if let Some(front) = queue.oldest_writer()
             && front.kind == Kind::Upgradable
             && admits_upgradable(before)
         {
-            took_guard |= front.guard.get() != 0;
+            took_guard |= front.is_deadline_waiter.get() != 0;
             entering |= UPGRADABLE;
             let front: *const Node<P> = front;
             // SAFETY: linked, so alive, and it stays so until it is granted.
@@ -1329,7 +1341,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             let Some(reader) = queue.oldest_reader() else {
                 break;
             };
-            took_guard |= reader.guard.get() != 0;
+            took_guard |= reader.is_deadline_waiter.get() != 0;
             let reader: *const Node<P> = reader;
             // SAFETY: as above.
             granted.take(queue, unsafe { &*reader });
@@ -1365,7 +1377,7 @@ mod tests {
     use super::*;
     use crate::platform::Os;
     use crate::policy::TimeFair;
-    use crate::rwsem::lodging::{Inline, Lodges, NoSpinners, ReaderBias, Rented};
+    use crate::rwsem::queue_storage::{Inline, NoSpinners, Pooled, QueueStorageOf, ReaderBias};
 
     type Raw = RawRwSem<TimeFair, Os>;
 
@@ -1389,19 +1401,19 @@ mod tests {
         let lock = Raw::NEW;
         let queue = lock.lock_to_wait().expect("it is in the lock");
         nodes.iter().for_each(|node| queue.push(node));
-        nodes[0].guard.set(1);
+        nodes[0].is_deadline_waiter.set(1);
         queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
-        lock.word.store(word | GUARDED | queue.bits(), Relaxed);
+        lock.word.store(word | HAS_DEADLINE_WAITER | queue.bits(), Relaxed);
         drop(queue);
         lock
     }
 
     fn place(lock: &Raw) -> &Inline<Os> {
-        lock.lodging.place(lock.word.load(Relaxed))
+        lock.storage.place(lock.word.load(Relaxed))
     }
 
     fn clock(lock: &Raw) -> &PhaseClock<Os> {
-        Lodges::clock(&lock.lodging, lock.word.load(Relaxed)).expect("it is in the lock")
+        QueueStorageOf::clock(&lock.storage, lock.word.load(Relaxed)).expect("it is in the lock")
     }
 
     fn states(nodes: &[Node<Os>]) -> Vec<u32> {
@@ -1422,36 +1434,36 @@ mod tests {
             let nodes = waiters([Kind::Write, Kind::Write]);
             let lock = lock_with(word, &nodes, SOON);
             let before = lock.word.load(Relaxed);
-            assert_eq!(lock.call_writer(place(&lock)), is_seen_to, "{word:#x}");
+            assert_eq!(lock.wake_writer(place(&lock)), is_seen_to, "{word:#x}");
             assert_eq!((lock.word.load(Relaxed), states(&nodes)), (before, vec![WAITING; 2]));
         }
         let nodes = waiters([Kind::Write, Kind::Write]);
         let lock = lock_with(WRITE_PHASE, &nodes, SOON);
-        assert!(lock.call_writer(place(&lock)));
-        assert_eq!(states(&nodes), [RETRY, WAITING]);
-        assert_eq!(lock.word.load(Relaxed) & (CALLED_WRITER | GUARDED), CALLED_WRITER);
+        assert!(lock.wake_writer(place(&lock)));
+        assert_eq!(states(&nodes), [WOKEN_DEQUEUED, WAITING]);
+        assert_eq!(lock.word.load(Relaxed) & (WRITER_WOKEN | HAS_DEADLINE_WAITER), WRITER_WOKEN);
     }
 
     #[test]
     fn the_last_that_waits_is_called_without_a_trace() {
         let nodes = waiters([Kind::Write]);
         let lock = lock_with(WRITE_PHASE, &nodes, SOON);
-        assert!(lock.call_writer(place(&lock)));
-        assert_eq!((lock.word.load(Relaxed), states(&nodes)), (0, vec![RETRY]));
+        assert!(lock.wake_writer(place(&lock)));
+        assert_eq!((lock.word.load(Relaxed), states(&nodes)), (0, vec![WOKEN_DEQUEUED]));
     }
 
     #[test]
     fn one_that_was_called_in_vain_is_called_again() {
         let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { panic!("it has phases") };
         let nodes = waiters([Kind::Write]);
-        let lock = lock_with(WRITER | WRITE_PHASE | CALLED_WRITER, &nodes, SOON);
+        let lock = lock_with(WRITER | WRITE_PHASE | WRITER_WOKEN, &nodes, SOON);
         let called = Node::new(Kind::Write, Os::now());
         let queueing = lock.queue_for_phase(knobs, Side::Write, &called, true);
         assert!(matches!(queueing, Queueing::Queued(..)));
-        assert_eq!(lock.word.load(Relaxed) & CALLED_WRITER, 0, "it is back on the queue");
+        assert_eq!(lock.word.load(Relaxed) & WRITER_WOKEN, 0, "it is back on the queue");
         // SAFETY: the word says that there is a writer, and nobody else is.
         unsafe { lock.unlock_write() };
-        assert_eq!((called.state.load(Relaxed), states(&nodes)), (RETRY, vec![WAITING]));
+        assert_eq!((called.state.load(Relaxed), states(&nodes)), (WOKEN_DEQUEUED, vec![WAITING]));
     }
 
     #[test]
@@ -1460,7 +1472,7 @@ mod tests {
         let lock = lock_with(READER | OPEN | READERS_WAIT, &nodes, SOON);
         assert!(lock.withdraw(place(&lock), &nodes[0]));
         assert_eq!(states(&nodes), [WAITING, WAITING, APPOINTED], "the side that is passed");
-        assert_eq!(nodes[2].guard.get(), 1);
+        assert_eq!(nodes[2].is_deadline_waiter.get(), 1);
         assert!(lock.withdraw(place(&lock), &nodes[2]));
         // Nobody but readers waits, and readers hold the lock: nothing to wait for.
         assert_eq!(nodes[1].state.load(Relaxed), GRANTED);
@@ -1477,7 +1489,7 @@ mod tests {
         let upgrading = lock.word.load(Relaxed) | UPGRADABLE | UPGRADING | OPEN;
         lock.word.store(upgrading, Relaxed);
         assert!(lock.withdraw(place(&lock), &nodes[0]), "nobody else is passed");
-        assert_eq!(lock.word.load(Relaxed) & (OPEN | GUARDED), 0);
+        assert_eq!(lock.word.load(Relaxed) & (OPEN | HAS_DEADLINE_WAITER), 0);
     }
 
     #[test]
@@ -1549,10 +1561,10 @@ mod tests {
         let Discipline::Phases(knobs) = TimeFair::DISCIPLINE else { unreachable!() };
         let before = clock(&lock).ends.load(Relaxed);
         let a_second_ago = PhaseClock::<Os>::now().wrapping_sub(ticks(1_000_000_000));
-        nodes[0].told.set(a_second_ago.max(1));
+        nodes[0].woken_at.set(a_second_ago.max(1));
         nodes[0].state.store(GRANTED, Relaxed);
         let outcome = lock.sleep_until_phase(knobs, place(&lock), &nodes[0], false, None);
-        assert!(matches!(outcome, Outcome::Granted));
+        assert!(matches!(outcome, Outcome::WakeList));
         let longer = clock(&lock).ends.load(Relaxed).wrapping_sub(before);
         assert!(longer <= ticks(10_000_000), "{longer} ticks");
     }
@@ -1560,16 +1572,16 @@ mod tests {
     #[test]
     fn those_that_readers_have_passed_for_a_budget_are_not_told_to_try_again() {
         for (ends_in, called) in [(SOON, true), (-1, false)] {
-            let lock = RawRwSem::<TimeFair, Os, Rented<Os, NoSpinners, Biased>>::NEW;
+            let lock = RawRwSem::<TimeFair, Os, Pooled<Os, NoSpinners, Biased>>::NEW;
             let node = Node::new(Kind::Write, Os::now());
             let queue = lock.lock_to_wait().expect("there are enough");
             queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
             lock.word.store(queue.bits(), Relaxed);
-            queue.move_in();
+            queue.note_named();
             queue.push(&node);
             drop(queue);
-            assert_eq!(lock.call_waiters(lock.word.load(Relaxed)), called);
-            assert_eq!(node.state.load(Relaxed), if called { RETRY } else { WAITING });
+            assert_eq!(lock.wake_waiters(lock.word.load(Relaxed)), called);
+            assert_eq!(node.state.load(Relaxed), if called { WOKEN_DEQUEUED } else { WAITING });
             if !called {
                 let queue = lock.attend(lock.word.load(Relaxed)).expect("it waits");
                 queue.remove(&node);

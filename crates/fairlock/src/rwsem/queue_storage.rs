@@ -24,16 +24,16 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
 use super::phases::{Estimates, PhaseClock};
-use super::queue::{LockedQueue, Queue};
-use super::rooms::{self, Room};
-use super::word::{room_bits, room_number};
+use super::queue_pool::{self, HasQueuePool, PooledQueue};
+use super::wait_queue::{LockedQueue, Queue};
+use super::word::{queue_bits, queue_number};
 use crate::platform::{AtomicCell, PlainCell, Platform};
-use crate::slots::Record;
+use crate::slots::{HasRecords, Record};
 use crate::spin_queue::SpinQueue;
 
 /// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`],
-/// [`Rented`] or [`RentedWithSpinners`].
-pub trait Lodging<P: Platform>: Lodges<P> {}
+/// [`Pooled`] or [`PooledWithSpinners`].
+pub trait QueueStorage<P: Platform>: QueueStorageOf<P> {}
 
 /// In the lock itself: 56 bytes of it.
 #[repr(C)]
@@ -47,7 +47,7 @@ pub struct Inline<P: Platform> {
 
 /// In a room that is rented while somebody waits. 16 bytes, or with spinners 24, are in the lock.
 ///
-/// As it is for policies with phases. Those of the Linux family need [`RentedWithSpinners`].
+/// As it is for policies with phases. Those of the Linux family need [`PooledWithSpinners`].
 ///
 /// A lock without a waiter may be freed as soon as its last user has released it, though others may
 /// still be on their way out of an earlier unlock: they leave it alone.
@@ -56,7 +56,7 @@ pub struct Inline<P: Platform> {
 /// that wait at the same time and does not shrink. Threads that would have to wait for an 8192nd
 /// lock, or have no memory for a room, give way and try again until they are let in or their time is
 /// over. Meanwhile the policy does not know of them, so its guarantees are not for them.
-pub struct Rented<P: Platform, S = NoSpinners, B = Unbiased> {
+pub struct Pooled<P: Platform, S = NoSpinners, B = Unbiased> {
     owner_cpu: P::AtomicU32,
     /// What the room knew when it was given back.
     estimates: Estimates<P>,
@@ -67,22 +67,22 @@ pub struct Rented<P: Platform, S = NoSpinners, B = Unbiased> {
     spinners: S,
 }
 
-/// [`Rented`] for policies under which threads spin in a queue of their own before they wait: the
+/// [`Pooled`] for policies under which threads spin in a queue of their own before they wait: the
 /// Linux family. That queue is in the lock, as nobody waits yet. A spinner is out of it before it
 /// releases the lock, so such a lock may go as early as any other with a rented room.
 ///
 /// # Examples
 /// ```
 /// use fairlock::platform::Os;
-/// use fairlock::rwsem::{RawRwSem, RentedWithSpinners};
+/// use fairlock::rwsem::{RawRwSem, PooledWithSpinners};
 /// use fairlock::{lock_api, policy::Linux5_11};
-/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, RentedWithSpinners<Os>>, T>;
+/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, PooledWithSpinners<Os>>, T>;
 /// static LOCK: Lock<u32> = Lock::new(7);
 /// assert_eq!(*LOCK.read(), 7);
 /// ```
-pub type RentedWithSpinners<P> = Rented<P, SpinQueue<P>>;
+pub type PooledWithSpinners<P> = Pooled<P, SpinQueue<P>>;
 
-/// In [`Rented`]: under the lock's policy nobody spins in a queue.
+/// In [`Pooled`]: under the lock's policy nobody spins in a queue.
 pub struct NoSpinners;
 
 /// A queue of spinners, or none.
@@ -110,7 +110,7 @@ impl ReaderBias for Unbiased {
     }
 }
 
-impl<P: Platform, S, B> Rented<P, S, B> {
+impl<P: Platform, S, B> Pooled<P, S, B> {
     #[inline(always)]
     pub(crate) fn bias(&self) -> &B {
         &self.bias
@@ -129,8 +129,8 @@ unsafe impl<P: Platform> Sync for Inline<P> {}
 // in it are null.
 unsafe impl<P: Platform> Send for Inline<P> {}
 
-impl<P: Platform> Lodging<P> for Inline<P> {}
-impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodging<P> for Rented<P, S, B> {}
+impl<P: Platform> QueueStorage<P> for Inline<P> {}
+impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorage<P> for Pooled<P, S, B> {}
 
 /// The queue with its lock, and the clock.
 pub trait Place<P: Platform>: 'static {
@@ -139,11 +139,11 @@ pub trait Place<P: Platform>: 'static {
     /// As in the word.
     fn bits(&self) -> u64;
     /// When somebody queued last, readers did not need to take the lock.
-    fn is_beside(&self) -> bool;
+    fn is_biased(&self) -> bool;
 }
 
-/// What [`Lodging`] is to this module.
-pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
+/// What [`QueueStorage`] is to this module.
+pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     const NEW: Self;
     const IS_INLINE: bool;
     const HAS_SPINNERS: bool;
@@ -168,13 +168,13 @@ pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     fn estimates(&self, word: u64) -> &Estimates<P>;
 
     /// The room is that of the lock with this word.
-    fn lives_in(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
+    fn serves(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
 
     /// A room for a lock whose word names none, or may do so; none if all are rented.
     ///
     /// # Safety
     /// `word` is that of the lock that this is part of, and the room is dropped, not forgotten.
-    unsafe fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>>;
+    unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>>;
 
     /// Somebody has queued in the room, and the word says so.
     fn note_queued(&self, _place: &Self::Place) {}
@@ -183,51 +183,60 @@ pub trait Lodges<P: Platform>: Send + Sync + Sized + 'static {
     ///
     /// # Safety
     /// `queue` is that of the place, and empty.
-    unsafe fn move_out(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, lived: bool);
+    unsafe fn detach(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, lived: bool);
 
     /// The room, which is this thread's, can be somebody else's.
     ///
     /// # Safety
     /// It is: this thread has rented it, or took the last waiter off its queue, and then has moved
     /// out of it.
-    unsafe fn give_back(place: &Self::Place);
+    unsafe fn release(place: &Self::Place);
 }
 
 /// A room with its queue locked, by a thread that may touch the lock (invariant 2). When it is
 /// dropped with nobody on the queue, the lock moves out.
-pub struct Attended<'a, P: Platform, L: Lodges<P>> {
-    lodging: &'a L,
+pub struct OwnQueue<'a, P: Platform, L: QueueStorageOf<P>> {
+    storage: &'a L,
     place: &'a L::Place,
     queue: ManuallyDrop<LockedQueue<'a, P>>,
     /// The word names the room, or did so until the queue became empty.
-    is_home: Cell<bool>,
+    is_named: Cell<bool>,
 }
 
-impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
+impl<'a, P: Platform, L: QueueStorageOf<P>> OwnQueue<'a, P, L> {
     /// The queue of this room, if it is still that of the lock with this word.
-    pub(super) fn home(lodging: &'a L, word: &P::AtomicU64, place: &'a L::Place) -> Option<Self> {
-        Self::if_home(lodging, word, place, place.queue().lock())
-    }
-
-    /// The same if nobody has the queue's lock.
-    pub(super) fn try_home(
-        lodging: &'a L,
+    pub(super) fn lock_own(
+        storage: &'a L,
         word: &P::AtomicU64,
         place: &'a L::Place,
     ) -> Option<Self> {
-        Self::if_home(lodging, word, place, place.queue().try_lock()?)
+        Self::if_own(storage, word, place, place.queue().lock())
     }
 
-    fn if_home(
-        lodging: &'a L,
+    /// The same if nobody has the queue's lock.
+    pub(super) fn try_lock_own(
+        storage: &'a L,
+        word: &P::AtomicU64,
+        place: &'a L::Place,
+    ) -> Option<Self> {
+        Self::if_own(storage, word, place, place.queue().try_lock()?)
+    }
+
+    fn if_own(
+        storage: &'a L,
         word: &P::AtomicU64,
         place: &'a L::Place,
         queue: LockedQueue<'a, P>,
     ) -> Option<Self> {
-        if !L::lives_in(place, &queue, word) {
+        if !L::serves(place, &queue, word) {
             return None;
         }
-        Some(Attended { lodging, place, queue: ManuallyDrop::new(queue), is_home: Cell::new(true) })
+        Some(OwnQueue {
+            storage,
+            place,
+            queue: ManuallyDrop::new(queue),
+            is_named: Cell::new(true),
+        })
     }
 
     pub(super) fn place(&self) -> &'a L::Place {
@@ -245,17 +254,17 @@ impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
 
     /// Whoever waits according to this word does so here, or nobody waits.
     pub(super) fn is_for(&self, word: u64) -> bool {
-        self.is_home.get() || room_number(word) == 0
+        self.is_named.get() || queue_number(word) == 0
     }
 
     /// The word now names the room.
-    pub(super) fn move_in(&self) {
-        self.is_home.set(true);
+    pub(super) fn note_named(&self) {
+        self.is_named.set(true);
     }
 
     /// Somebody has queued here.
     pub(super) fn note_queued(&self) {
-        self.lodging.note_queued(self.place);
+        self.storage.note_queued(self.place);
     }
 
     /// The lock keeps the room when this is dropped.
@@ -264,25 +273,25 @@ impl<'a, P: Platform, L: Lodges<P>> Attended<'a, P, L> {
     }
 }
 
-impl<'a, P: Platform, L: Lodges<P>> Deref for Attended<'a, P, L> {
+impl<'a, P: Platform, L: QueueStorageOf<P>> Deref for OwnQueue<'a, P, L> {
     type Target = LockedQueue<'a, P>;
     fn deref(&self) -> &LockedQueue<'a, P> {
         &self.queue
     }
 }
 
-impl<P: Platform, L: Lodges<P>> Drop for Attended<'_, P, L> {
+impl<P: Platform, L: QueueStorageOf<P>> Drop for OwnQueue<'_, P, L> {
     fn drop(&mut self) {
         let leaves = !self.stays();
         if leaves {
             // SAFETY: it is empty, as `stays` says.
-            unsafe { self.lodging.move_out(self.place, &self.queue, self.is_home.get()) };
+            unsafe { self.storage.detach(self.place, &self.queue, self.is_named.get()) };
         }
         // SAFETY: not used after this.
         unsafe { ManuallyDrop::drop(&mut self.queue) };
         if leaves {
             // SAFETY: moved out of above; whoever has the queue's lock when it is empty has the room.
-            unsafe { L::give_back(self.place) };
+            unsafe { L::release(self.place) };
         }
     }
 }
@@ -298,15 +307,15 @@ impl<P: Platform> Place<P> for Inline<P> {
     }
     #[inline(always)]
     fn bits(&self) -> u64 {
-        const { room_bits(1) }
+        const { queue_bits(1) }
     }
     #[inline(always)]
-    fn is_beside(&self) -> bool {
+    fn is_biased(&self) -> bool {
         false
     }
 }
 
-impl<P: Platform> Lodges<P> for Inline<P> {
+impl<P: Platform> QueueStorageOf<P> for Inline<P> {
     const NEW: Self = Inline {
         queue: Queue::NEW,
         spinners: SpinQueue::NEW,
@@ -340,17 +349,17 @@ impl<P: Platform> Lodges<P> for Inline<P> {
         self.clock.estimates()
     }
     #[inline(always)]
-    fn lives_in(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
+    fn serves(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
         true
     }
-    unsafe fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
-        Attended::home(self, word, self)
+    unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>> {
+        OwnQueue::lock_own(self, word, self)
     }
-    unsafe fn move_out(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _lived: bool) {}
-    unsafe fn give_back(_place: &Self) {}
+    unsafe fn detach(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _lived: bool) {}
+    unsafe fn release(_place: &Self) {}
 }
 
-impl<P: Platform> Place<P> for Room<P> {
+impl<P: Platform> Place<P> for PooledQueue<P> {
     fn queue(&self) -> &Queue<P> {
         &self.queue
     }
@@ -358,10 +367,10 @@ impl<P: Platform> Place<P> for Room<P> {
         &self.clock
     }
     fn bits(&self) -> u64 {
-        room_bits(self.number)
+        queue_bits(self.number)
     }
-    fn is_beside(&self) -> bool {
-        self.beside.load(Relaxed) != 0
+    fn is_biased(&self) -> bool {
+        self.is_biased.load(Relaxed) != 0
     }
 }
 
@@ -383,9 +392,9 @@ impl<P: Platform> Spinners<P> for SpinQueue<P> {
 
 /// For the child of a `fork`, in which this thread may be missing: the calling thread's record says
 /// what queue of spinners it is in, until this is dropped.
-struct Noted<P: Platform>(&'static Record<P>);
+struct Noted<P: HasRecords>(&'static Record<P>);
 
-impl<P: Platform> Noted<P> {
+impl<P: HasRecords> Noted<P> {
     /// None if the thread has no record.
     fn spins_in(queue: &SpinQueue<P>) -> Option<Self> {
         let record = P::thread()?;
@@ -395,15 +404,15 @@ impl<P: Platform> Noted<P> {
     }
 }
 
-impl<P: Platform> Drop for Noted<P> {
+impl<P: HasRecords> Drop for Noted<P> {
     fn drop(&mut self) {
         compiler_fence(Release); // After it was in.
         self.0.spins_in().set(ptr::null());
     }
 }
 
-impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
-    const NEW: Self = Rented {
+impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Pooled<P, S, B> {
+    const NEW: Self = Pooled {
         owner_cpu: P::AtomicU32::ZERO,
         estimates: Estimates::NEW,
         bias: B::NEW,
@@ -412,7 +421,7 @@ impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
     };
     const IS_INLINE: bool = false;
     const HAS_SPINNERS: bool = S::EXIST;
-    type Place = Room<P>;
+    type Place = PooledQueue<P>;
 
     #[inline(always)]
     fn owner_cpu(&self) -> &P::AtomicU32 {
@@ -428,40 +437,40 @@ impl<P: Platform, S: Spinners<P>, B: ReaderBias> Lodges<P> for Rented<P, S, B> {
         let _noted = Noted::<P>::spins_in(spinners)?;
         spinners.alone(spin)
     }
-    fn place(&self, word: u64) -> &Room<P> {
-        P::process().rooms.named(room_number(word))
+    fn place(&self, word: u64) -> &PooledQueue<P> {
+        P::queue_pool().named(queue_number(word))
     }
     fn clock(&self, word: u64) -> Option<&PhaseClock<P>> {
-        (room_number(word) != 0).then(|| &self.place(word).clock)
+        (queue_number(word) != 0).then(|| &self.place(word).clock)
     }
     fn estimates(&self, word: u64) -> &Estimates<P> {
-        match room_number(word) {
+        match queue_number(word) {
             0 => &self.estimates,
             _ => self.place(word).clock.estimates(),
         }
     }
-    fn lives_in(place: &Room<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
-        place.tenant.get() == ptr::from_ref(word).cast::<()>()
+    fn serves(place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
+        place.serves.get() == ptr::from_ref(word).cast::<()>()
     }
-    unsafe fn rent<'a>(&'a self, word: &'a P::AtomicU64) -> Option<Attended<'a, P, Self>> {
-        let (place, queue) = rooms::rent::<P>()?;
-        place.tenant.set(ptr::from_ref(word).cast::<()>());
+    unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>> {
+        let (place, queue) = queue_pool::acquire::<P>()?;
+        place.serves.set(ptr::from_ref(word).cast::<()>());
         compiler_fence(Release); // Invariant 4: before the word.
         place.clock.start(&self.estimates);
-        let (queue, is_home) = (ManuallyDrop::new(queue), Cell::new(false));
-        Some(Attended { lodging: self, place, queue, is_home })
+        let (queue, is_named) = (ManuallyDrop::new(queue), Cell::new(false));
+        Some(OwnQueue { storage: self, place, queue, is_named })
     }
-    fn note_queued(&self, place: &Room<P>) {
-        place.beside.store(self.bias.somebody_queued().into(), Relaxed);
+    fn note_queued(&self, place: &PooledQueue<P>) {
+        place.is_biased.store(self.bias.somebody_queued().into(), Relaxed);
     }
-    unsafe fn move_out(&self, place: &Room<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
+    unsafe fn detach(&self, place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
         compiler_fence(Release); // Invariant 4: after the word.
-        place.tenant.set(ptr::null());
+        place.serves.set(ptr::null());
         if lived {
             self.estimates.copy_from(place.clock.estimates());
         }
     }
-    unsafe fn give_back(place: &Room<P>) {
-        rooms::give_back(place);
+    unsafe fn release(place: &PooledQueue<P>) {
+        queue_pool::release(place);
     }
 }

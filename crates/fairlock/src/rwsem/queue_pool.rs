@@ -26,67 +26,78 @@
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::free_list::FreeList;
 use super::phases::PhaseClock;
-use super::queue::{LockedQueue, Queue};
-use super::vacant::Vacant;
-use super::word::{QUEUE_FLAGS, ROOMS, UPGRADING};
+use super::wait_queue::{LockedQueue, Queue};
+use super::word::{QUEUE_FLAGS, QUEUES, UPGRADING};
 use crate::chunks::Chunks;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
+use crate::slots::HasRecords;
 
-const ROOMS_PER_CHUNK: usize = 64;
+const QUEUES_PER_CHUNK: usize = 64;
 /// 1 KiB of pointers in the process.
-const CHUNKS: usize = (ROOMS as usize + 1) / ROOMS_PER_CHUNK;
+const CHUNKS: usize = (QUEUES as usize + 1) / QUEUES_PER_CHUNK;
 
 /// Two cache lines apart, as processors fetch lines in pairs.
 #[repr(C, align(128))]
-pub struct Room<P: Platform> {
+pub struct PooledQueue<P: Platform> {
     pub(super) queue: Queue<P>,
     pub(super) clock: PhaseClock<P>,
     pub(super) number: u32,
     /// The word of the lock that rents it. For comparisons, and for the child of a `fork`.
-    pub(super) tenant: P::Cell<*const ()>,
+    pub(super) serves: P::Cell<*const ()>,
     /// Not 0: readers do not need to take the lock that rents it. A hint.
-    pub(super) beside: P::AtomicU32,
+    pub(super) is_biased: P::AtomicU32,
     /// The next on the list, 0 at its end.
     next: P::AtomicU32,
 }
 
 // SAFETY: `tenant` and the queue's cells are touched only by the holder of the queue's lock
 // (invariant 1, and that of queue.rs); everything else is atomic or constant.
-unsafe impl<P: Platform> Sync for Room<P> {}
+unsafe impl<P: Platform> Sync for PooledQueue<P> {}
 // SAFETY: what can be moved is borrowed by nobody, so its queue is empty.
-unsafe impl<P: Platform> Send for Room<P> {}
+unsafe impl<P: Platform> Send for PooledQueue<P> {}
 
-impl<P: Platform> Room<P> {
+impl<P: Platform> PooledQueue<P> {
     fn new(index: usize) -> Self {
-        Room {
+        PooledQueue {
             queue: Queue::NEW,
             clock: PhaseClock::NEW,
             number: index as u32 + 1,
-            tenant: P::Cell::ZERO,
-            beside: P::AtomicU32::ZERO,
+            serves: P::Cell::ZERO,
+            is_biased: P::AtomicU32::ZERO,
             next: P::AtomicU32::ZERO,
         }
     }
 }
 
-/// The rooms of a process.
-pub(crate) struct Rooms<P: Platform> {
-    rooms: Chunks<P, Room<P>, ROOMS_PER_CHUNK, CHUNKS>,
+/// A platform whose processes have a pool of queues: what a lock needs of it whose queue is
+/// [`Pooled`](super::Pooled). Every [`Host`](crate::process::Host) is one.
+///
+/// # Safety
+/// As `Host`: only its implementations implement this.
+pub unsafe trait HasQueuePool: HasRecords {
+    /// The pool of this process.
+    fn queue_pool() -> &'static QueuePool<Self>;
+}
+
+/// The pooled queues of a process.
+pub struct QueuePool<P: Platform> {
+    queue_pool: Chunks<P, PooledQueue<P>, QUEUES_PER_CHUNK, CHUNKS>,
     /// How many were ever rented.
     used: P::AtomicU32,
     /// Those that are not, by their numbers.
-    vacant: Vacant<P>,
+    free: FreeList<P>,
 }
 
-impl<P: Platform> Rooms<P> {
+impl<P: Platform> QueuePool<P> {
     pub(crate) const NEW: Self =
-        Rooms { rooms: Chunks::NEW, used: P::AtomicU32::ZERO, vacant: Vacant::NEW };
+        QueuePool { queue_pool: Chunks::NEW, used: P::AtomicU32::ZERO, free: FreeList::NEW };
 
     /// The room that a lock's word names.
     #[inline]
-    pub(super) fn named(&self, number: u32) -> &Room<P> {
-        match self.rooms.get(number as usize - 1) {
+    pub(super) fn named(&self, number: u32) -> &PooledQueue<P> {
+        match self.queue_pool.get(number as usize - 1) {
             Some(room) => room,
             None => self.named_in_time(number),
         }
@@ -94,28 +105,28 @@ impl<P: Platform> Rooms<P> {
 
     /// The word was seen before the memory that it speaks of; this is about to be seen, too.
     #[cold]
-    fn named_in_time(&self, number: u32) -> &Room<P> {
+    fn named_in_time(&self, number: u32) -> &PooledQueue<P> {
         let mut attempt = 0;
         loop {
             P::give_way(attempt);
             attempt += 1;
-            if let Some(room) = self.rooms.get(number as usize - 1) {
+            if let Some(room) = self.queue_pool.get(number as usize - 1) {
                 return room;
             }
         }
     }
 
-    fn take(&self) -> Option<&Room<P>> {
+    fn take(&self) -> Option<&PooledQueue<P>> {
         self.take_from_list().or_else(|| self.make())
     }
 
-    fn take_from_list(&self) -> Option<&Room<P>> {
+    fn take_from_list(&self) -> Option<&PooledQueue<P>> {
         let next = |number| self.named(number).next.load(Relaxed);
-        self.vacant.take(next).map(|number| self.named(number))
+        self.free.take(next).map(|number| self.named(number))
     }
 
-    fn put_on_list(&self, room: &Room<P>) {
-        self.vacant.put(room.number, |next| room.next.store(next, Relaxed));
+    fn put_on_list(&self, room: &PooledQueue<P>) {
+        self.free.put(room.number, |next| room.next.store(next, Relaxed));
     }
 
     /// In the child of a `fork`: those who waited are gone, and so are those who had the lock of a
@@ -126,16 +137,16 @@ impl<P: Platform> Rooms<P> {
     /// The calling thread is the only one, and came from the `fork` by which this process began. It
     /// was not in a lock's code.
     pub(crate) unsafe fn forked(&self, spare: *const ()) {
-        self.vacant.clear();
+        self.free.clear();
         let used = self.used.load(Relaxed) as usize;
-        for room in (0..used).filter_map(|index| self.rooms.get(index)) {
-            let tenant = room.tenant.get().cast::<P::AtomicU64>();
+        for room in (0..used).filter_map(|index| self.queue_pool.get(index)) {
+            let serves = room.serves.get().cast::<P::AtomicU64>();
             // SAFETY: invariant 1; whoever waited for that lock has not let go of it, only has no
             // more to do in this process.
-            if let Some(word) = unsafe { tenant.as_ref() } {
+            if let Some(word) = unsafe { serves.as_ref() } {
                 word.fetch_and(!(QUEUE_FLAGS | UPGRADING), Relaxed);
             }
-            room.tenant.set(ptr::null());
+            room.serves.set(ptr::null());
             // SAFETY: the caller's.
             unsafe { room.queue.forked() };
             if !ptr::addr_eq(room, spare) {
@@ -145,10 +156,10 @@ impl<P: Platform> Rooms<P> {
     }
 
     #[cold]
-    fn make(&self) -> Option<&Room<P>> {
+    fn make(&self) -> Option<&PooledQueue<P>> {
         let mut used = self.used.load(Relaxed);
-        while used < ROOMS {
-            let room = self.rooms.get_or_make(used as usize, Room::new)?;
+        while used < QUEUES {
+            let room = self.queue_pool.get_or_make(used as usize, PooledQueue::new)?;
             match self.used.compare_exchange(used, used + 1, Relaxed, Relaxed) {
                 Ok(_) => return Some(room),
                 Err(found) => used = found,
@@ -160,34 +171,35 @@ impl<P: Platform> Rooms<P> {
 
 /// A room for the calling thread to rent, with its queue locked; none if all are rented or there
 /// is no memory for more.
-pub(super) fn rent<P: Platform>() -> Option<(&'static Room<P>, LockedQueue<'static, P>)> {
-    let room = spare().or_else(|| P::process().rooms.take())?;
+pub(super) fn acquire<P: HasQueuePool>()
+-> Option<(&'static PooledQueue<P>, LockedQueue<'static, P>)> {
+    let room = spare().or_else(|| P::queue_pool().take())?;
     if let Some(queue) = room.queue.try_lock() {
-        debug_assert!(queue.is_empty() && room.tenant.get().is_null(), "invariant 2");
+        debug_assert!(queue.is_empty() && room.serves.get().is_null(), "invariant 2");
         return Some((room, queue));
     }
     // Somebody is late and finds out just now that his lock does not rent it any more; or was about
     // to when this process was forked off (invariant 3).
-    let other = rent();
-    P::process().rooms.put_on_list(room);
+    let other = acquire();
+    P::queue_pool().put_on_list(room);
     other
 }
 
-fn spare<P: Platform>() -> Option<&'static Room<P>> {
-    let spare = P::thread()?.spare_room();
+fn spare<P: HasQueuePool>() -> Option<&'static PooledQueue<P>> {
+    let spare = P::thread()?.spare_queue();
     let room = spare.get();
     if !room.is_null() {
         spare.set(ptr::null());
     }
-    // SAFETY: null, or set by `give_back` to a room of this process, which is never freed.
-    unsafe { room.cast::<Room<P>>().as_ref() }
+    // SAFETY: null, or set by `release` to a room of this process, which is never freed.
+    unsafe { room.cast::<PooledQueue<P>>().as_ref() }
 }
 
 /// The room is not rented any more, and in this thread's hands.
-pub(super) fn give_back<P: Platform>(room: &Room<P>) {
-    match P::thread().map(|record| record.spare_room()) {
+pub(super) fn release<P: HasQueuePool>(room: &PooledQueue<P>) {
+    match P::thread().map(|record| record.spare_queue()) {
         Some(spare) if spare.get().is_null() => spare.set(ptr::from_ref(room).cast()),
-        _ => P::process().rooms.put_on_list(room),
+        _ => P::queue_pool().put_on_list(room),
     }
 }
 
@@ -201,30 +213,31 @@ mod tests {
     use lock_api::{RwLock, RwLockUpgradableReadGuard};
 
     use super::*;
-    use crate::platform::{Counting, Ending, Os, first_wrong, in_child_process};
+    use crate::child_process::{Ending, first_wrong, in_child_process};
+    use crate::platform::{Counting, Os};
     use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
-    use crate::rwsem::lodging::Lodges;
+    use crate::rwsem::queue_storage::QueueStorageOf;
     use crate::rwsem::word::has_waiters;
-    use crate::rwsem::{Lodging, RawRwSem, Rented, RentedWithSpinners};
+    use crate::rwsem::{Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
 
-    type Lock<P> = RwLock<RawRwSem<TimeFair, P, Rented<P>>, u32>;
+    type Lock<P> = RwLock<RawRwSem<TimeFair, P, Pooled<P>>, u32>;
 
-    fn take_all<P: Platform>(rooms: &Rooms<P>) -> Vec<&Room<P>> {
-        std::iter::from_fn(|| rooms.take()).collect()
+    fn take_all<P: Platform>(queue_pool: &QueuePool<P>) -> Vec<&PooledQueue<P>> {
+        std::iter::from_fn(|| queue_pool.take()).collect()
     }
 
     #[test]
     fn each_room_is_in_one_hand_and_there_are_8191() {
-        let rooms = Rooms::<Os>::NEW;
-        let all = take_all(&rooms);
+        let queue_pool = QueuePool::<Os>::NEW;
+        let all = take_all(&queue_pool);
         let numbers: BTreeSet<_> = all.iter().map(|room| room.number).collect();
         assert!(numbers.into_iter().eq(1..=8191));
-        assert!(all.iter().all(|room| ptr::eq(rooms.named(room.number), *room)));
-        rooms.put_on_list(all[7]);
-        rooms.put_on_list(all[1000]);
-        assert_eq!(rooms.take().map(|room| room.number), Some(1001));
-        assert_eq!(rooms.take().map(|room| room.number), Some(8));
-        assert!(rooms.take().is_none());
+        assert!(all.iter().all(|room| ptr::eq(queue_pool.named(room.number), *room)));
+        queue_pool.put_on_list(all[7]);
+        queue_pool.put_on_list(all[1000]);
+        assert_eq!(queue_pool.take().map(|room| room.number), Some(1001));
+        assert_eq!(queue_pool.take().map(|room| room.number), Some(8));
+        assert!(queue_pool.take().is_none());
     }
 
     /// Each waiter goes to sleep before the next one comes.
@@ -254,15 +267,15 @@ mod tests {
         }
         // This thread and that of the other test count, too. What threads that have ended have left
         // is rented by later ones.
-        let used = Counting::process().rooms.used.load(Relaxed);
-        assert!(used <= 2 * (THREADS + 2), "{used} rooms");
+        let used = Counting::queue_pool().used.load(Relaxed);
+        assert!(used <= 2 * (THREADS + 2), "{used} queue_pool");
     }
 
     #[test]
     fn without_a_room_a_thread_is_let_in_all_the_same_or_gives_up_in_time() {
-        let rooms = &Os::process().rooms;
+        let queue_pool = Os::queue_pool();
         let lock = Lock::<Os>::default();
-        let all = take_all(rooms);
+        let all = take_all(queue_pool);
         let held = lock.write();
         thread::scope(|scope| {
             let timed = || lock.try_read_for(Duration::from_millis(1)).is_none();
@@ -275,15 +288,15 @@ mod tests {
             reader.join().expect("it is let in");
 
             let guard = lock.upgradable_read();
-            let (reads, told) = mpsc::channel();
+            let (reads, woken_at) = mpsc::channel();
             let (leave, leaves) = mpsc::channel::<()>();
             let reader = &lock;
             scope.spawn(move || {
                 let _guard = reader.read();
                 reads.send(()).expect("somebody listens");
-                leaves.recv().expect_err("it is not told anything");
+                leaves.recv().expect_err("it is not woken_at anything");
             });
-            told.recv().expect("it reads");
+            woken_at.recv().expect("it reads");
             let short = Duration::from_millis(1);
             let guard = RwLockUpgradableReadGuard::try_upgrade_for(guard, short);
             let guard = guard.expect_err("somebody else reads");
@@ -291,21 +304,21 @@ mod tests {
             *RwLockUpgradableReadGuard::upgrade(guard) += 1;
         });
         assert_eq!(*lock.read(), 2);
-        all.into_iter().for_each(|room| rooms.put_on_list(room));
+        all.into_iter().for_each(|room| queue_pool.put_on_list(room));
     }
 
     /// As after a fork in which that somebody was left behind.
     #[test]
     fn a_room_whose_queue_somebody_has_locked_is_not_waited_for() {
         thread::spawn(|| {
-            let (room, queue) = rent::<Counting>().expect("there are rooms");
+            let (room, queue) = acquire::<Counting>().expect("there are queue_pool");
             drop(queue);
             let late = room.queue.lock();
-            give_back(room);
-            let (other, queue) = rent::<Counting>().expect("there are others");
+            release(room);
+            let (other, queue) = acquire::<Counting>().expect("there are others");
             assert_ne!(room.number, other.number);
             drop((late, queue));
-            give_back(other);
+            release(other);
         })
         .join()
         .expect("it does not panic");
@@ -316,7 +329,7 @@ mod tests {
     type Raw<Pol, L> = RawRwSem<Pol, Os, L>;
     type Forked<Pol, L> = RwLock<Raw<Pol, L>, u32>;
 
-    fn waiting<Pol: Policy, L: Lodging<Os>>(lock: &Forked<Pol, L>) -> usize {
+    fn waiting<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) -> usize {
         // SAFETY: neither locks nor unlocks.
         let lock = unsafe { lock.raw() };
         let word = lock.word.load(Relaxed);
@@ -327,7 +340,7 @@ mod tests {
     }
 
     /// In a child, whose thread holds the lock by `guard` as its parent does: unlocks, and goes on.
-    fn unlocks_and_goes_on<Pol: Policy, L: Lodging<Os>, G>(
+    fn unlocks_and_goes_on<Pol: Policy, L: QueueStorage<Os>, G>(
         lock: &Forked<Pol, L>,
         guard: &G,
     ) -> i32 {
@@ -354,7 +367,7 @@ mod tests {
     }
 
     /// Forks while others wait for a lock that the forking thread has by `guard`, and they have queued.
-    fn fork_while_others_wait<Pol: Policy, L: Lodging<Os>, G>(
+    fn fork_while_others_wait<Pol: Policy, L: QueueStorage<Os>, G>(
         lock: &Forked<Pol, L>,
         guard: impl FnOnce() -> G,
         others: &[fn(&Forked<Pol, L>)],
@@ -376,30 +389,30 @@ mod tests {
         assert!(lock.try_write().is_some(), "the parent's waiters were let in");
     }
 
-    fn write<Pol: Policy, L: Lodging<Os>>(lock: &Forked<Pol, L>) {
+    fn write<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) {
         *lock.write() += 1;
     }
 
-    fn read<Pol: Policy, L: Lodging<Os>>(lock: &Forked<Pol, L>) {
+    fn read<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) {
         _ = *lock.read();
     }
 
     #[test]
     fn a_child_unlocks_a_lock_that_others_waited_for_and_uses_it() {
-        fn check<Pol: Policy, L: Lodging<Os>>() {
+        fn check<Pol: Policy, L: QueueStorage<Os>>() {
             let lock = Forked::<Pol, L>::default();
             fork_while_others_wait(&lock, || lock.write(), &[write, read, write, read]);
             fork_while_others_wait(&lock, || lock.read(), &[write, write]);
             assert_eq!(*lock.read(), 4);
         }
-        check::<TimeFair, Rented<_>>();
-        check::<Linux5_11, RentedWithSpinners<_>>();
-        check::<Linux3_10, RentedWithSpinners<_>>();
+        check::<TimeFair, Pooled<_>>();
+        check::<Linux5_11, PooledWithSpinners<_>>();
+        check::<Linux3_10, PooledWithSpinners<_>>();
     }
 
     #[test]
     fn a_child_uses_a_lock_whose_first_waiter_was_about_to_queue_and_all_rooms() {
-        let lock = Raw::<TimeFair, Rented<Os>>::NEW;
+        let lock = Raw::<TimeFair, Pooled<Os>>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -415,12 +428,12 @@ mod tests {
             there.wait();
             let ending = in_child_process(|| {
                 let is_free = lock.try_write();
-                let rooms = &Os::process().rooms;
-                let used = rooms.used.load(Relaxed) as usize;
-                let vacant: Vec<_> = std::iter::from_fn(|| rooms.take_from_list()).collect();
+                let queue_pool = Os::queue_pool();
+                let used = queue_pool.used.load(Relaxed) as usize;
+                let free: Vec<_> = std::iter::from_fn(|| queue_pool.take_from_list()).collect();
                 let spare = usize::from(spare::<Os>().is_some());
-                let unlocked = vacant.iter().all(|room| room.queue.try_lock().is_some());
-                first_wrong(&[is_free, vacant.len() + spare == used, unlocked])
+                let unlocked = free.iter().all(|room| room.queue.try_lock().is_some());
+                first_wrong(&[is_free, free.len() + spare == used, unlocked])
             });
             there.wait();
             assert_eq!(ending, Ending::Exited(0));
@@ -429,19 +442,19 @@ mod tests {
 
     #[test]
     fn a_child_spins_for_a_lock_that_others_spun_for() {
-        let lock = Raw::<Linux5_11, RentedWithSpinners<Os>>::NEW;
+        let lock = Raw::<Linux5_11, PooledWithSpinners<Os>>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let wait = || [there.wait(), there.wait()];
-                lock.lodging.spin_at_front(wait).expect("it has a record");
+                lock.storage.spin_at_front(wait).expect("it has a record");
             });
             there.wait();
-            let behind = scope.spawn(|| lock.lodging.spin_at_front(|| ()));
-            let alone = lock.lodging.spin_alone(|| ());
+            let behind = scope.spawn(|| lock.storage.spin_at_front(|| ()));
+            let alone = lock.storage.spin_alone(|| ());
             let ending = in_child_process(|| {
-                let front = lock.lodging.spin_alone(|| ());
-                let again = lock.lodging.spin_at_front(|| ());
+                let front = lock.storage.spin_alone(|| ());
+                let again = lock.storage.spin_at_front(|| ());
                 first_wrong(&[front.is_some(), again.is_some()])
             });
             there.wait();

@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. Links and list heads are read and written only by the holder of the queue's lock.
 //! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
-//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`RETRY`] into its state *after* the
+//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
 //!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
 //!    that follows uses the address alone.
 //! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
@@ -27,9 +27,9 @@ pub(crate) const WAITING: u32 = 0;
 /// The lock is the owner's; the node is off the list.
 pub(crate) const GRANTED: u32 = 1;
 /// The owner should try to take the lock; the node is still on the list.
-pub(crate) const CALLED: u32 = 2;
+pub(crate) const WOKEN_QUEUED: u32 = 2;
 /// The owner should start over; the node is off the list.
-pub(crate) const RETRY: u32 = 3;
+pub(crate) const WOKEN_DEQUEUED: u32 = 3;
 /// The owner goes on waiting, but as the deadline waiter, see `phases`; the node is still on the list.
 pub(crate) const APPOINTED: u32 = 4;
 
@@ -54,16 +54,16 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) since: u64,
     ticket: P::Cell<u32>,
     /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
-    pub(crate) guard: P::Cell<u32>,
+    pub(crate) is_deadline_waiter: P::Cell<u32>,
     /// 1 if it was told to retry once and is back.
-    pub(crate) retried: P::Cell<u32>,
+    pub(crate) woken_in_vain: P::Cell<u32>,
     /// When it was taken off to be granted, in ticks of `phases`; 0 if that was not noted.
-    pub(crate) told: P::Cell<u32>,
+    pub(crate) woken_at: P::Cell<u32>,
     /// A waiter that its owner tells to start over when it is granted.
     second: P::Cell<*const ()>,
     /// Waiters behind this one that its owner tells when it is granted, and how many.
-    heirs: P::Cell<*const ()>,
-    heirs_count: P::Cell<u32>,
+    chain: P::Cell<*const ()>,
+    chain_length: P::Cell<u32>,
     links: Links<P>,
 }
 
@@ -80,12 +80,12 @@ impl<P: Platform> Node<P> {
             kind,
             since,
             ticket: P::Cell::ZERO,
-            guard: P::Cell::ZERO,
-            retried: P::Cell::ZERO,
-            told: P::Cell::ZERO,
+            is_deadline_waiter: P::Cell::ZERO,
+            woken_in_vain: P::Cell::ZERO,
+            woken_at: P::Cell::ZERO,
             second: P::Cell::ZERO,
-            heirs: P::Cell::ZERO,
-            heirs_count: P::Cell::ZERO,
+            chain: P::Cell::ZERO,
+            chain_length: P::Cell::ZERO,
             links: Links::NEW,
         }
     }
@@ -211,8 +211,8 @@ impl<P: Platform> LockedQueue<'_, P> {
 
     /// Takes readers off the queue, oldest first, while there are fewer than `most` and, if
     /// given, only those that queued before `before`.
-    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> Granted<P> {
-        let mut granted = Granted::none();
+    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> WakeList<P> {
+        let mut granted = WakeList::none();
         while granted.len < most {
             let Some(reader) = self.oldest_reader() else {
                 break;
@@ -231,21 +231,21 @@ impl<P: Platform> LockedQueue<'_, P> {
 /// Waiters taken off a queue (or called), to be told when the queue's lock is free again. Chained
 /// through their own nodes, so granting allocates nothing.
 #[must_use = "waiters that are taken off and not granted sleep for ever"]
-pub(crate) struct Granted<P: Platform> {
+pub(crate) struct WakeList<P: Platform> {
     first: *const Node<P>,
     last: *const Node<P>,
     len: u32,
     /// Those told first help telling the others.
     spread: bool,
-    /// What they are told: [`GRANTED`], or [`RETRY`].
+    /// What they are told: [`GRANTED`], or [`WOKEN_DEQUEUED`].
     verdict: u32,
     /// A waiter that stays on its list and shall try to take the lock.
     called: *const P::AtomicU32,
 }
 
-impl<P: Platform> Granted<P> {
+impl<P: Platform> WakeList<P> {
     pub(crate) fn none() -> Self {
-        Granted {
+        WakeList {
             first: ptr::null(),
             last: ptr::null(),
             len: 0,
@@ -273,14 +273,14 @@ impl<P: Platform> Granted<P> {
     /// what these policies are.
     pub(crate) fn call(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
         // Relaxed: the owner looks at everything else under the queue's lock.
-        node.state.store(CALLED, Relaxed);
-        Granted { called: &node.state, ..Self::none() }
+        node.state.store(WOKEN_QUEUED, Relaxed);
+        WakeList { called: &node.state, ..Self::none() }
     }
 
     /// Takes `node` off its list and remembers to tell it to start over, as all others of these.
     pub(crate) fn retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
-        debug_assert!(self.first.is_null() || self.verdict == RETRY, "all or none");
-        (self.verdict, self.spread) = (RETRY, false);
+        debug_assert!(self.first.is_null() || self.verdict == WOKEN_DEQUEUED, "all or none");
+        (self.verdict, self.spread) = (WOKEN_DEQUEUED, false);
         self.take(queue, node);
     }
 
@@ -310,7 +310,7 @@ impl<P: Platform> Granted<P> {
 
 fn tell_to_retry<P: Platform>(state: *const P::AtomicU32) {
     // SAFETY: invariant 3; off every list and not told yet, so alive until the store.
-    unsafe { (*state).store(RETRY, Release) };
+    unsafe { (*state).store(WOKEN_DEQUEUED, Release) };
     P::unpark(state);
 }
 
@@ -321,15 +321,15 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u
     let (mut node, mut left) = (first, count);
     while left > 0 {
         left -= 1;
-        let heirs = if spread { left.div_ceil(2) } else { 0 };
-        left -= heirs;
+        let chain = if spread { left.div_ceil(2) } else { 0 };
+        left -= chain;
         // SAFETY: invariant 3, none of the `count` waiters is told yet, so their nodes are alive.
         // Off every list, only this thread touches their links.
         let (state, next) = unsafe {
             let mut next: *const Node<P> = (*node).links.chained();
-            (*node).heirs.set(next.cast());
-            (*node).heirs_count.set(heirs);
-            for _ in 0..if left > 0 { heirs } else { 0 } {
+            (*node).chain.set(next.cast());
+            (*node).chain_length.set(chain);
+            for _ in 0..if left > 0 { chain } else { 0 } {
                 next = (*next).links.chained();
             }
             (&raw const (*node).state, next)
@@ -345,8 +345,8 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u
 
 impl<P: Platform> Node<P> {
     /// Tells those that were given to this waiter. Its owner calls it as soon as it is granted.
-    pub(crate) fn tell_heirs(&self) {
-        tell::<P>(self.heirs.get().cast(), self.heirs_count.get(), true, GRANTED);
+    pub(crate) fn wake_chain(&self) {
+        tell::<P>(self.chain.get().cast(), self.chain_length.get(), true, GRANTED);
         // SAFETY: invariant 3; it was taken off by `take_second` and is told here only.
         if let Some(second) = unsafe { self.second.get().cast::<Node<P>>().as_ref() } {
             tell_to_retry::<P>(&second.state);
@@ -420,17 +420,18 @@ mod tests {
         writers: VecDeque<usize>,
     }
 
-    /// Tells those taken, as `Granted::grant` and the owners together do, and lists them.
-    fn tell_all(granted: Granted<Os>, nodes: &[Box<Node<Os>>]) -> Vec<usize> {
+    /// Tells those taken, as `WakeList::grant` and the owners together do, and lists them.
+    fn tell_all(granted: WakeList<Os>, nodes: &[Box<Node<Os>>]) -> Vec<usize> {
         let asleep = |node: &Node<Os>| node.state.load(Relaxed) == WAITING;
         let before: Vec<_> = nodes.iter().map(|node| asleep(node)).collect();
         granted.grant();
         loop {
             // Every owner that was told tells its heirs, once.
-            let told = nodes.iter().find(|node| node.is_granted() && node.heirs_count.get() != 0);
-            let Some(told) = told else { break };
-            told.tell_heirs();
-            told.heirs_count.set(0);
+            let woken_at =
+                nodes.iter().find(|node| node.is_granted() && node.chain_length.get() != 0);
+            let Some(woken_at) = woken_at else { break };
+            woken_at.wake_chain();
+            woken_at.chain_length.set(0);
         }
         (0..nodes.len()).filter(|&at| before[at] && !asleep(&nodes[at])).collect()
     }
@@ -483,7 +484,7 @@ mod tests {
                         prop_assert!(nodes[gone].is_linked(&locked));
                         locked.remove(&nodes[gone]);
                         prop_assert!(!nodes[gone].is_linked(&locked));
-                        nodes[gone].state.store(RETRY, Relaxed);
+                        nodes[gone].state.store(WOKEN_DEQUEUED, Relaxed);
                     }
                     Step::TakeReaders(most) => {
                         let granted = locked.take_readers(most, None);
