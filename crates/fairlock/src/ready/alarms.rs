@@ -8,26 +8,26 @@
 //! Invariants
 //! 1. An item of the poll is in the set exactly if its `deadline` is not 0, with that deadline.
 //! 2. If consumers sleep and there is an alarm, one of them wakes up at the first one or before, or
-//!    was called and has not been at the desk since. So nobody oversleeps an alarm.
+//!    was called and has not been at the consumers since. So nobody oversleeps an alarm.
 //! 3. Those who watch from outside were told of the first alarm (its descriptor's timer; its deadline
 //!    in the outer poll) since it was set, unless the poll is raised.
 //!
-//! Desks are locked from the inner poll to the outer one: desk, registration of the poll, desk of
+//! Desks are locked from the inner poll to the outer one: consumers, registration of the poll, consumers of
 //! the poll that it is in. No poll is in itself (`RawPoll::register`), so there is an order.
 
 use std::collections::BTreeSet;
 
 use core::sync::atomic::Ordering::AcqRel;
 
+use super::consumers::{LockedConsumers, Shared, Watched};
 use super::item::Item;
 use super::list::List;
-use super::poll::{AtDesk, Shared, Watched};
 use crate::platform::{AtomicInt, PlainCell, Platform};
 
 /// No moment: later than all.
 const NEVER: u64 = u64::MAX;
 
-/// Kept at the desk.
+/// Kept at the consumers.
 pub(super) struct Alarms {
     /// Deadline, ns of the platform's clock, and the item's index.
     pending: BTreeSet<(u64, u32)>,
@@ -130,23 +130,23 @@ impl<P: Platform> Item<P> {
 
 impl<L: List> Shared<L> {
     /// Alarms whose time has come make their items ready.
-    pub(super) fn expire(&self, desk: &mut AtDesk<'_, L>) {
-        if desk.alarms.pending.is_empty() {
+    pub(super) fn expire(&self, consumers: &mut LockedConsumers<'_, L>) {
+        if consumers.alarms.pending.is_empty() {
             return;
         }
         let now = L::Platform::now();
         let mut any = false;
-        while let Some(index) = desk.alarms.take_due(now) {
+        while let Some(index) = consumers.alarms.take_due(now) {
             // SAFETY: registered, so alive.
-            let item = unsafe { &*desk.items[index as usize] };
+            let item = unsafe { &*consumers.items[index as usize] };
             item.expire(now);
-            desk.alarms.insert(item);
-            Self::queue(desk, item);
+            consumers.alarms.insert(item);
+            Self::queue(consumers, item);
             any = true;
         }
         if any {
             // A poll that is signalled just now is on the list, and was ready before that.
-            self.collect(desk);
+            self.collect(consumers);
         }
     }
 
@@ -156,15 +156,15 @@ impl<L: List> Shared<L> {
         item: &Item<L::Platform>,
         change: impl FnOnce(&Item<L::Platform>) -> R,
     ) -> R {
-        let mut desk = self.desk.lock();
-        if desk.closed {
+        let mut consumers = self.consumers.lock();
+        if consumers.closed {
             return change(item);
         }
-        desk.alarms.remove(item);
+        consumers.alarms.remove(item);
         let result = change(item);
-        desk.alarms.insert(item);
-        let calls = self.see_to_alarms(&mut desk, false);
-        drop(desk);
+        consumers.alarms.insert(item);
+        let calls = self.see_to_alarms(&mut consumers, false);
+        drop(consumers);
         if calls {
             self.call();
         }
@@ -173,24 +173,28 @@ impl<L: List> Shared<L> {
 
     /// Keeps invariants 2 and 3: answers whether a sleeper has to be called. `lowered` if the outer
     /// poll may have been told by an alarm, and the poll was lowered since.
-    pub(super) fn see_to_alarms(&self, desk: &mut AtDesk<'_, L>, lowered: bool) -> bool {
-        let first = desk.alarms.first();
-        let is_news = first != desk.alarms.told;
-        if desk.watched != Watched::Never && (is_news || lowered && first.is_some()) {
-            desk.alarms.told = first;
+    pub(super) fn see_to_alarms(
+        &self,
+        consumers: &mut LockedConsumers<'_, L>,
+        lowered: bool,
+    ) -> bool {
+        let first = consumers.alarms.first();
+        let is_news = first != consumers.alarms.told;
+        if consumers.watched != Watched::Never && (is_news || lowered && first.is_some()) {
+            consumers.alarms.told = first;
             // The descriptor's timer stays expired until it is set anew.
             if is_news && let Some(descriptor) = self.descriptor() {
                 descriptor.raise_at(first);
             }
             self.tell_outer_poll(first);
         }
-        desk.sleepers > 0 && desk.alarms.is_overslept()
+        consumers.sleepers > 0 && consumers.alarms.is_overslept()
     }
 
     /// Somebody watches from outside who did not.
-    pub(super) fn tell_alarms(&self, desk: &mut AtDesk<'_, L>) {
-        let first = desk.alarms.first();
-        desk.alarms.told = first;
+    pub(super) fn tell_alarms(&self, consumers: &mut LockedConsumers<'_, L>) {
+        let first = consumers.alarms.first();
+        consumers.alarms.told = first;
         if let Some(descriptor) = self.descriptor() {
             descriptor.raise_at(first);
         }

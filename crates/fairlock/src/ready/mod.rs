@@ -24,7 +24,9 @@
 //! neither.
 
 mod alarms;
+mod batch;
 mod channel;
+mod consumers;
 mod counter;
 mod event;
 mod fifo;
@@ -38,6 +40,7 @@ mod request;
 mod source;
 mod timer;
 
+pub use batch::{Batch, Ready, Trigger};
 pub use channel::{RawReceiver, RawSender, Receiver, Sender, channel, raw_channel};
 pub use counter::{Counter, RawCounter};
 pub use event::{Event, RawEvent};
@@ -50,6 +53,6 @@ pub use list::{Flaws, Watchers};
 pub use lock_free::ReadyList;
 #[doc(hidden)]
 pub use nesting::{HasNesting, Nesting};
-pub use poll::{Batch, Poll, PollError, RawPoll, Ready, Trigger};
+pub use poll::{Poll, PollError, RawPoll};
 pub use source::{RawSource, Source};
 pub use timer::{RawTimer, Timer};

@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::Mutex;
 
+use super::consumers::Shared;
 use super::item::{Item, Readiness};
 use super::list::List;
-use super::poll::Shared;
 use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, Platform};
 
