@@ -1,11 +1,11 @@
-//! What a wait reports, and when a source is to be reported.
+//! What a wait reports, and when a source is reported.
 
 use super::item::Readiness;
 
 /// When a registered source is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// By every wait for as long as it is ready.
+    /// By every wait while it is ready.
     Level,
     /// By one wait for each signal, or for several signals together, if it is ready then. Also once after
     /// it was registered or modified.
@@ -51,7 +51,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Room for so many; a wait reports no more, and the others next time.
+    /// Room for `most` sources; a wait reports no more, and the next wait reports the others.
     ///
     /// # Panics
     /// If it is zero: a wait could never end.

@@ -1,26 +1,35 @@
-//! The consumers' side: which sources a poll has, which of them are ready, and who sleeps until one is.
+//! The consumers' side of a poll: its sources, which of them may be ready, and the consumers that sleep.
 //!
-//! Consumers take turns at the *desk*, a lock that is never held while somebody sleeps or while user code
-//! runs. A wait
-//! 1. takes all items off the list and appends them to the desk's FIFO, the oldest first;
-//! 2. goes once round the FIFO: an item that is ready is reported. One that is to be reported again while
-//!    it is ready stays, at the end, and still counts as queued, so that its producers have nothing to do;
-//!    the others leave;
-//! 3. with nothing to report, it asks the list to be told of the next push, and sleeps, until the first
-//!    timer's time at most (`alarms.rs`).
+//! # What it guarantees
+//! While a source is ready, no consumer sleeps without a wake-up on its way; see [`Poll`](super::Poll).
 //!
-//! Invariants
-//! 1. If an item is on the list or in the FIFO and a consumer sleeps, then one was called and has not been
-//!    at the desk since, or somebody is about to call one: a producer that has put something on the list, or
-//!    a consumer that leaves the desk. So it is never so that something is ready, everybody sleeps, and no
-//!    wake-up is on its way. *Every* producer that puts something on the list that is watched sees to the
-//!    call, so that one that is preempted before it delays no other's.
-//! 2. If consumers sleep, and there is nothing on the list or in the FIFO, the list knows that they watch,
-//!    or one was called and has not been at the desk since.
-//! 3. The same with the descriptor, or the poll that this one is in, for consumers that sleep: it is
-//!    raised, or about to be, or the list knows that it watches.
+//! # How it works
+//! Consumers take turns under the *consumer lock*, which is never held while somebody sleeps or while user
+//! code runs. A wait
+//! 1. takes all items off the list and appends them to the FIFO, the oldest first;
+//! 2. goes once round the FIFO and reports each item that is ready. An item that is to be reported again
+//!    while it is ready stays, at the end, and still counts as queued, so that its producers have nothing to
+//!    do; the others leave the FIFO;
+//! 3. with nothing to report, asks the list to be told of the next push, and sleeps, until the first timer's
+//!    time at most (`alarms.rs`).
+//!
+//! # Why it is right
+//! 1. If an item is on the list or in the FIFO and a consumer sleeps, then some consumer was woken and has
+//!    not taken the consumer lock since, or some thread is about to wake one: a producer that has put
+//!    something on the list, or a consumer that is about to release the consumer lock. *Every* producer that
+//!    puts something on a watched list makes sure of the wake-up, so one that is preempted before it does
+//!    delays no other's.
+//! 2. If consumers sleep, and nothing is on the list or in the FIFO, the list knows that they watch, or one
+//!    of them was woken and has not taken the consumer lock since.
+//! 3. The same holds for those that watch from outside, by the descriptor or as an outer poll: the poll is
+//!    raised, or about to be, or the list knows that they watch.
 //! 4. A source that is not registered, or whose poll is gone, is in no FIFO and on no list.
-//! 5. An item that was surveyed stays queued: its links on the list are somebody else's.
+//! 5. An item that was surveyed stays queued: its links on the list belong to the producer that links it.
+//!
+//! # What it costs
+//! A wait takes the consumer lock once if something is ready, and again after its spin and after each sleep
+//! if not. It looks at each item that was signalled or is still ready. A survey looks at all items of the poll; it happens when a producer was preempted in a window
+//! of some ten instructions (`lock_free.rs`).
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -46,31 +55,31 @@ pub(super) struct Report {
     pub(super) trigger: Trigger,
 }
 
-/// Who waits outside for a poll.
+/// Whether somebody watches a poll from outside: by its descriptor, or as an outer poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {
     /// Nobody.
     Never,
-    /// Somebody, who is told of the next push.
+    /// Yes, and is told of the next push.
     Armed,
-    /// Somebody, who was told.
+    /// Yes, and was told.
     Raised,
 }
 
-/// What the consumers share, see the module.
+/// What the consumers share under the consumer lock, see the module.
 pub(super) struct Consumers<P: Platform> {
     fifo: Fifo<P>,
-    /// All items; each knows its index.
+    /// All registered items; each knows its index.
     pub(super) items: Vec<*const Item<P>>,
-    /// Those of them that become ready by themselves.
+    /// Those of them that become ready at a moment of the clock.
     pub(super) alarms: Alarms,
-    /// So many sleep, or are about to, or were called and have not been here since.
+    /// How many sleep, or are about to, or were woken and have not taken the lock since.
     pub(super) sleepers: u32,
     pub(super) watched: Watched,
     pub(super) closed: bool,
 }
 
-// SAFETY: pointers to items, which may be sent and are registered, and so alive.
+// SAFETY: its pointers lead to registered items, which are alive (invariant 4) and may be sent.
 unsafe impl<P: Platform> Send for Consumers<P> {}
 
 pub(super) type LockedConsumers<'a, L> =
@@ -79,16 +88,16 @@ pub(super) type LockedConsumers<'a, L> =
 /// What a poll and its sources share.
 pub struct Shared<L: List> {
     pub(super) list: L,
-    /// Consumers sleep on it; counts the calls.
-    pub(super) calls: <L::Platform as Platform>::AtomicU32,
-    /// Of consumers that sleep.
-    to_call: Request<L::Platform>,
-    /// Of those who watch from outside.
+    /// Consumers sleep on it; counts the wake-ups.
+    pub(super) wake_ups: <L::Platform as Platform>::AtomicU32,
+    /// The requests of consumers that sleep.
+    to_wake: Request<L::Platform>,
+    /// The requests of those that watch from outside.
     to_raise: Request<L::Platform>,
     pub(super) consumers: Mutex<RawMutex<L::Platform>, Consumers<L::Platform>>,
     /// The poll as a source of another one.
     pub(super) source: RawSource<L>,
-    /// Its own is the [`RawPoll`], or sources that outlive that would keep it open.
+    /// The poll owns it: sources that outlive the poll do not keep it open.
     pub(super) descriptor: OnceLock<Weak<Descriptor>>,
 }
 
@@ -108,8 +117,8 @@ impl<L: List> Shared<L> {
         };
         Shared {
             list: L::NEW,
-            calls: AtomicCell::ZERO,
-            to_call: Request::NONE,
+            wake_ups: AtomicCell::ZERO,
+            to_wake: Request::NONE,
             to_raise: Request::NONE,
             consumers: Mutex::from_raw(RawMutex::NEW, consumers),
             source: RawSource::of_poll(this, readable_unless_zero),
@@ -119,11 +128,11 @@ impl<L: List> Shared<L> {
 
     // ---- telling ----
 
-    /// Tells those who watched the list of a push.
+    /// Tells those that watched the list of a push.
     #[cold]
     pub(super) fn tell(&self, watchers: Watchers) {
         if watchers & SLEEPERS != 0 {
-            self.to_call.answer(|| self.call());
+            self.to_wake.answer(|| self.wake());
         }
         if watchers & OUTSIDE != 0 {
             self.to_raise.answer(|| self.raise());
@@ -131,9 +140,9 @@ impl<L: List> Shared<L> {
     }
 
     /// Wakes a consumer.
-    pub(super) fn call(&self) {
-        self.calls.fetch_add(1, Release);
-        L::Platform::unpark(&self.calls);
+    pub(super) fn wake(&self) {
+        self.wake_ups.fetch_add(1, Release);
+        L::Platform::unpark(&self.wake_ups);
     }
 
     pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
@@ -155,16 +164,16 @@ impl<L: List> Shared<L> {
         self.source.item.level.swap(0, AcqRel);
     }
 
-    /// From now on somebody outside is told.
+    /// From now on somebody watches from outside.
     pub(super) fn begin_to_be_watched(&self) {
         let mut consumers = self.consumers.lock();
-        // Perhaps in vain: then the next wait lowers it.
+        // Perhaps nothing is ready: then the next wait lowers it.
         self.raise();
         consumers.watched = Watched::Raised;
         self.tell_alarms(&mut consumers);
     }
 
-    /// Whether this is that poll, or is in it, or in one that is in it and so on.
+    /// Whether this poll is `other`, or inside it at any depth.
     pub(super) fn is_inside(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         let mut poll = Some(Arc::clone(self));
         while let Some(inner) = poll {
@@ -176,18 +185,18 @@ impl<L: List> Shared<L> {
         false
     }
 
-    // ---- at the consumers ----
+    // ---- under the consumer lock ----
 
-    /// Everything that is on the list comes into the FIFO.
+    /// Moves everything from the list to the FIFO.
     pub(super) fn collect(&self, consumers: &mut LockedConsumers<'_, L>) {
         let consumers = &mut **consumers;
         let survey = self.list.take(|item| {
-            // SAFETY: on the list, so registered, and alive until it is taken off.
+            // SAFETY: on the list, so registered (invariant 4), and a registered item is alive.
             let item = unsafe { &*item };
             if item.place() == Place::Surveyed {
                 item.set_place(Place::Held);
             } else {
-                // SAFETY: it leaves the FIFO before it is deregistered.
+                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
                 unsafe { consumers.fifo.append(item, Place::Held) };
             }
         });
@@ -196,12 +205,11 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// Asks to be told of the next push, for `watchers` and for whoever watches from outside and has not
-    /// been told: what was taken off the list took their requests along. False if there is something to
-    /// take.
+    /// Asks to be told of the next push, for `watchers` and for those outside that have not been told yet:
+    /// emptying the list also took their requests off. False if the list is not empty.
     pub(super) fn watch(&self, consumers: &LockedConsumers<'_, L>, mut watchers: Watchers) -> bool {
         if watchers & SLEEPERS != 0 {
-            self.to_call.ask();
+            self.to_wake.ask();
         }
         if consumers.watched == Watched::Armed {
             watchers |= OUTSIDE;
@@ -210,28 +218,28 @@ impl<L: List> Shared<L> {
         watchers == 0 || self.list.watch(watchers)
     }
 
-    /// Items that somebody is linking, or has linked since everything was taken off the list, come into the
-    /// FIFO too, see `lock_free.rs`.
+    /// Moves items to the FIFO that a producer is linking, or has linked since the list was emptied; see
+    /// `lock_free.rs`.
     #[cold]
     fn survey(&self, consumers: &mut Consumers<L::Platform>) {
         for &item in &consumers.items {
-            // SAFETY: registered, so alive.
+            // SAFETY: `items` has registered items only, which are alive.
             let item = unsafe { &*item };
             if item.place() == Place::Elsewhere && item.is_claimed() {
-                // SAFETY: it leaves the FIFO before it is deregistered.
+                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
                 unsafe { consumers.fifo.append(item, Place::Surveyed) };
             }
         }
     }
 
-    /// An item that may be ready comes into the FIFO, unless it is on the list or will be.
+    /// Puts an item that may be ready into the FIFO, unless it is on the list or will be.
     pub(super) fn queue(consumers: &mut Consumers<L::Platform>, item: &Item<L::Platform>) {
         if item.place() != Place::Elsewhere {
             return;
         }
         let place = Self::keep(item);
         if place != Place::Elsewhere {
-            // SAFETY: it leaves the FIFO before it is deregistered.
+            // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
             unsafe { consumers.fifo.append(item, place) };
         }
     }
@@ -253,7 +261,8 @@ impl<L: List> Shared<L> {
             }
             let Some((item, place)) = consumers.fifo.take_oldest() else { return };
             let item: *const Item<L::Platform> = item;
-            // SAFETY: registered, so alive. Detached from the FIFO's borrow to be appended again.
+            // SAFETY: in the FIFO, so registered (invariant 4) and alive. Without the FIFO's borrow, so that the
+            // item can be appended again.
             let item = unsafe { &*item };
             let trigger = Trigger::from_bits(item.keep.trigger.get());
             let (readiness, place) = match place {
@@ -265,7 +274,7 @@ impl<L: List> Shared<L> {
                 }
             };
             if place != Place::Elsewhere {
-                // SAFETY: it leaves the FIFO before it is deregistered.
+                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
                 unsafe { consumers.fifo.append(item, place) };
             }
             if !readiness.is_empty() {
@@ -277,7 +286,7 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// What is to be reported of a held item, and where it is afterwards.
+    /// What to report of a held item, and where the item is afterwards.
     fn look(item: &Item<L::Platform>, trigger: Trigger) -> (Readiness, Place) {
         if trigger == Trigger::Level {
             let readiness = Self::readiness_of(item);
@@ -285,7 +294,7 @@ impl<L: List> Shared<L> {
                 return (readiness, Place::Held);
             }
         }
-        // Let go first, look then: what a producer does in between makes it queue the item.
+        // Released first, then looked at: a producer that changes the level in between queues the item.
         let early = L::FLAWS.looks_too_early.then(|| Self::readiness_of(item));
         if L::FLAWS.releases_in_two_steps {
             item.release_in_two_steps();
@@ -297,8 +306,8 @@ impl<L: List> Shared<L> {
         (readiness, if stays { Self::keep(item) } else { Place::Elsewhere })
     }
 
-    /// Where an item is to be that is elsewhere and ready: with the consumers, unless it is on the list. One
-    /// that somebody links may not come there soon.
+    /// Where to keep an item that is elsewhere and ready: with the consumers, unless it is on the list. An item
+    /// that a producer is linking may take long to get there, so that one is surveyed.
     fn keep(item: &Item<L::Platform>) -> Place {
         if item.claim() {
             Place::Held
@@ -309,38 +318,39 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// Whoever leaves the consumers sees to those who sleep.
-    pub(super) fn leave(&self, mut consumers: LockedConsumers<'_, L>) {
+    /// Releases the consumer lock. If something may still be ready, wakes one that sleeps; else asks the list
+    /// to be told, so that invariants 1 to 3 hold.
+    pub(super) fn release(&self, mut consumers: LockedConsumers<'_, L>) {
         let is_watched = consumers.watched != Watched::Never;
-        let mut comes_more = !consumers.fifo.is_empty();
-        let lowers = is_watched && !comes_more;
-        if !comes_more {
+        let mut has_more = !consumers.fifo.is_empty();
+        let lowers = is_watched && !has_more;
+        if !has_more {
             if is_watched {
-                // Even if it is armed: one that was told long ago may raise it only now.
+                // Even if it is armed: a producer that is preempted before it raises the poll may do so only now.
                 self.lower();
                 consumers.watched = Watched::Armed;
             }
             let sleep = consumers.sleepers > 0 && !L::FLAWS.forgets_sleepers;
             let watchers = if sleep { SLEEPERS } else { 0 };
-            comes_more = !self.watch(&consumers, watchers);
+            has_more = !self.watch(&consumers, watchers);
         }
-        if comes_more && consumers.watched == Watched::Armed {
+        if has_more && consumers.watched == Watched::Armed {
             self.raise();
             consumers.watched = Watched::Raised;
         }
-        // After it was lowered: an alarm that is due raises it.
-        let calls = self.see_to_alarms(&mut consumers, lowers);
-        let calls = calls || comes_more && consumers.sleepers > 0 && !L::FLAWS.calls_nobody;
+        // After the poll was lowered: an alarm that is due raises it.
+        let wakes = self.see_to_alarms(&mut consumers, lowers);
+        let wakes = wakes || has_more && consumers.sleepers > 0 && !L::FLAWS.calls_nobody;
         drop(consumers);
-        if calls {
-            self.call();
+        if wakes {
+            self.wake();
         }
     }
 
     // ---- registration ----
 
-    /// Makes an item one of the poll's, and sets what is reported of it: at once, so that nobody reports it
-    /// as what it was before.
+    /// Adds an item to the poll and sets what is reported of it, both under one lock, so that no consumer
+    /// reports it with what was set before.
     pub(super) fn add(&self, item: &Item<L::Platform>, home: *const Self, report: Report) {
         let mut consumers = self.consumers.lock();
         let index =
@@ -352,7 +362,7 @@ impl<L: List> Shared<L> {
         self.set(consumers, item, report);
     }
 
-    /// Sets what is reported of a registered item, and looks whether it is ready already.
+    /// Sets what is reported of a registered item, and queues it if it is ready already.
     pub(super) fn set(
         &self,
         mut consumers: LockedConsumers<'_, L>,
@@ -362,17 +372,17 @@ impl<L: List> Shared<L> {
         item.keep.token.set(report.token);
         item.keep.interest.set(report.interest.bits());
         item.keep.trigger.set(report.trigger.to_bits());
-        // What was signalled before comes before it.
+        // Sources that were signalled before come before it.
         self.collect(&mut consumers);
         item.enable();
         L::Platform::fence_after_update();
         if !Self::readiness_of(item).is_empty() {
             Self::queue(&mut consumers, item);
         }
-        self.leave(consumers);
+        self.release(consumers);
     }
 
-    /// Takes an item out. Nothing of it is touched by the poll afterwards.
+    /// Removes an item. The poll does not touch it afterwards.
     pub(super) fn remove(&self, item: &Item<L::Platform>) {
         Self::detach(item);
         let mut consumers = self.consumers.lock();
@@ -388,17 +398,17 @@ impl<L: List> Shared<L> {
         let index = item.keep.index.get();
         consumers.items.swap_remove(index as usize);
         if let Some(&moved) = consumers.items.get(index as usize) {
-            // SAFETY: registered, so alive.
+            // SAFETY: `items` has registered items only, which are alive.
             let moved = unsafe { &*moved };
             consumers.alarms.remove(moved);
             moved.keep.index.set(index);
             consumers.alarms.insert(moved);
         }
-        // What else was on the list is in the FIFO now, and those who put it there may not tell anybody.
-        self.leave(consumers);
+        // What else was on the list is in the FIFO now, and the producers that put it there may tell nobody.
+        self.release(consumers);
     }
 
-    /// Nobody signals the item any more, or is about to touch the poll because of it.
+    /// From now on no signal of the item touches the poll. Waits for those that are under way.
     fn detach(item: &Item<L::Platform>) {
         item.detach();
         let mut attempt = 0;
@@ -408,13 +418,13 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// The poll is gone: lets go of all items.
+    /// Releases all items: the poll ends.
     pub(super) fn close(&self) {
         let mut consumers = self.consumers.lock();
         consumers.closed = true;
         consumers.alarms.clear();
         for item in std::mem::take(&mut consumers.items) {
-            // SAFETY: registered, so alive: who removes it has to come to the consumers first.
+            // SAFETY: registered, so alive: to remove it, its source takes the consumer lock first.
             Self::detach(unsafe { &*item });
         }
         self.collect(&mut consumers);
@@ -424,5 +434,5 @@ impl<L: List> Shared<L> {
     }
 }
 
-/// A poll without its sources.
+/// The memory of a poll without its sources: half a KiB.
 const _: () = assert!(size_of::<Shared<super::ReadyList>>() <= 512);

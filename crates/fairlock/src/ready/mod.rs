@@ -1,8 +1,7 @@
 //! Waiting for the first of many sources, as epoll does for descriptors, in user space.
 //!
-//! Many threads signal *sources* (an [`Event`], a [`Counter`]); few threads [`wait`](RawPoll::wait)
-//! for those that are ready. Between the two is a list, on which a source is at most once, however
-//! often it is signalled.
+//! Many threads signal *sources* (an [`Event`], a [`Counter`]); few threads [`wait`](RawPoll::wait) for those
+//! that are ready. Between them is a list, on which a source is at most once, however often it is signalled.
 //!
 //! ```text
 //!   producers                       list                        consumers, one at a time
@@ -12,13 +11,13 @@
 //!   there already                                               reported again
 //! ```
 //!
-//! * `item.rs`: what a source is to a list: a state, a level, a link.
-//! * [`ReadyList`]: the list to use. A producer that is preempted, at any instruction, delays nobody
-//!   but itself.
-//! * `poll.rs`: the consumers' side over any of them; [`Poll`] is the one for users. `fifo.rs`: what the
-//!   consumers have taken off the list. `request.rs`: whether those who sleep or watch were told.
-//! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: what a poll knows about timers.
-//! * `outside.rs`: the descriptor by which other event loops wait for a poll.
+//! * `item.rs`: the item of a source: a state, a level, a link.
+//! * [`ReadyList`]: the list. A producer that is preempted, at any instruction, delays only itself.
+//! * `poll.rs`: [`Poll`], as its users see it. `consumers.rs`: what the threads that wait share. `fifo.rs`: the
+//!   items that they have taken off the list. `request.rs`: whether sleepers and watchers were told. `batch.rs`:
+//!   what a wait reports. `nesting.rs`: no poll is in itself.
+//! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: the moments of a poll's timers.
+//! * `outside.rs`: the descriptor by which another event loop waits for a poll.
 //!
 //! Everything is generic over the list, and by it over the [platform](crate::platform); users name
 //! neither.

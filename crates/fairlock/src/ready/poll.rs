@@ -1,5 +1,5 @@
-//! A poll as its users see it: sources come and go, and threads wait for the first that is ready. What
-//! the threads that wait have in common is in `consumers.rs`.
+//! A poll as its users see it: sources are registered, and threads wait for the first that is ready. What
+//! those threads share is in `consumers.rs`.
 
 use std::fmt;
 use std::io;
@@ -50,24 +50,24 @@ impl std::error::Error for PollError {}
 
 /// Waits for the first of many sources, on [`ReadyList`].
 ///
-/// What epoll is for descriptors, this is for sources in user space: signalling one is some ten to twenty
-/// nanoseconds, without a system call unless somebody sleeps. It has a descriptor, so that it can itself be
-/// waited for in epoll, mio or tokio.
+/// It is for sources in user space what epoll is for descriptors: a signal takes some ten to twenty
+/// nanoseconds, and makes no system call unless somebody sleeps. The poll has a descriptor, so that epoll, mio
+/// or tokio can wait for it.
 ///
 /// Share it by reference or in an `Arc`; all its functions may be called from many threads.
 ///
 /// # Guarantees
-/// * A wait that begins after a signal has returned reports its source, if it is still ready then and there
-///   is room for it; also if another producer was preempted in the middle of a signal.
-/// * A signal never waits for another thread. A wait, and registering, wait for other consumers at most,
-///   which hold a lock for as long as they go through what is ready, and never while they sleep.
+/// * A wait that begins after a signal has returned reports its source, if the source is still ready and the
+///   batch has room; also if another producer was preempted in the middle of a signal.
+/// * A signal never waits for another thread. Waiting and registering take the poll's consumer lock, which
+///   consumers hold while they go through what is ready, and never while they sleep.
 /// * Sources are reported in the order in which they became ready; one that stays ready goes to the end
-///   after each report. With N sources ready, each is reported within N waits, whatever the batch's size.
+///   after each report. With N ready sources, each is reported within N waits, whatever the batch's size.
 /// * [`Trigger::Level`] wakes all that wait, one after the other, while the source is ready;
 ///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
-/// * After [`deregister`](RawPoll::deregister) or dropping a source nothing of it is reported, and nobody
+/// * After [`deregister`](RawPoll::deregister), or after a source was dropped, it is not reported, and nobody
 ///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * No allocation but when a source is registered, or a timer set or its next period begun.
+/// * It allocates only when a source is registered, and when a timer is set or begins its next period.
 ///
 /// # Example
 /// ```
@@ -120,7 +120,7 @@ impl<L: List> RawPoll<L> {
     ) -> Result<(), PollError> {
         let raw = source.source();
         let nested = raw.poll.upgrade();
-        // Held until it is registered, or two threads could make a circle of two polls.
+        // Held until the source is registered, or two threads could make a circle of two polls.
         let _nesting = nested.as_ref().map(|_| L::Platform::nesting().lock());
         if nested.as_ref().is_some_and(|nested| self.shared.is_inside(nested)) {
             return Err(PollError::Cycle);
@@ -139,7 +139,7 @@ impl<L: List> RawPoll<L> {
         Ok(())
     }
 
-    /// Changes what is reported of a source, and looks anew: one that is ready is reported once more,
+    /// Changes what is reported of a source, and looks at it again: if it is ready it is reported once more,
     /// whatever the trigger.
     ///
     /// # Errors
@@ -159,8 +159,7 @@ impl<L: List> RawPoll<L> {
         Ok(())
     }
 
-    /// Waits for the source no longer. Nothing of it is reported, by any thread, to a wait that begins
-    /// after this has returned.
+    /// Removes the source. No wait, in any thread, that begins after this has returned reports it.
     ///
     /// # Errors
     /// [`PollError::NotRegistered`] if the source is not in this poll.
@@ -181,8 +180,8 @@ impl<L: List> RawPoll<L> {
         }
     }
 
-    /// Waits until a source is ready or the time is over, and fills the batch; answers how many are ready.
-    /// Without a timeout it waits for as long as it takes, with a timeout of zero it does not wait at all.
+    /// Waits until a source is ready or the timeout is over, fills the batch, and returns how many are ready.
+    /// Without a timeout it waits for as long as it takes; with a timeout of zero it does not wait at all.
     pub fn wait(&self, batch: &mut Batch, timeout: Option<Duration>) -> usize {
         batch.ready.clear();
         let shared = &*self.shared;
@@ -203,26 +202,26 @@ impl<L: List> RawPoll<L> {
                 consumers = shared.consumers.lock();
                 continue;
             }
-            // Read before the list is asked: who is told of us counts afterwards. Acquire pairs with the
-            // Release in `call`: what we were called for is not overlooked.
-            let calls = shared.calls.load(Acquire);
+            // Read before the list is asked, so a wake-up for this request changes it afterwards. Acquire
+            // pairs with the Release in `wake`: this consumer sees what it was woken for.
+            let wake_ups = shared.wake_ups.load(Acquire);
             if !shared.watch(&consumers, SLEEPERS) {
                 continue;
             }
             consumers.sleepers += 1;
             consumers.alarms.sleep(until);
             drop(consumers);
-            L::Platform::park(&shared.calls, calls, until);
+            L::Platform::park(&shared.wake_ups, wake_ups, until);
             consumers = shared.consumers.lock();
             consumers.sleepers -= 1;
             consumers.alarms.wake(until);
             sleeps = deadline.is_none_or(|deadline| L::Platform::now() < deadline);
         }
-        shared.leave(consumers);
+        shared.release(consumers);
         batch.len()
     }
 
-    /// For as long as a wake-up would take.
+    /// Spins until something is on the list, for as long as a wake-up would take at most.
     fn spin(&self, deadline: Option<u64>) {
         let mut budget =
             SpinBudget::new::<L::Platform>(L::Platform::wake_latency().into(), deadline);
@@ -235,17 +234,17 @@ impl<L: List<Platform = Os>> RawPoll<L> {
     /// tokio, and call [`wait`](Self::wait) with a timeout of zero when it is. It belongs to the poll: do not
     /// read, write or close it.
     ///
-    /// It stays readable until a wait has found nothing more, so with an edge-triggered event loop wait until
-    /// nothing is ready: what comes then is a new edge. It may be readable although nothing is ready: at
-    /// first, when another consumer was faster, and when a timer was cancelled at the last moment. A wait
-    /// that finds nothing ends that.
+    /// It stays readable until a wait has found nothing more. So in an edge-triggered event loop wait until
+    /// nothing is ready; the next signal is a new edge. It may be readable although nothing is ready: at first,
+    /// when another consumer was faster, and when a timer was cancelled at the last moment. A wait that finds
+    /// nothing ends that.
     ///
-    /// Made at the first call, of an eventfd, a timerfd and an epoll descriptor that watches both; only from
-    /// then on signals pay for it, and only those that come when nothing was ready. It is closed on exec, and
-    /// with the poll.
+    /// The first call makes it, of an eventfd, a timerfd and an epoll descriptor that watches both. Only from
+    /// then on do signals pay for it, and only those that come when nothing was ready. It is closed on exec,
+    /// and with the poll.
     ///
     /// # Errors
-    /// The system's, where no descriptor can be made: too many are open. Then nothing has changed.
+    /// The system's error, where no descriptor can be made, as when too many are open. Then nothing has changed.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         if let Some(descriptor) = self.descriptor.get() {
             return Ok(descriptor.as_fd());

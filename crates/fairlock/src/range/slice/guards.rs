@@ -1,4 +1,4 @@
-//! The guards of slices and vectors. The invariants are the [module](super)'s.
+//! The guards of slices and vectors. Invariants are quoted by their numbers in the [module](super).
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -51,7 +51,7 @@ where
     RangeReadGuard<'a, R>: Send,
 {
 }
-// SAFETY: as above; a shared reference to it gives `&[T]`.
+// SAFETY: a shared reference to it gives `&[T]`, and nothing of the range's guard.
 unsafe impl<'a, T, R: RawRangeLock> Sync for SliceReadGuard<'a, T, R>
 where
     &'a [T]: Sync,
@@ -66,7 +66,7 @@ where
     RangeWriteGuard<'a, R>: Send,
 {
 }
-// SAFETY: as above; a shared reference to it gives `&[T]`.
+// SAFETY: a shared reference to it gives `&[T]`, and nothing of the range's guard.
 unsafe impl<'a, T, R: RawRangeLock> Sync for SliceWriteGuard<'a, T, R>
 where
     &'a mut [T]: Sync,
@@ -85,7 +85,8 @@ impl<'a, T, R: RawRangeLock> SliceWriteGuard<'a, T, R> {
         SliceWriteGuard { part, elements: PhantomData }
     }
 
-    /// Keeps the elements, shared: others that wait to share them are let in, and nobody in between.
+    /// Keeps the elements, shared: waiters that conflict with nobody else now get shared access, and nobody has
+    /// exclusive access in between.
     ///
     /// # Example
     /// ```
@@ -113,8 +114,8 @@ impl<T, R: RawRangeLock> Deref for SliceReadGuard<'_, T, R> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: invariant 1, shared until the guard is dropped, by invariant 3 in the same place;
-        // or there are none.
+        // SAFETY: the elements are held shared until the guard is dropped (invariant 1), and do not move
+        // (invariant 3); or there are none.
         unsafe { self.part.elements.as_ref() }
     }
 }
@@ -123,15 +124,16 @@ impl<T, R: RawRangeLock> Deref for SliceWriteGuard<'_, T, R> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: as in `deref_mut`; `&self` excludes its result.
+        // SAFETY: the elements are held exclusively until the guard is dropped or downgraded (invariant 1), and
+        // do not move (invariant 3); or there are none. `&self` excludes what `deref_mut` gives.
         unsafe { self.part.elements.as_ref() }
     }
 }
 
 impl<T, R: RawRangeLock> DerefMut for SliceWriteGuard<'_, T, R> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: invariant 1, alone until the guard is dropped or downgraded, by invariant 3 in the
-        // same place; or there are none. `&mut self`: one such reference at a time.
+        // SAFETY: the elements are held exclusively until the guard is dropped or downgraded (invariant 1), and
+        // do not move (invariant 3); or there are none. `&mut self`: one such reference at a time.
         unsafe { self.part.elements.as_mut() }
     }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::{Bound, Range, RangeBounds};
 use std::error::Error;
 
-/// Why a range of indices is none of these elements. Slices panic where this is returned.
+/// Why a range of indices cannot be locked. Where `&slice[range]` would panic, locking returns this.
 ///
 /// # Example
 /// ```
@@ -26,7 +26,7 @@ pub enum InvalidRange {
         /// Where it ends; not part of it.
         end: usize,
     },
-    /// It is not all there.
+    /// It goes beyond the last element.
     BeyondEnd {
         /// Where it begins.
         start: usize,
@@ -54,7 +54,7 @@ impl fmt::Display for InvalidRange {
 
 impl Error for InvalidRange {}
 
-/// Which of so many elements a range means.
+/// The indices that a range means among `len` elements.
 pub(super) fn resolve(
     range: &impl RangeBounds<usize>,
     len: usize,

@@ -1,6 +1,6 @@
 //! All ways to lock a range of elements: one text for slices and vectors, with an example for each.
 
-pub(super) const WITHOUT_DEADLINE: &str = "without a deadline a wait ends with the range";
+pub(super) const WITHOUT_DEADLINE: &str = "without a deadline an acquisition succeeds";
 
 /// All ways to lock a range. `$setup` makes `numbers`, ten zeros, for the examples.
 macro_rules! locked_ranges {
@@ -8,7 +8,7 @@ macro_rules! locked_ranges {
         /// Waits for shared access to these elements.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -28,7 +28,7 @@ macro_rules! locked_ranges {
         /// Waits for exclusive access to these elements.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -49,10 +49,10 @@ macro_rules! locked_ranges {
             Ok(SliceWriteGuard::new(part.expect(WITHOUT_DEADLINE)))
         }
 
-        /// Shared access to these elements, if nobody who keeps it away is in or waits.
+        /// Shared access to these elements, if no conflicting range is held or waited for.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -71,10 +71,10 @@ macro_rules! locked_ranges {
             Ok(part.map(SliceReadGuard::new))
         }
 
-        /// Exclusive access to these elements, if nobody who keeps it away is in or waits.
+        /// Exclusive access to these elements, if no conflicting range is held or waited for.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -93,10 +93,10 @@ macro_rules! locked_ranges {
             Ok(part.map(SliceWriteGuard::new))
         }
 
-        /// Shared access to these elements, waiting for at most so long.
+        /// Shared access to these elements, waiting at most for `timeout`.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -117,10 +117,10 @@ macro_rules! locked_ranges {
             Ok(part.map(SliceReadGuard::new))
         }
 
-        /// Exclusive access to these elements, waiting for at most so long.
+        /// Exclusive access to these elements, waiting at most for `timeout`.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -141,10 +141,10 @@ macro_rules! locked_ranges {
             Ok(part.map(SliceWriteGuard::new))
         }
 
-        /// Shared access to these elements, waiting until then at most.
+        /// Shared access to these elements, waiting until `deadline` at most.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```
@@ -164,10 +164,10 @@ macro_rules! locked_ranges {
             Ok(part.map(SliceReadGuard::new))
         }
 
-        /// Exclusive access to these elements, waiting until then at most.
+        /// Exclusive access to these elements, waiting until `deadline` at most.
         ///
         /// # Errors
-        /// [`InvalidRange`] if they are not all there.
+        /// [`InvalidRange`] if the range begins after it ends, or goes beyond the last element.
         ///
         /// # Example
         /// ```

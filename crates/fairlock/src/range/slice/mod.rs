@@ -1,30 +1,31 @@
-//! Slices and vectors whose parts are locked: guards of disjoint ranges give their holders `&[T]` and
-//! `&mut [T]` at once, without `unsafe` on their side.
+//! Slices and vectors whose ranges are locked: threads have `&[T]` and `&mut [T]` of disjoint ranges at the
+//! same time, without `unsafe` on their side. `vector.rs` has the vectors, `locking.rs` the ways to lock,
+//! `guards.rs` the guards.
 //!
-//! Not for: elements that are locked one at a time and known by name; an array of locks does that.
+//! Not for: elements that are always locked one at a time; an array of locks does that.
 //!
 //! Invariants
-//! 1. The position of an element in the lock is its index. Whoever holds a range of the lock has the
-//!    elements in it, shared or alone, and nobody touches an element otherwise, but for those that
-//!    have the whole by `&mut` or by value.
+//! 1. The position of an element in the lock is its index. The holder of a range may use the elements in
+//!    it, shared or exclusively, and nobody else touches an element, except for an owner that has the whole
+//!    by `&mut` or by value.
 //! 2. Elements are reached from a raw pointer, and only those of the held range: there is never a
-//!    reference to the whole while somebody may have another to a part.
-//! 3. Where a vector's elements are, its capacity and its length change only while the whole lock is
-//!    held exclusively, and so not while anybody holds any range.
-//! 4. Guards borrow what they were taken from, so by the time it can be had by `&mut` or by value no
-//!    guard is used any more, though one that was forgotten may keep its range locked.
+//!    reference to the whole while somebody may have a reference to a part.
+//! 3. A vector's place in memory, its capacity and its length change only while the whole lock is held
+//!    exclusively, and so not while anybody holds any range.
+//! 4. Guards borrow the slice or vector, so while somebody has it by `&mut` or by value no guard is in use,
+//!    though a forgotten one may keep its range locked.
 //!
 //! What may cross threads
 //!
 //! | | `Send` if | `Sync` if | because |
 //! |---|---|---|---|
-//! | slice, vector | `T: Send` | `T: Send + Sync` | `&self` gives `&mut [T]` to one thread or `&[T]` to many |
+//! | slice, vector | `T: Send` | `T: Send + Sync` | through `&self` one thread gets `&mut [T]`, or many get `&[T]` |
 //! | read guard | `T: Sync` | `T: Sync` | it is a `&[T]` |
 //! | write guard | `T: Send` | `T: Sync` | it is a `&mut [T]` |
 //!
-//! A write guard of elements that are `Send` and not `Sync` may leave its thread. If it could become
-//! a read guard there, the thread that it left could take another of the same elements: so
-//! `downgrade` asks for `T: Sync`.
+//! A write guard of elements that are `Send` but not `Sync` may move to another thread. If it could become a
+//! read guard there, the first thread could get another read guard of the same elements, and both would
+//! share them. So `downgrade` asks for `T: Sync`.
 
 mod guards;
 mod invalid;
@@ -49,20 +50,19 @@ use crate::platform::Os;
 use invalid::resolve;
 use locking::{WITHOUT_DEADLINE, locked_ranges};
 
-/// A borrowed slice whose parts are locked: threads read and write disjoint ranges at once.
+/// A borrowed slice whose ranges are locked: threads read and write disjoint ranges at once.
 ///
-/// Ranges count elements. An empty one that indexing would accept gives an empty slice at once,
-/// locking nothing.
+/// Ranges count elements. An empty range that indexing would accept gives an empty slice at once, and locks
+/// nothing.
 ///
 /// # Guarantees
-/// * Who waits for whom, and for how long, is the lock's: see [`RangeLock`].
+/// * Who waits for whom, and for how long: as with [`RangeLock`].
 /// * No poisoning: a panic releases the ranges through their guards, and the elements are as it left
 ///   them.
-/// * A guard that is forgotten keeps its range locked. The elements come back to their owner all the
-///   same.
-/// * Not recursive: a thread with a guard that waits for a second one waits for ever if the second
-///   overlaps the first and either is exclusive, or if it comes behind somebody who waits for both.
-///   Take one wider range, or the second by a `try_` form.
+/// * A forgotten guard keeps its range locked. The elements return to their owner all the same.
+/// * Not recursive: a thread that waits for a second range while it holds a first one waits for ever if the
+///   two conflict, or if a waiter before it conflicts with both. Lock one wider range, or the second one by a
+///   `try_` form.
 ///
 /// # Example
 /// ```
@@ -87,10 +87,10 @@ pub struct RangeSlice<'a, T, R = Slotted<Os>> {
     elements: PhantomData<&'a mut [T]>,
 }
 
-/// Some elements and the guard of their positions; none of either for an empty range.
+/// Some elements and the guard of their positions; neither for an empty range.
 ///
-/// A pointer, as a reference would have to be valid until a function that drops the guard returns,
-/// and not only until the range is released.
+/// The elements are behind a pointer: a reference would have to stay valid until a function that drops the
+/// guard returns, and not only until the range is released.
 struct Part<T, G> {
     elements: NonNull<[T]>,
     held: Option<G>,
@@ -111,13 +111,13 @@ trait Elements<T, R: RawRangeLock> {
     /// What [`count`](Self::count) may have become by the time that a range is locked.
     fn greatest_count(&self) -> usize;
 
-    /// Where they begin. May write to those whose range is held exclusively.
+    /// Where the elements begin. The holder of an exclusive range may write to its elements through it.
     ///
     /// # Safety
     /// The caller holds a range of the lock.
     unsafe fn start(&self) -> NonNull<T>;
 
-    /// None if the range could not be had in time.
+    /// Locks a range of elements; `None` if `acquire` gives up.
     fn acquire<'a, G>(
         &'a self,
         range: impl RangeBounds<usize>,
@@ -132,8 +132,8 @@ trait Elements<T, R: RawRangeLock> {
         };
         let Some(held) = acquire(self.lock(), extent) else { return Ok(None) };
         let range = resolve(&range, self.count())?;
-        // SAFETY: `held` is a range of the lock, and so the elements stay where and as many as they
-        // are (invariant 3), and `range` is within them.
+        // SAFETY: while `held`, a range of the lock, is held the elements do not move and none are removed
+        // (invariant 3), and `range` is within them.
         let start = unsafe { self.start().add(range.start) };
         let elements = NonNull::slice_from_raw_parts(start, range.len());
         Ok(Some(Part { elements, held: Some(held) }))
@@ -160,9 +160,8 @@ impl<T, R: RawRangeLock> Elements<T, R> for RangeSlice<'_, T, R> {
 
 // SAFETY: it is a `&mut [T]` and a lock.
 unsafe impl<T: Send, R: Send> Send for RangeSlice<'_, T, R> {}
-// SAFETY: a thread that shares it can have elements alone, for which they must be `Send`, and others
-// at the same time as another thread, for which they must be `Sync`; who has which is the lock's to
-// say (invariant 1).
+// SAFETY: a thread that shares it can get elements exclusively, for which they must be `Send`, and share
+// elements with other threads, for which they must be `Sync`; the lock keeps the two apart (invariant 1).
 unsafe impl<T: Send + Sync, R: Sync> Sync for RangeSlice<'_, T, R> {}
 
 impl<'a, T> RangeSlice<'a, T> {
@@ -234,11 +233,11 @@ impl<'a, T, R> RangeSlice<'a, T, R> {
     /// # Ok::<(), fairlock::range::InvalidRange>(())
     /// ```
     pub const fn get_mut(&mut self) -> &mut [T] {
-        // SAFETY: invariant 4; they are borrowed for longer than `self`.
+        // SAFETY: no guard is in use (invariant 4), and the elements are borrowed for longer than `self`.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The slice that it was made of.
+    /// The slice from which it was made.
     ///
     /// # Example
     /// ```
@@ -248,7 +247,8 @@ impl<'a, T, R> RangeSlice<'a, T, R> {
     /// assert_eq!(slice, [1, 2]);
     /// ```
     pub fn into_inner(self) -> &'a mut [T] {
-        // SAFETY: invariant 4; it was borrowed for `'a`, and nothing else leads to it any more.
+        // SAFETY: no guard is in use (invariant 4); the elements were borrowed for `'a`, and nothing else leads
+        // to them any more.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

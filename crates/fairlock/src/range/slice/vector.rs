@@ -1,4 +1,4 @@
-//! Vectors whose parts are locked. The invariants are the [module](super)'s.
+//! Vectors whose ranges are locked. Invariants are quoted by their numbers in the [module](super).
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -15,14 +15,14 @@ use super::{Elements, InvalidRange, SliceReadGuard, SliceWriteGuard};
 use crate::platform::Os;
 use crate::range::{Extent, RangeLock, RangeWriteGuard, RawRangeLock, Slotted};
 
-/// A vector whose parts are locked: threads read and write disjoint ranges at once; who changes its
-/// length waits until he is alone.
+/// A vector whose ranges are locked: threads read and write disjoint ranges at once; a thread that changes its
+/// length waits for all guards.
 ///
-/// Ranges and guarantees are those of [`RangeSlice`]. What lies beyond the end is refused, by the
-/// length that it has once the range is locked; an open range ends where the vector then ends.
+/// Ranges and guarantees are those of [`RangeSlice`](super::RangeSlice). A range beyond the end is refused,
+/// by the length that the vector has once the range is locked; an open range ends where the vector then ends.
 ///
-/// Growing moves the elements, so that everybody waits for it. Make the vector as long as it will be,
-/// or extend it by many elements at a time.
+/// Growing moves the elements, so every other access waits for it. Make the vector as long as it will be, or
+/// extend it by many elements at a time.
 ///
 /// # Example
 /// ```
@@ -44,13 +44,13 @@ pub struct RangeVec<T, R = Slotted<Os>> {
     lock: RangeLock<R>,
     /// Written as invariant 3 says.
     memory: UnsafeCell<Memory<T>>,
-    /// Likewise, so that Relaxed is enough: the lock orders it, and who asks without holding anything
-    /// learns nothing about the elements.
+    /// Likewise. Relaxed is enough: the lock orders it for holders, and a thread that asks without holding a
+    /// range learns nothing about the elements.
     len: AtomicUsize,
 }
 
-/// Where a vector is: what [`Vec`] knows but for its length. A `Vec` here would not do: it gives a
-/// pointer to write through to nobody but those who have it alone.
+/// Where a vector is: all that [`Vec`] knows, except for its length. A `Vec` here would not do: it gives a
+/// pointer for writing only to those that have the `Vec` by `&mut`.
 struct Memory<T> {
     start: NonNull<T>,
     capacity: usize,
@@ -58,7 +58,9 @@ struct Memory<T> {
 
 // SAFETY: it is a `Vec<T>` and a lock.
 unsafe impl<T: Send, R: Send> Send for RangeVec<T, R> {}
-// SAFETY: as for slices; changing its length is to have all elements alone.
+// SAFETY: a thread that shares it can get elements exclusively, for which they must be `Send`, and share
+// elements with other threads, for which they must be `Sync`; the lock keeps the two apart (invariant 1).
+// A thread that changes the length holds all elements exclusively.
 unsafe impl<T: Send + Sync, R: Sync> Sync for RangeVec<T, R> {}
 
 impl<T, R: RawRangeLock> Elements<T, R> for RangeVec<T, R> {
@@ -75,7 +77,7 @@ impl<T, R: RawRangeLock> Elements<T, R> for RangeVec<T, R> {
     }
 
     unsafe fn start(&self) -> NonNull<T> {
-        // SAFETY: invariant 3 and the caller's.
+        // SAFETY: the caller holds a range, so nobody writes `memory` (invariant 3).
         unsafe { (*self.memory.get()).start }
     }
 }
@@ -111,21 +113,21 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
     pub const fn new_in(mut elements: Vec<T>) -> Self {
         let memory = UnsafeCell::new(Memory::of(&mut elements));
         let len = AtomicUsize::new(elements.len());
-        mem::forget(elements); // They are the new vector's.
+        mem::forget(elements); // The new vector owns them.
         RangeVec { lock: RangeLock::new_in(), memory, len }
     }
 
     locked_ranges!("# let numbers = fairlock::RangeVec::new(vec![0; 10]);");
 
-    /// Waits for the whole vector.
+    /// Waits for exclusive access to the whole vector.
     fn alone(&self) -> Alone<'_, T, R> {
         let held = self.lock.write(Extent::ALL);
-        // SAFETY: invariant 3, the whole lock is held; `Alone` gives the elements back.
+        // SAFETY: the whole lock is held exclusively (invariant 3), and `Alone` gives the elements back.
         let elements = unsafe { (*self.memory.get()).elements(self.count()) };
         Alone { elements: ManuallyDrop::new(elements), vector: self, _held: held }
     }
 
-    /// Appends an element, and says where. Waits for the whole vector.
+    /// Appends an element and returns its index. Waits for exclusive access to the whole vector.
     ///
     /// # Example
     /// ```
@@ -140,8 +142,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
         alone.elements.len() - 1
     }
 
-    /// Appends elements, side by side, and says where. Waits for the whole vector, but not before
-    /// they are all there: `elements` itself may lock ranges.
+    /// Appends elements, side by side, and returns their indices. It collects them before it waits for
+    /// exclusive access to the whole vector, so the iterator itself may lock ranges.
     ///
     /// # Example
     /// ```
@@ -157,8 +159,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
         before..alone.elements.len()
     }
 
-    /// Drops all elements from this one on. Waits for the whole vector and keeps it while it drops
-    /// them, so their destructors must not wait for it.
+    /// Keeps the first `len` elements and drops the others. Waits for exclusive access to the whole vector and
+    /// holds it while it drops them, so their destructors must not lock ranges of it.
     ///
     /// # Example
     /// ```
@@ -174,8 +176,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
 }
 
 impl<T, R> RangeVec<T, R> {
-    /// How many elements there are at the moment. Waits for nobody; another thread may change it
-    /// before the caller looks at the answer, unless a guard is held.
+    /// How many elements there are at the moment. Waits for nobody. Unless the caller has a guard, another
+    /// thread may change the length before the caller looks at it.
     ///
     /// # Example
     /// ```
@@ -207,7 +209,7 @@ impl<T, R> RangeVec<T, R> {
     /// ```
     pub fn get_mut(&mut self) -> &mut [T] {
         let len = *self.len.get_mut();
-        // SAFETY: invariant 4; they are the vector's own.
+        // SAFETY: no guard is in use (invariant 4), and the vector owns the elements.
         unsafe { slice::from_raw_parts_mut(self.memory.get_mut().start.as_ptr(), len) }
     }
 
@@ -224,7 +226,7 @@ impl<T, R> RangeVec<T, R> {
     fn take(&mut self) -> Vec<T> {
         let len = mem::take(self.len.get_mut());
         let memory = mem::replace(self.memory.get_mut(), Memory::of(&mut Vec::new()));
-        // SAFETY: invariant 4; the vector forgets them here.
+        // SAFETY: no guard is in use (invariant 4), and the vector has just given the elements up.
         unsafe { memory.elements(len) }
     }
 }
@@ -261,15 +263,15 @@ impl<T> Memory<T> {
     }
 
     /// # Safety
-    /// It is the memory of a `Vec` of that length that was forgotten, and the caller has it alone.
-    /// Only one of all these results may be dropped.
+    /// The memory is that of a forgotten `Vec` of this length, and nobody else uses it. Of all results for the
+    /// same memory only one may be dropped.
     unsafe fn elements(&self, len: usize) -> Vec<T> {
-        // SAFETY: the caller's.
+        // SAFETY: the parts of a forgotten `Vec`, of which the caller drops one result only.
         unsafe { Vec::from_raw_parts(self.start.as_ptr(), len, self.capacity) }
     }
 }
 
-/// The whole vector, while nobody else is in. Given back when dropped, on unwinding too.
+/// The whole vector, held exclusively. Its drop gives the elements back, on unwinding too.
 struct Alone<'a, T, R: RawRangeLock> {
     elements: ManuallyDrop<Vec<T>>,
     vector: &'a RangeVec<T, R>,
@@ -280,7 +282,7 @@ struct Alone<'a, T, R: RawRangeLock> {
 impl<T, R: RawRangeLock> Drop for Alone<'_, T, R> {
     fn drop(&mut self) {
         self.vector.len.store(self.elements.len(), Relaxed);
-        // SAFETY: invariant 3, the whole lock is held until after this; `elements` is not dropped.
+        // SAFETY: the whole lock is held until after this (invariant 3), and `elements` is not dropped.
         unsafe { *self.vector.memory.get() = Memory::of(&mut self.elements) };
     }
 }

@@ -62,13 +62,13 @@ impl<P: HasRecords> Place<P> {
 /// What a guard remembers.
 pub struct SlottedHold<P: Platform>(pub(super) Place<P>);
 
-// SAFETY: slots are atomics, and what is apart is touched under the queue's lock only.
+// SAFETY: slots are atomics, and ranges held apart are touched under the queue's lock only.
 unsafe impl<P: Platform> Send for SlottedHold<P> {}
 // SAFETY: a shared reference to it gives access to nothing.
 unsafe impl<P: Platform> Sync for SlottedHold<P> {}
 
-/// It is not on the tree any more.
+/// Frees a range that is not on the tree any more.
 pub(super) fn free<P: Platform>(apart: NonNull<Apart<P>>) {
-    // SAFETY: it came from a box, and the only one who knows it is done with it.
+    // SAFETY: it came from a box, and its owner, the only one who knows it off the tree, gives it up here.
     drop(unsafe { Box::from_raw(apart.as_ptr()) });
 }
