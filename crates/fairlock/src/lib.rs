@@ -25,6 +25,7 @@ mod barrier;
 mod child_process;
 mod chunks;
 pub mod events;
+mod guarded;
 #[doc(hidden)]
 pub mod inside;
 pub mod mutex;

@@ -1,6 +1,6 @@
 //! A list of numbers, for what nobody has in hand: last in, first out, without a lock.
 //!
-//! Not for: what the numbers stand for. That is `rooms.rs`, which also keeps each one's successor.
+//! Not for: what the numbers stand for. That is `queue_pool.rs`, which also keeps each one's successor.
 //!
 //! Invariants
 //! 1. A number is on the list at most once.

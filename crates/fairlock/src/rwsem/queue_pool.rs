@@ -1,33 +1,33 @@
-//! Waiting rooms for rent: what a lock needs only while somebody waits for it.
+//! The queues of all locks of a process that have none inline: a lock acquires one while somebody waits for
+//! it.
 //!
 //! ```text
-//!   lock: [ word | … ] ──number──► room: [ queue | clock | tenant ] ──► the lock
+//!   lock: [ word | … ] ──number──► pooled queue: [ queue | clock | serves ] ──► the lock
 //!
-//!   not rented: one spare for each thread, the others on a list
+//!   not acquired: one spare for each thread, the others on a free list
 //! ```
 //!
-//! A thread that has to wait rents a room for the lock, and whoever takes the last waiter off its
-//! queue gives it back. So there are at most two rooms for each thread: one that it waits in, and a
-//! spare one. Rooms are never freed: whoever has learned a room's number may look at it at any
-//! time, whoever rents it now.
+//! A thread that has to wait acquires a queue for the lock, and whoever takes the last waiter off it gives
+//! it back. So there are at most two for each thread: one that it waits in, and a spare one. Pooled queues
+//! are never freed: a thread that has learned a queue's number may look at it at any time, whichever lock
+//! it serves now.
 //!
-//! Not for: what waiters do there. That is `queue.rs` and the policy's.
+//! Not for: what waiters do there. That is for `wait_queue.rs` and the policies.
 //!
 //! Invariants
-//! 1. `tenant` is touched only under the lock of the room's queue. It is null, or a lock's: of one
-//!    whose word names the room, and which somebody waits for; or of one that the holder of the
-//!    queue's lock waits for, or has just let somebody go who did. So it is alive, as waiters borrow
-//!    their lock.
-//! 2. A room that is not rented has an empty queue. It is one thread's spare, on the list, or in
+//! 1. `serves` is touched only under the queue's lock. It is null, or a lock's: of one whose word names the
+//!    queue, and which somebody waits for; or of one that the holder of the queue's lock waits for, or has
+//!    just taken the last waiter off. So that lock is alive, as waiters borrow it.
+//! 2. A pooled queue that is not acquired is empty. It is one thread's spare, on the free list, or in
 //!    the hands of one thread, never two of these.
-//! 3. Nobody waits for a thread in the middle of renting or giving back, nor for one that has the
-//!    lock of a queue in a room that is not rented: after a fork that thread may not exist.
+//! 3. Nobody waits for a thread in the middle of acquiring a queue or giving it back, nor for one that
+//!    holds the lock of a queue that is not acquired: after a fork that thread may not exist.
 
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::free_list::FreeList;
-use super::phases::PhaseClock;
+use super::phase_clock::PhaseClock;
 use super::wait_queue::{LockedQueue, Queue};
 use super::word::{QUEUE_FLAGS, QUEUES, UPGRADING};
 use crate::chunks::Chunks;
@@ -44,16 +44,16 @@ pub struct PooledQueue<P: Platform> {
     pub(super) queue: Queue<P>,
     pub(super) clock: PhaseClock<P>,
     pub(super) number: u32,
-    /// The word of the lock that rents it. For comparisons, and for the child of a `fork`.
+    /// The word of the lock that it serves. For comparisons, and for the child of a `fork`.
     pub(super) serves: P::Cell<*const ()>,
-    /// Not 0: readers do not need to take the lock that rents it. A hint.
+    /// Not 0: readers do not need to take the lock that it serves. A hint.
     pub(super) is_biased: P::AtomicU32,
     /// The next on the list, 0 at its end.
     next: P::AtomicU32,
 }
 
-// SAFETY: `tenant` and the queue's cells are touched only by the holder of the queue's lock
-// (invariant 1, and that of queue.rs); everything else is atomic or constant.
+// SAFETY: `serves` and the queue's cells are touched only by the holder of the queue's lock
+// (invariant 1, and that of wait_queue.rs); everything else is atomic or constant.
 unsafe impl<P: Platform> Sync for PooledQueue<P> {}
 // SAFETY: what can be moved is borrowed by nobody, so its queue is empty.
 unsafe impl<P: Platform> Send for PooledQueue<P> {}
@@ -83,22 +83,22 @@ pub unsafe trait HasQueuePool: HasRecords {
 
 /// The pooled queues of a process.
 pub struct QueuePool<P: Platform> {
-    queue_pool: Chunks<P, PooledQueue<P>, QUEUES_PER_CHUNK, CHUNKS>,
-    /// How many were ever rented.
+    queues: Chunks<P, PooledQueue<P>, QUEUES_PER_CHUNK, CHUNKS>,
+    /// How many were ever acquired.
     used: P::AtomicU32,
-    /// Those that are not, by their numbers.
+    /// Those that are nobody's, by their numbers.
     free: FreeList<P>,
 }
 
 impl<P: Platform> QueuePool<P> {
     pub(crate) const NEW: Self =
-        QueuePool { queue_pool: Chunks::NEW, used: P::AtomicU32::ZERO, free: FreeList::NEW };
+        QueuePool { queues: Chunks::NEW, used: P::AtomicU32::ZERO, free: FreeList::NEW };
 
-    /// The room that a lock's word names.
+    /// The queue that a lock's word names.
     #[inline]
     pub(super) fn named(&self, number: u32) -> &PooledQueue<P> {
-        match self.queue_pool.get(number as usize - 1) {
-            Some(room) => room,
+        match self.queues.get(number as usize - 1) {
+            Some(pooled) => pooled,
             None => self.named_in_time(number),
         }
     }
@@ -110,8 +110,8 @@ impl<P: Platform> QueuePool<P> {
         loop {
             P::give_way(attempt);
             attempt += 1;
-            if let Some(room) = self.queue_pool.get(number as usize - 1) {
-                return room;
+            if let Some(pooled) = self.queues.get(number as usize - 1) {
+                return pooled;
             }
         }
     }
@@ -125,12 +125,12 @@ impl<P: Platform> QueuePool<P> {
         self.free.take(next).map(|number| self.named(number))
     }
 
-    fn put_on_list(&self, room: &PooledQueue<P>) {
-        self.free.put(room.number, |next| room.next.store(next, Relaxed));
+    fn put_on_list(&self, pooled: &PooledQueue<P>) {
+        self.free.put(pooled.number, |next| pooled.next.store(next, Relaxed));
     }
 
     /// In the child of a `fork`: those who waited are gone, and so are those who had the lock of a
-    /// queue. Their locks name no room any more, and all rooms but this thread's spare one are on
+    /// queue. Their locks name no queue any more, and all queues but this thread's spare one are on
     /// the list.
     ///
     /// # Safety
@@ -139,18 +139,19 @@ impl<P: Platform> QueuePool<P> {
     pub(crate) unsafe fn forked(&self, spare: *const ()) {
         self.free.clear();
         let used = self.used.load(Relaxed) as usize;
-        for room in (0..used).filter_map(|index| self.queue_pool.get(index)) {
-            let serves = room.serves.get().cast::<P::AtomicU64>();
+        for pooled in (0..used).filter_map(|index| self.queues.get(index)) {
+            let serves = pooled.serves.get().cast::<P::AtomicU64>();
             // SAFETY: invariant 1; whoever waited for that lock has not let go of it, only has no
             // more to do in this process.
             if let Some(word) = unsafe { serves.as_ref() } {
                 word.fetch_and(!(QUEUE_FLAGS | UPGRADING), Relaxed);
             }
-            room.serves.set(ptr::null());
-            // SAFETY: the caller's.
-            unsafe { room.queue.forked() };
-            if !ptr::addr_eq(room, spare) {
-                self.put_on_list(room);
+            pooled.serves.set(ptr::null());
+            // SAFETY: the calling thread is the only one and was not in a lock's code, as the caller
+            // promises.
+            unsafe { pooled.queue.forked() };
+            if !ptr::addr_eq(pooled, spare) {
+                self.put_on_list(pooled);
             }
         }
     }
@@ -159,9 +160,9 @@ impl<P: Platform> QueuePool<P> {
     fn make(&self) -> Option<&PooledQueue<P>> {
         let mut used = self.used.load(Relaxed);
         while used < QUEUES {
-            let room = self.queue_pool.get_or_make(used as usize, PooledQueue::new)?;
+            let pooled = self.queues.get_or_make(used as usize, PooledQueue::new)?;
             match self.used.compare_exchange(used, used + 1, Relaxed, Relaxed) {
-                Ok(_) => return Some(room),
+                Ok(_) => return Some(pooled),
                 Err(found) => used = found,
             }
         }
@@ -169,37 +170,37 @@ impl<P: Platform> QueuePool<P> {
     }
 }
 
-/// A room for the calling thread to rent, with its queue locked; none if all are rented or there
-/// is no memory for more.
+/// A queue for a lock that the calling thread waits for, locked; none if all are acquired or there is no
+/// memory for more.
 pub(super) fn acquire<P: HasQueuePool>()
 -> Option<(&'static PooledQueue<P>, LockedQueue<'static, P>)> {
-    let room = spare().or_else(|| P::queue_pool().take())?;
-    if let Some(queue) = room.queue.try_lock() {
-        debug_assert!(queue.is_empty() && room.serves.get().is_null(), "invariant 2");
-        return Some((room, queue));
+    let pooled = spare().or_else(|| P::queue_pool().take())?;
+    if let Some(queue) = pooled.queue.try_lock() {
+        debug_assert!(queue.is_empty() && pooled.serves.get().is_null(), "invariant 2");
+        return Some((pooled, queue));
     }
-    // Somebody is late and finds out just now that his lock does not rent it any more; or was about
+    // Somebody is late and finds out just now that it does not serve his lock any more; or was about
     // to when this process was forked off (invariant 3).
     let other = acquire();
-    P::queue_pool().put_on_list(room);
+    P::queue_pool().put_on_list(pooled);
     other
 }
 
 fn spare<P: HasQueuePool>() -> Option<&'static PooledQueue<P>> {
     let spare = P::thread()?.spare_queue();
-    let room = spare.get();
-    if !room.is_null() {
+    let pooled = spare.get();
+    if !pooled.is_null() {
         spare.set(ptr::null());
     }
-    // SAFETY: null, or set by `release` to a room of this process, which is never freed.
-    unsafe { room.cast::<PooledQueue<P>>().as_ref() }
+    // SAFETY: null, or set by `release` to a pooled queue of this process, which is never freed.
+    unsafe { pooled.cast::<PooledQueue<P>>().as_ref() }
 }
 
-/// The room is not rented any more, and in this thread's hands.
-pub(super) fn release<P: HasQueuePool>(room: &PooledQueue<P>) {
+/// Gives back a queue that is in this thread's hands.
+pub(super) fn release<P: HasQueuePool>(pooled: &PooledQueue<P>) {
     match P::thread().map(|record| record.spare_queue()) {
-        Some(spare) if spare.get().is_null() => spare.set(ptr::from_ref(room).cast()),
-        _ => P::queue_pool().put_on_list(room),
+        Some(spare) if spare.get().is_null() => spare.set(ptr::from_ref(pooled).cast()),
+        _ => P::queue_pool().put_on_list(pooled),
     }
 }
 
@@ -222,27 +223,27 @@ mod tests {
 
     type Lock<P> = RwLock<RawRwSem<TimeFair, P, Pooled<P>>, u32>;
 
-    fn take_all<P: Platform>(queue_pool: &QueuePool<P>) -> Vec<&PooledQueue<P>> {
-        std::iter::from_fn(|| queue_pool.take()).collect()
+    fn take_all<P: Platform>(pool: &QueuePool<P>) -> Vec<&PooledQueue<P>> {
+        std::iter::from_fn(|| pool.take()).collect()
     }
 
     #[test]
-    fn each_room_is_in_one_hand_and_there_are_8191() {
-        let queue_pool = QueuePool::<Os>::NEW;
-        let all = take_all(&queue_pool);
-        let numbers: BTreeSet<_> = all.iter().map(|room| room.number).collect();
+    fn each_pooled_queue_is_in_one_hand_and_there_are_8191() {
+        let pool = QueuePool::<Os>::NEW;
+        let all = take_all(&pool);
+        let numbers: BTreeSet<_> = all.iter().map(|pooled| pooled.number).collect();
         assert!(numbers.into_iter().eq(1..=8191));
-        assert!(all.iter().all(|room| ptr::eq(queue_pool.named(room.number), *room)));
-        queue_pool.put_on_list(all[7]);
-        queue_pool.put_on_list(all[1000]);
-        assert_eq!(queue_pool.take().map(|room| room.number), Some(1001));
-        assert_eq!(queue_pool.take().map(|room| room.number), Some(8));
-        assert!(queue_pool.take().is_none());
+        assert!(all.iter().all(|pooled| ptr::eq(pool.named(pooled.number), *pooled)));
+        pool.put_on_list(all[7]);
+        pool.put_on_list(all[1000]);
+        assert_eq!(pool.take().map(|pooled| pooled.number), Some(1001));
+        assert_eq!(pool.take().map(|pooled| pooled.number), Some(8));
+        assert!(pool.take().is_none());
     }
 
     /// Each waiter goes to sleep before the next one comes.
     #[test]
-    fn waiting_again_and_again_for_many_locks_needs_two_rooms_for_each_thread_at_most() {
+    fn waiting_again_and_again_for_many_locks_needs_two_queues_for_each_thread_at_most() {
         const THREADS: u32 = 4;
         for _ in 0..5 {
             let locks: Vec<Lock<Counting>> = (0..50).map(|_| Lock::default()).collect();
@@ -266,16 +267,16 @@ mod tests {
             }
         }
         // This thread and that of the other test count, too. What threads that have ended have left
-        // is rented by later ones.
+        // is used by later ones.
         let used = Counting::queue_pool().used.load(Relaxed);
-        assert!(used <= 2 * (THREADS + 2), "{used} queue_pool");
+        assert!(used <= 2 * (THREADS + 2), "{used} pool");
     }
 
     #[test]
-    fn without_a_room_a_thread_is_let_in_all_the_same_or_gives_up_in_time() {
-        let queue_pool = Os::queue_pool();
+    fn without_a_pooled_queue_a_thread_gets_the_lock_all_the_same_or_gives_up_in_time() {
+        let pool = Os::queue_pool();
         let lock = Lock::<Os>::default();
-        let all = take_all(queue_pool);
+        let all = take_all(pool);
         let held = lock.write();
         thread::scope(|scope| {
             let timed = || lock.try_read_for(Duration::from_millis(1)).is_none();
@@ -284,8 +285,8 @@ mod tests {
             let reader = scope.spawn(|| _ = *lock.read());
             thread::yield_now();
             drop(held);
-            writer.join().expect("it is let in");
-            reader.join().expect("it is let in");
+            writer.join().expect("it gets the lock");
+            reader.join().expect("it gets the lock");
 
             let guard = lock.upgradable_read();
             let (reads, woken_at) = mpsc::channel();
@@ -304,19 +305,19 @@ mod tests {
             *RwLockUpgradableReadGuard::upgrade(guard) += 1;
         });
         assert_eq!(*lock.read(), 2);
-        all.into_iter().for_each(|room| queue_pool.put_on_list(room));
+        all.into_iter().for_each(|pooled| pool.put_on_list(pooled));
     }
 
     /// As after a fork in which that somebody was left behind.
     #[test]
-    fn a_room_whose_queue_somebody_has_locked_is_not_waited_for() {
+    fn a_pooled_queue_that_somebody_has_locked_is_not_waited_for() {
         thread::spawn(|| {
-            let (room, queue) = acquire::<Counting>().expect("there are queue_pool");
+            let (pooled, queue) = acquire::<Counting>().expect("there are pool");
             drop(queue);
-            let late = room.queue.lock();
-            release(room);
+            let late = pooled.queue.lock();
+            release(pooled);
             let (other, queue) = acquire::<Counting>().expect("there are others");
-            assert_ne!(room.number, other.number);
+            assert_ne!(pooled.number, other.number);
             drop((late, queue));
             release(other);
         })
@@ -336,7 +337,7 @@ mod tests {
         if !has_waiters(word) {
             return 0;
         }
-        lock.attend(word).map_or(0, |queue| queue.len())
+        lock.own_queue(word).map_or(0, |queue| queue.len())
     }
 
     /// In a child, whose thread holds the lock by `guard` as its parent does: unlocks, and goes on.
@@ -386,7 +387,7 @@ mod tests {
             }
             drop(guard);
         });
-        assert!(lock.try_write().is_some(), "the parent's waiters were let in");
+        assert!(lock.try_write().is_some(), "the parent's waiters got the lock");
     }
 
     fn write<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) {
@@ -411,14 +412,14 @@ mod tests {
     }
 
     #[test]
-    fn a_child_uses_a_lock_whose_first_waiter_was_about_to_queue_and_all_rooms() {
+    fn a_child_uses_a_lock_whose_first_waiter_was_about_to_queue_and_all_pooled_queues() {
         let lock = Raw::<TimeFair, Pooled<Os>>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Another test may have all rooms for a moment.
-                let queue = std::iter::repeat_with(|| lock.lock_to_wait()).flatten().next();
-                let queue = queue.expect("one day there is a room");
+                // Another test may have all queues for a moment.
+                let queue = std::iter::repeat_with(|| lock.queue_to_wait_in()).flatten().next();
+                let queue = queue.expect("one day there is a queue");
                 lock.word.atomic().fetch_or(queue.bits(), Relaxed);
                 there.wait();
                 there.wait();
@@ -428,11 +429,11 @@ mod tests {
             there.wait();
             let ending = in_child_process(|| {
                 let is_free = lock.try_write();
-                let queue_pool = Os::queue_pool();
-                let used = queue_pool.used.load(Relaxed) as usize;
-                let free: Vec<_> = std::iter::from_fn(|| queue_pool.take_from_list()).collect();
+                let pool = Os::queue_pool();
+                let used = pool.used.load(Relaxed) as usize;
+                let free: Vec<_> = std::iter::from_fn(|| pool.take_from_list()).collect();
                 let spare = usize::from(spare::<Os>().is_some());
-                let unlocked = free.iter().all(|room| room.queue.try_lock().is_some());
+                let unlocked = free.iter().all(|pooled| pooled.queue.try_lock().is_some());
                 first_wrong(&[is_free, free.len() + spare == used, unlocked])
             });
             there.wait();

@@ -1,19 +1,19 @@
-//! Where a lock keeps what it needs while somebody waits: in itself, or in a room that it rents
-//! (`rooms.rs`) from the moment in which the first waiter queues until the last is off the queue.
+//! Where a lock keeps its queue: inline, in the lock, or pooled (`queue_pool.rs`), from the moment in which
+//! the first waiter queues until the last is off the queue.
 //!
 //! Invariants
-//! 1. The word names a room exactly while somebody is on the queue in it, seen under the lock of
-//!    that queue. It changes under that lock only.
-//! 2. Who has the queue's lock and knows that the room is this lock's (by its tenant, or because
-//!    its own node is on the queue) may touch the lock: there is a waiter, which keeps it alive,
-//!    until the lock of the queue is released *and* those taken off are told. So what is to be
-//!    noted in the lock when the queue is empty is noted before that.
-//! 3. Everybody else who has released the lock may touch only the room that the word named then,
-//!    without its queue; it may be another lock's by now. What is done to such a room spoils an
-//!    estimate of that lock at most.
-//! 4. A room knows its lock from before the word names it until after: whoever finds the word
-//!    naming a room finds the lock in it, also in the child of a `fork` that came in between.
-//! 5. If another lock now is where the first one was, and rents the same room, then it is served
+//! 1. The word names a queue exactly while somebody is on it, seen under the lock of that queue. It
+//!    changes under that lock only.
+//! 2. A thread that holds the queue's lock and knows that the queue is this lock's (by what the pooled
+//!    queue says it serves, or because the thread's own node is on it) may touch the lock: there is a
+//!    waiter, which keeps the lock alive, until the lock of the queue is released *and* those taken off
+//!    are woken. So what is to be noted in the lock when the queue is empty is noted before that.
+//! 3. Any other thread that has released the lock may touch only the pooled queue's place that the word
+//!    named then, without the queue in it; it may be another lock's by now. What is done to such a place
+//!    spoils an estimate of that lock at most.
+//! 4. A pooled queue knows its lock from before the word names it until after: whoever finds the word
+//!    naming it finds the lock in it, also in the child of a `fork` that came in between.
+//! 5. If another lock now is where the first one was, and has acquired the same queue, then it is served
 //!    instead. That is no harm: any thread may serve any queue at any time.
 
 use core::cell::Cell;
@@ -23,7 +23,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::phases::{Estimates, PhaseClock};
+use super::phase_clock::{Estimates, PhaseClock};
 use super::queue_pool::{self, HasQueuePool, PooledQueue};
 use super::wait_queue::{LockedQueue, Queue};
 use super::word::{queue_bits, queue_number};
@@ -45,31 +45,32 @@ pub struct Inline<P: Platform> {
     clock: PhaseClock<P>,
 }
 
-/// In a room that is rented while somebody waits. 16 bytes, or with spinners 24, are in the lock.
+/// In a queue that is acquired from the process's pool while somebody waits. 16 bytes, or with spinners
+/// 24, are in the lock.
 ///
 /// As it is for policies with phases. Those of the Linux family need [`PooledWithSpinners`].
 ///
 /// A lock without a waiter may be freed as soon as its last user has released it, though others may
-/// still be on their way out of an earlier unlock: they leave it alone.
+/// still be inside an unlock that released it before: they leave it alone.
 ///
-/// Rooms come from a pool of at most 8191, of 128 bytes each; it grows with the number of threads
-/// that wait at the same time and does not shrink. Threads that would have to wait for an 8192nd
-/// lock, or have no memory for a room, give way and try again until they are let in or their time is
-/// over. Meanwhile the policy does not know of them, so its guarantees are not for them.
-pub struct Pooled<P: Platform, S = NoSpinners, B = Unbiased> {
+/// The pool has at most 8191 queues, of 128 bytes each; it grows with the number of threads that wait at
+/// the same time and does not shrink. Threads that would have to wait for an 8192nd lock, or have no
+/// memory for a queue, give way and try again until they have the lock or their time is over.
+/// Meanwhile the policy does not know of them, so its guarantees are not for them.
+pub struct Pooled<P: Platform, S = NoSpinners, B: ReaderBias = Unbiased> {
     owner_cpu: P::AtomicU32,
-    /// What the room knew when it was given back.
+    /// What the pooled queue's clock knew when it was released.
     estimates: Estimates<P>,
-    /// Of the lock that is built on this one.
+    /// Of the lock that is built on this one: how its readers enter.
     bias: B,
-    /// What it counts; here so that no padding is wasted.
-    bias_count: P::AtomicU32,
+    /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
+    history: B::History,
     spinners: S,
 }
 
 /// [`Pooled`] for policies under which threads spin in a queue of their own before they wait: the
-/// Linux family. That queue is in the lock, as nobody waits yet. A spinner is out of it before it
-/// releases the lock, so such a lock may go as early as any other with a rented room.
+/// Linux family. That queue is in the lock, as nobody waits yet. A spinner leaves it before it
+/// releases the lock, so such a lock may be freed as early as any other with a pooled queue.
 ///
 /// # Examples
 /// ```
@@ -92,11 +93,14 @@ pub trait Spinners<P: Platform>: Send + Sync + 'static {
     fn queue(&self) -> Option<&SpinQueue<P>>;
 }
 
-/// Whether readers have a way in beside this lock, of which those that wait for it must be told.
+/// How readers enter beside this lock, which is to be told when somebody waits for it.
 pub trait ReaderBias: Send + Sync + 'static {
+    /// What the lock remembers of its readers and writers beside the bias itself.
+    type History: Send + Sync + 'static;
     const NEW: Self;
-    /// Somebody waits for the lock from now on, as its word says. True if readers need not take it
-    /// while nobody does.
+    const NO_HISTORY: Self::History;
+    /// Somebody waits for the lock from now on, as its word says. True if readers need not take the lock
+    /// while nobody waits.
     fn somebody_queued(&self) -> bool;
 }
 
@@ -104,26 +108,28 @@ pub trait ReaderBias: Send + Sync + 'static {
 pub struct Unbiased;
 
 impl ReaderBias for Unbiased {
+    type History = ();
     const NEW: Self = Unbiased;
+    const NO_HISTORY: () = ();
     fn somebody_queued(&self) -> bool {
         false
     }
 }
 
-impl<P: Platform, S, B> Pooled<P, S, B> {
+impl<P: Platform, S, B: ReaderBias> Pooled<P, S, B> {
     #[inline(always)]
     pub(crate) fn bias(&self) -> &B {
         &self.bias
     }
 
     #[inline(always)]
-    pub(crate) fn bias_count(&self) -> &P::AtomicU32 {
-        &self.bias_count
+    pub(crate) fn history(&self) -> &B::History {
+        &self.history
     }
 }
 
 // SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
-// (queue.rs, invariant 1); everything else is atomic.
+// (wait_queue.rs, invariant 1); everything else is atomic.
 unsafe impl<P: Platform> Sync for Inline<P> {}
 // SAFETY: a lock that can be moved is borrowed by nobody, so its queue is empty and the pointers
 // in it are null.
@@ -132,13 +138,14 @@ unsafe impl<P: Platform> Send for Inline<P> {}
 impl<P: Platform> QueueStorage<P> for Inline<P> {}
 impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorage<P> for Pooled<P, S, B> {}
 
-/// The queue with its lock, and the clock.
+/// Where a queue is, with its lock and its clock: all that may be touched by a thread that does not know
+/// whether the lock still exists.
 pub trait Place<P: Platform>: 'static {
     fn queue(&self) -> &Queue<P>;
     fn clock(&self) -> &PhaseClock<P>;
-    /// As in the word.
+    /// The queue's number, as it stands in the word.
     fn bits(&self) -> u64;
-    /// When somebody queued last, readers did not need to take the lock.
+    /// When somebody queued last, readers did not need to take the lock. A hint.
     fn is_biased(&self) -> bool;
 }
 
@@ -152,69 +159,64 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     fn owner_cpu(&self) -> &P::AtomicU32;
 
     /// Runs `spin` as the only one to do so, after all that came before; none if this thread may not
-    /// stand in the queue for that.
+    /// stand in the queue of spinners.
     fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
 
     /// Runs `spin` if nobody else is in that queue.
     fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
 
-    /// The room that a word of this lock names. Does not touch the lock if it is rented.
+    /// The place of the queue that a word of this lock names. Does not touch the lock if it is pooled.
     fn place(&self, word: u64) -> &Self::Place;
 
-    /// The clock of the room that a word of this lock names, if any.
+    /// The clock of the queue that a word of this lock names, if any.
     fn clock(&self, word: u64) -> Option<&PhaseClock<P>>;
 
     /// What is known about the lock's users when the word is this.
     fn estimates(&self, word: u64) -> &Estimates<P>;
 
-    /// The room is that of the lock with this word.
+    /// The queue is that of the lock with this word.
     fn serves(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
 
-    /// A room for a lock whose word names none, or may do so; none if all are rented.
+    /// A queue for a lock whose word names none, or may do so, locked; none if the pool has none left.
     ///
     /// # Safety
-    /// `word` is that of the lock that this is part of, and the room is dropped, not forgotten.
+    /// `word` is that of the lock that this is part of, and what it returns is dropped, not forgotten.
     unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>>;
 
-    /// Somebody has queued in the room, and the word says so.
+    /// Somebody has queued here, and the word says so.
     fn note_queued(&self, _place: &Self::Place) {}
 
-    /// The word does not name the room; it did so before if the lock `lived` there.
+    /// The word does not name the queue any more, or not yet: it did if `was_named`.
     ///
     /// # Safety
     /// `queue` is that of the place, and empty.
-    unsafe fn detach(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, lived: bool);
+    unsafe fn detach(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, was_named: bool);
 
-    /// The room, which is this thread's, can be somebody else's.
+    /// Gives the queue back to the pool.
     ///
     /// # Safety
-    /// It is: this thread has rented it, or took the last waiter off its queue, and then has moved
-    /// out of it.
+    /// This thread acquired it, or took its last waiter off, and has detached it since.
     unsafe fn release(place: &Self::Place);
 }
 
-/// A room with its queue locked, by a thread that may touch the lock (invariant 2). When it is
-/// dropped with nobody on the queue, the lock moves out.
+/// A lock's own queue, locked by a thread that may touch the lock (invariant 2). If it is empty when this
+/// is dropped, it goes back to the pool.
 pub struct OwnQueue<'a, P: Platform, L: QueueStorageOf<P>> {
     storage: &'a L,
     place: &'a L::Place,
     queue: ManuallyDrop<LockedQueue<'a, P>>,
-    /// The word names the room, or did so until the queue became empty.
+    /// The word names the queue, or did so until it became empty.
     is_named: Cell<bool>,
 }
 
 impl<'a, P: Platform, L: QueueStorageOf<P>> OwnQueue<'a, P, L> {
-    /// The queue of this room, if it is still that of the lock with this word.
-    pub(super) fn lock_own(
-        storage: &'a L,
-        word: &P::AtomicU64,
-        place: &'a L::Place,
-    ) -> Option<Self> {
+    /// The queue in this place, if it is still that of the lock with this word.
+    pub(super) fn lock(storage: &'a L, word: &P::AtomicU64, place: &'a L::Place) -> Option<Self> {
         Self::if_own(storage, word, place, place.queue().lock())
     }
 
     /// The same if nobody has the queue's lock.
-    pub(super) fn try_lock_own(
+    pub(super) fn try_lock(
         storage: &'a L,
         word: &P::AtomicU64,
         place: &'a L::Place,
@@ -257,7 +259,7 @@ impl<'a, P: Platform, L: QueueStorageOf<P>> OwnQueue<'a, P, L> {
         self.is_named.get() || queue_number(word) == 0
     }
 
-    /// The word now names the room.
+    /// The word now names this queue.
     pub(super) fn note_named(&self) {
         self.is_named.set(true);
     }
@@ -267,7 +269,7 @@ impl<'a, P: Platform, L: QueueStorageOf<P>> OwnQueue<'a, P, L> {
         self.storage.note_queued(self.place);
     }
 
-    /// The lock keeps the room when this is dropped.
+    /// The lock keeps the queue when this is dropped.
     pub(super) fn stays(&self) -> bool {
         L::IS_INLINE || !self.queue.is_empty()
     }
@@ -290,7 +292,7 @@ impl<P: Platform, L: QueueStorageOf<P>> Drop for OwnQueue<'_, P, L> {
         // SAFETY: not used after this.
         unsafe { ManuallyDrop::drop(&mut self.queue) };
         if leaves {
-            // SAFETY: moved out of above; whoever has the queue's lock when it is empty has the room.
+            // SAFETY: detached above, by the thread that held the queue's lock when it became empty.
             unsafe { L::release(self.place) };
         }
     }
@@ -353,9 +355,9 @@ impl<P: Platform> QueueStorageOf<P> for Inline<P> {
         true
     }
     unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>> {
-        OwnQueue::lock_own(self, word, self)
+        OwnQueue::lock(self, word, self)
     }
-    unsafe fn detach(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _lived: bool) {}
+    unsafe fn detach(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _was_named: bool) {}
     unsafe fn release(_place: &Self) {}
 }
 
@@ -399,14 +401,14 @@ impl<P: HasRecords> Noted<P> {
     fn spins_in(queue: &SpinQueue<P>) -> Option<Self> {
         let record = P::thread()?;
         record.spins_in().set(ptr::from_ref(queue).cast());
-        compiler_fence(Release); // Before it is in.
+        compiler_fence(Release); // Before it enters.
         Some(Noted(record))
     }
 }
 
 impl<P: HasRecords> Drop for Noted<P> {
     fn drop(&mut self) {
-        compiler_fence(Release); // After it was in.
+        compiler_fence(Release); // After it has left.
         self.0.spins_in().set(ptr::null());
     }
 }
@@ -416,7 +418,7 @@ impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Poole
         owner_cpu: P::AtomicU32::ZERO,
         estimates: Estimates::NEW,
         bias: B::NEW,
-        bias_count: P::AtomicU32::ZERO,
+        history: B::NO_HISTORY,
         spinners: S::NEW,
     };
     const IS_INLINE: bool = false;
@@ -463,10 +465,10 @@ impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Poole
     fn note_queued(&self, place: &PooledQueue<P>) {
         place.is_biased.store(self.bias.somebody_queued().into(), Relaxed);
     }
-    unsafe fn detach(&self, place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, lived: bool) {
+    unsafe fn detach(&self, place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, was_named: bool) {
         compiler_fence(Release); // Invariant 4: after the word.
         place.serves.set(ptr::null());
-        if lived {
+        if was_named {
             self.estimates.copy_from(place.clock.estimates());
         }
     }
