@@ -79,7 +79,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     /// # Safety
     /// `link` is null or leads to a node that lives for as long as the result is used.
     unsafe fn node<'a>(link: *const ()) -> Option<&'a N> {
-        // SAFETY: the caller's.
+        // SAFETY: null or a live node, as the caller promises; links come from `link` and so lead to an `N`.
         unsafe { link.cast::<N>().as_ref() }
     }
 

@@ -215,7 +215,7 @@ unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawClh<P> {
 impl<P: Platform> Drop for RawClh<P> {
     fn drop(&mut self) {
         let free = |node: *mut Node<P>| {
-            // SAFETY: its callers'; `take_node` has it from a box.
+            // SAFETY: `take_node` has it from a box, and below each node is freed once: those that the lock owns.
             (!node.is_null()).then(|| unsafe { Box::from_raw(node) })
         };
         // Those in the queue and their guards borrow the lock, so none is left, and what is
@@ -314,7 +314,7 @@ mod tests {
             let abandoned = attempt.mine;
             // The one behind looks, the attempt is too late to leave without a trace, and then
             // the one behind puts the attempt's node back.
-            // SAFETY: as in `give_up`, whose exchange would fail here.
+            // SAFETY: the attempt's own node still (invariant 1). This is `give_up` whose exchange fails.
             unsafe {
                 (*abandoned).before.set(attempt.before.cast_const().cast());
                 (*abandoned).state.store(ABANDONED, Release);

@@ -10,7 +10,7 @@ pub enum Trigger {
     /// By one wait for each signal, or for several signals together, if it is ready then. Also once after
     /// it was registered or modified.
     Edge,
-    /// Once; then it is silent until [`RawPoll::modify`].
+    /// Once; then it is silent until [`modify`](super::RawPoll::modify).
     Once,
 }
 
