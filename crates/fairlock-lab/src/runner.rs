@@ -34,7 +34,7 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
             on: cell.on.clone(),
         })
     });
-    Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
+    Ok(Plan { cells: cells.collect::<Result<_, String>>()? })
 }
 
 /// Whether the engine takes all cells, before the first one runs.

@@ -43,7 +43,7 @@ fn here(params: &InversionParams, lock: &str) -> Cell {
 }
 
 fn run(cell: Cell) -> Result<Row, LabError> {
-    let rows = plan::run(&Plan { cells: vec![cell], pinned: false }, &mut ())?;
+    let rows = plan::run(&Plan { cells: vec![cell] }, &mut ())?;
     Ok(rows.into_iter().next().expect("one row for one cell"))
 }
 

@@ -46,7 +46,7 @@ fn dio(form: DioForm) -> Workload {
 }
 
 fn run(cells: Vec<Cell>) -> Result<Vec<Row>, LabError> {
-    plan::run(&Plan { cells, pinned: false }, &mut ())
+    plan::run(&Plan { cells }, &mut ())
 }
 
 fn run_all(workload: &Workload, seconds: f64) -> Vec<Row> {
@@ -307,7 +307,7 @@ fn the_timeline_shows_that_writers_hold_the_lock_alone() {
     let on = on(1).map(|on| Simulated { timeline_ns, ..on });
     let cells = vec![Cell { on, ..cell(&mix(4, 4), "timefair") }];
     let mut watch = Watch::default();
-    plan::run(&Plan { cells, pinned: false }, &mut watch).unwrap();
+    plan::run(&Plan { cells }, &mut watch).unwrap();
     let held = |what: &'static str| -> Vec<&Span> {
         watch.0.iter().filter(|span| span.what == Happening::Mark(what)).collect()
     };

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::platform::Platform;
-use fairlock::range::{
-    Extent, Naive, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock, SharedWord,
-};
+use fairlock::range::{Extent, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock};
+use fairlock_reference::range::{Naive, SharedWord};
 use loom_platform::{DeafHasty, GullibleHalves, Hasty, Loom, Watched, Weakened, explore};
 
 /// A lock over two positions with a number each.

@@ -12,10 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
-use fairlock::spin::{RawQueuedRwLock, RawTicket};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
+use fairlock_reference::ready::{RwLockList, SpinList};
+use fairlock_reference::spin::{RawQueuedRwLock, RawTicket};
 use loom::thread;
 use loom_platform::{
     DeafHasty, Hasty, NoFenceHasty, StubbornHasty, Watched, WeakWideHasty, explore,

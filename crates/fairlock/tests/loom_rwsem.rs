@@ -11,7 +11,8 @@ use std::time::Duration;
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fairlock::platform::Platform;
 use fairlock::policy::{
-    Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
+    Discipline, ImmediateHandoff, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases,
+    Policy, TimeFair,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use loom_platform::{
@@ -208,6 +209,7 @@ policies_under_loom! {
     linux_5_3: Linux5_3, Linux5_3, 1;
     linux_3_10: Linux3_10, Linux3_10, 1;
     no_reader_steal: NoReaderSteal, NoReaderSteal, 1;
+    immediate_handoff: ImmediateHandoff, ImmediateHandoff, 1;
 }
 
 /// Locks that rent the room in which their threads wait.

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
-use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use loom_platform::{Gullible, Loom, LoomOfExchanges, Watched, Weakened, explore};
 
 /// Runs one step in each thread, the last in the first thread, and then `finally` there.

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use fairlock::platform::Os;
 use fairlock::range::{
-    ArcRangeReadGuard, ArcRangeWriteGuard, Extent, Naive, RangeLock, RangeReadGuard,
-    RangeWriteGuard, RawRangeLock, SharedWord, Slotted,
+    ArcRangeReadGuard, ArcRangeWriteGuard, Extent, RangeLock, RangeReadGuard, RangeWriteGuard,
+    RawRangeLock, Slotted,
 };
+use fairlock_reference::range::{Naive, SharedWord};
 use range::{Subject, extent};
 use stress::watched;
 

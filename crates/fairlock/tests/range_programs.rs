@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fairlock::platform::Os;
 use fairlock::range::{
-    Access, Extent, Naive, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock, SharedWord,
-    Slotted,
+    Access, Extent, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock, Slotted,
 };
+use fairlock_reference::range::{Naive, SharedWord};
 use proptest::prelude::*;
 use range::oracle::Oracle;
 use range::{PIN, Subject, broken, extent};

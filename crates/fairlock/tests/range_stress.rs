@@ -11,9 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::range::{
-    Access, ArcRangeReadGuard, ArcRangeWriteGuard, Extent, Naive, RangeLock, RangeReadGuard,
-    RangeWriteGuard, RawRangeLock, SharedWord, Slotted,
+    Access, ArcRangeReadGuard, ArcRangeWriteGuard, Extent, RangeLock, RangeReadGuard,
+    RangeWriteGuard, RawRangeLock, Slotted,
 };
+use fairlock_reference::range::{Naive, SharedWord};
 use platforms::{Deaf, Noted, SLEEPS};
 use range::history::{Blame, Outcome, Passing, Promises, Record, Recorder, Stay, Summary, Way};
 use range::{broken, extent, history};

@@ -14,10 +14,9 @@ use std::time::Duration;
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::slots::Record;
+use fairlock_reference::ready::{RwLockList, SpinList};
 use stress::platforms::real_threads_but;
 use stress::{Dice, watched};
 

@@ -28,10 +28,10 @@ pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLo
 use fairlock::PolicyRwSem;
 use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
-    Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
-    TimeFair,
+    ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
+    PhaseFair, TimeFair,
 };
-use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
 use crate::error::LabError;
@@ -226,6 +226,7 @@ pub fn registry() -> &'static [Descriptor] {
             Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
             Ours "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
             Ours "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
+            Ours "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
             Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
             Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
             Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
@@ -332,6 +333,7 @@ mod tests {
         check::<Linux5_3>();
         check::<Linux5_11>();
         check::<NoReaderSteal>();
+        check::<ImmediateHandoff>();
     }
 
     #[test]

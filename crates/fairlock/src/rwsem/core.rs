@@ -605,7 +605,7 @@ mod tests {
     use lock_api::RawRwLock;
 
     use super::*;
-    use crate::policy::{Linux5_11, PhaseFair, TimeFair};
+    use crate::policy::{ImmediateHandoff, Linux5_11, PhaseFair, TimeFair};
 
     fn refuses_one_reader_too_many<Pol: Policy>() {
         let lock = RawRwSem::<Pol, Os>::NEW;
@@ -627,5 +627,22 @@ mod tests {
         refuses_one_reader_too_many::<TimeFair>();
         refuses_one_reader_too_many::<PhaseFair>();
         refuses_one_reader_too_many::<Linux5_11>();
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_just_before_its_immediate_handoff_is_reserved_then() {
+        let lock = RawRwSem::<ImmediateHandoff, Os>::NEW;
+        let head = Node::new(Kind::Write, 0);
+        let queue = lock.queue_to_wait_in().expect("it is inline");
+        queue.note_named();
+        queue.push(&head);
+        lock.word.store(queue.bits() | WRITER, Relaxed);
+        assert!(ImmediateHandoff::serve(&lock, &queue).is_empty(), "another writer has it");
+        assert_eq!(lock.word.load(Relaxed), queue.bits() | WRITER | CLOSED);
+        lock.word.fetch_sub(WRITER, Relaxed);
+        let woken = ImmediateHandoff::serve(&lock, &queue);
+        drop(queue);
+        woken.wake();
+        assert_eq!(lock.word.load(Relaxed), WRITER, "handed over");
     }
 }
