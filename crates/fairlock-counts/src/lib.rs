@@ -22,9 +22,9 @@
 //! use fairlock_counts::snapshot::Snapshot;
 //!
 //! let directory = tempfile::tempdir()?;
-//! let map = Map::create(directory.path(), "timefair")?;
+//! let map = Map::create(directory.path(), "rwsem")?;
 //! let snapshot = Snapshot::read(&regular::open(&map.path())?)?;
-//! assert_eq!(snapshot.policy, "timefair");
+//! assert_eq!(snapshot.policy, "rwsem");
 //! assert!(snapshot.locks.is_empty());
 //! # Ok::<(), std::io::Error>(())
 //! ```

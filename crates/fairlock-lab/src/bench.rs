@@ -1,10 +1,12 @@
 //! `fairlock bench`: from options to a batch of cells.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use fairlock_lab::error::LabError;
+use fairlock_lab::former_names;
 use fairlock_lab::grid::{self, Params};
 use fairlock_lab::locks;
 use fairlock_lab::plan::{KERNEL, Simulated, Workload};
@@ -24,7 +26,7 @@ use fairlock_lab::world::pause_ns;
 pub enum Bench {
     /// Readers and writers on one lock with short sections
     #[command(after_help = "Example:\n  \
-        fairlock bench mix --lock timefair,std,usync --threads 2,8,32 --section 10p --think 200ns\n  \
+        fairlock bench mix --lock rwsem,std,usync --threads 2,8,32 --section 10p --think 200ns\n  \
         fairlock bench mix --lock all --threads 8 --read-percent 99 --out mix.jsonl\n  \
         fairlock bench mix --on ivybridge-ex-8s --lock linux-5.1,linux-5.2 --threads 8,64,240\n  \
         fairlock bench mix --on ivybridge-ex-8s --threads 8 --timeline mix.json")]
@@ -33,7 +35,7 @@ pub enum Bench {
     #[command(after_help = "Example:\n  \
         fairlock bench dio --form kernel --readers 0,1,4 --read-bytes 4k,64k,1m\n  \
         fairlock bench dio --form log --readers 0,1,4        the same on a LogFile\n  \
-        fairlock bench dio --form sleep --lock timefair,std --readers 1,2,4 --read-hold 300us")]
+        fairlock bench dio --form sleep --lock rwsem,std --readers 1,2,4 --read-hold 300us")]
     Dio(Dio),
     /// Threads that read and write by turns: what a lock itself costs, sections empty
     #[command(after_help = "Example:\n  \
@@ -53,7 +55,7 @@ pub enum Bench {
     Revocation(Revocation),
     /// Workers that seek and read in one shared file: under range locks, or under a lock around it
     #[command(after_help = "Example:\n  \
-        fairlock bench readseek --lock none,naive,range,timefair --workers 1,2,10\n  \
+        fairlock bench readseek --lock none,naive,range,rwsem --workers 1,2,10\n  \
         fairlock bench readseek --workers 2 --writers 1 --offsets same      torn reads under none\n  \
         fairlock bench readseek --form kernel --workers 1,2,10              what your kernel does\n  \
         fairlock bench readseek --processes --workers 2,10 --writers 0,1\n  \
@@ -63,7 +65,7 @@ pub enum Bench {
     #[command(after_help = "Example:\n  \
         fairlock bench inversion                      lists of ready sources, epoll and locks\n  \
         fairlock bench inversion --lock mutex,pthread-mutex,pthread-inherit --work 200us\n  \
-        fairlock bench inversion --lock rwlock,timefair --low reads,writes --high reads,writes\n  \
+        fairlock bench inversion --lock rwlock,rwsem --low reads,writes --high reads,writes\n  \
         fairlock bench inversion --on x86-12          needs no permission\n\n\
         Real threads get the priorities 1 to 4 of SCHED_FIFO, which root may give, and others up to\n\
         `ulimit -r`.")]
@@ -71,7 +73,7 @@ pub enum Bench {
     /// A mail server's processes that fork and exit: sixteen locks, all taken exclusively, in convoys
     #[command(after_help = "Example:\n  \
         fairlock bench forkstorm --threads 1,2,8\n  \
-        fairlock bench forkstorm --lock linux-3.10,linux-5.11,timefair,mutex,std-mutex --threads 8\n  \
+        fairlock bench forkstorm --lock linux-3.10,linux-5.11,rwsem,mutex,std-mutex --threads 8\n  \
         fairlock bench forkstorm --insert-percent 10 --wait-every 300us --wait 50us\n  \
         fairlock bench forkstorm --on westmere-ex-4s --threads 40,80 --seeds 3")]
     Forkstorm(Forkstorm),
@@ -185,8 +187,8 @@ pub const DEFAULT_PATIENCE: &str = "60";
 pub struct Mix {
     /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     ///
-    /// [default: timefair,std,parking_lot,usync, with --on timefair,phase-fair,linux-5.11,mutex]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    /// [default: rwsem,std,parking_lot,usync, with --on rwsem,phase-fair,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Thread counts, half of them readers; with --read-percent every thread does both
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2,8", value_parser = at_least_one)]
@@ -230,7 +232,7 @@ enum Form {
 #[derive(Debug, Args)]
 pub struct Dio {
     /// Locks to compare, or all but the reference locks: `all`; not for the kernel's form
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Where the lock comes from
     #[arg(long, value_enum, default_value = "sleep")]
@@ -258,8 +260,8 @@ pub struct Dio {
 pub struct Turns {
     /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     ///
-    /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    /// [default: rwlock,rwsem,std,parking_lot, with --on rwlock,rwsem,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Thread counts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
@@ -287,8 +289,8 @@ pub struct Turns {
 pub struct Forkstorm {
     /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     ///
-    /// [default: mutex,linux-3.10,linux-5.11,timefair, here also std and parking_lot]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    /// [default: mutex,linux-3.10,linux-5.11,rwsem, here also std and parking_lot]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Numbers of clients, a thread each
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
@@ -319,8 +321,8 @@ pub struct Forkstorm {
 pub struct Rmapstorm {
     /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     ///
-    /// [default: mutex,linux-3.10,linux-5.11,timefair, here also std and parking_lot]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    /// [default: mutex,linux-3.10,linux-5.11,rwsem, here also std and parking_lot]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Thread counts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
@@ -342,8 +344,8 @@ pub struct Rmapstorm {
 pub struct Uncontended {
     /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     ///
-    /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    /// [default: rwlock,rwsem,std,parking_lot, with --on rwlock,rwsem,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Numbers of readers, each on a CPU of its own; one writer alone is measured besides
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
@@ -356,8 +358,8 @@ pub struct Uncontended {
 pub struct Revocation {
     /// Locks to compare, or all but the reference locks: `all` (see `fairlock list`)
     ///
-    /// [default: rwlock,timefair,std,parking_lot, with --on rwlock,timefair,linux-5.11,mutex]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    /// [default: rwlock,rwsem,std,parking_lot, with --on rwlock,rwsem,linux-5.11,mutex]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Threads that read
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
@@ -395,9 +397,9 @@ enum Offsets {
 pub struct Readseek {
     /// Range locks and other locks to compare, or `all` (see `fairlock list`); not for the kernel's forms
     ///
-    /// [default: none,range,naive,timefair,std, with --on none,range,naive,timefair,linux-5.11,
+    /// [default: none,range,naive,rwsem,std, with --on none,range,naive,rwsem,linux-5.11,
     /// with --processes all: none,pthread,fcntl,kernel]
-    #[arg(long, value_name = "LOCK", value_delimiter = ',')]
+    #[arg(long, value_name = "LOCK", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// Where the file is
     #[arg(long, value_enum, default_value = "memory")]
@@ -440,9 +442,9 @@ enum Access {
 pub struct Inversion {
     /// Lists and locks to compare, or `all`
     ///
-    /// [default: ready,rwlock-list,spin-list,kernel,rwlock,timefair,mutex,std,std-mutex,parking_lot,pthread,
+    /// [default: ready,rwlock-list,spin-list,kernel,rwlock,rwsem,mutex,std,std-mutex,parking_lot,pthread,
     /// pthread-writer,pthread-mutex,pthread-inherit; with --on those of them that run there]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
     /// How long the low thread works between two short sleeps: with the lock, or signalling
     #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "50us", value_parser = units::parse_time_ns)]
@@ -641,15 +643,14 @@ fn block(text: &str) -> Result<u32, String> {
 }
 
 /// What to compare where nothing is said.
-const DEFAULT_LOCKS: [&str; 4] = ["timefair", "std", "parking_lot", "usync"];
+const DEFAULT_LOCKS: [&str; 4] = ["rwsem", "std", "parking_lot", "usync"];
 /// The same on a simulated machine.
-const DEFAULT_SIMULATED_LOCKS: [&str; 4] = ["timefair", "phase-fair", "linux-5.11", "mutex"];
+const DEFAULT_SIMULATED_LOCKS: [&str; 4] = ["rwsem", "phase-fair", "linux-5.11", "mutex"];
 
 /// What to compare where nothing is said and a file is read.
-const DEFAULT_FILE_LOCKS: [&str; 5] = ["none", "range", "naive", "timefair", "std"];
+const DEFAULT_FILE_LOCKS: [&str; 5] = ["none", "range", "naive", "rwsem", "std"];
 /// The same on a simulated machine.
-const DEFAULT_SIMULATED_FILE_LOCKS: [&str; 5] =
-    ["none", "range", "naive", "timefair", "linux-5.11"];
+const DEFAULT_SIMULATED_FILE_LOCKS: [&str; 5] = ["none", "range", "naive", "rwsem", "linux-5.11"];
 
 /// What to compare where nothing is said and a hog comes between.
 const DEFAULT_SUBJECTS: [&str; 14] = [
@@ -658,7 +659,7 @@ const DEFAULT_SUBJECTS: [&str; 14] = [
     "spin-list",
     KERNEL,
     "rwlock",
-    "timefair",
+    "rwsem",
     "mutex",
     "std",
     "std-mutex",
@@ -671,13 +672,13 @@ const DEFAULT_SUBJECTS: [&str; 14] = [
 
 /// What the storms compare where nothing is said: their source's two, and ours.
 const DEFAULT_STORM_LOCKS: [&str; 6] =
-    ["mutex", "linux-3.10", "linux-5.11", "timefair", "std", "parking_lot"];
+    ["mutex", "linux-3.10", "linux-5.11", "rwsem", "std", "parking_lot"];
 /// Those of them that run on a simulated machine.
-const DEFAULT_SIMULATED_STORM_LOCKS: [&str; 4] = ["mutex", "linux-3.10", "linux-5.11", "timefair"];
+const DEFAULT_SIMULATED_STORM_LOCKS: [&str; 4] = ["mutex", "linux-3.10", "linux-5.11", "rwsem"];
 /// What to compare where nothing is said and the default lock is the subject.
-const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "std", "parking_lot"];
+const DEFAULT_RWLOCKS: [&str; 4] = ["rwlock", "rwsem", "std", "parking_lot"];
 /// The same on a simulated machine.
-const DEFAULT_SIMULATED_RWLOCKS: [&str; 4] = ["rwlock", "timefair", "linux-5.11", "mutex"];
+const DEFAULT_SIMULATED_RWLOCKS: [&str; 4] = ["rwlock", "rwsem", "linux-5.11", "mutex"];
 
 /// As [`chosen`], with the default lock first where nothing is said.
 fn chosen_beside_rwlock(names: &[String], simulated: bool) -> Result<Vec<String>, String> {
@@ -692,6 +693,11 @@ fn chosen_for_storms(names: &[String], simulated: bool) -> Result<Vec<String>, S
         if simulated { &DEFAULT_SIMULATED_STORM_LOCKS } else { &DEFAULT_STORM_LOCKS };
     let default: Vec<String> = default.iter().map(|&name| name.to_owned()).collect();
     chosen(if names.is_empty() { &default } else { names }, simulated)
+}
+
+/// A lock as it is called now; whether there is such a lock depends on the workload.
+fn lock_name(text: &str) -> Result<String, Infallible> {
+    Ok(former_names::lock(text).to_owned())
 }
 
 /// The chosen locks, each known to the registry and able to run there.

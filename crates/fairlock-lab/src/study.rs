@@ -9,8 +9,8 @@ use serde::Deserialize;
 use crate::claim::{self, Claim, Expect, Names, Selector, Take};
 use crate::grid::{self, Params, Quantity};
 use crate::plan::{self, Simulated};
-use crate::strip::Strip;
 use crate::summary::Summary;
+use crate::timeline::Timeline;
 use crate::units;
 use crate::workloads::readseek::ReadseekForm;
 use crate::world::HERE;
@@ -60,13 +60,13 @@ pub struct Study {
     pub claims: Vec<Claim>,
     /// How runs on simulated machines begin.
     #[serde(default, rename = "timeline")]
-    pub timelines: Vec<Lanes>,
+    pub timelines: Vec<TimelineSpec>,
 }
 
 /// A picture of threads side by side for each lock: the beginning of its first seed's run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lanes {
+pub struct TimelineSpec {
     /// What it shows.
     pub title: String,
     /// The workload.
@@ -83,14 +83,14 @@ pub struct Lanes {
     pub length_ns: Quantity,
 }
 
-impl Lanes {
-    /// The strip of one of its locks.
-    pub fn strip<'a>(&self, lock: &str, strips: &'a [Strip]) -> Option<&'a Strip> {
-        strips.iter().find(|strip| {
-            strip.workload == self.workload
-                && strip.machine == self.machine
-                && strip.lock == lock
-                && self.params.iter().all(|(name, value)| strip.params.get(name) == Some(value))
+impl TimelineSpec {
+    /// The timeline of one of its locks.
+    pub fn find<'a>(&self, lock: &str, timelines: &'a [Timeline]) -> Option<&'a Timeline> {
+        timelines.iter().find(|it| {
+            it.workload == self.workload
+                && it.machine == self.machine
+                && it.lock == lock
+                && self.params.iter().all(|(name, value)| it.params.get(name) == Some(value))
         })
     }
 }
@@ -611,11 +611,11 @@ impl Study {
         let mut batches: Vec<Batch> =
             self.runs.iter().filter_map(|run| run.batch(effort)).collect();
         for cell in batches.iter_mut().flat_map(|batch| &mut batch.cells) {
-            for lanes in &self.timelines {
-                let shown = lanes.locks.list().contains(&cell.lock)
-                    && cell.is_at(&lanes.machine, &lanes.workload, &lanes.params);
+            for spec in &self.timelines {
+                let shown = spec.locks.list().contains(&cell.lock)
+                    && cell.is_at(&spec.machine, &spec.workload, &spec.params);
                 if let (true, Some(on)) = (shown, &mut cell.on) {
-                    on.timeline_ns = lanes.length_ns.0 as u64;
+                    on.timeline_ns = spec.length_ns.0 as u64;
                 }
             }
         }
@@ -697,6 +697,9 @@ impl Study {
             if claim.cases.is_empty() {
                 return Err(named("no cases".to_owned()));
             }
+            if self.claims.iter().filter(|it| it.id == claim.id).count() > 1 {
+                return Err(named("another claim has this id".to_owned()));
+            }
             for selector in
                 [Some(&claim.numerator), claim.denominator.as_ref()].into_iter().flatten()
             {
@@ -776,13 +779,13 @@ impl Study {
                 return Err(named(format!("unknown metric \"{}\"", grid.metric)));
             }
         }
-        for lanes in &self.timelines {
-            let named = |error| format!("timeline \"{}\": {error}", lanes.title);
-            if !(1.0..=1e9).contains(&lanes.length_ns.0) {
+        for spec in &self.timelines {
+            let named = |error| format!("timeline \"{}\": {error}", spec.title);
+            if !(1.0..=1e9).contains(&spec.length_ns.0) {
                 return Err(named("a length of 1 ns to 1 s".to_owned()));
             }
-            for lock in lanes.locks.list() {
-                check_one_cell(&cells, &lanes.machine, &lanes.workload, lock, &lanes.params)
+            for lock in spec.locks.list() {
+                check_one_cell(&cells, &spec.machine, &spec.workload, lock, &spec.params)
                     .map_err(named)?;
             }
         }
@@ -828,6 +831,26 @@ fn check_one_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_study_file_may_have_former_names_of_locks() {
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "s4").expect("it is there");
+        let former = text.replace("\"rwsem\"", "\"timefair\"").replace("\"rwlock\"", "\"biased\"");
+        assert_ne!(*text, former);
+        assert_eq!(Study::parse("s4", &former), find("s4"));
+    }
+
+    #[test]
+    fn two_claims_of_one_id_are_refused() {
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "s4").expect("it is there");
+        let first = text.find("\nid = ").expect("a claim") + 1;
+        let id = text[first..].lines().next().expect("a line");
+        let second =
+            first + id.len() + text[first + id.len()..].find("\nid = ").expect("a claim") + 1;
+        let other = text[second..].lines().next().expect("a line");
+        let error = Study::parse("s4", &text.replacen(other, id, 1)).unwrap_err();
+        assert!(error.0.contains("another claim has this id"), "{error}");
+    }
 
     #[test]
     fn every_study_file_is_sound() {
@@ -914,7 +937,7 @@ mod tests {
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
-        let peer = broken("\"linux-5.2\", \"rwlock\", \"timefair\"]\n#", "\"std\"]\n#");
+        let peer = broken("\"linux-5.2\", \"rwlock\", \"rwsem\"]\n#", "\"std\"]\n#");
         assert!(peer.contains("real threads only"), "{peer}");
         assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
     }

@@ -239,9 +239,9 @@ mod tests {
     fn counts_of_processes_are_read_and_other_files_are_not() {
         let counts = Counts::create().unwrap();
         assert!(pids(&counts).is_empty());
-        let map = Map::create(counts.path(), "timefair").unwrap();
+        let map = Map::create(counts.path(), "rwsem").unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
-        let stranger = Map::create(elsewhere.path(), "timefair").unwrap();
+        let stranger = Map::create(elsewhere.path(), "rwsem").unwrap();
         let at = |name: &str| counts.path().join(name);
         fs::write(at("1-0.counts"), "not complete").unwrap();
         symlink(map.path(), at("2-0.counts")).unwrap();
@@ -267,7 +267,7 @@ mod tests {
         let name = inner.file_name().unwrap().to_str().unwrap();
         assert!(name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
         assert_ne!(secret().unwrap(), secret().unwrap());
-        let map = Map::create(inner, "timefair").unwrap();
+        let map = Map::create(inner, "rwsem").unwrap();
         assert_eq!(mode(&map.path()), 0o600);
     }
 

@@ -560,7 +560,7 @@ fn starves(case: &Case<'_>) -> Option<Finding> {
         behind(case.lock, 1)
     );
     Some(Finding::new("starves", Weight::Problem, text).try_to(
-        case.compare("glibc,timefair,phase-fair"),
+        case.compare("glibc,rwsem,phase-fair"),
         "how long it waits, and how many pass it, under a lock that bounds both",
     ))
 }
@@ -650,7 +650,7 @@ fn runs_out_of_time(case: &Case<'_>) -> Option<Finding> {
     };
     is_habit.then(|| {
         Finding::new("runs-out-of-time", Weight::Problem, text()).try_to(
-            case.compare("glibc,timefair,phase-fair"),
+            case.compare("glibc,rwsem,phase-fair"),
             "how many still do, and how long a wait takes, under a lock that bounds it",
         )
     })
@@ -679,7 +679,7 @@ fn readers_starve_writer(case: &Case<'_>) -> Option<Finding> {
     let shows = "how many reads pass a write under a lock that bounds them, and what that costs";
     (is_starved(writes) && !is_told(case, "writes")).then(|| {
         Finding::new("readers-starve-writer", Weight::Problem, text())
-            .try_to(case.compare("glibc,timefair,phase-fair"), shows)
+            .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
     })
 }
 
@@ -695,7 +695,7 @@ fn writers_starve_readers(case: &Case<'_>) -> Option<Finding> {
     let shows = "how long a read waits under a lock that lets readers in between two writers";
     (is_starved(reads) && !is_told(case, "reads")).then(|| {
         Finding::new("writers-starve-readers", Weight::Problem, text())
-            .try_to(case.compare("glibc,timefair,phase-fair"), shows)
+            .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
     })
 }
 
@@ -834,7 +834,7 @@ fn convoy(case: &Case<'_>) -> Option<Finding> {
     };
     (is_queue && is_heavy && case.is_contended()).then(|| {
         Finding::new("convoy", Weight::Problem, text()).try_to(
-            case.compare("glibc,timefair,linux-5.11"),
+            case.compare("glibc,rwsem,linux-5.11"),
             "whether a lock that lets running threads in before it wakes sleeping ones resolves it",
         )
     })
@@ -862,7 +862,7 @@ fn long_waits(case: &Case<'_>) -> Option<Finding> {
     };
     let text = format!("Long waits: a {one} waited for {}{holds}.{passed}", ns(role.wait.max_ns));
     Some(Finding::new("long-waits", Weight::Hint, text).try_to(
-        case.compare("glibc,timefair,phase-fair"),
+        case.compare("glibc,rwsem,phase-fair"),
         "whether the policy makes it wait, or the threads wait for CPUs",
     ))
 }
@@ -887,7 +887,7 @@ fn one_thread_dominates(case: &Case<'_>) -> Option<Finding> {
             format_number(role.jain)
         );
         return Some(Finding::new("one-thread-dominates", Weight::Hint, text).try_to(
-            case.compare("glibc,timefair,phase-fair"),
+            case.compare("glibc,rwsem,phase-fair"),
             "whether it is the lock that favours it; if not, it asks more often, and all is well",
         ));
     }
@@ -940,9 +940,9 @@ fn read_mostly_and_bouncing(case: &Case<'_>) -> Option<Finding> {
             percent(case.write_share())
         )
     };
-    (fits && case.process.policy != "biased").then(|| {
+    (fits && case.process.policy != "rwlock").then(|| {
         Finding::new("read-mostly", Weight::Hint, text()).try_to(
-            case.compare("glibc,timefair,biased"),
+            case.compare("glibc,rwsem,rwlock"),
             "what reads cost that write to places of their own",
         )
     })
@@ -962,7 +962,7 @@ fn prefers_writers(case: &Case<'_>) -> Option<Finding> {
         }
     };
     Some(Finding::new("prefers-writers", Weight::Hint, text.to_owned()).try_to(
-        case.run("timefair"),
+        case.run("rwsem"),
         "whether the default kind is enough under a lock that does not starve writers",
     ))
 }
@@ -1157,7 +1157,7 @@ mod tests {
             found[0].text,
             "Readers starve the writer: 812 reads passed one waiting write, which waited 1.20s."
         );
-        let command = "fairlock run --compare glibc,timefair,phase-fair -- server 'a b'";
+        let command = "fairlock run --compare glibc,rwsem,phase-fair -- server 'a b'";
         assert_eq!(found[0].to_try.as_deref(), Some(command));
     }
 
@@ -1454,8 +1454,8 @@ mod tests {
         let mut long = reading(200_000, 10);
         holds(&mut long.roles[READ], 200, 10_000);
         assert_eq!(rules(long), ["uncontended"]);
-        let biased = report_of(reading(200_000, 10), "biased");
-        assert_eq!(biased.locks[0].findings[0].rule, "uncontended");
+        let rwlock = report_of(reading(200_000, 10), "rwlock");
+        assert_eq!(rwlock.locks[0].findings[0].rule, "uncontended");
     }
 
     #[test]
@@ -1523,7 +1523,7 @@ mod tests {
         assert_eq!(
             sentences,
             [
-                "timefair takes 20.0 % less time than glibc (0.80 of glibc's time, \
+                "rwsem takes 20.0 % less time than glibc (0.80 of glibc's time, \
                  95 % interval 0.78 to 0.83, 10 runs).",
                 "phase-fair: no difference from glibc that these runs can tell (1.01 of glibc's time, \
                  95 % interval 0.97 to 1.04, 10 runs).",
@@ -1536,14 +1536,12 @@ mod tests {
         policy.ratio_range = Some(Estimate { median: 1.69, low: 1.4, high: 1.98 });
         assert_eq!(
             super::compared(&few),
-            [
-                "timefair: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
-              time); use --runs 6 or more."
-            ]
+            ["rwsem: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
+              time); use --runs 6 or more."]
         );
         few.used_locks = Some(false);
         let [only] = &super::compared(&few)[..] else { panic!("{:?}", super::compared(&few)) };
-        assert!(only.contains("used no pthread_rwlock") && !only.contains("timefair"), "{only}");
+        assert!(only.contains("used no pthread_rwlock") && !only.contains("rwsem"), "{only}");
         let mut failing = comparison();
         failing.policies[1].failed = 2;
         assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));
@@ -1568,7 +1566,7 @@ mod tests {
         };
         assert_eq!(
             told(role(900, 3_000_000), role(398, 38_000_000))[1],
-            "timefair against glibc, in one counted run each: 0.50 writes a second became 199, and the \
+            "rwsem against glibc, in one counted run each: 0.50 writes a second became 199, and the \
              longest wait of writes shrank from 2.00s to 38.0ms."
         );
         assert_eq!(told(role(501, 0), role(5, 600_000_000)).len(), 1);

@@ -217,7 +217,7 @@ pub fn registry() -> &'static [Descriptor] {
     REGISTRY.get_or_init(|| {
         registry! {
             Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
-            Ours "timefair" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
+            Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
             Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases nobody joins past a waiter";
             Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
             Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
@@ -303,6 +303,7 @@ pub fn find(name: &str) -> Result<&'static Descriptor, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::former_names;
     use fairlock::policy::Policy;
     use std::any::type_name;
     use std::collections::BTreeSet;
@@ -317,7 +318,8 @@ mod tests {
     #[test]
     fn our_locks_carry_their_policies_names_and_count() {
         fn check<Pol: Policy>() {
-            let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
+            let lock =
+                find(former_names::lock(Pol::NAME)).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lock.kind, Kind::Ours);
             assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
             assert_eq!(lock.counted.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Counting>>());
@@ -393,9 +395,9 @@ mod tests {
     #[test]
     fn a_peer_does_not_run_on_a_simulated_machine() {
         let error = find_simulated("std").err().unwrap().to_string();
-        assert!(error.contains("`std`") && error.contains("timefair, phase-fair"), "{error}");
+        assert!(error.contains("`std`") && error.contains("rwsem, phase-fair"), "{error}");
         assert!(!error.contains("usync") && !error.contains("broken"), "{error}");
-        assert!(find_simulated("timefair").is_ok());
+        assert!(find_simulated("rwsem").is_ok());
         assert!(find_simulated("foo").err().unwrap().to_string().contains("no lock"));
     }
 

@@ -875,12 +875,12 @@ mod tests {
             pretend(cell, run, cancelled)
         };
         let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
-        let cells = vec![once("timefair"), once("std")];
+        let cells = vec![once("rwsem"), once("std")];
         let rows = execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
         let counted: Vec<bool> =
             runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
         assert_eq!(counted, [false, false, false, false, true]);
-        assert_eq!(runs.borrow()[4].0, "timefair");
+        assert_eq!(runs.borrow()[4].0, "rwsem");
         assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
         assert_eq!(rows[1].events, None);
     }
@@ -900,7 +900,7 @@ mod tests {
         let profile = Arc::new(Profile::example());
         let on = Some(Simulated { profile, seed: 7, timeline_ns: 0 });
         let simulated = |lock| Cell { repetitions: 50, on: on.clone(), ..cell(lock, 1) };
-        let cells = vec![simulated("timefair"), simulated("phase-fair"), cell("std", 1)];
+        let cells = vec![simulated("rwsem"), simulated("phase-fair"), cell("std", 1)];
         let simulate = |_: &Cell, _, cancelled: &dyn Fn() -> bool| {
             assert!(!cancelled());
             Ok(Repetition::default())

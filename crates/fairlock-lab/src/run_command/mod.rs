@@ -33,7 +33,7 @@ use crate::cli::Failure;
 pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run -- python3 server.py\n  \
     fairlock run --lock glibc --report locks.html -- ./program   counts, changes nothing\n  \
-    fairlock run --compare glibc,timefair,biased -- make check   which one is faster\n\n\
+    fairlock run --compare glibc,rwsem,rwlock -- make check   which one is faster\n\n\
     The program keeps its input, output, terminal, exit code and signals; fairlock's exit code is \
     the program's, and 2 if nothing was started. All that fairlock says goes to the standard \
     error. Signals sent to fairlock are passed on, but for SIGUSR2, which makes a report of what \
@@ -90,7 +90,6 @@ fn locks_help() -> String {
     let names = dropin::LOCKS.map(|(name, _)| match name {
         dropin::DEFAULT_LOCK => format!("{name} (if not given)"),
         dropin::GLIBC => format!("{name} (which only counts)"),
-        "biased" => format!("{name} (or rwlock, its name elsewhere)"),
         _ => name.to_owned(),
     });
     let [others @ .., last] = &names;
@@ -127,6 +126,11 @@ enum End {
 }
 
 impl Run {
+    /// Whether nothing is to be said unless something is wrong.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Does it. Ends as the program did.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         self.check_compared()?;

@@ -8,6 +8,7 @@ use fairlock_counts::snapshot::{self, Snapshot};
 
 use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
 use crate::dropin::symbols::Symbols;
+use crate::former_names;
 use crate::printable::printable;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
@@ -58,7 +59,7 @@ fn process(snapshot: &Snapshot) -> Process {
         pid: snapshot.pid,
         parent: snapshot.parent,
         program: printable(&snapshot.program.to_string_lossy()).into_owned(),
-        policy: printable(&snapshot.policy).into_owned(),
+        policy: printable(former_names::lock(&snapshot.policy)).into_owned(),
         elapsed_ns: end(snapshot).saturating_sub(snapshot.began),
         threads: lives.sum(),
         threads_at_once: snapshot.threads.len() as u64,
