@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::claim::{self, Claim, Expect, Names, Selector, Take};
 use crate::grid::{self, Params, Quantity};
+use crate::locks;
 use crate::plan::{self, Simulated};
 use crate::summary::Summary;
 use crate::timeline::Timeline;
@@ -84,6 +85,11 @@ pub struct TimelineSpec {
 }
 
 impl TimelineSpec {
+    /// The locks by name.
+    pub fn locks(&self) -> Vec<String> {
+        expand_locks(&self.locks, &self.workload, true)
+    }
+
     /// The timeline of one of its locks.
     pub fn find<'a>(&self, lock: &str, timelines: &'a [Timeline]) -> Option<&'a Timeline> {
         timelines.iter().find(|it| {
@@ -517,13 +523,26 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
     Study::parse(name, text)
 }
 
-/// The names with `all` replaced by what it means with the workload, see [`grid::all_locks`].
+/// What stands for [`locks::CORE`] in a list of locks.
+const CORE: &str = "core";
+
+/// The locks of a list under a workload: `all` is replaced by [`grid::all_locks`], and `core` by those of
+/// [`locks::CORE`] that the workload can run.
 pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
-    if locks.list() == ["all"] {
-        grid::all_locks(workload, simulated).into_iter().map(str::to_owned).collect()
-    } else {
-        locks.list().to_vec()
-    }
+    let expand = |name: &String| {
+        match name.as_str() {
+            "all" => grid::all_locks(workload, simulated),
+            CORE => {
+                let runs = |lock: &&str| grid::check_lock(workload, lock, simulated).is_ok();
+                locks::CORE.into_iter().filter(runs).collect()
+            }
+            name => vec![name],
+        }
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+    };
+    locks.list().iter().flat_map(expand).collect()
 }
 
 /// Every combination of the values of a point.
@@ -612,7 +631,7 @@ impl Study {
             self.runs.iter().filter_map(|run| run.batch(effort)).collect();
         for cell in batches.iter_mut().flat_map(|batch| &mut batch.cells) {
             for spec in &self.timelines {
-                let shown = spec.locks.list().contains(&cell.lock)
+                let shown = spec.locks().contains(&cell.lock)
                     && cell.is_at(&spec.machine, &spec.workload, &spec.params);
                 if let (true, Some(on)) = (shown, &mut cell.on) {
                     on.timeline_ns = spec.length_ns.0 as u64;
@@ -784,8 +803,8 @@ impl Study {
             if !(1.0..=1e9).contains(&spec.length_ns.0) {
                 return Err(named("a length of 1 ns to 1 s".to_owned()));
             }
-            for lock in spec.locks.list() {
-                check_one_cell(&cells, &spec.machine, &spec.workload, lock, &spec.params)
+            for lock in spec.locks() {
+                check_one_cell(&cells, &spec.machine, &spec.workload, &lock, &spec.params)
                     .map_err(named)?;
             }
         }
@@ -833,11 +852,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn core_stands_for_the_locks_of_every_study_that_the_workload_can_run() {
+        let names = |workload, names: &[&str]| {
+            let names = Names::Many(names.iter().map(|&name| name.to_owned()).collect());
+            expand_locks(&names, workload, false)
+        };
+        assert_eq!(names("mix", &["std", "core", "mutex"]), ["std", "rwlock", "rwsem", "mutex"]);
+        assert_eq!(names("stress-epoll", &["kernel", "core"]), ["kernel"]);
+    }
+
+    #[test]
+    fn what_compares_kernels_locks_with_std_s_runs_the_core_beside_them() {
+        for name in names() {
+            let study = find(name).unwrap_or_else(|error| panic!("{error}"));
+            for batch in study.batches(Effort::default()) {
+                let is_run = |lock: &str| batch.cells.iter().any(|cell| cell.lock == lock);
+                if is_run("linux-5.11") && is_run("std") {
+                    assert!(locks::CORE.into_iter().all(is_run), "{name}: {}", batch.title);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_study_file_may_have_former_names_of_locks() {
         let (_, text) = FILES.iter().find(|(name, _)| *name == "s4").expect("it is there");
-        let former = text.replace("\"rwsem\"", "\"timefair\"").replace("\"rwlock\"", "\"biased\"");
+        // What columns are called is not a lock.
+        let former = text
+            .replace("\"rwsem\"", "\"timefair\"")
+            .replace("title = \"timefair\"", "title = \"rwsem\"")
+            .replace("\"rwlock\"", "\"biased\"")
+            .replace("title = \"biased\"", "title = \"rwlock\"");
         assert_ne!(*text, former);
-        assert_eq!(Study::parse("s4", &former), find("s4"));
+        assert!(Study::parse("s4", &former) == find("s4"));
     }
 
     #[test]
@@ -937,7 +984,7 @@ mod tests {
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
-        let peer = broken("\"linux-5.2\", \"rwlock\", \"rwsem\"]\n#", "\"std\"]\n#");
+        let peer = broken("\"linux-5.2\", \"core\"]\n#", "\"std\"]\n#");
         assert!(peer.contains("real threads only"), "{peer}");
         assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
     }

@@ -1,6 +1,7 @@
 //! The locks under test: what a workload needs of one, and the registry of all of them.
 //!
-//! Adding a lock is one line in [`registry`]'s table. A workload is compiled once per lock,
+//! Adding a lock is one line in [`registry`]'s table, and one name in [`CORE`] if every study is to run it.
+//! A workload is compiled once per lock,
 //! so that no call in a measured section goes through a pointer.
 //!
 //! A lock that can count what its slow paths do is listed with a *counted twin*: the same lock
@@ -210,6 +211,10 @@ type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
 /// Mutexes that are registered for `inversion-lock`: with priority inheritance, and the same without.
 pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
+
+/// The locks that every study runs: `"core"` in a study's list of locks stands for those of them that its
+/// workload can run. A lock that is to be in every study is one more name here.
+pub const CORE: [&str; 2] = ["rwlock", "rwsem"];
 
 /// Every registered lock, in listing order, the broken one included.
 pub fn registry() -> &'static [Descriptor] {

@@ -209,8 +209,8 @@ fn study_section(html: &mut String, study: &Study, verdicts: &[Verdict], recordi
     }
     html.push_str("</div>\n");
     let shown = study.timelines.iter().flat_map(|spec| {
-        let locks = spec.locks.list().iter();
-        locks.filter_map(|lock| Some((&spec.title, spec.find(lock, &recording.timelines)?)))
+        let locks = spec.locks().into_iter();
+        locks.filter_map(|lock| Some((&spec.title, spec.find(&lock, &recording.timelines)?)))
     });
     timelines(html, shown);
     html.push_str("<h3>All results</h3>\n");
