@@ -1,9 +1,9 @@
 //! Claims and their verdicts.
 //!
-//! A claim says what a source published, or what Fairlock promises, as a figure computed from
-//! rows and an expectation of that figure. The verdict follows from the rows alone, and from
-//! their intervals: where the interval of the figure contains the threshold, the verdict is
-//! "inconclusive", whichever side the median is on.
+//! A claim states what a source published, or what Fairlock promises, as a figure computed from rows and an
+//! expectation of that figure. The verdict follows from the rows and their intervals alone: if the
+//! interval of the figure contains the threshold, the verdict is "inconclusive", on whichever side
+//! the median is.
 
 use fairlock::events::Event;
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,13 @@
-//! Many runs of one program under several locks: in which order, and what they took.
+//! Many runs of one program under several locks: their order, and what they took.
 //!
-//! Rounds of one run under each lock, in a new order every round, so that whatever else changes on
-//! the machine meanwhile changes for all. A ratio is taken within its round.
+//! A round has one run under each lock, in an order that changes from round to round, so that other
+//! changes on the machine affect all locks alike. A ratio compares runs of the same round.
 //!
-//! Intervals come from the ratios' ranks alone: whatever their distribution, the true median lies
-//! between the least and the greatest of n ratios but for twice the chance that n coins all show heads.
-//! So fewer than [`ENOUGH_RUNS`] have no interval, only a range.
+//! Intervals use only the ranks of the ratios. Whatever their distribution, the true median lies between
+//! the least and the greatest of n ratios, except with twice the probability that n coins all show heads.
+//! So fewer than [`ENOUGH_RUNS`] ratios have no interval, only a range.
 //!
-//! Not for: running. [`Comparison`] is what a report says about runs that were made.
+//! Not for: running programs. [`Comparison`] describes runs that were made.
 
 use std::collections::BTreeSet;
 use std::fmt;

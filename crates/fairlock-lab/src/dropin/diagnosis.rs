@@ -1,12 +1,11 @@
-//! What the facts mean: rules that each look for one thing, say what they saw, and what to try.
+//! What the facts mean: each rule looks for one problem, says what it found and what to try.
 //!
-//! A rule speaks only where its evidence is in the facts, and its words carry that evidence. All
-//! thresholds are constants here, with what they are for; `docs/src/reading-a-run.md` lists the
-//! rules by name.
+//! A rule makes a finding only if the facts contain the evidence, and the finding quotes it. All thresholds
+//! are constants here, each with its reason; `docs/src/reading-a-run.md` lists the rules by name.
 //!
 //! Invariants
-//! 1. Every lock gets at least one finding; where no rule sees anything, that the lock is fine.
-//! 2. A finding that something is fine stands alone.
+//! 1. Every lock gets at least one finding: if no rule finds a problem, that the lock is fine.
+//! 2. A lock with the finding that it is fine has no other finding.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,20 +27,20 @@ pub const ENOUGH_TIMED_OUT: u64 = 10;
 pub const TIMED_OUT_SHARE: f64 = 0.5;
 /// Likewise, for holds that were looked at: so many must show something before it is a habit.
 pub const ENOUGH_HOLDS: u64 = 10;
-/// A lock that fewer acquisitions than one in a thousand wait for has no policy to speak of: they
-/// enter at once under any.
+/// If fewer acquisitions than one in a thousand wait for a lock, its policy does not matter: under any
+/// policy nearly all acquire it at once.
 pub const CONTENDED: f64 = 0.001;
-/// From here on a good part of the threads' work goes through waiting.
+/// From this share on, waiting is a good part of what the threads do.
 pub const HEAVILY_CONTENDED: f64 = 0.1;
 
-/// A wait that so many of the other role pass is no queue any more: fair locks let each wait be
-/// passed by about as many as there are threads.
+/// A wait that so many acquisitions of the other role pass starves: under a fair lock a wait is passed by
+/// about as many acquisitions as there are threads.
 pub const STARVED_BYPASS: u64 = 100;
-/// A shorter wait, one time slice of most kernels, hardly anybody notices, whoever passed it.
+/// Hardly anybody notices a shorter wait, whoever passed it: it is one time slice of most kernels.
 pub const STARVED_WAIT_NS: u64 = 4_000_000;
 
-/// A wait under way that is longer than this is told, whatever let it come to that: a lock is for
-/// waits that nobody notices.
+/// A wait under way that is longer than this is reported, whatever its cause: waits for a lock should be
+/// too short to notice.
 pub const STUCK_WAIT_NS: u64 = 1_000_000_000;
 
 /// A hold of this length or less costs no more than the transfers of the lock's own cache line
@@ -49,7 +48,7 @@ pub const STUCK_WAIT_NS: u64 = 1_000_000_000;
 pub const SHORT_HOLD_NS: u64 = 200;
 /// Below this share of writes readers could often overlap, above it they seldom can.
 pub const MUTEX_WRITE_SHARE: f64 = 0.1;
-/// A biased lock revokes its bias for each write, so writes must be this rare.
+/// An `rwlock` revokes its bias for each write, so writes must be this rare.
 pub const BIASED_WRITE_SHARE: f64 = 0.01;
 /// At a lower rate, a second, transfers of the lock's line take less than 2 % of a CPU.
 pub const BOUNCING_RATE: f64 = 100_000.0;
@@ -63,11 +62,11 @@ pub const LONG_HOLD_NS: u64 = 10_000_000;
 /// A hold that is so many times longer than usual did something else than the section's work: most
 /// often nothing, without a CPU.
 pub const UNUSUAL_HOLD: u64 = 8;
-/// A person notices what takes so long.
+/// A person notices a delay of this length.
 pub const LONG_WAIT_NS: u64 = 100_000_000;
-/// Preempted or sleeping holders are no accident from this share of holds on.
+/// From this share of holds on, preempted or sleeping holders are no accident.
 pub const DISTURBED_HOLDS: f64 = 0.01;
-/// Waits that are so many times the holds are waits for a queue, not for a holder.
+/// A wait that is so many times as long as a hold is a wait for a queue, not for a holder.
 pub const CONVOY_FACTOR: u64 = 10;
 
 /// Jain's index below this is no drift: of two threads one has more than four fifths.

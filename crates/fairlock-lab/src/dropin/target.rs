@@ -276,9 +276,9 @@ struct Rights {
 fn check_rights(path: &Path, file: &fs::Metadata) -> Result<(), Refusal> {
     let text = CString::new(path.as_os_str().as_bytes()).expect("the path of a file");
     let rights = Rights {
-        // SAFETY: these only ask.
+        // SAFETY: the call takes nothing and returns a number.
         user: unsafe { libc::getuid() },
-        // SAFETY: as above.
+        // SAFETY: the call takes nothing and returns a number.
         group: unsafe { libc::getgid() },
         file_user: file.uid(),
         file_group: file.gid(),

@@ -1,7 +1,7 @@
 //! The facts of a report: plain values with names for all addresses, as its lines keep them.
 //!
-//! Everything that presents is computed from these and from nothing else, so a report read from its
-//! lines says what it said when they were written.
+//! Every presentation is computed from these facts and from nothing else, so a report that is read from its
+//! lines says the same as when they were written.
 
 use std::fmt;
 
