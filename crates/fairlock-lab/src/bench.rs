@@ -146,7 +146,7 @@ pub struct Common {
     /// Directory for scratch files of direct I/O
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: std::path::PathBuf,
-    /// Seconds that a run may take beyond its own before its lock is called hung
+    /// Seconds that a run may take too long before its lock counts as hung
     #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     pub patience: Duration,
 }
@@ -199,7 +199,7 @@ pub struct Mix {
     /// Dedicated writers, instead of --threads
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["threads", "read_percent"])]
     writers: Vec<u32>,
-    /// Every thread reads this often and writes otherwise
+    /// Share of operations that read; the rest write
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
     read_percent: Vec<f64>,
     /// Time inside the lock: pauses (10p) or time (200ns)
@@ -266,7 +266,7 @@ pub struct Turns {
     /// Thread counts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
     threads: Vec<u32>,
-    /// Every thread reads this often and writes otherwise
+    /// Share of operations that read; the rest write
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "99", value_parser = percent)]
     read_percent: Vec<f64>,
     /// Time inside the lock: pauses (10p) or time (200ns)
@@ -278,7 +278,7 @@ pub struct Turns {
     /// Keep each thread on a CPU of its own
     #[arg(long)]
     pinned: bool,
-    /// Time one in so many bursts of 64 operations; 1 times all, which slows short ones down
+    /// Time one of every N bursts of 64 operations; 1 times all of them, which slows short operations down
     #[arg(long, value_name = "N", default_value_t = turns::DEFAULT_TIME_EVERY, value_parser = at_least_one)]
     time_every: u32,
     #[command(flatten)]
@@ -304,10 +304,10 @@ pub struct Forkstorm {
     /// Part of the computing that lies between the vmas of a fork
     #[arg(long, value_name = "PERCENT", default_value = "25", value_parser = percent)]
     copy_percent: f64,
-    /// A client sleeps each time it has computed for so long; 0 for never
+    /// How long a client computes before it sleeps; 0: it never sleeps
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = units::parse_time_ns)]
     wait_every: u64,
-    /// For how long it sleeps
+    /// How long it then sleeps
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = units::parse_time_ns)]
     wait: u64,
     /// Use unused anon_vmas of ancestors again, as Linux does since 3.19
@@ -327,7 +327,7 @@ pub struct Rmapstorm {
     /// Thread counts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = at_least_one)]
     threads: Vec<u32>,
-    /// Every thread walks this often, and copies and unmaps a vma otherwise
+    /// Share of operations that walk; the rest copy and unmap a vma
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,50,90,99", value_parser = percent)]
     read_percent: Vec<f64>,
     /// Vmas of each process, and as many locks
@@ -387,9 +387,9 @@ enum FileForm {
 enum Offsets {
     /// Each at its own
     Disjoint,
-    /// All at one
+    /// All at the same one
     Same,
-    /// At one of all workers', drawn for each iteration
+    /// At a random worker's, drawn anew for each iteration
     Random,
 }
 
@@ -429,7 +429,7 @@ pub struct Readseek {
     pub common: Common,
 }
 
-/// How a thread takes the lock.
+/// How a thread acquires the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Access {
     /// Shared
@@ -446,22 +446,22 @@ pub struct Inversion {
     /// pthread-writer,pthread-mutex,pthread-inherit; with --on those of them that run there]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = lock_name)]
     lock: Vec<String>,
-    /// How long the low thread works between two short sleeps: with the lock, or signalling
+    /// How long the low thread works between two short sleeps: while it holds the lock, or signalling
     #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "50us", value_parser = units::parse_time_ns)]
     work: Vec<u64>,
     /// How long the hog computes each time
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::parse_time_ns)]
     hog: u64,
-    /// How long the hog sleeps between, from half of this to one and a half
+    /// How long the hog sleeps in between: from half of this to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = units::parse_time_ns)]
     hog_every: u64,
-    /// How long the high thread sleeps between two operations, likewise
+    /// How long the high thread sleeps between two operations: from half of this to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = units::parse_time_ns)]
     high_every: u64,
-    /// How the low thread takes a lock
+    /// How the low thread acquires a lock
     #[arg(long, value_enum, value_delimiter = ',', default_value = "writes")]
     low: Vec<Access>,
-    /// How the high thread takes a lock
+    /// How the high thread acquires a lock
     #[arg(long, value_enum, value_delimiter = ',', default_value = "writes")]
     high: Vec<Access>,
     #[command(flatten)]
@@ -516,7 +516,7 @@ enum Trigger {
     Level,
     /// Once for what was added since
     Edge,
-    /// Once, until it is modified, which its reader does each time
+    /// Once, until it is modified, which its reader does after each read
     Once,
 }
 
@@ -566,10 +566,10 @@ pub struct EpollWait {
     /// When a source is reported
     #[arg(long, value_enum, default_value = "level")]
     trigger: Trigger,
-    /// Ask and do not wait
+    /// Poll without waiting
     #[arg(long)]
     nonblocking: bool,
-    /// So many pollers in a chain below each one, up to 4
+    /// Pollers in a chain below each one, up to 4
     #[arg(long, value_name = "N", default_value_t = 0)]
     nested: u32,
     /// Add to the sources in a random order
@@ -593,7 +593,7 @@ pub struct ForkstormKernel {
     /// Pages of each mapping that every process writes to
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     touch: Vec<u32>,
-    /// What every process computes: pauses (10p) or time (200ns)
+    /// How long every process computes: pauses (10p) or time (200ns)
     #[arg(long, value_name = "LENGTH", default_value = "10us")]
     compute: Length,
     #[command(flatten)]

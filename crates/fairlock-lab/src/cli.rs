@@ -138,7 +138,7 @@ struct StudyArgs {
     /// Seconds of every repetition, instead of the study's
     #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
     seconds: Option<f64>,
-    /// Seconds that a run may take beyond its own before its lock is called hung
+    /// Seconds that a run may take too long before its lock counts as hung
     #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
 }
@@ -190,7 +190,7 @@ struct ValidateArgs {
     /// Also write the rows to this file, for `fairlock report`
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<PathBuf>,
-    /// Seconds that a run may take beyond its own before its lock is called hung
+    /// Seconds that a run may take too long before its lock counts as hung
     #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
 }

@@ -462,7 +462,7 @@ fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
     };
     Some(Finding::new("self-deadlock", Weight::Problem, text).mend_by(
         to_try,
-        "The program should then keep running. No policy can let this thread in, not even glibc's.",
+        "The program should then keep running. No policy can give this thread the lock, not even glibc's.",
     ))
 }
 
@@ -479,7 +479,7 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     let first = links.iter().map(|link| link.lock).min().expect("a circle has links");
     if first != case.index {
         let text = format!(
-            "Deadlock: this lock is in the circle of {} threads that is told at {}.{}",
+            "Deadlock: this lock is in the circle of {} threads that is described at {}.{}",
             links.len(),
             name(first),
             behind(case.lock, named)
@@ -589,7 +589,7 @@ fn still_waits(case: &Case<'_>) -> Option<Finding> {
         None => finding.try_to(
             "looking at what the holder does meanwhile (gdb -p, or perf trace), and doing that \
              without the lock",
-            "what keeps the holder; no policy lets anybody in before it is done",
+            "what keeps the holder; no policy gives anybody the lock before it is done",
         ),
     })
 }
@@ -622,8 +622,8 @@ fn misused(case: &Case<'_>) -> Option<Finding> {
     }
     let text = format!("Misused: {}.", each.join("; "));
     Some(Finding::new("misused", Weight::Problem, text).mend_by(
-        "checking what these calls return: after a refused one the thread does not hold the lock \
-         once more, and must not unlock it for it",
+        "checking what these calls return: a refused call did not acquire the lock, so there is \
+         nothing to unlock for it",
         "Until then, sections may run without the lock.",
     ))
 }
@@ -691,7 +691,7 @@ fn writers_starve_readers(case: &Case<'_>) -> Option<Finding> {
             ns(reads.longest_bypass_wait_ns)
         )
     };
-    let shows = "how long a read waits under a lock that lets readers in between two writers";
+    let shows = "how long a read waits under a lock that gives readers a turn between two writers";
     (is_starved(reads) && !is_told(case, "reads")).then(|| {
         Finding::new("writers-starve-readers", Weight::Problem, text())
             .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
@@ -740,7 +740,7 @@ fn holders_preempted(case: &Case<'_>) -> Option<Finding> {
     let (name, role) = disturbed(case, |role| role.holds_preempted)?;
     let text = format!(
         "Holders lose their CPU: in {} of {} {name} that were looked at ({}) the kernel ran somebody \
-         else while the lock was held, and all who wait waited for that, too.",
+         else while the lock was held, and all waiters waited for that, too.",
         format_count(role.holds_preempted as f64),
         format_count(role.holds_looked_at as f64),
         percent(share(role.holds_preempted, role.holds_looked_at))
@@ -789,7 +789,7 @@ fn long_holds(case: &Case<'_>) -> Option<Finding> {
     }
     Some(Finding::new("long-holds", Weight::Problem, text).try_to(
         "splitting that section, or copying what it needs and working on the copy",
-        "a longest wait that shrinks with the longest hold; no policy goes below it",
+        "a shorter longest wait: whatever the policy, a wait can last as long as the longest hold",
     ))
 }
 
@@ -942,7 +942,7 @@ fn read_mostly_and_bouncing(case: &Case<'_>) -> Option<Finding> {
     (fits && case.process.policy != "rwlock").then(|| {
         Finding::new("read-mostly", Weight::Hint, text()).try_to(
             case.compare("glibc,rwsem,rwlock"),
-            "what reads cost that write to places of their own",
+            "what a read costs if each thread writes only to a cache line of its own",
         )
     })
 }
@@ -956,7 +956,7 @@ fn prefers_writers(case: &Case<'_>) -> Option<Finding> {
              PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP."
         }
         LockKind::PreferWriterNonrecursive => {
-            "Its kind makes readers wait behind waiting writers, always: a thread that read-locks it \
+            "Its kind always makes readers wait for waiting writers: a thread that read-locks it \
              twice can wait for itself."
         }
     };
@@ -985,7 +985,7 @@ fn tries_refused(case: &Case<'_>) -> Option<Finding> {
     is_loop.then(|| {
         Finding::new("tries-refused", Weight::Hint, text()).try_to(
             "waiting for the lock instead of asking again and again",
-            "less CPU time; a lock that is only tried keeps no place in its queue for the caller",
+            "less CPU time; a thread that only tries has no place in the lock's queue",
         )
     })
 }
@@ -1233,7 +1233,7 @@ mod tests {
         for thread in ["reader-1 (7) holds", "reader-2 (7) holds", "for this lock to read"] {
             assert!(first.text.contains(thread), "{}", first.text);
         }
-        let at = format!("2 threads that is told at {}.", report.locks[0].title());
+        let at = format!("2 threads that is described at {}.", report.locks[0].title());
         assert!(second.text.contains(&at) && second.to_try.is_none(), "{}", second.text);
         let behind = "1 more thread waits for this lock.";
         assert!(

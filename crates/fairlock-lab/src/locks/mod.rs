@@ -74,11 +74,11 @@ pub enum Kind {
     Ours,
     /// One that people use today, for comparison.
     Peer,
-    /// To measure against, run by name only, never as one of [`all`]: a textbook's spin lock, whose
-    /// waiters can burn a whole time slice for each handover with more threads than CPUs, one of
-    /// [`INHERITING`], or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
+    /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
+    /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
+    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
     Reference,
-    /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
+    /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
     Broken,
 }
 
@@ -177,8 +177,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Waiters spin until they have the lock, whoever else could run: a textbook's spin lock, which
-    /// has no slow path to count and lends nothing.
+    /// Whether waiters spin until they have the lock, whatever other threads could run: true of a
+    /// textbook's spin lock, which has no slow path to count and lends no priority.
     pub(crate) fn only_spins(&self) -> bool {
         let is_sleeper = self.counted.is_some() || INHERITING.contains(&self.name);
         self.kind == Kind::Reference && !is_sleeper
@@ -223,7 +223,7 @@ pub fn registry() -> &'static [Descriptor] {
         registry! {
             Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
             Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
-            Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases nobody joins past a waiter";
+            Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
             Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
             Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
             Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
@@ -250,8 +250,8 @@ pub fn registry() -> &'static [Descriptor] {
             Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
             Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
             Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
-            Broken "broken" Broken, simulated: Broken<Sim>, "lets everybody in; every workload must notice";
-            Broken "stuck" Stuck, "lets nobody in; the command must notice";
+            Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";
+            Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";
         }
     })
 }
