@@ -5,7 +5,7 @@
 //! | [`library`] | where the library is that programs are started with |
 //! | [`target`] | whether a command is a program that it can be put under |
 //! | [`counts`] | the directory that the program's processes leave their counts in |
-//! | [`signals`] | signals as something to wait for, and handed on |
+//! | [`signals`] | signals that this process waits for and passes on |
 //! | [`process`] | one run of the program, to its end |
 //! | [`comparison`] | many runs under several locks, what they took |
 //! | [`symbols`] | names for addresses |
@@ -13,7 +13,7 @@
 //! | [`diagnosis`] | what the facts mean, and what to try |
 //! | [`report`] | the facts, for a terminal, as JSON Lines, and as a page |
 //!
-//! Not for: the terminal. What is said, and when, is the command's business.
+//! Not for: the terminal. The command decides what is printed, and when.
 
 pub mod comparison;
 pub mod counts;

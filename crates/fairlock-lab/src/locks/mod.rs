@@ -1,8 +1,7 @@
 //! The locks under test: what a workload needs of one, and the registry of all of them.
 //!
 //! Adding a lock is one line in [`registry`]'s table, and one name in [`CORE`] if every study is to run it.
-//! A workload is compiled once per lock,
-//! so that no call in a measured section goes through a pointer.
+//! A workload is compiled once per lock, so that no call in a measured section goes through a pointer.
 //!
 //! A lock that can count what its slow paths do is listed with a *counted twin*: the same lock
 //! built to count. Speed is measured on the lock itself, which carries no counters; the twin

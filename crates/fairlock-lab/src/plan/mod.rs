@@ -1,9 +1,9 @@
 //! Runs many cells so that they can be compared: interleaved, checked, interruptible.
 //!
-//! Cells that differ only in their lock, or in which of the forms of the kernel's they are, form a group. A group runs the first repetition of
-//! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
-//! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
-//! briefly, for the rows' lock events.
+//! Cells that differ only in their lock, or in their form of a workload under the kernel's lock, are a
+//! group. A group runs the first repetition of every lock, then the second of every lock, and so on
+//! (A B A B …), so that changes on the machine affect all of them alike. At the end it runs the counted
+//! twins of its locks, each once and briefly, for the rows' lock events.
 //!
 //! On a simulated machine a repetition is a seed, and all of them run side by side.
 

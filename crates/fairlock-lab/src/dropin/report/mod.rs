@@ -1,4 +1,4 @@
-//! What is told about a run: which locks are hot, who waits for whom, who starves, and what to do.
+//! The report on a run: which locks are hot, who waits for whom, who starves, and what to do.
 //!
 //! * [`facts`]: plain values with names for all addresses.
 //! * [`lines`]: those as JSON Lines, and back.

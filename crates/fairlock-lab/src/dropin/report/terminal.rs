@@ -1,5 +1,5 @@
-//! A screen of text: what runs, the hottest locks, what is to be said about each, and what other
-//! policies made of it.
+//! A screen of text: what ran, the hottest locks, the findings about each, and what other locks would
+//! change.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
