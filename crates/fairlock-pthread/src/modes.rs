@@ -7,13 +7,13 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Pooled, PooledWithSpinners, RawRwSem};
 
 use crate::platform::{Preloaded, keeping_errno};
 use crate::{counting, glibc, start};
 
 /// An `RwSem` under a policy with phases.
-pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Rented<Preloaded>>;
+pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
 /// The default, as in the crate `fairlock`.
 pub(crate) type RwSem = Phased<policy::TimeFair>;
 pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
@@ -21,7 +21,7 @@ pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
 pub(crate) type RwLock = RawRwLock<Preloaded>;
 
 /// An `RwSem` under a policy of the Linux family.
-pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preloaded>>;
+pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, PooledWithSpinners<Preloaded>>;
 
 macro_rules! choices {
     ($($choice:ident = $number:literal: $name:literal,)*) => {

@@ -4,20 +4,20 @@
 //! numbers, so that it accepts a barrier that began before its call; a platform without full
 //! fences; one whose barrier comes to the caller's CPU only.
 
-#[path = "../../fairlock/src/shared_barrier.rs"]
+#[path = "../../fairlock/src/barrier.rs"]
 #[allow(dead_code)] // what a `fork` needs
-mod shared_barrier;
+mod barrier;
 #[path = "../../fairlock/src/spin_budget.rs"]
 mod spin_budget;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use barrier::SharedBarrier;
 use fairlock::platform::{self, AtomicCell, Platform};
 use fairlock_sim::On;
 use fairlock_sim::explore::{
     Explore, FailureKind, Flaw, NoBarrier, NoFence, OwnBarrier, Program, Search, Sound,
 };
-use shared_barrier::SharedBarrier;
 
 type P<F> = On<Explore<F>>;
 type Word<F> = <P<F> as Platform>::AtomicU32;

@@ -13,10 +13,10 @@ use fairlock::lock_api::{
     RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgrade, RawRwLockUpgradeTimed,
     RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
 };
-use fairlock::platform::Platform;
 use fairlock::policy::{Bias, BiasPolicy, Discipline, PhaseFair, Policy, ReadMostly, TimeFair};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Claim, Guarded, Program, Search, Time, hold, pass_time};
 
@@ -402,7 +402,7 @@ macro_rules! locks {
 
 locks! {
     time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair, 120;
-    time_fair_in_a_rented_room: RawRwSem<TimeFair, Explored, Rented<Explored>>, TimeFair, 120;
+    time_fair_in_a_rented_room: RawRwSem<TimeFair, Explored, Pooled<Explored>>, TimeFair, 120;
     phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair, 120;
     rwlock: RawRwLock<Explored, ReadMostly>, TimeFair, 120;
     rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair, 120;

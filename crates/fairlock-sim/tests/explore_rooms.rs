@@ -13,7 +13,7 @@ use fairlock::policy::{
     Competition, Discipline, Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy,
     TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
 
@@ -45,7 +45,7 @@ impl Policy for Linux5_11Asleep {
 
 /// A lock and its users, who count themselves out while they hold it. Users exclude each other, so
 /// the last one knows that all others have released the lock.
-struct Object<Pol: Policy, L: Lodging<Explored>> {
+struct Object<Pol: Policy, L: QueueStorage<Explored>> {
     lock: UnsafeCell<ManuallyDrop<Lock<Pol, L>>>,
     users: Users,
 }
@@ -63,58 +63,64 @@ impl Users {
 /// Takes the lock, leaves, and releases the lock: true for the last user.
 type Use<Pol, L> = fn(&Lock<Pol, L>, &Users) -> bool;
 
-fn write<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn write<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = lock.write();
     guard.add();
     users.leave()
 }
 
-fn write_in_time<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn write_in_time<Pol: Policy, L: QueueStorage<Explored>>(
+    lock: &Lock<Pol, L>,
+    users: &Users,
+) -> bool {
     let guard = lock.try_write_for(Duration::from_micros(100));
     let guard = guard.unwrap_or_else(|| lock.write());
     guard.add();
     users.leave()
 }
 
-fn write_fair<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn write_fair<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = lock.write();
     let last = users.leave();
     RwLockWriteGuard::unlock_fair(guard);
     last
 }
 
-fn read<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn read<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = lock.read();
     guard.get();
     users.leave()
 }
 
-fn read_fair<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn read_fair<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = lock.read();
     let last = users.leave();
     RwLockReadGuard::unlock_fair(guard);
     last
 }
 
-fn downgrade<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn downgrade<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = RwLockWriteGuard::downgrade(lock.write());
     guard.get();
     users.leave()
 }
 
-fn upgradable<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn upgradable<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = lock.upgradable_read();
     guard.get();
     users.leave()
 }
 
-fn upgrade<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn upgrade<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let guard = RwLockUpgradableReadGuard::upgrade(lock.upgradable_read());
     guard.add();
     users.leave()
 }
 
-fn upgrade_and_back<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn upgrade_and_back<Pol: Policy, L: QueueStorage<Explored>>(
+    lock: &Lock<Pol, L>,
+    users: &Users,
+) -> bool {
     let guard = RwLockUpgradableReadGuard::upgrade(lock.upgradable_read());
     let guard = RwLockWriteGuard::downgrade_to_upgradable(guard);
     let guard = RwLockUpgradableReadGuard::downgrade(guard);
@@ -123,13 +129,13 @@ fn upgrade_and_back<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, user
 }
 
 /// Beside other readers: they do not exclude each other, so it leaves the freeing to others.
-fn read_along<Pol: Policy, L: Lodging<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn read_along<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
     let _guard = lock.read();
     users.leave();
     false
 }
 
-fn freed_by_the_last<Pol: Policy, L: Lodging<Explored>>(
+fn freed_by_the_last<Pol: Policy, L: QueueStorage<Explored>>(
     name: &str,
     uses: &[Use<Pol, L>],
 ) -> Program<Object<Pol, L>> {
@@ -161,7 +167,7 @@ fn preemptions_of_two() -> u32 {
 type Job<Pol, L> = (&'static str, Vec<Use<Pol, L>>);
 
 /// In each of them somebody is still in an unlock when the lock goes.
-fn jobs<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
+fn jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("two writers free it", vec![write, write]),
         ("a reader and a writer free it", vec![read, write]),
@@ -176,7 +182,7 @@ fn jobs<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
 
 /// Fair unlocks hand over with the queue locked, which needs the lock until then: even one with its
 /// own room is left alone afterwards, or nearly.
-fn other_jobs<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
+fn other_jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("fair unlocks free it", vec![write_fair, write]),
         ("fair unlocks of both kinds free it", vec![read_fair, write_fair]),
@@ -186,7 +192,7 @@ fn other_jobs<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     ]
 }
 
-fn a_rented_room_lets_the_lock_go<Pol: Policy, L: Lodging<Explored>>() {
+fn a_rented_room_lets_the_lock_go<Pol: Policy, L: QueueStorage<Explored>>() {
     for (name, uses) in jobs::<Pol, L>() {
         let program = freed_by_the_last(name, &uses);
         let search = Search::exhaustive().preemptions(preemptions_of_two());
@@ -197,7 +203,7 @@ fn a_rented_room_lets_the_lock_go<Pol: Policy, L: Lodging<Explored>>() {
     }
 }
 
-fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy, L: Lodging<Explored>>() {
+fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy, L: QueueStorage<Explored>>() {
     for (name, uses) in other_jobs::<Pol, L>() {
         let program = freed_by_the_last(name, &uses);
         let preemptions = if uses.len() == 2 { preemptions_of_two() } else { 1 };
@@ -208,37 +214,37 @@ fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy, L: Lodging<Explore
 
 #[test]
 fn under_time_fair_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<TimeFairAsleep, Rented<Explored>>();
+    a_rented_room_lets_the_lock_go::<TimeFairAsleep, Pooled<Explored>>();
 }
 
 #[test]
 fn under_time_fair_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<TimeFairAsleep, Rented<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<TimeFairAsleep, Pooled<Explored>>();
 }
 
 #[test]
 fn under_phase_fair_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<PhaseFair, Rented<Explored>>();
+    a_rented_room_lets_the_lock_go::<PhaseFair, Pooled<Explored>>();
 }
 
 #[test]
 fn under_phase_fair_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<PhaseFair, Rented<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<PhaseFair, Pooled<Explored>>();
 }
 
 #[test]
 fn in_the_linux_family_a_lock_with_a_rented_room_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<Linux5_11Asleep, RentedWithSpinners<Explored>>();
-    a_rented_room_lets_the_lock_go::<Linux3_10, RentedWithSpinners<Explored>>();
-    a_rented_room_lets_the_lock_go::<NoReaderSteal, RentedWithSpinners<Explored>>();
+    a_rented_room_lets_the_lock_go::<Linux5_11Asleep, PooledWithSpinners<Explored>>();
+    a_rented_room_lets_the_lock_go::<Linux3_10, PooledWithSpinners<Explored>>();
+    a_rented_room_lets_the_lock_go::<NoReaderSteal, PooledWithSpinners<Explored>>();
 }
 
 #[test]
 fn in_the_linux_family_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11Asleep, RentedWithSpinners<Explored>>(
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11Asleep, PooledWithSpinners<Explored>>(
     );
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux3_10, RentedWithSpinners<Explored>>();
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11, RentedWithSpinners<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux3_10, PooledWithSpinners<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11, PooledWithSpinners<Explored>>();
 }
 
 #[test]
@@ -262,24 +268,24 @@ fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
 
 type Locks<Pol, L> = [Lock<Pol, L>; 2];
 
-fn write_both<Pol: Policy, L: Lodging<Explored>>(locks: &Locks<Pol, L>) {
+fn write_both<Pol: Policy, L: QueueStorage<Explored>>(locks: &Locks<Pol, L>) {
     locks.iter().for_each(|lock| lock.write().add());
 }
 
-fn write_both_in_time<Pol: Policy, L: Lodging<Explored>>(locks: &Locks<Pol, L>) {
+fn write_both_in_time<Pol: Policy, L: QueueStorage<Explored>>(locks: &Locks<Pol, L>) {
     for lock in locks.iter().rev() {
         let guard = lock.try_write_for(Duration::from_micros(100));
         guard.unwrap_or_else(|| lock.write()).add();
     }
 }
 
-fn read_and_upgrade<Pol: Policy, L: Lodging<Explored>>(locks: &Locks<Pol, L>) {
+fn read_and_upgrade<Pol: Policy, L: QueueStorage<Explored>>(locks: &Locks<Pol, L>) {
     locks[1].read().get();
     RwLockUpgradableReadGuard::upgrade(locks[0].upgradable_read()).add();
     locks[1].write().add();
 }
 
-fn two_locks<Pol: Policy, L: Lodging<Explored>>(
+fn two_locks<Pol: Policy, L: QueueStorage<Explored>>(
     name: &str,
     steps: &[fn(&Locks<Pol, L>)],
 ) -> Program<Locks<Pol, L>> {
@@ -296,7 +302,7 @@ fn two_locks<Pol: Policy, L: Lodging<Explored>>(
     })
 }
 
-fn rooms_move<Pol: Policy, L: Lodging<Explored>>() {
+fn rooms_move<Pol: Policy, L: QueueStorage<Explored>>() {
     let program =
         two_locks::<Pol, L>("two threads and two locks", &[write_both, write_both_in_time]);
     assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
@@ -309,12 +315,12 @@ fn rooms_move<Pol: Policy, L: Lodging<Explored>>() {
 
 #[test]
 fn rooms_move_between_locks_and_threads() {
-    rooms_move::<TimeFairAsleep, Rented<Explored>>();
-    rooms_move::<PhaseFair, Rented<Explored>>();
+    rooms_move::<TimeFairAsleep, Pooled<Explored>>();
+    rooms_move::<PhaseFair, Pooled<Explored>>();
 }
 
 #[test]
 fn rooms_move_between_locks_of_the_linux_family_and_threads() {
-    rooms_move::<Linux5_11Asleep, RentedWithSpinners<Explored>>();
-    rooms_move::<Linux3_10, RentedWithSpinners<Explored>>();
+    rooms_move::<Linux5_11Asleep, PooledWithSpinners<Explored>>();
+    rooms_move::<Linux3_10, PooledWithSpinners<Explored>>();
 }

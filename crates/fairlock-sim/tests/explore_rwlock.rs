@@ -13,6 +13,7 @@ use fairlock::lock_api::{
 };
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Bias, BiasPolicy};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use fairlock_sim::explore::{
     self, Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, NoFence, Program, Search, Sound,

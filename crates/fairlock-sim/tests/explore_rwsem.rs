@@ -10,38 +10,38 @@ use fairlock::policy::{
     Competition, Discipline, Handoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
     Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_sim::explore::{
     self, Blind, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
 use fairlock_sim::{Explored, On};
 
 type Own<F = Sound> = Inline<On<Explore<F>>>;
-type Pool<F = Sound> = Rented<On<Explore<F>>>;
+type Pool<F = Sound> = Pooled<On<Explore<F>>>;
 type Lock<Pol, F = Sound, L = Own<F>> = RwLock<RawRwSem<Pol, On<Explore<F>>, L>, Guarded<F>>;
 type Step<Pol, F = Sound, L = Own<F>> = fn(&Lock<Pol, F, L>);
 
-fn write<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn write<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     lock.write().add();
 }
 
-fn write_fair<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn write_fair<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.write();
     guard.add();
     RwLockWriteGuard::unlock_fair(guard);
 }
 
-fn read<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn read<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     lock.read().get();
 }
 
-fn read_fair<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn read_fair<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.read();
     guard.get();
     RwLockReadGuard::unlock_fair(guard);
 }
 
-fn try_both<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn try_both<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     if let Some(guard) = lock.try_read() {
         guard.get();
     }
@@ -50,7 +50,7 @@ fn try_both<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F
     }
 }
 
-fn downgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn downgrade<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.write();
     guard.add();
     let before = guard.get();
@@ -58,7 +58,7 @@ fn downgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, 
     assert_eq!(guard.get(), before, "nobody writes in between");
 }
 
-fn upgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn upgrade<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.upgradable_read();
     let before = guard.get();
     let guard = RwLockUpgradableReadGuard::upgrade(guard);
@@ -66,7 +66,7 @@ fn upgrade<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F,
     guard.add();
 }
 
-fn upgrade_and_back<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn upgrade_and_back<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.upgradable_read();
     let guard = match RwLockUpgradableReadGuard::try_upgrade(guard) {
         Ok(guard) => {
@@ -80,7 +80,7 @@ fn upgrade_and_back<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Loc
 
 const A_WHILE: Duration = Duration::from_micros(100);
 
-fn upgrade_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn upgrade_in_time<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     let guard = lock.upgradable_read();
     match RwLockUpgradableReadGuard::try_upgrade_for(guard, A_WHILE) {
         Ok(guard) => guard.add(),
@@ -88,20 +88,20 @@ fn upgrade_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock
     }
 }
 
-fn read_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn read_in_time<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     if let Some(guard) = lock.try_read_for(A_WHILE) {
         guard.get();
     }
 }
 
-fn write_in_time<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
+fn write_in_time<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(lock: &Lock<Pol, F, L>) {
     if let Some(guard) = lock.try_write_for(A_WHILE) {
         guard.add();
     }
 }
 
 /// One thread for each step; afterwards the lock is free, and so many additions were made.
-fn program<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
+fn program<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(
     name: &str,
     steps: &[Step<Pol, F, L>],
     added: std::ops::RangeInclusive<u32>,
@@ -117,7 +117,7 @@ fn program<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
 
 type Job<Pol, L> = (&'static str, Vec<Step<Pol, Sound, L>>, std::ops::RangeInclusive<u32>);
 
-fn two_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
+fn two_threads<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("two writers", vec![write, write], 2..=2),
         ("a reader and a writer", vec![read, write], 1..=1),
@@ -135,7 +135,7 @@ fn two_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     ]
 }
 
-fn three_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
+fn three_threads<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("a reader and two writers", vec![read, write, write], 2..=2),
         ("two readers and a writer", vec![read, read, write], 1..=1),
@@ -149,7 +149,7 @@ fn three_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
     ]
 }
 
-fn four_threads<Pol: Policy, L: Lodging<Explored>>() -> Vec<Job<Pol, L>> {
+fn four_threads<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("two readers and two writers", vec![read, write, read, write], 2..=2),
         ("four kinds", vec![write_in_time, read_fair, upgrade, downgrade], 2..=3),
@@ -163,7 +163,7 @@ fn most_of_two() -> u64 {
 
 /// Without a bound on preemptions where that takes few executions, else with one; and with one jump
 /// of the clock in each thread.
-fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
+fn explore_two<Pol: Policy, L: QueueStorage<Explored>>(preemptions: u32) {
     for (name, steps, added) in two_threads::<Pol, L>() {
         let program = program(name, &steps, added).clock_jumps(1);
         if !program.assert(&Search::exhaustive().at_most(most_of_two())).complete {
@@ -172,7 +172,7 @@ fn explore_two<Pol: Policy, L: Lodging<Explored>>(preemptions: u32) {
     }
 }
 
-fn explore_more<Pol: Policy, L: Lodging<Explored>>(jobs: Vec<Job<Pol, L>>, preemptions: u32) {
+fn explore_more<Pol: Policy, L: QueueStorage<Explored>>(jobs: Vec<Job<Pol, L>>, preemptions: u32) {
     for (name, steps, added) in jobs {
         let program = program(name, &steps, added);
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
@@ -180,7 +180,7 @@ fn explore_more<Pol: Policy, L: Lodging<Explored>>(jobs: Vec<Job<Pol, L>>, preem
 }
 
 /// Not complete: some thousand executions of eight threads.
-fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
+fn explore_eight<Pol: Policy, L: QueueStorage<Explored>>() {
     let twice: Step<Pol, Sound, L> = |lock| {
         read(lock);
         read(lock);
@@ -203,7 +203,7 @@ fn explore_eight<Pol: Policy, L: Lodging<Explored>>() {
 }
 
 /// Stores that arrive late, as on an x86.
-fn explore_store_buffers<Pol: Policy, L: Lodging<Explored>>() {
+fn explore_store_buffers<Pol: Policy, L: QueueStorage<Explored>>() {
     for (name, steps, added) in two_threads::<Pol, L>() {
         let program = program(name, &steps, added).store_buffers();
         program.assert(&Search::exhaustive().at_most(5_000));
@@ -456,7 +456,7 @@ fn a_writer_that_is_due_is_not_passed_any_more() {
 
 // ---- flaws ----
 
-fn with_a_flaw<Pol: Policy, F: Flaw, L: Lodging<On<Explore<F>>>>(
+fn with_a_flaw<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(
     steps: &[Step<Pol, F, L>],
 ) -> FailureKind {
     let added = steps.len() as u32;
@@ -478,7 +478,7 @@ fn the_explorer_notices_a_call_that_a_spinning_writer_misses() {
     );
 }
 
-fn flaws_are_noticed<Pol: Policy, L: Lodging<On<Explore<Deaf>>>>() {
+fn flaws_are_noticed<Pol: Policy, L: QueueStorage<On<Explore<Deaf>>>>() {
     let kind = with_a_flaw::<Pol, Deaf, L>(&[write, write, write]);
     assert!(
         matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),

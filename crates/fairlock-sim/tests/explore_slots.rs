@@ -17,17 +17,34 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::platform::{self, AtomicCell, Platform};
+use fairlock::process::Host;
 use fairlock_sim::On;
 use fairlock_sim::explore::{
     Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Search, Sound,
     Symmetric, SymmetricNoFence,
 };
 use slots::range::Claim;
-use slots::{EndedThread, RangeSlot, Record, Slot, Threads};
+use slots::{EndedThread, HasRecords, RangeSlot, Record, Slot, Threads};
 
 type P<F> = On<Explore<F>>;
 
 const TAG: u64 = 5;
+
+// SAFETY: nobody asks for a record but the programs below, which claim them from their own `threads`.
+unsafe impl<F: Flaw> HasRecords for On<Explore<F>> {
+    fn threads() -> &'static Threads<Self> {
+        unreachable!("these programs have records of their own")
+    }
+    fn thread() -> Option<&'static Record<Self>> {
+        unreachable!("these programs have records of their own")
+    }
+    fn ended_thread() -> EndedThread<Self> {
+        unreachable!("threads of these programs do not end before they are done")
+    }
+    fn asymmetric_heavy() {
+        <Self as Host>::asymmetric_heavy();
+    }
+}
 
 struct State<F: Flaw> {
     threads: Threads<P<F>>,
@@ -75,7 +92,7 @@ impl<F: Flaw> State<F> {
     fn write(&self) {
         self.marked.store(1, Relaxed);
         if P::<F>::is_asymmetric() {
-            P::<F>::asymmetric_heavy()
+            <P<F> as Host>::asymmetric_heavy()
         } else {
             P::<F>::fence()
         }

@@ -11,14 +11,15 @@ use fairlock::policy::{
     Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Phases,
     Policy, TimeFair,
 };
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Guarded, Program, Search};
 
 type Own<Pol> = RawRwSem<Pol, Explored, Inline<Explored>>;
-type Pool<Pol> = RawRwSem<Pol, Explored, Rented<Explored>>;
+type Pool<Pol> = RawRwSem<Pol, Explored, Pooled<Explored>>;
 
 /// A lock and what it protects.
 struct Object<R> {

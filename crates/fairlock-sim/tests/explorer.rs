@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
+use fairlock::process::Host;
 use fairlock_sim::explore::{
     Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Schedule, Search, Sound,
 };

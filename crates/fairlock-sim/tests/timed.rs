@@ -7,6 +7,7 @@ use fairlock::PolicyRwSem;
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
+use fairlock::process::Host;
 use fairlock::spin::RawMcs;
 use fairlock_sim::Sim;
 use fairlock_sim::profile::{Arbitration, Device, Profile, Service};

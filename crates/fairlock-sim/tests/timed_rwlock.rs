@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use fairlock::events::{self, Event};
+use fairlock::events::Event;
 use fairlock::lock_api;
 use fairlock::policy::{BiasPolicy, ReadMostly, TimeFair};
 use fairlock::rwlock::RawRwLock;
@@ -62,7 +62,7 @@ fn warm_up(lock: &Lock) {
         (0..ReadMostly::BIAS.reads + ReadMostly::BIAS.reads_per_look).for_each(|_| lock.read());
         timed::sleep(MS);
     }
-    assert!(count(lock, Event::SlotsLight) > 0);
+    assert!(count(lock, Event::BiasUnfenced) > 0);
 }
 
 /// So many threads read so often each, all at once, when they have done so before: what the run
@@ -126,7 +126,7 @@ fn a_lock_that_is_read_in_turn_with_another_uses_slots_too() {
             often_written.write();
         }
     })]);
-    assert!(count(&mostly_read, Event::SlotsBegin) > 0);
+    assert!(count(&mostly_read, Event::BiasBegin) > 0);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn readers_of_a_semaphore_move_its_line_all_the_time() {
 
 /// How often an event happened to a lock.
 fn count(lock: &Lock, event: Event) -> u64 {
-    events::of_rwlock(&lock.0).get(event)
+    fairlock::rwlock::events(&lock.0).get(event)
 }
 
 #[test]
@@ -171,9 +171,9 @@ fn a_write_after_a_phase_of_readers_raises_one_barrier() {
         }) as Body<'_>
     }));
     run(bodies);
-    assert_eq!(count(&lock, Event::SlotsWrite), PHASES);
-    assert_eq!(count(&lock, Event::SlotsBarrier), PHASES);
-    assert_eq!(count(&lock, Event::SlotsLight), PHASES);
+    assert_eq!(count(&lock, Event::BiasRevoke), PHASES);
+    assert_eq!(count(&lock, Event::BiasBarrier), PHASES);
+    assert_eq!(count(&lock, Event::BiasUnfenced), PHASES);
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn writes_in_a_row_raise_one_barrier_and_then_end_the_slots() {
         warm_up(&lock);
         (0..300).for_each(|_| lock.write());
     })]);
-    assert_eq!(count(&lock, Event::SlotsBarrier), 1);
-    assert_eq!(count(&lock, Event::SlotsEnd), 1);
+    assert_eq!(count(&lock, Event::BiasBarrier), 1);
+    assert_eq!(count(&lock, Event::BiasEnd), 1);
     // As often as the policy says, and once more to find that it is enough.
-    assert_eq!(count(&lock, Event::SlotsWrite), u64::from(ReadMostly::BIAS.writes) + 1);
+    assert_eq!(count(&lock, Event::BiasRevoke), u64::from(ReadMostly::BIAS.writes) + 1);
     assert_eq!(*lock.0.try_read().expect("it is free"), 300);
 }
 

@@ -21,8 +21,12 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+mod barrier;
+#[cfg(test)]
+mod child_process;
 mod chunks;
 pub mod events;
+mod guarded;
 pub mod mutex;
 pub mod platform;
 pub mod policy;
@@ -32,7 +36,6 @@ pub mod range;
 pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
-mod shared_barrier;
 pub mod slots;
 pub mod spin;
 mod spin_budget;

@@ -37,6 +37,22 @@
 //! assert_eq!(*LOCK.read(), 7);
 //! ```
 
+/// For how long the head of a queue may be passed before the lock is reserved for it, ns: the kernel
+/// rwsem's `RWSEM_WAIT_TIMEOUT`, one tick of a 250 Hz kernel. A shorter one hands over more often, each
+/// time at the cost of a wake-up during which nobody holds the lock; a longer one makes the longest wait
+/// longer.
+pub const HANDOFF_AFTER_NS: u64 = 4_000_000;
+
+/// The longest budget of a phase, ns: as long as Linux lets the head of the queue be passed, so that the
+/// longest waits of both families compare.
+pub const LONGEST_BUDGET_NS: u64 = HANDOFF_AFTER_NS;
+
+/// Longest spin on a writer that may be running, ns. Linux spins for as long as the owner runs; a section
+/// that runs for longer than this is worth a sleep. It is what a sleep costs: wake-ups have been measured
+/// at 3.4 to 32 µs, and a thread that spins for as long as a sleep would take never pays more than twice
+/// the better of the two (Karlin et al., 1991).
+pub const SPIN_ON_OWNER_NS: u64 = 25_000;
+
 /// A policy of [`RwSem`](crate::RwSem). Implementations are never instantiated.
 pub trait Policy: Send + Sync + 'static {
     /// The name in reports.
@@ -152,7 +168,7 @@ impl Competition {
         writer_spins: WriterSpin::BeforeQueueing,
         writer_spins_on_readers: true,
         reader_spins: false,
-        handoff: Handoff::After(4_000_000),
+        handoff: Handoff::After(HANDOFF_AFTER_NS),
         writer_fast_fail: true,
     };
 }
@@ -206,7 +222,7 @@ policies! {
     TimeFair "timefair" = Discipline::Phases(Phases {
         shortest_budget: 48,
         budget_per_wakeup: 2,
-        longest_budget: 4_000_000,
+        longest_budget: LONGEST_BUDGET_NS,
         spin: 8,
     });
 

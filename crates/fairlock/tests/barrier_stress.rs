@@ -1,8 +1,8 @@
 //! The sharing of barriers by real threads: nobody returns before a barrier that began after its
 //! call has ended, whoever ran it, and nobody waits for one that never ends.
 
-#[path = "../src/shared_barrier.rs"]
-mod shared_barrier;
+#[path = "../src/barrier.rs"]
+mod barrier;
 #[path = "../src/spin_budget.rs"]
 mod spin_budget;
 
@@ -11,10 +11,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::thread;
 
+use barrier::SharedBarrier;
 use fairlock::events::NoCounters;
 use fairlock::platform::{self, Os, Platform, Zeroed};
-use fairlock::process::Process;
-use shared_barrier::SharedBarrier;
 
 /// [`Os`] with barriers that are counted, and that do not end while they are `STUCK`. Each number
 /// is a platform of its own.
@@ -59,9 +58,6 @@ unsafe impl<const TEST: usize> Platform for Counted<TEST> {
     }
     fn cpu() -> u32 {
         Os::cpu()
-    }
-    fn process() -> &'static Process<Self> {
-        unreachable!("the barrier is asked for directly")
     }
     fn barrier_on_all_cpus() {
         let number = BEGUN[TEST].fetch_add(1, SeqCst) + 1;

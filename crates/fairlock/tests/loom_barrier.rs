@@ -3,19 +3,19 @@
 //! goes by an earlier look at the numbers, and so accepts a barrier that began before its call, must
 //! be noticed, and so must a platform whose atomics order nothing.
 
-mod loom_platform;
-#[path = "../src/shared_barrier.rs"]
+#[path = "../src/barrier.rs"]
 #[allow(dead_code)] // what a `fork` needs
-mod shared_barrier;
+mod barrier;
+mod loom_platform;
 #[path = "../src/spin_budget.rs"]
 mod spin_budget;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use barrier::SharedBarrier;
 use fairlock::platform::{self, Platform};
 use loom_platform::{Loom, Weakened, barriers, explore};
-use shared_barrier::SharedBarrier;
 
 /// How a thread comes to pass a barrier.
 type Pass<P> = fn(&SharedBarrier<P>);

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::platform::Platform;
+use fairlock::process::Host;
 use fairlock::range::{
     ArcRangeReadGuard, ArcRangeWriteGuard, Extent, RangeLock, RangeReadGuard, RangeWriteGuard,
     Slotted,
@@ -24,14 +24,14 @@ type Raw<P, const STRIPES: usize> = Slotted<P, STRIPES, 0>;
 /// Positions that the threads fight over. Ranges of more than four are wide.
 const POSITIONS: usize = 6;
 
-struct State<P: Platform, const STRIPES: usize> {
+struct State<P: Host, const STRIPES: usize> {
     lock: Arc<RangeLock<Raw<P, STRIPES>>>,
     data: Arc<[Watched; POSITIONS]>,
 }
 
 type Step<P, const STRIPES: usize> = fn(&State<P, STRIPES>);
 
-impl<P: Platform, const STRIPES: usize> State<P, STRIPES> {
+impl<P: Host, const STRIPES: usize> State<P, STRIPES> {
     fn new() -> Self {
         State {
             lock: Arc::new(RangeLock::new_in()),
@@ -67,7 +67,7 @@ fn extent(from: u64, to: u64) -> Extent {
 
 /// Runs one step in each thread, the last in the first thread, and checks that everything is free
 /// afterwards. Returns what the steps have added to the first position.
-fn together<P: Platform, const STRIPES: usize>(steps: &[Step<P, STRIPES>]) -> u32 {
+fn together<P: Host, const STRIPES: usize>(steps: &[Step<P, STRIPES>]) -> u32 {
     let state = Arc::new(State::<P, STRIPES>::new());
     // Whatever Loom watches exists from now on.
     state.write(0, 2);
@@ -93,7 +93,7 @@ fn together<P: Platform, const STRIPES: usize>(steps: &[Step<P, STRIPES>]) -> u3
 
 macro_rules! steps {
     ($($name:ident |$state:ident| $body:expr;)*) => {$(
-        fn $name<P: Platform, const STRIPES: usize>($state: &State<P, STRIPES>) {
+        fn $name<P: Host, const STRIPES: usize>($state: &State<P, STRIPES>) {
             $body
         }
     )*};
@@ -231,7 +231,7 @@ fn a_wide_writer_that_the_queue_lets_in_and_a_reader() {
 // ---- flaws ----
 
 /// The message with which some execution of the steps fails.
-fn failure<P: Platform>(name: &str, steps: &'static [Step<P, 2>]) -> String {
+fn failure<P: Host>(name: &str, steps: &'static [Step<P, 2>]) -> String {
     let model = || explore(name, 3, move || _ = together::<P, 2>(steps));
     let failure = catch_unwind(AssertUnwindSafe(model)).expect_err("the flaw is noticed");
     let text = failure.downcast_ref::<String>().cloned();
@@ -239,12 +239,12 @@ fn failure<P: Platform>(name: &str, steps: &'static [Step<P, 2>]) -> String {
         .unwrap_or_default()
 }
 
-fn is_race<P: Platform>(name: &str, steps: &'static [Step<P, 2>]) {
+fn is_race<P: Host>(name: &str, steps: &'static [Step<P, 2>]) {
     let found = failure(name, steps);
     assert!(found.contains("Causality violation"), "{found}");
 }
 
-fn is_deadlock<P: Platform>(name: &str, steps: &'static [Step<P, 2>]) {
+fn is_deadlock<P: Host>(name: &str, steps: &'static [Step<P, 2>]) {
     let found = failure(name, steps);
     assert!(found.contains("deadlock"), "{found}");
 }

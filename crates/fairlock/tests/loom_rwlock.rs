@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::lock_api::{self, RwLockUpgradableReadGuard, RwLockWriteGuard};
-use fairlock::platform::Platform;
 use fairlock::policy::{Bias, BiasPolicy};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use loom_platform::{
     DeafHasty, Hasty, Loom, NoFence, NoHeavy, NoLight, Symmetric, SymmetricHasty, SymmetricNoFence,
@@ -43,7 +43,7 @@ type Step<P, B> = fn(&Lock<P, B>);
 
 /// Once readers use slots, runs one step in each thread, the last in the first thread, and checks
 /// that the lock is free afterwards. Returns what the steps have added.
-fn together<P: Platform, B: BiasPolicy>(steps: &[Step<P, B>]) -> u32 {
+fn together<P: Host, B: BiasPolicy>(steps: &[Step<P, B>]) -> u32 {
     let lock = Arc::new(Lock::<P, B>::new(Watched::new()));
     // The first says that slots are to be used, the second that fences are not.
     lock.read().get();
@@ -63,38 +63,38 @@ fn together<P: Platform, B: BiasPolicy>(steps: &[Step<P, B>]) -> u32 {
     lock.try_write().expect("the lock is free when everybody is done").get()
 }
 
-fn write<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn write<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     lock.write().add();
 }
 
-fn read<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn read<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     lock.read().get();
 }
 
-fn read_twice<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn read_twice<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     lock.read().get();
     lock.read().get();
 }
 
-fn try_read<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn try_read<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     if let Some(guard) = lock.try_read() {
         guard.get();
     }
 }
 
-fn try_write<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn try_write<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     if let Some(guard) = lock.try_write() {
         guard.add();
     }
 }
 
-fn write_in_time<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn write_in_time<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     if let Some(guard) = lock.try_write_for(Duration::from_micros(100)) {
         guard.add();
     }
 }
 
-fn downgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn downgrade<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     let guard = lock.write();
     guard.add();
     let before = guard.get();
@@ -102,7 +102,7 @@ fn downgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
     assert_eq!(guard.get(), before, "nobody writes in between");
 }
 
-fn upgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn upgrade<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     let guard = lock.upgradable_read();
     let before = guard.get();
     let guard = RwLockUpgradableReadGuard::upgrade(guard);
@@ -110,7 +110,7 @@ fn upgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
     guard.add();
 }
 
-fn try_upgrade<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn try_upgrade<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     let guard = lock.upgradable_read();
     match RwLockUpgradableReadGuard::try_upgrade(guard) {
         Ok(guard) => guard.add(),
@@ -151,7 +151,7 @@ models! {
 }
 
 /// The message with which some execution of the steps fails.
-fn failure<P: Platform, B: BiasPolicy>(name: &str, steps: &'static [Step<P, B>]) -> String {
+fn failure<P: Host, B: BiasPolicy>(name: &str, steps: &'static [Step<P, B>]) -> String {
     let model = || explore(name, 3, move || _ = together::<P, B>(steps));
     let failure = catch_unwind(AssertUnwindSafe(model)).expect_err("the flaw is noticed");
     let text = failure.downcast_ref::<String>().cloned();
@@ -189,7 +189,7 @@ fn a_lost_wake_up_is_noticed() {
     failure::<DeafHasty, AtOnce>("deaf", &[read, write]);
 }
 
-fn write_twice<P: Platform, B: BiasPolicy>(lock: &Lock<P, B>) {
+fn write_twice<P: Host, B: BiasPolicy>(lock: &Lock<P, B>) {
     lock.write().add();
     lock.write().add();
 }

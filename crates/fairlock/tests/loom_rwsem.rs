@@ -13,7 +13,7 @@ use fairlock::platform::Platform;
 use fairlock::policy::{
     Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use loom_platform::{
     Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, explore, explore_most, most_executions,
 };
@@ -28,7 +28,7 @@ type Step<Pol, P, L = Inline<P>> = fn(&Lock<Pol, P, L>);
 
 /// Runs one step in each thread, the last in the first thread, and checks that the lock is free
 /// afterwards. Returns what the steps have added.
-fn together<Pol: Policy, P: Platform, L: Lodging<P>>(steps: &[Step<Pol, P, L>]) -> u32 {
+fn together<Pol: Policy, P: Platform, L: QueueStorage<P>>(steps: &[Step<Pol, P, L>]) -> u32 {
     let lock = Arc::new(Lock::<Pol, P, L>::new(Watched::new()));
     let (mine, others) = steps.split_last().expect("at least one");
     let threads: Vec<_> = others
@@ -45,27 +45,27 @@ fn together<Pol: Policy, P: Platform, L: Lodging<P>>(steps: &[Step<Pol, P, L>]) 
     lock.try_write().expect("the lock is free when everybody is done").get()
 }
 
-fn write<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn write<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     lock.write().add();
 }
 
-fn write_fair<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn write_fair<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.write();
     guard.add();
     RwLockWriteGuard::unlock_fair(guard);
 }
 
-fn read<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn read<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     lock.read().get();
 }
 
-fn read_fair<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn read_fair<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.read();
     guard.get();
     RwLockReadGuard::unlock_fair(guard);
 }
 
-fn try_both<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn try_both<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     if let Some(guard) = lock.try_read() {
         guard.get();
     }
@@ -74,7 +74,7 @@ fn try_both<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     }
 }
 
-fn downgrade<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn downgrade<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.write();
     guard.add();
     let before = guard.get();
@@ -82,7 +82,7 @@ fn downgrade<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     assert_eq!(guard.get(), before, "nobody writes in between");
 }
 
-fn upgrade<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn upgrade<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.upgradable_read();
     let before = guard.get();
     let guard = RwLockUpgradableReadGuard::upgrade(guard);
@@ -90,7 +90,7 @@ fn upgrade<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
     guard.add();
 }
 
-fn upgrade_and_back<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn upgrade_and_back<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.upgradable_read();
     let guard = match RwLockUpgradableReadGuard::try_upgrade(guard) {
         Ok(guard) => {
@@ -102,7 +102,7 @@ fn upgrade_and_back<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P,
     RwLockUpgradableReadGuard::downgrade(guard).get();
 }
 
-fn upgrade_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn upgrade_in_time<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     let guard = lock.upgradable_read();
     match RwLockUpgradableReadGuard::try_upgrade_for(guard, Duration::from_micros(100)) {
         Ok(guard) => guard.add(),
@@ -110,13 +110,13 @@ fn upgrade_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, 
     }
 }
 
-fn read_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn read_in_time<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     if let Some(guard) = lock.try_read_for(Duration::from_micros(100)) {
         guard.get();
     }
 }
 
-fn write_in_time<Pol: Policy, P: Platform, L: Lodging<P>>(lock: &Lock<Pol, P, L>) {
+fn write_in_time<Pol: Policy, P: Platform, L: QueueStorage<P>>(lock: &Lock<Pol, P, L>) {
     if let Some(guard) = lock.try_write_for(Duration::from_micros(100)) {
         guard.add();
     }
@@ -213,7 +213,7 @@ policies_under_loom! {
 /// Locks that rent the room in which their threads wait.
 mod rented {
     use super::*;
-    type Rents = Rented<WithoutRecords>;
+    type Rents = Pooled<WithoutRecords>;
 
     mod time_fair {
         use super::*;
@@ -229,7 +229,7 @@ mod rented {
     }
     mod a_room_in_each_record {
         use super::*;
-        under_loom! { PhaseFair, Loom, Rented<Loom>, 2;
+        under_loom! { PhaseFair, Loom, Pooled<Loom>, 2;
             two_writers_exclude_each_other: [write, write] => 2..=2;
             an_upgrade_waits_for_a_reader: [upgrade, read] => 1..=1;
             a_reader_and_two_writers: [read, write, write] => 2..=2;
@@ -273,7 +273,9 @@ fn a_time_out_that_lets_a_reader_in_and_an_upgrade_exclude_each_other() {
 }
 
 /// What the checker says about a lock on a flawed platform.
-fn report<Pol: Policy, P: Platform, L: Lodging<P>>(steps: &'static [Step<Pol, P, L>]) -> String {
+fn report<Pol: Policy, P: Platform, L: QueueStorage<P>>(
+    steps: &'static [Step<Pol, P, L>],
+) -> String {
     let failure = catch_unwind(AssertUnwindSafe(|| {
         explore("flawed", 2, || _ = together(steps));
     }));
@@ -288,7 +290,7 @@ fn report<Pol: Policy, P: Platform, L: Lodging<P>>(steps: &'static [Step<Pol, P,
 fn the_checker_notices_relaxed_orderings() {
     let message = report::<TimeFair, Weakened, Inline<_>>(&[write, write]);
     assert!(message.contains("Causality violation"), "{message}");
-    let message = report::<TimeFair, Weakened, Rented<_>>(&[write, write]);
+    let message = report::<TimeFair, Weakened, Pooled<_>>(&[write, write]);
     assert!(message.contains("Causality violation"), "{message}");
     let message = report::<Linux5_11, Weakened, Inline<_>>(&[read, write]);
     assert!(message.contains("Causality violation"), "{message}");
@@ -298,7 +300,7 @@ fn the_checker_notices_relaxed_orderings() {
 fn the_checker_notices_lost_wake_ups() {
     let message = report::<TimeFair, Deaf, Inline<_>>(&[write, write, write]);
     assert!(message.contains("deadlock"), "{message}");
-    let message = report::<PhaseFair, Deaf, Rented<Deaf>>(&[write, write]);
+    let message = report::<PhaseFair, Deaf, Pooled<Deaf>>(&[write, write]);
     assert!(message.contains("deadlock"), "{message}");
     let message = report::<Linux5_11, Deaf, Inline<_>>(&[read, write]);
     assert!(message.contains("deadlock"), "{message}");

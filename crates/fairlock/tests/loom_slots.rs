@@ -18,21 +18,38 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use fairlock::platform::{self, AtomicCell, Platform};
+use fairlock::platform::{self, AtomicCell};
+use fairlock::process::Host;
 use loom_platform::{
-    DeafHasty, Hasty, NoHeavyHasty, NoLightHasty, SymmetricHasty, SymmetricNoFenceHasty, Watched,
-    explore,
+    DeafHasty, Flaw, Hasty, Model, NoHeavyHasty, NoLightHasty, SymmetricHasty,
+    SymmetricNoFenceHasty, Watched, explore,
 };
-use slots::{Record, Slot, Threads};
+use slots::{EndedThread, HasRecords, Record, Slot, Threads};
 
 const TAG: u64 = 5;
 
+// SAFETY: nobody asks for a record but the programs below, which claim them from their own `threads`.
+unsafe impl<F: Flaw> HasRecords for Model<F> {
+    fn threads() -> &'static Threads<Self> {
+        unreachable!("these programs have records of their own")
+    }
+    fn thread() -> Option<&'static Record<Self>> {
+        unreachable!("these programs have records of their own")
+    }
+    fn ended_thread() -> EndedThread<Self> {
+        unreachable!("threads of these programs do not end before they are done")
+    }
+    fn asymmetric_heavy() {
+        <Self as Host>::asymmetric_heavy();
+    }
+}
+
 #[inline(never)]
-fn all_threads<P: Platform>() -> Box<Threads<P>> {
+fn all_threads<P: HasRecords>() -> Box<Threads<P>> {
     Box::new(Threads::NEW)
 }
 
-struct State<P: Platform> {
+struct State<P: HasRecords> {
     /// Too large for a coroutine's stack twice.
     threads: Box<Threads<P>>,
     /// Of the readers, in `threads`.
@@ -45,11 +62,11 @@ struct State<P: Platform> {
 }
 
 // SAFETY: the records live as long as the state, and are made to be shared.
-unsafe impl<P: Platform> Send for State<P> {}
+unsafe impl<P: HasRecords> Send for State<P> {}
 // SAFETY: as above.
-unsafe impl<P: Platform> Sync for State<P> {}
+unsafe impl<P: HasRecords> Sync for State<P> {}
 
-impl<P: Platform> State<P> {
+impl<P: HasRecords> State<P> {
     fn new(readers: usize) -> Self {
         let threads = all_threads();
         let claim = |_| ptr::from_ref(threads.claim().expect("a record for each"));
@@ -102,7 +119,7 @@ impl<P: Platform> State<P> {
 }
 
 /// Readers, each in its thread so many times, and a writer.
-fn readers_and_a_writer<P: Platform>(readers: usize, times: usize) {
+fn readers_and_a_writer<P: HasRecords>(readers: usize, times: usize) {
     let state = Arc::new(State::<P>::new(readers));
     let threads: Vec<_> = (0..readers)
         .map(|reader| {
@@ -117,7 +134,7 @@ fn readers_and_a_writer<P: Platform>(readers: usize, times: usize) {
 }
 
 /// A reader that is there already leaves, and a writer waits for that.
-fn a_reader_leaves<P: Platform>() {
+fn a_reader_leaves<P: HasRecords>() {
     let state = Arc::new(State::<P>::new(1));
     state.first_slot().announce_fenced(TAG);
     let leaver = {

@@ -1,31 +1,31 @@
 //! The list of what nobody has in hand, under Loom: each number is in one hand, also if a thread is
 //! stopped in the middle of taking one while others take and put back.
 
-mod loom_platform;
-#[path = "../src/rwsem/vacant.rs"]
+#[path = "../src/rwsem/free_list.rs"]
 #[allow(dead_code)] // what the child of a fork needs
-mod vacant;
+mod free_list;
+mod loom_platform;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::{self, AtomicCell, Platform};
+use free_list::FreeList;
 use loom_platform::{Hasty, explore};
-use vacant::Vacant;
 
 type Half = <Hasty as Platform>::AtomicU32;
 
 const NUMBERS: usize = 3;
 
 struct List {
-    vacant: Vacant<Hasty>,
+    vacant: FreeList<Hasty>,
     next: [Half; NUMBERS],
 }
 
 impl List {
     fn full() -> Self {
         let next = std::array::from_fn(|_| AtomicCell::new(0));
-        let list = List { vacant: Vacant::NEW, next };
+        let list = List { vacant: FreeList::NEW, next };
         (1..=NUMBERS as u32).rev().for_each(|number| list.put(number));
         list
     }

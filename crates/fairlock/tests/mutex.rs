@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::events::{self, Event};
+use fairlock::events::Event;
 use fairlock::mutex::RawMutex;
 use fairlock::platform::Counting;
 use fairlock::{Mutex, MutexGuard, lock_api};
@@ -19,7 +19,7 @@ const THREADS: u32 = 6;
 const ROUNDS: u32 = 4_000;
 
 fn wait_for_sleepers<T>(lock: &CountingMutex<T>, sleepers: u64) {
-    while events::of_mutex(lock).get(Event::MutexSleep) < sleepers {
+    while fairlock::mutex::events(lock).get(Event::MutexSleep) < sleepers {
         thread::yield_now();
     }
 }
@@ -136,7 +136,7 @@ fn a_fair_unlock_hands_the_lock_to_the_sleeper() {
         wait_for_sleepers(&lock, 1);
         MutexGuard::unlock_fair(guard);
         assert!(lock.try_lock().is_none());
-        assert_eq!(events::of_mutex(&lock).get(Event::MutexHandoff), 1);
+        assert_eq!(fairlock::mutex::events(&lock).get(Event::MutexHandoff), 1);
         release.send(()).unwrap();
     });
     assert!(!lock.is_locked());
@@ -202,5 +202,5 @@ fn an_uncontended_lock_counts_nothing() {
     drop(lock.lock());
     MutexGuard::unlock_fair(lock.lock());
     drop(lock.try_lock_for(Duration::from_secs(1)));
-    assert!(events::of_mutex(&lock).iter().all(|(_, count)| count == 0));
+    assert!(fairlock::mutex::events(&lock).iter().all(|(_, count)| count == 0));
 }

@@ -1,7 +1,7 @@
 //! When readers of an `RwLock` use slots: by how many reads come for each write, not by how many come
 //! in a row.
 
-use fairlock::events::{self, Event};
+use fairlock::events::Event;
 use fairlock::platform::Counting;
 use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
 use fairlock::rwlock::RawRwLock;
@@ -17,20 +17,20 @@ fn write<B: BiasPolicy>(lock: &Counted<B>, times: u32) {
 }
 
 fn count<B: BiasPolicy>(lock: &Counted<B>, event: Event) -> u64 {
-    events::of_rwlock(lock).get(event)
+    fairlock::rwlock::events(lock).get(event)
 }
 
 #[test]
 fn slots_begin_after_128_reads_and_end_after_255_writes() {
     let lock = Counted::<ReadMostly>::new(());
     read(&lock, 128);
-    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
     read(&lock, 1);
-    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
     write(&lock, 255);
-    assert_eq!(count(&lock, Event::SlotsEnd), 0);
+    assert_eq!(count(&lock, Event::BiasEnd), 0);
     write(&lock, 1);
-    assert_eq!((count(&lock, Event::SlotsEnd), count(&lock, Event::SlotsWrite)), (1, 256));
+    assert_eq!((count(&lock, Event::BiasEnd), count(&lock, Event::BiasRevoke)), (1, 256));
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn a_write_takes_sixteen_reads_to_make_up_for() {
     let lock = Counted::<ReadMostly>::new(());
     write(&lock, 10);
     read(&lock, 128 + 160);
-    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
     read(&lock, 1);
-    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn as_many_writes_as_reads_bring_no_slots_however_they_take_turns() {
             read(&lock, in_a_row);
         }
     }
-    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn slots_come_back_soon_after_the_last_of_many_writes() {
     let lock = Counted::<ReadMostly>::new(());
     write(&lock, 100_000);
     read(&lock, 300_000);
-    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn a_policy_may_want_slots_at_once_or_never() {
     let lock = Counted::<AtOnce>::new(());
     write(&lock, 1_000);
     read(&lock, 1);
-    assert_eq!(count(&lock, Event::SlotsBegin), 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
     let lock = Counted::<Never>::new(());
     (0..100).for_each(|_| {
         read(&lock, 1_000);
         write(&lock, 3);
     });
-    assert_eq!(count(&lock, Event::SlotsBegin), 0);
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
 }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::events::{self, Event};
+use fairlock::events::Event;
 use fairlock::lock_api::{RwLock, RwLockReadGuard};
 use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
+use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use stress::platforms::{MAPPED, Symmetric, Unseen};
 use stress::{
@@ -89,7 +90,7 @@ fn is_refused_in_the_end<B: BiasPolicy>() {
         let keeper = lock.upgradable_read();
         thread::scope(|scope| {
             scope.spawn(|| *lock.write() += 1);
-            while events::of_rwlock(lock).get(Event::SleepWriter) == 0 {
+            while fairlock::rwlock::events(lock).get(Event::SleepWriter) == 0 {
                 thread::yield_now();
             }
             while lock.try_read().is_some() {}
@@ -109,15 +110,15 @@ fn readers_in_slots_do_not_pass_a_waiting_writer_for_ever() {
 #[test]
 fn these_mixes_see_every_change_of_how_readers_come_in() {
     let restless = withstands_a_mix_of_everything::<RawRwLock<Counting, Restless>>(STEPS, 10);
-    let events = events::of_rwlock(&restless);
+    let events = fairlock::rwlock::events(&restless);
     let default = withstands_a_mix_of_everything::<RawRwLock<Counting>>(STEPS, 60);
-    let of_default = events::of_rwlock(&default);
+    let of_default = fairlock::rwlock::events(&default);
     for (event, times) in events.iter().filter(|(event, _)| event.name().starts_with("slots")) {
         eprintln!("{}: {times}, by default {}", event.name(), of_default.get(event));
-        let needs_barrier = matches!(event, Event::SlotsBarrier | Event::SlotsLight);
+        let needs_barrier = matches!(event, Event::BiasBarrier | Event::BiasUnfenced);
         assert!(times > 0 || needs_barrier && !Counting::is_asymmetric(), "no {event:?}");
     }
-    assert!(of_default.get(Event::SlotsWrite) > 0, "the default uses slots, too");
+    assert!(of_default.get(Event::BiasRevoke) > 0, "the default uses slots, too");
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn what_locks_share_is_in_memory_of_the_platform_s() {
 fn threads_that_come_and_go_are_seen_by_writers() {
     const SPAWNERS: u64 = 2;
     const LIVES: u64 = 400;
-    fn check<B: BiasPolicy, P: Platform>() {
+    fn check<B: BiasPolicy, P: Host>() {
         let lock = Lock::<_, B, P>::new(Protected::default());
         let spawners = AtomicU32::new(SPAWNERS as u32);
         let live = |dice: &mut Dice| {

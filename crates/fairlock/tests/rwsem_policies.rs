@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::S
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 
-use fairlock::events::{self, Counters, Event};
+use fairlock::events::{Counters, Event};
 use fairlock::platform::{Counting, Os, Platform, Zeroed};
 use fairlock::policy::{
     Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
     Policy, TimeFair,
 };
-use fairlock::process::Process;
 use fairlock::rwsem::RawRwSem;
 use fairlock::{PolicyRwSem, RwSem};
 
@@ -136,9 +135,6 @@ unsafe impl<const CLOCK: usize> Platform for Staged<CLOCK> {
             cpu => cpu,
         }
     }
-    fn process() -> &'static Process<Self> {
-        unreachable!("an RwSem shares nothing with others")
-    }
 }
 
 type Lock<Pol, const CLOCK: usize> = Arc<PolicyRwSem<(), Pol, Staged<CLOCK>>>;
@@ -163,7 +159,7 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
     }
 
     fn count(&self, event: Event) -> u64 {
-        events::of_rwsem(&*self.lock).get(event)
+        fairlock::rwsem::events(&*self.lock).get(event)
     }
 
     fn until(&self, event: Event, count: u64) {
@@ -333,7 +329,7 @@ fn a_spinner_behind_a_spinner_that_got_the_lock<Pol: Policy>() {
     first.stops_at.store(0, SeqCst);
     let lock = stage.lock.clone();
     assert_eq!(stage.finish(), ["holder", "first", "second"], "{}", Pol::NAME);
-    let events = events::of_rwsem(&*lock);
+    let events = fairlock::rwsem::events(&*lock);
     let [got, failed] = [Event::OptLock, Event::OptFail].map(|event| events.get(event));
     assert_eq!((got, failed), (2, 0), "{}", Pol::NAME);
 }

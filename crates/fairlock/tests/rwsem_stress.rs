@@ -13,7 +13,7 @@ use fairlock::policy::{
     Competition, Discipline, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
     NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
 use stress::{Protected, THREADS, crowd, is_intact, operate, withstands_a_mix_of_everything};
 
 const STEPS: u64 = 1_500;
@@ -30,8 +30,8 @@ macro_rules! policies_withstand {
 policies_withstand! {
     time_fair_withstands_a_mix_of_everything TimeFair, Inline<Os>;
     phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
-    time_fair_in_rented_rooms_withstands_a_mix_of_everything TimeFair, Rented<Os>;
-    phase_fair_in_rented_rooms_withstands_a_mix_of_everything PhaseFair, Rented<Os>;
+    time_fair_in_rented_rooms_withstands_a_mix_of_everything TimeFair, Pooled<Os>;
+    phase_fair_in_rented_rooms_withstands_a_mix_of_everything PhaseFair, Pooled<Os>;
     linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
     linux_3_10_spinning_in_the_queue_withstands_a_mix_of_everything SpinningInQueue, Inline<Os>;
     linux_3_16_withstands_a_mix_of_everything Linux3_16, Inline<Os>;
@@ -40,10 +40,10 @@ policies_withstand! {
     linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
     linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
     no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
-    linux_3_10_in_rented_rooms_withstands_a_mix_of_everything Linux3_10, RentedWithSpinners<Os>;
-    linux_5_11_in_rented_rooms_withstands_a_mix_of_everything Linux5_11, RentedWithSpinners<Os>;
+    linux_3_10_in_rented_rooms_withstands_a_mix_of_everything Linux3_10, PooledWithSpinners<Os>;
+    linux_5_11_in_rented_rooms_withstands_a_mix_of_everything Linux5_11, PooledWithSpinners<Os>;
     no_reader_steal_in_rented_rooms_withstands_a_mix_of_everything
-        NoReaderSteal, RentedWithSpinners<Os>;
+        NoReaderSteal, PooledWithSpinners<Os>;
 }
 
 /// [`Linux3_10`] whose writers spin in the queue.
@@ -61,8 +61,8 @@ impl Policy for SpinningInQueue {
 #[test]
 fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
     type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
-    let phases: [Lock<TimeFair, Rented<Os>>; 2] = Default::default();
-    let linux: [Lock<Linux5_11, RentedWithSpinners<Os>>; 2] = Default::default();
+    let phases: [Lock<TimeFair, Pooled<Os>>; 2] = Default::default();
+    let linux: [Lock<Linux5_11, PooledWithSpinners<Os>>; 2] = Default::default();
     let step = |dice: &mut stress::Dice| match dice.roll(4) as usize {
         which @ 0..2 => operate(&phases[which], dice),
         which => operate(&linux[which - 2], dice),
@@ -74,7 +74,7 @@ fn locks_that_rent_rooms_from_one_pool_withstand_a_mix_of_everything() {
 }
 
 /// Each lock goes while the thread that has released it before may still be on its way out.
-fn last_users_free_their_locks<Pol: Policy, L: Lodging<Os>>() {
+fn last_users_free_their_locks<Pol: Policy, L: QueueStorage<Os>>() {
     const LOCKS: usize = 1_000;
     // What it protects is how many users have been there.
     let new = || RwLock::<RawRwSem<Pol, Os, L>, u64>::new(0);
@@ -104,10 +104,10 @@ fn last_users_free_their_locks<Pol: Policy, L: Lodging<Os>>() {
 
 #[test]
 fn a_lock_with_a_rented_room_can_be_freed_by_its_last_user() {
-    last_users_free_their_locks::<TimeFair, Rented<Os>>();
-    last_users_free_their_locks::<Linux3_10, RentedWithSpinners<Os>>();
-    last_users_free_their_locks::<Linux5_11, RentedWithSpinners<Os>>();
-    last_users_free_their_locks::<NoReaderSteal, RentedWithSpinners<Os>>();
+    last_users_free_their_locks::<TimeFair, Pooled<Os>>();
+    last_users_free_their_locks::<Linux3_10, PooledWithSpinners<Os>>();
+    last_users_free_their_locks::<Linux5_11, PooledWithSpinners<Os>>();
+    last_users_free_their_locks::<NoReaderSteal, PooledWithSpinners<Os>>();
 }
 
 /// Lets in two writers at once, but not three, and readers always.

@@ -12,7 +12,7 @@ use std::thread;
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::{Bias, BiasPolicy, Linux3_10, Linux5_11, PhaseFair, TimeFair};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use stress::platforms::Symmetric;
 use stress::{Dice, Protected, crowd, watched};
@@ -99,8 +99,8 @@ fn withstands_reads_within_reads<R: UnguardedRwLock>() {
 
 #[test]
 fn semaphores_withstand_reads_within_reads_among_writers() {
-    withstands_reads_within_reads::<RawRwSem<TimeFair, Os, Rented<Os>>>();
-    withstands_reads_within_reads::<RawRwSem<PhaseFair, Os, Rented<Os>>>();
+    withstands_reads_within_reads::<RawRwSem<TimeFair, Os, Pooled<Os>>>();
+    withstands_reads_within_reads::<RawRwSem<PhaseFair, Os, Pooled<Os>>>();
     withstands_reads_within_reads::<RawRwSem<Linux5_11, Os, Inline<Os>>>();
     withstands_reads_within_reads::<RawRwSem<Linux3_10, Os, Inline<Os>>>();
 }
@@ -166,7 +166,7 @@ fn last_unlock_frees<R: UnguardedRwLock + 'static>() {
 
 #[test]
 fn a_lock_is_freed_right_after_its_last_unlock() {
-    last_unlock_frees::<RawRwSem<TimeFair, Os, Rented<Os>>>();
+    last_unlock_frees::<RawRwSem<TimeFair, Os, Pooled<Os>>>();
     last_unlock_frees::<RawRwLock<Os, Restless>>();
 }
 

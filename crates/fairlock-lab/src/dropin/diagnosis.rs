@@ -7,6 +7,7 @@
 //! 1. Every lock gets at least one finding: if no rule finds a problem, that the lock is fine.
 //! 2. A lock with the finding that it is fine has no other finding.
 
+use fairlock::policy::LONGEST_BUDGET_NS;
 use serde::{Deserialize, Serialize};
 
 use super::comparison::ENOUGH_RUNS;
@@ -36,8 +37,9 @@ pub const HEAVILY_CONTENDED: f64 = 0.1;
 /// A wait that so many acquisitions of the other role pass starves: under a fair lock a wait is passed by
 /// about as many acquisitions as there are threads.
 pub const STARVED_BYPASS: u64 = 100;
-/// Hardly anybody notices a shorter wait, whoever passed it: it is one time slice of most kernels.
-pub const STARVED_WAIT_NS: u64 = 4_000_000;
+/// A shorter wait is no starvation, whoever passed it: even Fairlock's own locks let a phase pass a waiter for
+/// this long.
+pub const STARVED_WAIT_NS: u64 = LONGEST_BUDGET_NS;
 
 /// A wait under way that is longer than this is reported, whatever its cause: waits for a lock should be
 /// too short to notice.

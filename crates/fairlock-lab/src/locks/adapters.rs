@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::Policy;
+use fairlock::process::Host;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
 use lock_api::{RawMutex, RawRwLock};
 
@@ -38,16 +39,16 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_rwsem(self))
+        counted::<P>(|| fairlock::rwsem::events(self))
     }
 }
 
 /// Fairlock's default lock.
-pub struct DefaultRwLock<P: Platform = Os>(
+pub struct DefaultRwLock<P: Host = Os>(
     lock_api::RwLock<fairlock::rwlock::RawRwLock<P>, Protected<P>>,
 );
 
-impl<P: Platform> LabLock for DefaultRwLock<P> {
+impl<P: Host> LabLock for DefaultRwLock<P> {
     type Platform = P;
 
     const BYTES: usize = size_of::<fairlock::rwlock::RawRwLock<P>>();
@@ -72,7 +73,7 @@ impl<P: Platform> LabLock for DefaultRwLock<P> {
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_rwlock(&self.0))
+        counted::<P>(|| fairlock::rwlock::events(&self.0))
     }
 }
 
@@ -102,7 +103,7 @@ impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected<P>>
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_mutex(self))
+        counted::<P>(|| fairlock::mutex::events(self))
     }
 }
 

@@ -23,6 +23,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use super::Extent;
 use crate::platform::AtomicCell;
 use crate::platform::{AtomicInt, Platform};
+use crate::slots::HasRecords;
 
 /// What raises a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl Blocks {
     }
 }
 
-impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
+impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
     pub(super) const NEW: Self = {
         assert!(STRIPES > 0 && GRAIN < 64, "stripes, of blocks that are not everything");
         Filters {
@@ -166,7 +167,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
 
     #[cold]
     fn get_number(&self) -> u64 {
-        let number = P::process().new_lock();
+        let number = P::threads().new_lock();
         match self.number.compare_exchange(0, number, Relaxed, Relaxed) {
             Ok(_) => number,
             Err(others) => others,

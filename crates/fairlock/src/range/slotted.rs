@@ -55,6 +55,7 @@ use super::filters::{Cause, Filters};
 use super::tree::{Interval, OnTree, Tree};
 use super::{Access, Extent, Patience, RawRangeLock};
 use crate::platform::{AtomicCell, Os, Platform};
+use crate::slots::HasRecords;
 use crate::slots::range::{Claim, HELD, RangeSlot, TRYING, WAITING, is_shared};
 use crate::spin_budget::SpinBudget;
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
@@ -122,7 +123,7 @@ impl<P: Platform> Clone for Place<P> {
 }
 impl<P: Platform> Copy for Place<P> {}
 
-impl<P: Platform> Place<P> {
+impl<P: HasRecords> Place<P> {
     #[inline(always)]
     fn slot(slot: &'static RangeSlot<P>) -> Self {
         Place(NonNull::from(slot).cast(), PhantomData)
@@ -186,7 +187,7 @@ struct Admitted<P: Platform> {
     last: *const Waiter<P>,
 }
 
-impl<P: Platform> Admitted<P> {
+impl<P: HasRecords> Admitted<P> {
     const NONE: Self = Admitted { first: ptr::null(), last: ptr::null() };
 
     fn add(&mut self, waiter: &Waiter<P>) {
@@ -211,7 +212,7 @@ impl<P: Platform> Admitted<P> {
     }
 }
 
-impl<P: Platform> Waiter<P> {
+impl<P: HasRecords> Waiter<P> {
     fn new(claim: Claim, extent: Extent, access: Access, place: Place<P>) -> Self {
         Waiter { links: Links::NEW, claim, extent, access, place, state: P::AtomicU32::ZERO }
     }
@@ -230,7 +231,7 @@ impl<P: Platform> Waiter<P> {
     }
 }
 
-impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GRAIN> {
+impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GRAIN> {
     /// How many threads are in the queue at this moment: for diagnosis.
     pub fn waiting(&self) -> usize {
         let locked = self.queue.lock();
@@ -263,7 +264,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
 
     /// Whether no slot but the own one is in the way, not even one that is trying.
     fn sees_nobody(&self, own: &RangeSlot<P>, claim: Claim, extent: Extent) -> bool {
-        P::process().threads.all_ranges(|slot| {
+        P::threads().all_ranges(|slot| {
             ptr::eq(slot, own) || slot.keeps_away(claim, extent.first(), extent.last()).is_none()
         })
     }
@@ -275,7 +276,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
             return None;
         }
         let mut holder = None;
-        P::process().threads.all_ranges(|slot| {
+        P::threads().all_ranges(|slot| {
             holder = Self::settled(slot, waiter).map(|tag| (slot, tag));
             holder.is_none()
         });
@@ -452,7 +453,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GR
     /// True if there are any.
     fn mark_sharing_holders(waiter: &Waiter<P>) -> bool {
         let mut any = false;
-        P::process().threads.all_ranges(|slot| {
+        P::threads().all_ranges(|slot| {
             if Self::settled(slot, waiter).is_some_and(is_shared) {
                 slot.mark();
                 any = true;
@@ -586,7 +587,7 @@ fn free<P: Platform>(apart: NonNull<Apart<P>>) {
 
 // SAFETY: see the module's "why it is right"; a release is a Release on the slot or of the queue's
 // lock, whoever comes in later has acquired it there or by the filters.
-unsafe impl<P: Platform, const STRIPES: usize, const GRAIN: u32> RawRangeLock
+unsafe impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> RawRangeLock
     for Slotted<P, STRIPES, GRAIN>
 {
     type Platform = P;

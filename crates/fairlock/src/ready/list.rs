@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::item::Item;
+use super::nesting::HasNesting;
 use crate::platform::{AtomicCell, Platform};
 
 /// Who wants to be told of the next push: bits of a list's own.
@@ -85,7 +86,7 @@ impl Flaws {
 /// ```
 pub unsafe trait List: Sized + Send + Sync + 'static {
     /// What it runs on.
-    type Platform: Platform;
+    type Platform: HasNesting;
     /// What entering found.
     #[doc(hidden)]
     type Entry: Copy;

@@ -45,6 +45,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::item::{INSIDE, Item, LINKING, QUEUED, is_inside, is_linking, is_queued, matters};
 use super::list::{List, OUTSIDE, SLEEPERS, Watchers, hand_over};
+use super::nesting::HasNesting;
 use crate::platform::{AtomicCell, Os, Platform};
 use crate::spin_budget::SpinBudget;
 
@@ -100,7 +101,7 @@ fn wait_for_link<P: Platform>(item: &Item<P>) -> u64 {
 }
 
 // SAFETY: invariants 1 and 3; `INSIDE` counts a producer in with its claim, or beside it, and out by `told`.
-unsafe impl<P: Platform> List for ReadyList<P> {
+unsafe impl<P: HasNesting> List for ReadyList<P> {
     type Platform = P;
     type Entry = Entry;
     const NEW: Self = ReadyList { head: P::AtomicPtr::ZERO };

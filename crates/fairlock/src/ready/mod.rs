@@ -33,6 +33,7 @@ mod fifo;
 mod item;
 mod list;
 mod lock_free;
+mod nesting;
 mod outside;
 mod poll;
 mod request;
@@ -51,6 +52,8 @@ pub use list::List;
 #[doc(hidden)]
 pub use list::{Flaws, Watchers};
 pub use lock_free::ReadyList;
+#[doc(hidden)]
+pub use nesting::{HasNesting, Nesting};
 pub use poll::{Batch, Poll, PollError, RawPoll, Ready, Trigger};
 pub use rwlock_list::RwLockList;
 pub use source::{RawSource, Source};

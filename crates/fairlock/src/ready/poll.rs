@@ -37,6 +37,7 @@ use super::fifo::Fifo;
 use super::item::{Item, Place, Readiness};
 use super::list::{List, OUTSIDE, SLEEPERS, Watchers};
 use super::lock_free::ReadyList;
+use super::nesting::HasNesting;
 use super::outside::Descriptor;
 use super::request::Request;
 use super::source::{RawSource, Source};
@@ -619,7 +620,7 @@ impl<L: List> RawPoll<L> {
         let raw = source.source();
         let nested = raw.poll.upgrade();
         // Held until it is registered, or two threads could make a circle of two polls.
-        let _nesting = nested.as_ref().map(|_| L::Platform::process().nesting.lock());
+        let _nesting = nested.as_ref().map(|_| L::Platform::nesting().lock());
         if nested.as_ref().is_some_and(|nested| self.shared.is_inside(nested)) {
             return Err(PollError::Cycle);
         }

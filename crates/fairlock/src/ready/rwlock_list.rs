@@ -22,6 +22,7 @@ use lock_api::{RawRwLock, RwLock};
 
 use super::item::{INSIDE, Item, QUEUED, is_queued};
 use super::list::{List, Watchers, hand_over};
+use super::nesting::HasNesting;
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 use crate::policy::Linux5_11;
 use crate::rwsem::RawRwSem;
@@ -43,7 +44,7 @@ struct Ends<P: Platform> {
 }
 
 // SAFETY: invariants 1 and 2; `INSIDE` counts every producer in and out.
-unsafe impl<P: Platform, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R> {
+unsafe impl<P: HasNesting, R: RawRwLock + Send + Sync + 'static> List for RwLockList<P, R> {
     type Platform = P;
     type Entry = ();
     const NEW: Self = RwLockList {

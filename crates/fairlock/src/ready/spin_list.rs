@@ -18,6 +18,7 @@ use lock_api::{Mutex, RawMutex};
 
 use super::item::{INSIDE, Item, QUEUED, is_queued};
 use super::list::{List, Watchers, hand_over};
+use super::nesting::HasNesting;
 use crate::mutex;
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 
@@ -37,7 +38,7 @@ struct Ends<P: Platform> {
 }
 
 // SAFETY: invariants 1 and 2; `INSIDE` counts every producer in and out.
-unsafe impl<P: Platform, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
+unsafe impl<P: HasNesting, M: RawMutex + Send + Sync + 'static> List for SpinList<P, M> {
     type Platform = P;
     type Entry = ();
     const NEW: Self = SpinList {

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::{self, Relaxed, Release};
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
-use fairlock::process::Process;
+use fairlock::process::{Host, Process};
 use fairlock::slots::Record;
 use loom::thread::{Thread, ThreadId};
 
@@ -631,6 +631,37 @@ unsafe impl<F: Flaw> Platform for Model<F> {
         F::ONE_CPU.into()
     }
 
+    fn is_asymmetric() -> bool {
+        !F::SYMMETRIC
+    }
+
+    /// In terms of C11 each side of an asymmetric barrier is a full fence.
+    fn asymmetric_light() {
+        if !F::NO_LIGHT && !F::SYMMETRIC && !inert() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn barrier_on_all_cpus() {
+        if !inert() {
+            barriers().run();
+        }
+    }
+
+    fn fence() {
+        if !F::NO_FENCE && !inert() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
+        word.store(value, Release);
+        Self::fence();
+    }
+}
+
+// SAFETY: one process for each execution, and a record for each of its threads, which nobody gives back.
+unsafe impl<F: Flaw> Host for Model<F> {
     fn process() -> &'static Process<Self> {
         let process: *const Process<Self> = execution(|execution| {
             let process = execution.process.get_or_insert_with(|| Box::new(Process::<Self>::NEW));
@@ -668,38 +699,11 @@ unsafe impl<F: Flaw> Platform for Model<F> {
         Some(unsafe { &*record.cast() })
     }
 
-    fn is_asymmetric() -> bool {
-        !F::SYMMETRIC
-    }
-
     /// In terms of C11 each side of an asymmetric barrier is a full fence.
-    fn asymmetric_light() {
-        if !F::NO_LIGHT && !F::SYMMETRIC && !inert() {
-            loom::sync::atomic::fence(Ordering::SeqCst);
-        }
-    }
-
     fn asymmetric_heavy() {
         assert!(!F::SYMMETRIC, "there is none");
         if !F::NO_HEAVY && !inert() {
             loom::sync::atomic::fence(Ordering::SeqCst);
         }
-    }
-
-    fn barrier_on_all_cpus() {
-        if !inert() {
-            barriers().run();
-        }
-    }
-
-    fn fence() {
-        if !F::NO_FENCE && !inert() {
-            loom::sync::atomic::fence(Ordering::SeqCst);
-        }
-    }
-
-    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        word.store(value, Release);
-        Self::fence();
     }
 }

@@ -9,7 +9,7 @@ pub mod oracle;
 
 use std::thread;
 
-use fairlock::platform::Platform;
+use fairlock::process::Host;
 use fairlock::range::{
     Extent, Naive, RangeLock, RangeReadGuard, RawRangeLock, SharedWord, Slotted,
 };
@@ -30,14 +30,14 @@ pub trait Subject: RawRangeLock + 'static {
     }
 }
 
-impl<P: Platform> Subject for Naive<P> {}
+impl<P: Host> Subject for Naive<P> {}
 
-impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Subject for Slotted<P, STRIPES, GRAIN> {}
+impl<P: Host, const STRIPES: usize, const GRAIN: u32> Subject for Slotted<P, STRIPES, GRAIN> {}
 
 /// Where [`Subject::keep_ranges`] reads, if at all. No test uses it for anything else.
 pub const PIN: u64 = 1 << 40;
 
-impl<P: Platform> Subject for SharedWord<P> {
+impl<P: Host> Subject for SharedWord<P> {
     /// Somebody waits for the word, and reads on afterwards.
     fn keep_ranges(lock: &RangeLock<Self>) -> Option<RangeReadGuard<'_, Self>> {
         let alone = lock.write(Extent::ALL);

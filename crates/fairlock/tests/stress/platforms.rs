@@ -87,6 +87,27 @@ macro_rules! real_threads_but {
             fn cpu() -> u32 {
                 Os::cpu()
             }
+            fn is_asymmetric() -> bool {
+                $asymmetric
+            }
+            fn asymmetric_light() {
+                Os::asymmetric_light();
+            }
+            fn barrier_on_all_cpus() {
+                assert!(Self::is_asymmetric());
+                Os::barrier_on_all_cpus();
+            }
+            unsafe fn allocate(layout: std::alloc::Layout) -> *mut u8 {
+                crate::stress::platforms::map(layout)
+            }
+            unsafe fn deallocate(memory: *mut u8, layout: std::alloc::Layout) {
+                // SAFETY: the caller's.
+                unsafe { crate::stress::platforms::unmap(memory, layout) };
+            }
+        }
+
+        // SAFETY: as `Os`, but for strange records, which are wrong on purpose.
+        unsafe impl fairlock::process::Host for $name {
             fn process() -> &'static Process<Self> {
                 static PROCESS: Process<$name> = Process::NEW;
                 &PROCESS
@@ -114,28 +135,15 @@ macro_rules! real_threads_but {
                 }
                 OWN.try_with(|own| own.as_ref().map(|own| own.0)).ok().flatten()
             }
-            fn is_asymmetric() -> bool {
-                $asymmetric
-            }
-            fn asymmetric_light() {
-                Os::asymmetric_light();
-            }
             fn asymmetric_heavy() {
                 assert!(Self::is_asymmetric());
                 Os::asymmetric_heavy();
-            }
-            unsafe fn allocate(layout: std::alloc::Layout) -> *mut u8 {
-                crate::stress::platforms::map(layout)
-            }
-            unsafe fn deallocate(memory: *mut u8, layout: std::alloc::Layout) {
-                // SAFETY: the caller's.
-                unsafe { crate::stress::platforms::unmap(memory, layout) };
             }
         }
     )*};
     (@ or $usual:path) => { $usual };
     (@ or $usual:path, $other:path) => { $other };
-    (@ own $name:ident, $another:ident) => { $name::process() };
+    (@ own $name:ident, $another:ident) => { <$name as fairlock::process::Host>::process() };
     (@ strange $name:ident, $another:ident) => { &$another };
 }
 

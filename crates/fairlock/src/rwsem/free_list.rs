@@ -1,6 +1,6 @@
 //! A list of numbers, for what nobody has in hand: last in, first out, without a lock.
 //!
-//! Not for: what the numbers stand for. That is `rooms.rs`, which also keeps each one's successor.
+//! Not for: what the numbers stand for. That is `queue_pool.rs`, which also keeps each one's successor.
 //!
 //! Invariants
 //! 1. A number is on the list at most once.
@@ -16,10 +16,10 @@ const TAKEN: u64 = 1 << 32;
 /// The first number; 0 if there is none.
 const FIRST: u64 = TAKEN - 1;
 
-pub(crate) struct Vacant<P: Platform>(P::AtomicU64);
+pub(crate) struct FreeList<P: Platform>(P::AtomicU64);
 
-impl<P: Platform> Vacant<P> {
-    pub(crate) const NEW: Self = Vacant(P::AtomicU64::ZERO);
+impl<P: Platform> FreeList<P> {
+    pub(crate) const NEW: Self = FreeList(P::AtomicU64::ZERO);
 
     /// Takes a number off, whose successor may be asked for numbers that are off already.
     pub(crate) fn take(&self, next: impl Fn(u32) -> u32) -> Option<u32> {

@@ -12,7 +12,7 @@
 //!   caller answers for: the child uses no reference that another thread's guard lent it.
 //! * The forking thread keeps its guards.
 //! * Nobody waits for a lock that rents its room ([`RwLock`](crate::RwLock), and
-//!   [`RawRwSem`](crate::rwsem::RawRwSem) with [`Rented`](crate::rwsem::Rented)). So one that the
+//!   [`RawRwSem`](crate::rwsem::RawRwSem) with [`Pooled`](crate::rwsem::Pooled)). So one that the
 //!   forking thread holds for writing, whoever waited for it, is free once the child has unlocked
 //!   it, and one that was free is free: the child may use both like new ones. One that it holds for
 //!   reading is free for readers likewise; for writers if no other thread read under it, or was let
@@ -41,7 +41,7 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
-use super::{Counting, Os, Symmetric};
+use super::os;
 
 /// Whether the handler is there.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
@@ -69,78 +69,27 @@ fn register() {
 unsafe extern "C" fn in_child() {
     // SAFETY: the C library calls this in the only thread of the child; the rest is for the caller
     // of `fork` to see to, see the module.
-    unsafe {
-        Os::forked();
-        Counting::forked();
-        Symmetric::forked();
-    }
+    unsafe { os::all_forked() };
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::Relaxed;
-    use std::sync::{Barrier, Mutex, PoisonError};
     use std::thread;
-    use std::time::{Duration, Instant};
 
-    use super::*;
-    use crate::platform::Platform;
+    use crate::child_process::{Ending, first_wrong, in_child_process};
+    use crate::platform::{Counting, Symmetric};
+    use crate::process::Host;
     use crate::{Mutex as Fair, RwLock, RwSem};
-
-    /// How a child ended.
-    #[derive(Debug, PartialEq, Eq)]
-    pub(crate) enum Ending {
-        Exited(i32),
-        Killed(i32),
-        Hung,
-    }
-
-    /// What `body` says in a child of this process. A body that panics or returns ends the child,
-    /// so that it never gets back into the test harness.
-    pub(crate) fn in_child_process(body: impl FnOnce() -> i32) -> Ending {
-        /// A child does not fork while another is watched: it would be a child of this one, too.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the child does what is safe after a `fork`, see the module, and ends by `_exit`.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(code.unwrap_or(100)) };
-        }
-        assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
-        let began = Instant::now();
-        let mut status = 0;
-        // SAFETY: waits for a child of this function; `status` lives.
-        while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
-            if began.elapsed() > Duration::from_secs(20) {
-                // SAFETY: ends that child.
-                unsafe {
-                    libc::kill(child, libc::SIGKILL);
-                    libc::waitpid(child, &mut status, 0);
-                }
-                return Ending::Hung;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        match libc::WIFEXITED(status) {
-            true => Ending::Exited(libc::WEXITSTATUS(status)),
-            false => Ending::Killed(libc::WTERMSIG(status)),
-        }
-    }
-
-    /// The first thing that does not hold, counted from 1.
-    pub(crate) fn first_wrong(what: &[bool]) -> i32 {
-        what.iter().position(|&holds| !holds).map_or(0, |at| at as i32 + 1)
-    }
 
     const READERS: usize = 3;
     const THEIRS: u64 = 0x1111;
     const OWN: u64 = 0x2222;
 
     /// Forks while other threads read, and yet others come and go.
-    fn fork_among_readers<P: Platform>() {
+    fn fork_among_readers<P: Host>() {
         let (there, over) = (Barrier::new(READERS + 1), AtomicBool::new(false));
         thread::scope(|scope| {
             for _ in 0..READERS {

@@ -1,4 +1,4 @@
-//! The waiters of one lock: two rings (`wait_queue.rs`) of nodes on the waiters' stacks, under
+//! The waiters of one lock: two rings ([`crate::wait_queue`]) of nodes on the waiters' stacks, under
 //! one queue lock.
 //!
 //! ```text
@@ -11,11 +11,12 @@
 //! Invariants
 //! 1. Links and list heads are read and written only by the holder of the queue's lock.
 //! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
-//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`RETRY`] into its state *after* the
+//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
 //!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
 //!    that follows uses the address alone.
 //! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
 
+use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -27,9 +28,9 @@ pub(crate) const WAITING: u32 = 0;
 /// The lock is the owner's; the node is off the list.
 pub(crate) const GRANTED: u32 = 1;
 /// The owner should try to take the lock; the node is still on the list.
-pub(crate) const CALLED: u32 = 2;
+pub(crate) const WOKEN_QUEUED: u32 = 2;
 /// The owner should start over; the node is off the list.
-pub(crate) const RETRY: u32 = 3;
+pub(crate) const WOKEN_DEQUEUED: u32 = 3;
 /// The owner goes on waiting, but as the deadline waiter, see `phases`; the node is still on the list.
 pub(crate) const APPOINTED: u32 = 4;
 
@@ -50,20 +51,20 @@ pub(crate) enum Kind {
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
     pub(crate) kind: Kind,
-    /// When it queued, ns.
-    pub(crate) since: u64,
+    /// When it came to queue, ns; its owner's until it is on a list.
+    since: Cell<u64>,
     ticket: P::Cell<u32>,
     /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
-    pub(crate) guard: P::Cell<u32>,
-    /// 1 if it was told to retry once and is back.
-    pub(crate) retried: P::Cell<u32>,
-    /// When it was taken off to be granted, in ticks of `phases`; 0 if that was not noted.
-    pub(crate) told: P::Cell<u32>,
-    /// A waiter that its owner tells to start over when it is granted.
+    pub(crate) is_deadline_waiter: P::Cell<u32>,
+    /// 1 if it was woken to compete once, got nothing and is back.
+    pub(crate) woken_in_vain: P::Cell<u32>,
+    /// When it was taken off to be granted, in ticks of `phase_clock`; 0 if that was not noted.
+    pub(crate) woken_at: P::Cell<u32>,
+    /// A waiter that its owner wakes, to start over, when it is granted.
     second: P::Cell<*const ()>,
-    /// Waiters behind this one that its owner tells when it is granted, and how many.
-    heirs: P::Cell<*const ()>,
-    heirs_count: P::Cell<u32>,
+    /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how many.
+    chain: P::Cell<*const ()>,
+    chain_length: P::Cell<u32>,
     links: Links<P>,
 }
 
@@ -78,16 +79,26 @@ impl<P: Platform> Node<P> {
         Node {
             state: P::AtomicU32::new(WAITING),
             kind,
-            since,
+            since: Cell::new(since),
             ticket: P::Cell::ZERO,
-            guard: P::Cell::ZERO,
-            retried: P::Cell::ZERO,
-            told: P::Cell::ZERO,
+            is_deadline_waiter: P::Cell::ZERO,
+            woken_in_vain: P::Cell::ZERO,
+            woken_at: P::Cell::ZERO,
             second: P::Cell::ZERO,
-            heirs: P::Cell::ZERO,
-            heirs_count: P::Cell::ZERO,
+            chain: P::Cell::ZERO,
+            chain_length: P::Cell::ZERO,
             links: Links::NEW,
         }
+    }
+
+    /// When it came to queue, ns.
+    pub(crate) fn since(&self) -> u64 {
+        self.since.get()
+    }
+
+    /// It comes only now. For its owner, while it is on no list.
+    pub(crate) fn came(&self, now: u64) {
+        self.since.set(now);
     }
 
     /// Arrived before `other`. Tickets wrap; 2³¹ waiters at once do not exist.
@@ -193,7 +204,7 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.queue.writers.oldest(&self.locked)
     }
 
-    /// Somebody waits who can be let in beside readers, without passing a writer.
+    /// Somebody waits who can read beside those that do, without passing a writer.
     pub(crate) fn may_read_be_joined(&self) -> bool {
         self.oldest_reader().is_some()
             || self.oldest_writer().is_some_and(|front| front.kind == Kind::Upgradable)
@@ -211,80 +222,78 @@ impl<P: Platform> LockedQueue<'_, P> {
 
     /// Takes readers off the queue, oldest first, while there are fewer than `most` and, if
     /// given, only those that queued before `before`.
-    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> Granted<P> {
-        let mut granted = Granted::none();
-        while granted.len < most {
+    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> WakeList<P> {
+        let mut woken = WakeList::none();
+        while woken.len < most {
             let Some(reader) = self.oldest_reader() else {
                 break;
             };
             if before.is_some_and(|writer| !reader.is_before(writer)) {
                 break;
             }
-            let reader: *const Node<P> = reader;
-            // SAFETY: linked, so alive (invariant 2); and it stays so until it is granted.
-            granted.take(self, unsafe { &*reader });
+            woken.take(self, reader);
         }
-        granted
+        woken
     }
 }
 
-/// Waiters taken off a queue (or called), to be told when the queue's lock is free again. Chained
-/// through their own nodes, so granting allocates nothing.
-#[must_use = "waiters that are taken off and not granted sleep for ever"]
-pub(crate) struct Granted<P: Platform> {
+/// Waiters taken off a queue (or one that stays on it), to be woken when the queue's lock is free again.
+/// Chained through their own nodes, so waking allocates nothing.
+#[must_use = "waiters that are taken off and not woken sleep for ever"]
+pub(crate) struct WakeList<P: Platform> {
     first: *const Node<P>,
     last: *const Node<P>,
     len: u32,
-    /// Those told first help telling the others.
+    /// Those woken first wake the others: a wake chain.
     spread: bool,
-    /// What they are told: [`GRANTED`], or [`RETRY`].
+    /// What their nodes say then: [`GRANTED`], or [`WOKEN_DEQUEUED`].
     verdict: u32,
-    /// A waiter that stays on its list and shall try to take the lock.
-    called: *const P::AtomicU32,
+    /// A waiter that stays on its list and is to try to take the lock.
+    queued: *const P::AtomicU32,
 }
 
-impl<P: Platform> Granted<P> {
+impl<P: Platform> WakeList<P> {
     pub(crate) fn none() -> Self {
-        Granted {
+        WakeList {
             first: ptr::null(),
             last: ptr::null(),
             len: 0,
             spread: true,
             verdict: GRANTED,
-            called: ptr::null(),
+            queued: ptr::null(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_null() && self.called.is_null()
+        self.first.is_null() && self.queued.is_null()
     }
 
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Tells all of them one after the other: the last is up sooner, if the CPUs are idle.
+    /// Wakes all of them one after the other: the last is up sooner, if the CPUs are idle.
     pub(crate) fn one_by_one(&mut self) {
         self.spread = false;
     }
 
-    /// Tells `node`, which stays on its list, to try to take the lock. Again and again, awake or
+    /// Wakes `node`, which stays on its list, to try to take the lock. Again and again, awake or
     /// not, as every release does in Linux (`wake_q_add` of the head): what that costs is part of
     /// what these policies are.
-    pub(crate) fn call(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
+    pub(crate) fn of_queued(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
         // Relaxed: the owner looks at everything else under the queue's lock.
-        node.state.store(CALLED, Relaxed);
-        Granted { called: &node.state, ..Self::none() }
+        node.state.store(WOKEN_QUEUED, Relaxed);
+        WakeList { queued: &node.state, ..Self::none() }
     }
 
-    /// Takes `node` off its list and remembers to tell it to start over, as all others of these.
-    pub(crate) fn retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
-        debug_assert!(self.first.is_null() || self.verdict == RETRY, "all or none");
-        (self.verdict, self.spread) = (RETRY, false);
+    /// Takes `node` off its list, to be woken to start over, as all others of these.
+    pub(crate) fn take_to_retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
+        debug_assert!(self.first.is_null() || self.verdict == WOKEN_DEQUEUED, "all or none");
+        (self.verdict, self.spread) = (WOKEN_DEQUEUED, false);
         self.take(queue, node);
     }
 
-    /// Takes `node` off its list and remembers to grant it.
+    /// Takes `node` off its list, to be granted the lock.
     pub(crate) fn take(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
         queue.remove(node);
         if self.first.is_null() {
@@ -298,38 +307,38 @@ impl<P: Platform> Granted<P> {
         self.len += 1;
     }
 
-    /// Tells every waiter taken that the lock is its own, or to start over. Call it without the
-    /// queue's lock.
-    pub(crate) fn grant(self) {
-        if !self.called.is_null() {
-            P::unpark(self.called);
+    /// Wakes every waiter taken: the lock is its own, or it starts over. Call it without the queue's
+    /// lock.
+    pub(crate) fn wake(self) {
+        if !self.queued.is_null() {
+            P::unpark(self.queued);
         }
-        tell(self.first, self.len, self.spread, self.verdict);
+        wake(self.first, self.len, self.spread, self.verdict);
     }
 }
 
-fn tell_to_retry<P: Platform>(state: *const P::AtomicU32) {
-    // SAFETY: invariant 3; off every list and not told yet, so alive until the store.
-    unsafe { (*state).store(RETRY, Release) };
+fn wake_to_retry<P: Platform>(state: *const P::AtomicU32) {
+    // SAFETY: invariant 3; off every list and not woken yet, so alive until the store.
+    unsafe { (*state).store(WOKEN_DEQUEUED, Release) };
     P::unpark(state);
 }
 
-/// Tells `count` waiters chained from `first`. If they are `spread`, each is given the waiters
-/// behind it, the larger half of those that are left, to tell in turn: many CPUs share the work,
+/// Wakes `count` waiters chained from `first`. If they are `spread`, each is given the waiters
+/// behind it, the larger half of those that are left, to wake in turn: many CPUs share the work,
 /// and a thread that is preempted by the first it wakes does not keep the others asleep.
-fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u32) {
+fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u32) {
     let (mut node, mut left) = (first, count);
     while left > 0 {
         left -= 1;
-        let heirs = if spread { left.div_ceil(2) } else { 0 };
-        left -= heirs;
-        // SAFETY: invariant 3, none of the `count` waiters is told yet, so their nodes are alive.
+        let chain = if spread { left.div_ceil(2) } else { 0 };
+        left -= chain;
+        // SAFETY: invariant 3, none of the `count` waiters is woken yet, so their nodes are alive.
         // Off every list, only this thread touches their links.
         let (state, next) = unsafe {
             let mut next: *const Node<P> = (*node).links.chained();
-            (*node).heirs.set(next.cast());
-            (*node).heirs_count.set(heirs);
-            for _ in 0..if left > 0 { heirs } else { 0 } {
+            (*node).chain.set(next.cast());
+            (*node).chain_length.set(chain);
+            for _ in 0..if left > 0 { chain } else { 0 } {
                 next = (*next).links.chained();
             }
             (&raw const (*node).state, next)
@@ -344,17 +353,17 @@ fn tell<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u
 }
 
 impl<P: Platform> Node<P> {
-    /// Tells those that were given to this waiter. Its owner calls it as soon as it is granted.
-    pub(crate) fn tell_heirs(&self) {
-        tell::<P>(self.heirs.get().cast(), self.heirs_count.get(), true, GRANTED);
-        // SAFETY: invariant 3; it was taken off by `take_second` and is told here only.
+    /// Wakes those that were given to this waiter. Its owner calls it as soon as it is granted.
+    pub(crate) fn wake_chain(&self) {
+        wake::<P>(self.chain.get().cast(), self.chain_length.get(), true, GRANTED);
+        // SAFETY: invariant 3; it was taken off by `take_second` and is woken here only.
         if let Some(second) = unsafe { self.second.get().cast::<Node<P>>().as_ref() } {
-            tell_to_retry::<P>(&second.state);
+            wake_to_retry::<P>(&second.state);
         }
     }
 
-    /// Takes `second` off its list and leaves it to this waiter, which is to be granted, to tell it
-    /// to start over: whoever grants may be preempted by the first that it wakes.
+    /// Takes `second` off its list and leaves it to this waiter, which is to be granted, to wake it so
+    /// that it starts over: whoever grants may be preempted by the first that it wakes.
     pub(crate) fn take_second(&self, queue: &LockedQueue<'_, P>, second: &Node<P>) {
         queue.remove(second);
         self.second.set(ptr::from_ref(second).cast());
@@ -420,17 +429,18 @@ mod tests {
         writers: VecDeque<usize>,
     }
 
-    /// Tells those taken, as `Granted::grant` and the owners together do, and lists them.
-    fn tell_all(granted: Granted<Os>, nodes: &[Box<Node<Os>>]) -> Vec<usize> {
+    /// Wakes those taken, as `WakeList::wake` and the owners together do, and lists them.
+    fn wake_all(granted: WakeList<Os>, nodes: &[Box<Node<Os>>]) -> Vec<usize> {
         let asleep = |node: &Node<Os>| node.state.load(Relaxed) == WAITING;
         let before: Vec<_> = nodes.iter().map(|node| asleep(node)).collect();
-        granted.grant();
+        granted.wake();
         loop {
-            // Every owner that was told tells its heirs, once.
-            let told = nodes.iter().find(|node| node.is_granted() && node.heirs_count.get() != 0);
-            let Some(told) = told else { break };
-            told.tell_heirs();
-            told.heirs_count.set(0);
+            // Every owner that was woken wakes its chain, once.
+            let granted =
+                nodes.iter().find(|node| node.is_granted() && node.chain_length.get() != 0);
+            let Some(granted) = granted else { break };
+            granted.wake_chain();
+            granted.chain_length.set(0);
         }
         (0..nodes.len()).filter(|&at| before[at] && !asleep(&nodes[at])).collect()
     }
@@ -483,12 +493,12 @@ mod tests {
                         prop_assert!(nodes[gone].is_linked(&locked));
                         locked.remove(&nodes[gone]);
                         prop_assert!(!nodes[gone].is_linked(&locked));
-                        nodes[gone].state.store(RETRY, Relaxed);
+                        nodes[gone].state.store(WOKEN_DEQUEUED, Relaxed);
                     }
                     Step::TakeReaders(most) => {
                         let granted = locked.take_readers(most, None);
                         let len = granted.len();
-                        let mut taken = tell_all(granted, &nodes);
+                        let mut taken = wake_all(granted, &nodes);
                         prop_assert_eq!(len as usize, taken.len());
                         let count = (most as usize).min(model.readers.len());
                         taken.sort_unstable();
@@ -498,7 +508,7 @@ mod tests {
                     }
                     Step::TakeReadersBeforeWriter(most) => {
                         let granted = locked.take_readers(most, locked.oldest_writer());
-                        let mut taken = tell_all(granted, &nodes);
+                        let mut taken = wake_all(granted, &nodes);
                         let writer = model.writers.front().map_or(u64::MAX, |&at| arrival[at]);
                         let mut expected = Vec::new();
                         while expected.len() < most as usize

@@ -1,8 +1,9 @@
-//! What the locks of one process share: the records of its threads, waiting rooms, and barriers on
-//! all CPUs.
+//! What the locks of one process share: the records of its threads, the pool of queues for those that
+//! wait, and barriers on all CPUs.
 //!
-//! One such object exists for each [`Platform`]; where the process is a simulated one it begins
-//! and ends with a run.
+//! One such object exists for each platform; where the process is a simulated one it begins and ends
+//! with a run. This is where the layers meet: each lock names what it needs of a platform
+//! ([`HasRecords`], [`HasQueuePool`], [`HasNesting`]), and a [`Host`] has all of it.
 //!
 //! Several copies of this crate in one program, by their versions or in libraries that are loaded,
 //! each have their own, and share nothing: a lock is used through the copy that made it, so its
@@ -12,101 +13,138 @@
 //! it twice is registering once. [`Os`](crate::platform::Os) and
 //! [`Counting`](crate::platform::Counting) are two copies in this sense.
 
-use core::ptr;
-use core::sync::atomic::Ordering::Relaxed;
+mod fork;
+mod os;
 
-use crate::mutex::RawMutex;
-use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
-use crate::rwsem::Rooms;
-use crate::shared_barrier::SharedBarrier;
-use crate::slots::{EndedThread, Record, Threads};
+use core::ptr;
+
+use crate::barrier::SharedBarrier;
+use crate::platform::{PlainCell, Platform};
+use crate::ready::{HasNesting, Nesting};
+use crate::rwsem::{HasQueuePool, QueuePool};
+use crate::slots::{EndedThread, HasRecords, Record, Threads};
 use crate::spin_queue::SpinQueue;
+
+/// A [platform](Platform) with a process, whose threads have records: one that all locks run on.
+///
+/// Implement it, beside [`Platform`], to run Fairlock's locks somewhere else.
+///
+/// # Safety
+/// Whoever implements it promises:
+/// * [`process`](Self::process) answers the same process, and no other platform does, for as long as a
+///   lock of this platform is used.
+/// * [`thread`](Self::thread) answers a record of that process which was
+///   [given](Process::new_thread) to the calling thread, to none beside it, and not given back; and
+///   [`ended_thread`](Self::ended_thread) what the calling thread itself was given for its record.
+/// * If [`Platform::is_asymmetric`] answers yes, [`asymmetric_heavy`](Self::asymmetric_heavy) has the
+///   effect of [`Platform::barrier_on_all_cpus`].
+/// * No function unwinds.
+///
+/// Safe code cannot end the thread of a record:
+/// ```compile_fail,E0133
+/// use fairlock::platform::Os;
+/// use fairlock::process::Host;
+/// let record = Os::thread().unwrap();
+/// Os::process().thread_ended(record);
+/// ```
+pub unsafe trait Host: Platform {
+    /// What the locks of this process share.
+    fn process() -> &'static Process<Self>;
+
+    /// The calling thread's record in it, claimed at first use; none where a thread cannot have
+    /// one, for instance when it is about to end.
+    fn thread() -> Option<&'static Record<Self>> {
+        None
+    }
+
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended). To be
+    /// answered until the thread's very last instruction, as whatever runs there may unlock.
+    fn ended_thread() -> EndedThread<Self> {
+        EndedThread::NONE
+    }
+
+    /// The expensive side of an asymmetric barrier: a [barrier on all
+    /// CPUs](Platform::barrier_on_all_cpus) that threads share which call it at the same time. Not to be
+    /// called where there is none.
+    fn asymmetric_heavy() {
+        Self::process().pass_barrier();
+    }
+}
+
+// SAFETY: the host's promises.
+unsafe impl<P: Host> HasRecords for P {
+    #[inline(always)]
+    fn threads() -> &'static Threads<P> {
+        &<P as Host>::process().threads
+    }
+    #[inline(always)]
+    fn thread() -> Option<&'static Record<P>> {
+        <P as Host>::thread()
+    }
+    #[inline(always)]
+    fn ended_thread() -> EndedThread<P> {
+        <P as Host>::ended_thread()
+    }
+    #[inline(always)]
+    fn asymmetric_heavy() {
+        <P as Host>::asymmetric_heavy();
+    }
+}
+
+// SAFETY: one pool for each process.
+unsafe impl<P: Host> HasQueuePool for P {
+    #[inline(always)]
+    fn queue_pool() -> &'static QueuePool<P> {
+        &<P as Host>::process().queue_pool
+    }
+}
+
+impl<P: Host> HasNesting for P {
+    fn nesting() -> &'static Nesting<P> {
+        &<P as Host>::process().nesting
+    }
+}
 
 /// What the locks of one process share. At the beginning of a line, so that the same words share one
 /// wherever it is: a simulated process is on the heap, and costs the same in every run.
 #[repr(align(128))]
 pub struct Process<P: Platform> {
-    pub(crate) threads: Threads<P>,
-    /// Locks that got a number so far.
-    locks: P::AtomicU64,
-    /// What a barrier on all CPUs takes here, ns: a running estimate; 0 before the first.
-    barrier_ns: P::AtomicU32,
-    pub(crate) rooms: Rooms<P>,
+    threads: Threads<P>,
+    queue_pool: QueuePool<P>,
     barrier: SharedBarrier<P>,
-    /// Held while a poll is registered with another one, so that no two make a circle together.
-    pub(crate) nesting: lock_api::Mutex<RawMutex<P>, ()>,
+    nesting: Nesting<P>,
 }
 
-/// Before one was measured, ns: a value for machines whose interrupts between CPUs are dear.
-const BARRIER_AT_FIRST: u32 = 10_000;
-/// A sample counts for at most this, as its thread may have been preempted.
-const LONGEST_BARRIER: u64 = 1_000_000;
-
-impl<P: Platform> Process<P> {
+impl<P: Host> Process<P> {
     /// A process whose threads have not used a lock yet.
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     pub const NEW: Self = Process {
         threads: Threads::NEW,
-        rooms: Rooms::NEW,
+        queue_pool: QueuePool::NEW,
         barrier: SharedBarrier::NEW,
-        locks: P::AtomicU64::ZERO,
-        barrier_ns: P::AtomicU32::ZERO,
-        nesting: lock_api::Mutex::from_raw(RawMutex::NEW, ()),
+        nesting: Nesting::NEW,
     };
-
-    /// A number for a lock; no two get the same.
-    pub(crate) fn new_lock(&self) -> u64 {
-        self.locks.fetch_add(1, Relaxed) + 1
-    }
-
-    pub(crate) fn barrier_ns(&self) -> u64 {
-        match self.barrier_ns.load(Relaxed) {
-            0 => BARRIER_AT_FIRST.into(),
-            ns => ns.into(),
-        }
-    }
-
-    /// May lose a concurrent sample.
-    pub(crate) fn note_barrier(&self, ns: u64) {
-        let estimate = (3 * self.barrier_ns() + ns.min(LONGEST_BARRIER)) / 4;
-        self.barrier_ns.store(estimate.max(1) as u32, Relaxed);
-    }
 
     /// A record for a thread of this process that has none yet, [given
     /// back](Self::thread_ended) when it ends; none if there are too many, and then it does
-    /// without. For those that implement a [`Platform`], as all that follow.
+    /// without. For those that implement a [`Host`], as all that follow.
     pub fn new_thread(&self) -> Option<&Record<P>> {
         self.threads.claim()
     }
 
     /// The thread to which this record was given ends: from now on it reads without a record. What it
-    /// still reads it ends by what this returns, as its [`Platform::ended_thread`].
+    /// still reads it ends by what this returns, as its [`Host::ended_thread`].
     ///
     /// # Safety
     /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has
-    /// not given it back; [`Platform::thread`] answers it to nobody any more; and the only references to
+    /// not given it back; [`Host::thread`] answers it to nobody any more; and the only references to
     /// it that are left are those in guards.
     pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
         self.threads.release(record)
     }
 
-    /// What `act` does with the calling thread's record; where the thread has ended, with the one by which
-    /// it still reads.
-    ///
-    /// # Safety
-    /// `act` sets no tag that is 0: it ends reads, or adds some to a slot's.
-    #[inline(always)]
-    pub(crate) unsafe fn with_record<R>(act: impl FnOnce(&Record<P>) -> R) -> Option<R> {
-        let Some(record) = P::thread() else {
-            // SAFETY: the platform answers what `thread_ended` of this process has given to this thread;
-            // the rest is the caller's.
-            return unsafe { P::ended_thread().with_record(&P::process().threads, act) };
-        };
-        Some(act(record))
-    }
-
-    /// What the threads were in the middle of that a `fork` has left behind is over: reading by slots,
-    /// waiting in rented rooms, barriers. Locks that they held stay held.
+    /// Ends what the threads were in the middle of that a `fork` has left behind: reading by slots,
+    /// waiting in pooled queues, barriers. Locks that they held stay held.
     ///
     /// # Safety
     /// This process is the child of a `fork`, and the calling thread, which has the record `own`, is
@@ -119,10 +157,11 @@ impl<P: Platform> Process<P> {
             // it only has no more to do in this process.
             unsafe { &*spinners.cast::<SpinQueue<P>>() }.forked();
         };
-        // SAFETY: the caller's.
+        // SAFETY: the calling thread is the child's only one and was not in a lock's code, as this
+        // function's caller promises.
         unsafe {
             self.threads.keep_only(own, left_spinning);
-            self.rooms.forked(own.map_or(ptr::null(), |own| own.spare_room().get()));
+            self.queue_pool.forked(own.map_or(ptr::null(), |own| own.spare_queue().get()));
         }
         self.barrier.forked();
     }
@@ -246,7 +285,7 @@ mod tests {
         const AT_ONCE: usize = 8;
         /// Of the crate's other tests, the forks use records of `Symmetric`, too.
         const OTHERS: usize = 8;
-        let body = || Symmetric::thread().map(address).expect("a record for each");
+        let body = || <Symmetric as Host>::thread().map(address).expect("a record for each");
         let mut ever = HashSet::new();
         for _ in 0..10_000 / AT_ONCE {
             let threads = [(); AT_ONCE].map(|()| thread::spawn(body));
@@ -259,7 +298,7 @@ mod tests {
     fn threads_that_first_read_in_the_destructor_of_a_key_give_their_records_back() {
         static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
         unsafe extern "C" fn read(_: *mut libc::c_void) {
-            let record = Counting::thread();
+            let record = <Counting as Host>::thread();
             let slot = record.and_then(Record::free_slot).expect("a record, with slots");
             slot.announce(9);
             slot.clear();
@@ -287,7 +326,7 @@ mod tests {
 
     impl Drop for Late {
         fn drop(&mut self) {
-            if let Some(slot) = Os::thread().and_then(Record::free_slot) {
+            if let Some(slot) = <Os as Host>::thread().and_then(Record::free_slot) {
                 slot.announce(9);
                 slot.clear();
             }
@@ -306,7 +345,7 @@ mod tests {
                     LATE.with(|_| ());
                 }
                 if order < 2 {
-                    assert!(Os::thread().is_some());
+                    assert!(<Os as Host>::thread().is_some());
                 }
                 LATE.with(|_| ());
             };

@@ -106,8 +106,8 @@ fn membarrier(command: libc::c_int) -> Result<i64, libc::c_int> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fork::tests::{Ending, in_child_process};
     use super::*;
+    use crate::child_process::{Ending, in_child_process};
 
     /// From now on the kernel refuses membarrier to this thread, with this error.
     fn forbid(error: libc::c_int) {
