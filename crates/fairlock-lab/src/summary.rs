@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::claim::{Claim, Status, Verdict};
 use crate::study::Study;
 
-/// A summary has room for so many lines of a study.
+/// Most lines of a study that fit into a summary.
 const MOST_LINES: usize = 3;
 
 /// What the summary says about a study, which is then one of those that run if none is named.

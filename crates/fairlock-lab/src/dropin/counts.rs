@@ -74,7 +74,7 @@ pub struct Counted {
 }
 
 impl Counts {
-    /// Makes it, in memory if there is room.
+    /// Makes it, in memory if there is enough space.
     ///
     /// # Errors
     /// Those of mkdir(2), flock(2) and getrandom(2).

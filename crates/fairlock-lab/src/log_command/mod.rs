@@ -47,7 +47,7 @@ pub enum LogCommand {
     #[command(after_help = "Example:\n  \
         fairlock log backup journal /backup/journal-monday\n  \
         fairlock log backup journal copy --json | jq .end\n\n\
-        On the same file system full segments are linked: that takes no room and no time, but is no second \
+        On the same file system full segments are linked: that takes no space and no time, but is no second \
         copy of the bytes. The appending program need not know of it, and waits for nothing.")]
     Backup(backup::Backup),
     /// Read all of a log and list what is damaged; exit code 1 if anything is

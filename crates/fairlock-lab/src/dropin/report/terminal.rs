@@ -227,7 +227,7 @@ fn told(text: &mut String, lock: &Lock, width: usize) {
     }
 }
 
-/// The facts about a lock that the table has no room for, a line each.
+/// The facts about a lock that do not fit into the table, a line each.
 fn evidence(lock: &Lock) -> Vec<String> {
     let mut lines = Vec::new();
     let used = [("initialised at", &lock.initialised_at), ("used first at", &lock.first_used_at)];
