@@ -115,7 +115,7 @@ pub struct Header {
     pub uncounted_waits: AtomicU64,
     /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
-    /// The lock policy by name, ends at the first 0.
+    /// The lock by name, ends at the first 0.
     pub policy: [AtomicU8; 32],
     /// The program's path, likewise.
     pub program: [AtomicU8; 512],

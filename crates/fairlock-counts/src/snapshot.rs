@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub ended: Option<u64>,
     /// Likewise when this was copied.
     pub taken: u64,
-    /// The lock policy by name.
+    /// The lock by name.
     pub policy: String,
     /// The program's path.
     pub program: PathBuf,

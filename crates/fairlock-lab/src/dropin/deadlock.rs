@@ -22,7 +22,7 @@ pub struct Circle<'a> {
     pub links: Vec<Link<'a>>,
 }
 
-/// A thread of a circle, the lock that it waits for, and how the next one is in its way.
+/// A thread of a circle, the lock that it waits for, and how the next thread blocks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link<'a> {
     /// Index of the lock.

@@ -489,7 +489,7 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
         return Some(Finding::new("deadlock", Weight::Problem, text));
     }
     let each = links.iter().enumerate().map(|(index, link)| {
-        // The link before says how this thread is in the way of the one before.
+        // The previous link says how this thread blocks the previous one.
         let before = &links[(index + links.len() - 1) % links.len()];
         let has = match before.holding {
             Some(holding) => format!(" {} and", holds(holding, &name(before.lock))),

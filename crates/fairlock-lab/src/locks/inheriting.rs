@@ -82,7 +82,7 @@ impl SimulatedInherit {
     fn try_lock(&self) -> bool {
         let taken = Self::caller() as u64 + 1;
         let mut word = self.word.load(Relaxed);
-        // Who waits is handed the lock, so a free one is nobody's.
+        // The lock is handed over to waiters, so a free lock has none.
         while word & HOLDER == 0 {
             // Acquire pairs with the Release in `unlock`.
             match self.word.compare_exchange(word, word | taken, Acquire, Relaxed) {

@@ -94,7 +94,7 @@ impl LogCommand {
     }
 }
 
-/// A log is a directory: who names something else is told so.
+/// A log is a directory: a path of anything else is refused.
 fn refuse_files(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(there) if !there.is_dir() => Err(Failure::Run(format!(

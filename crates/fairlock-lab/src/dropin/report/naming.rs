@@ -21,7 +21,7 @@ const MOST_SITES: usize = 256;
 /// Calls of a stack, at most, with those that were inlined.
 const MOST_CALLS: usize = 64;
 
-/// Of the drop-in itself, whose calls are in every stack and tell nothing.
+/// The drop-in itself, whose calls are in every stack and say nothing.
 const OWN_MODULE: &str = "libfairlock_pthread";
 
 /// What a word of a function's name ends with that only passes on to a lock, or to its initialisation.
@@ -139,7 +139,7 @@ impl Namer<'_> {
         let waited = sum(snapshot::Lock::waited_ns);
         let acquired = sum(snapshot::Lock::acquired);
         let is_hot = |lock: &&snapshot::Lock| {
-            // Who waits for whom is said of one lock.
+            // Waits and their holders are only shown for a single lock.
             if !lock.waiting.is_empty() {
                 return true;
             }
