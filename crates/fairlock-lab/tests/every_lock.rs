@@ -203,7 +203,7 @@ fn turns_read_as_often_as_asked() {
 
 #[test]
 fn turns_that_are_all_timed_know_every_wait() {
-    for row in run_each(turns(2, 50.0, 1), &["rwlock", "timefair", "std"]).unwrap() {
+    for row in run_each(turns(2, 50.0, 1), &["rwlock", "rwsem", "std"]).unwrap() {
         for role in row.roles.values() {
             // The operation under way at the end is timed and counts for no rate.
             let timed = role.wait.count as f64 / (role.ops_per_s.median * row.seconds);

@@ -208,7 +208,7 @@ mod tests {
         let unknown = check("foo", false).unwrap_err().to_string();
         let real_only = check("std", true).unwrap_err().to_string();
         for message in [unknown, real_only] {
-            assert!(message.contains("naive") && message.contains("timefair"), "{message}");
+            assert!(message.contains("naive") && message.contains("rwsem"), "{message}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Runs many cells so that they can be compared: interleaved, checked, interruptible.
 //!
-//! Cells that differ only in their lock, or in which of the forms of the kernel's they are, form a group. A group runs the first repetition of
-//! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
-//! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
-//! briefly, for the rows' lock events.
+//! Cells that differ only in their lock, or in their form of a workload under the kernel's lock, are a
+//! group. A group runs the first repetition of every lock, then the second of every lock, and so on
+//! (A B A B …), so that changes on the machine affect all of them alike. At the end it runs the counted
+//! twins of its locks, each once and briefly, for the rows' lock events.
 //!
 //! On a simulated machine a repetition is a seed, and all of them run side by side.
 
@@ -851,12 +851,12 @@ mod tests {
             pretend(cell, run, cancelled)
         };
         let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
-        let cells = vec![once("timefair"), once("std")];
+        let cells = vec![once("rwsem"), once("std")];
         let rows = execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
         let counted: Vec<bool> =
             runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
         assert_eq!(counted, [false, false, false, false, true]);
-        assert_eq!(runs.borrow()[4].0, "timefair");
+        assert_eq!(runs.borrow()[4].0, "rwsem");
         assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
         assert_eq!(rows[1].events, None);
     }
@@ -876,7 +876,7 @@ mod tests {
         let profile = Arc::new(Profile::example());
         let on = Some(Simulated { profile, seed: 7, timeline_ns: 0 });
         let simulated = |lock| Cell { repetitions: 50, on: on.clone(), ..cell(lock, 1) };
-        let cells = vec![simulated("timefair"), simulated("phase-fair"), cell("std", 1)];
+        let cells = vec![simulated("rwsem"), simulated("phase-fair"), cell("std", 1)];
         let simulate = |_: &Cell, _, cancelled: &dyn Fn() -> bool| {
             assert!(!cancelled());
             Ok(Repetition::default())

@@ -1,6 +1,6 @@
-//! Runs a group of cells on a simulated machine: all seeds of all locks, as many at a time as the
-//! host has CPUs. Nothing that runs beside a simulated machine can change what it shows, so nothing
-//! is warmed up, interleaved or made anew.
+//! Runs a group of cells on a simulated machine: all seeds of all locks, as many at a time as the host
+//! has CPUs. Other load on the host cannot change the results of a simulated machine, so nothing is warmed
+//! up, interleaved or repeated.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
