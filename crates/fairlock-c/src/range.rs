@@ -32,7 +32,7 @@ pub struct fairlock_range_lock_t {
     next: *mut fairlock_range_lock_t,
 }
 
-/// A range that is held: what its unlock needs. Anywhere in memory, and not initialised before.
+/// A held range: what its unlock needs. It may be anywhere in memory and need not be initialised.
 #[repr(C)]
 pub struct fairlock_range_hold_t {
     /// The library's.
@@ -82,7 +82,7 @@ fn build() -> *mut fairlock_range_lock_t {
     memory
 }
 
-/// A new lock of which nothing is taken; null if there is no memory for it (about 1200 bytes).
+/// A new lock of which no range is held; null if there is no memory for it (about 1200 bytes).
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
     served_by_first!(fairlock_range_lock_new());
@@ -93,10 +93,10 @@ pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
     .unwrap_or(ptr::null_mut())
 }
 
-/// Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock
-/// has let somebody else in, whether or not that unlock has returned.
+/// Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock has
+/// allowed another thread to acquire a range, whether or not that unlock has returned.
 ///
-/// Errors: EINVAL (null), EBUSY (some of it is held or waited for: nothing is done).
+/// Errors: EINVAL (null), EBUSY (a range of it is held or waited for: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_lock_free(lock: *mut fairlock_range_lock_t) -> c_int {
     served_by_first!(fairlock_range_lock_free(lock));
@@ -172,8 +172,8 @@ impl Wanted {
     }
 }
 
-/// Acquires a range to share, `length` positions from `offset` on, and waits as long as that
-/// takes. FAIRLOCK_TO_END is a length, too.
+/// Acquires a range shared: `length` positions from `offset` on. Waits for as long as necessary.
+/// FAIRLOCK_TO_END is a length, too.
 ///
 /// Errors: EINVAL (null, a length of 0, or an end beyond UINT64_MAX).
 #[unsafe(no_mangle)]
@@ -189,9 +189,9 @@ pub unsafe extern "C" fn fairlock_range_read(
     guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
 }
 
-/// Acquires a range to share if that is possible without waiting.
+/// Acquires a range shared if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+/// Errors: EBUSY (another thread holds some of it exclusively, or waited for it earlier), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_try_read(
     lock: *mut fairlock_range_lock_t,
@@ -205,8 +205,8 @@ pub unsafe extern "C" fn fairlock_range_try_read(
     guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
 }
 
-/// Acquires a range to share, waiting so many nanoseconds at most. A wait that is given up leaves
-/// nothing behind.
+/// Acquires a range shared, waiting for at most so many nanoseconds. A wait that runs out of time leaves no
+/// trace.
 ///
 /// Errors: ETIMEDOUT, EINVAL.
 #[unsafe(no_mangle)]
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn fairlock_range_try_read_for(
     guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
 }
 
-/// Acquires a range to share, waiting until the clock shows the deadline, as
+/// Acquires a range shared, waiting until the clock shows the deadline, as
 /// fairlock_rwlock_try_read_until does.
 ///
 /// Errors: ETIMEDOUT, EINVAL (also as there).
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn fairlock_range_try_read_until(
     guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
 }
 
-/// Acquires a range to be alone in, and waits as long as that takes.
+/// Acquires a range exclusively, and waits for as long as necessary.
 ///
 /// Errors: EINVAL as with fairlock_range_read.
 #[unsafe(no_mangle)]
@@ -258,9 +258,9 @@ pub unsafe extern "C" fn fairlock_range_write(
     guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
 }
 
-/// Acquires a range to be alone in if that is possible without waiting.
+/// Acquires a range exclusively if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+/// Errors: EBUSY (another thread holds some of it, or waited for it earlier), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_try_write(
     lock: *mut fairlock_range_lock_t,
@@ -274,8 +274,8 @@ pub unsafe extern "C" fn fairlock_range_try_write(
     guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
 }
 
-/// Acquires a range to be alone in, waiting so many nanoseconds at most. A wait that is given up leaves
-/// nothing behind.
+/// Acquires a range exclusively, waiting for at most so many nanoseconds. A wait that runs out of time
+/// leaves no trace.
 ///
 /// Errors: ETIMEDOUT, EINVAL.
 #[unsafe(no_mangle)]
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn fairlock_range_try_write_for(
     guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
 }
 
-/// Acquires a range to be alone in, waiting until the clock shows the deadline, as
+/// Acquires a range exclusively, waiting until the clock shows the deadline, as
 /// fairlock_rwlock_try_read_until does.
 ///
 /// Errors: ETIMEDOUT, EINVAL (also as there).
@@ -319,11 +319,11 @@ unsafe fn held<'a>(hold: *mut fairlock_range_hold_t) -> Result<&'a mut Hold, Tro
     if hold.lock.is_null() { Err(Trouble::NotHeld) } else { Ok(hold) }
 }
 
-/// Releases a range, on any thread. The lock may be gone when this returns, as somebody else may have
+/// Releases a range, on any thread. The lock may be gone when this returns, since another thread may have
 /// freed it.
 ///
-/// Errors: EPERM (it was released already), EINVAL (null). A hold must have been acquired once, and of
-/// copies only one be released.
+/// Errors: EPERM (it was released already), EINVAL (null). The hold must come from an acquisition; if it was
+/// copied, release only one of the copies.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t) -> c_int {
     served_by_first!(fairlock_range_unlock(hold));
@@ -340,10 +340,10 @@ pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t)
     })
 }
 
-/// Goes on sharing a range that the thread was alone in, and lets in those that wait to share it, and
-/// nobody in between.
+/// Turns an exclusive range into a shared one. Threads that wait to share it acquire it, and nobody acquires it
+/// exclusively in between.
 ///
-/// Errors: EPERM (it is not held, or not alone), EINVAL (null).
+/// Errors: EPERM (it is not held, or not held exclusively), EINVAL (null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_downgrade(hold: *mut fairlock_range_hold_t) -> c_int {
     served_by_first!(fairlock_range_downgrade(hold));

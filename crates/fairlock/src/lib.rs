@@ -14,7 +14,6 @@
 //!   producer that is preempted holds up nobody.
 //! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
 //!   that several processes map, in 24 bytes without a pointer.
-//! * [`spin`]: textbook spin locks to measure against; not for production.
 //!
 //! Locks are generic over a [`platform`]; users get real threads and never name it.
 
@@ -27,6 +26,8 @@ mod child_process;
 mod chunks;
 pub mod events;
 mod guarded;
+#[doc(hidden)]
+pub mod inside;
 pub mod mutex;
 pub mod platform;
 pub mod policy;
@@ -37,7 +38,6 @@ pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
 pub mod slots;
-pub mod spin;
 mod spin_budget;
 mod spin_queue;
 pub mod unguarded;

@@ -14,6 +14,7 @@
 //! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10: readers spin | writers, under readers that spin and overlap |
 //! | [`Linux5_11`] | rwsem of Linux 5.11 and later: readers steal | writers, 4 ms for each write |
 //! | [`NoReaderSteal`] | the same without reader stealing (Wang, 2026-05-21) | nobody for long |
+//! | [`ImmediateHandoff`] | the same, handed over by every release: no real lock, but what 4 ms of stealing are for | nobody; slow under contention |
 //!
 //! ```
 //! use fairlock::{PolicyRwSem, policy::Linux5_11};
@@ -127,7 +128,8 @@ pub enum Handoff {
     Never,
     /// Once it has waited this long, in ns.
     After(u64),
-    /// At once. Ruinous for throughput, and therefore of interest.
+    /// At once: a release hands the lock to the head of the queue, and the lock is reserved for a head
+    /// that finds it held. Ruinous for throughput, and therefore of interest ([`ImmediateHandoff`]).
     Immediate,
 }
 
@@ -309,6 +311,18 @@ policies! {
     /// most 4 ms.
     NoReaderSteal "no-reader-steal" = Discipline::Compete(Competition {
         reader_steals: false,
+        ..Competition::LINUX_5_11
+    });
+
+    /// [`Linux5_11`] that hands over at once: what its 4 ms of stealing buy is the difference.
+    ///
+    /// # Guarantees
+    /// The lock is reserved for a waiter that heads the queue, and the holder's release hands it over. Only
+    /// those pass that waiter who take the lock between a release and the handover, before the lock is
+    /// reserved: each thread at most once. Every handover waits for a thread to wake up, so throughput under
+    /// contention is that of wake-ups.
+    ImmediateHandoff "immediate-handoff" = Discipline::Compete(Competition {
+        handoff: Handoff::Immediate,
         ..Competition::LINUX_5_11
     });
 }

@@ -16,11 +16,10 @@ use fairlock::lock_api::{self, RwLock};
 use fairlock::platform::Counting;
 use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock_reference::ready::{RwLockList, SpinList};
 
 thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };

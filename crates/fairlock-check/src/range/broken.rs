@@ -1,7 +1,8 @@
 //! Range locks with a flaw, which the tests must be seen to catch.
 
 use fairlock::platform::{AtomicCell, Os, Platform};
-use fairlock::range::{Access, Extent, Naive, Patience, RawRangeLock};
+use fairlock::range::{Access, Extent, Patience, RawRangeLock};
+use fairlock_reference::range::Naive;
 
 /// Lets everybody in.
 pub struct Open;

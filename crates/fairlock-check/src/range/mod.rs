@@ -8,9 +8,8 @@ pub mod scenarios;
 use std::thread;
 
 use fairlock::process::Host;
-use fairlock::range::{
-    Extent, Naive, RangeLock, RangeReadGuard, RawRangeLock, SharedWord, Slotted,
-};
+use fairlock::range::{Extent, RangeLock, RangeReadGuard, RawRangeLock, Slotted};
+use fairlock_reference::range::{Naive, SharedWord};
 
 /// The positions of a range that is valid.
 pub fn extent(range: impl std::ops::RangeBounds<u64>) -> Extent {

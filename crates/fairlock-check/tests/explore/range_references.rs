@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock::range::{
-    Access, Extent, Naive, Patience, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock,
-    SharedWord,
+    Access, Extent, Patience, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock,
 };
+use fairlock_reference::range::{Naive, SharedWord};
 use fairlock_sim::explore::{
     self, Blind, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };

@@ -3,8 +3,8 @@
 
 use fairlock::lock_api::RwLock;
 use fairlock::policy::{
-    Competition, Discipline, Handoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
-    Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
+    Competition, Discipline, Handoff, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2,
+    Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::explored::program;
@@ -114,6 +114,7 @@ policies! {
     linux_5_3: Linux5_3, Own, 3, 2, 1;
     linux_5_11: Linux5_11, Own, 3, 2, 1;
     no_reader_steal: NoReaderSteal, Own, 3, 2, 1;
+    immediate_handoff: ImmediateHandoff, Own, 3, 2, 1;
 }
 
 /// [`TimeFair`] without its spins, each of which multiplies the executions.

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::platform::Platform;
-use fairlock::range::{
-    Extent, Naive, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock, SharedWord,
-};
+use fairlock::range::{Extent, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock};
 use fairlock_check::loom_platform::{
     DeafHasty, GullibleHalves, Hasty, Loom, Watched, Weakened, explore,
 };
+use fairlock_reference::range::{Naive, SharedWord};
 
 /// A lock over two positions with a number each.
 struct Pair<R> {

@@ -10,13 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
-use fairlock::spin::{RawQueuedRwLock, RawTicket};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock_check::loom_platform::{
     DeafHasty, Hasty, NoFenceHasty, StubbornHasty, Watched, WeakWideHasty, explore,
 };
+use fairlock_reference::ready::{RwLockList, SpinList};
+use fairlock_reference::spin::{RawQueuedRwLock, RawTicket};
 use loom::thread;
 
 const READABLE: Readiness = Readiness::READABLE;

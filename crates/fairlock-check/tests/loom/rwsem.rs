@@ -7,7 +7,8 @@ use std::sync::Arc;
 use fairlock::lock_api::{RwLock, RwLockUpgradableReadGuard};
 use fairlock::platform::Platform;
 use fairlock::policy::{
-    Discipline, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair,
+    Discipline, ImmediateHandoff, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases,
+    Policy, TimeFair,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::loom_platform::{
@@ -70,6 +71,7 @@ policies_under_loom! {
     linux_5_3: Linux5_3, Linux5_3, 1;
     linux_3_10: Linux3_10, Linux3_10, 1;
     no_reader_steal: NoReaderSteal, NoReaderSteal, 1;
+    immediate_handoff: ImmediateHandoff, ImmediateHandoff, 1;
 }
 
 /// Locks whose threads wait in a pooled queue.

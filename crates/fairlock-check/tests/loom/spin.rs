@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
-use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_check::loom_platform::{
     self, Gullible, Loom, LoomOfExchanges, Watched, Weakened, explore,
 };
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 
 /// Runs one step in each thread, the last in the first thread, and then `finally` there.
 fn together<L: Send + Sync + 'static>(lock: L, steps: &[fn(&L)], finally: fn(&L)) {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::range::{
-    Access, ArcRangeReadGuard, ArcRangeWriteGuard, Extent, Naive, RangeLock, RangeReadGuard,
-    RangeWriteGuard, RawRangeLock, SharedWord, Slotted,
+    Access, ArcRangeReadGuard, ArcRangeWriteGuard, Extent, RangeLock, RangeReadGuard,
+    RangeWriteGuard, RawRangeLock, Slotted,
 };
 use fairlock_check::range::history::{
     Blame, Outcome, Passing, Promises, Record, Recorder, Stay, Summary, Way,
@@ -17,6 +17,7 @@ use fairlock_check::range::history::{
 use fairlock_check::range::scenarios::{self, Positions};
 use fairlock_check::range::{broken, extent, history};
 use fairlock_check::threads::{Dice, Protected, THREADS, Unprotected, repeat, watched};
+use fairlock_reference::range::{Naive, SharedWord};
 use platforms::{Deaf, Noted, SLEEPS};
 
 mod platforms {

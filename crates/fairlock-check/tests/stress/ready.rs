@@ -12,12 +12,11 @@ use std::time::Duration;
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::Process;
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::slots::Record;
 use fairlock_check::real_threads_but;
 use fairlock_check::threads::{Dice, watched};
+use fairlock_reference::ready::{RwLockList, SpinList};
 
 const READABLE: Readiness = Readiness::READABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);

@@ -8,8 +8,8 @@ use std::thread;
 use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock, RwLockWriteGuard};
 use fairlock::platform::Os;
 use fairlock::policy::{
-    Competition, Discipline, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
-    NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
+    Competition, Discipline, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
+    Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
 use fairlock_check::read_write;
@@ -43,6 +43,7 @@ policies_withstand! {
     linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
     linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
     no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
+    immediate_handoff_withstands_a_mix_of_everything ImmediateHandoff, Inline<Os>;
     linux_3_10_with_pooled_queues_withstands_a_mix_of_everything Linux3_10, PooledWithSpinners<Os>;
     linux_5_11_with_pooled_queues_withstands_a_mix_of_everything Linux5_11, PooledWithSpinners<Os>;
     no_reader_steal_with_pooled_queues_withstands_a_mix_of_everything
@@ -73,6 +74,7 @@ fn a_few_threads_under_each_policy() {
     a_few_threads::<Linux5_11, Inline<_>>();
     a_few_threads::<Linux5_11, PooledWithSpinners<_>>();
     a_few_threads::<NoReaderSteal, Inline<_>>();
+    a_few_threads::<ImmediateHandoff, Inline<_>>();
 }
 
 /// [`Linux3_10`] whose writers spin in the queue.

@@ -7,7 +7,7 @@ use std::thread;
 
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
 use fairlock::platform::Os;
-use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 
 /// Threads, and rounds of each.
 const CROWDS: [(u64, u64); 2] = [(2, 3_000), (4, 60)];
@@ -108,8 +108,10 @@ fn writers_of_the_queued_rwlock_are_alone_and_readers_see_whole_updates() {
 
 #[test]
 fn they_may_be_statics_and_their_raw_locks_may_go_to_other_threads() {
-    static TICKET: fairlock::spin::TicketLock<u32> = fairlock::spin::TicketLock::new(1);
-    static QUEUED: fairlock::spin::QueuedRwLock<u32> = fairlock::spin::QueuedRwLock::new(2);
+    static TICKET: fairlock_reference::spin::TicketLock<u32> =
+        fairlock_reference::spin::TicketLock::new(1);
+    static QUEUED: fairlock_reference::spin::QueuedRwLock<u32> =
+        fairlock_reference::spin::QueuedRwLock::new(2);
     fn shareable<R: Send + Sync>(_: R) {}
     shareable(RawTas::<Os>::INIT);
     shareable(RawTtas::<Os>::INIT);

@@ -8,7 +8,7 @@ use fairlock::lock_api::{Mutex, RawMutex, RawRwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
 use fairlock::process::Host;
-use fairlock::spin::RawMcs;
+use fairlock_reference::spin::RawMcs;
 use fairlock_sim::Sim;
 use fairlock_sim::profile::{Arbitration, Device, Profile, Service};
 use fairlock_sim::timed::{self, Failure, Report, Setup, Thread, Unpreempted};

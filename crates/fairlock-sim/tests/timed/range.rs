@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 
-use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock, Slotted};
+use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
+use fairlock_reference::range::Naive;
 use fairlock_sim::Sim;
 use fairlock_sim::profile::{Profile, Topology};
 use fairlock_sim::timed::{self, Counts, Setup, Thread};

@@ -5,9 +5,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
+use fairlock_reference::ready::{RwLockList, SpinList};
 use fairlock_sim::Sim;
 use fairlock_sim::profile::{Profile, Topology};
 use fairlock_sim::timed::{self, Counts, Setup, Thread};

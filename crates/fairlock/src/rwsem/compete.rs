@@ -404,7 +404,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Kind::Read => self.grant_readers(knobs, queue, head),
             Kind::Write => {
                 if knobs.handoff == Handoff::Immediate {
-                    return self.hand_to_head(knobs, queue);
+                    return self.hand_over_or_reserve(queue, head);
                 }
                 if !is_free(self.word.load(Relaxed)) {
                     return WakeList::none();
@@ -465,8 +465,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken
     }
 
-    /// Makes the head the owner, whatever it wants, if the holders permit; for fair unlock and
-    /// immediate handoff.
+    /// Makes the head the owner, whatever it wants, if the holders permit; for fair unlock.
     pub(super) fn hand_to_head(
         &self,
         knobs: Competition,
@@ -476,6 +475,25 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             None => WakeList::none(),
             Some(head) if head.kind == Kind::Read => self.grant_readers(knobs, queue, head),
             Some(head) => self.grant_one(queue, head),
+        }
+    }
+
+    /// Makes the writer that heads the queue the owner; or reserves the lock for it, if somebody took the
+    /// lock between its release and this handover.
+    fn hand_over_or_reserve(&self, queue: &LockedQueue<'_, P>, head: &Node<P>) -> WakeList<P> {
+        loop {
+            let woken = self.grant_one(queue, head);
+            let word = self.word.load(Relaxed);
+            if !woken.is_empty() || word & CLOSED != 0 {
+                return woken;
+            }
+            let reserved = word | CLOSED;
+            if !is_free(word)
+                && self.word.compare_exchange(word, reserved, Relaxed, Relaxed).is_ok()
+            {
+                self.events.count(Event::WlockHandoff);
+                return woken;
+            }
         }
     }
 }

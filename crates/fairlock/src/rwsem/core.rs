@@ -113,9 +113,10 @@ pub(super) trait Family: Policy {
         Self: Sized;
 }
 
-/// The lock without its data: what [`RwSem`] is made of.
+/// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
-/// 64 bytes; 24 with its room [`Pooled`], 32 [with spinners](PooledWithSpinners). Use it through [`RwSem`] or [`PolicyRwSem`].
+/// 64 bytes; 24 with a queue that is [`Pooled`], 32 [with spinners](PooledWithSpinners). Use it through
+/// [`RwSem`](crate::RwSem) or [`PolicyRwSem`](crate::PolicyRwSem).
 #[repr(C)]
 pub struct RawRwSem<Pol, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
     pub(super) word: LockWord<Pol, P>,
@@ -289,7 +290,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         has_writer(self.word.load(Acquire))
     }
 
-    /// For readers that have another way in. Acquire as in [`has_writer`](Self::has_writer).
+    /// For readers that have another way to enter. Acquire as in [`has_writer`](Self::has_writer).
     #[inline(always)]
     pub(crate) fn entrance(&self) -> Entrance {
         let word = self.word.load(Acquire);
@@ -317,7 +318,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     // ---- enter or queue ----
 
-    /// Enters if the policy lets a newcomer in right now.
+    /// Enters if the policy admits a newcomer right now.
     pub(super) fn try_enter(&self, kind: Kind) -> bool {
         let mut word = self.word.load(Relaxed);
         while let Some(entered) = Pol::admit(self, word, kind) {
@@ -348,9 +349,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         assert!(acquired, "without a deadline a wait ends with the lock");
     }
 
-    /// Queues `node`, or enters, as `step` says of the word: which it is asked under the queue's lock. Where
-    /// no queue is to be had, `without_queue` is asked now and then instead, whether it has entered.
-    /// None if the deadline passed meanwhile.
+    /// Calls `with_queue` with this lock's queue, locked, until it says how that ended; it says nothing
+    /// where the lock has another queue by now. While the pool has none left, gives way and asks
+    /// `without_queue` instead. None if the deadline passed meanwhile.
     pub(super) fn enter_or_queue<'a, R>(
         &'a self,
         deadline: Option<u64>,
@@ -364,7 +365,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     if let Some(ended) = with_queue(queue) {
                         return Some(ended);
                     }
-                    // The lock has another queue by now.
                 }
                 None => {
                     if deadline.is_some_and(|deadline| P::now() >= deadline) {
@@ -380,7 +380,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Queues `node` in `queue`, or enters, as `step` says of each word seen. None if the lock has another
+    /// Puts `node` on `queue`, or enters, as `step` says of each word seen. None if the lock has another
     /// queue.
     pub(super) fn queue_as<'a>(
         &self,
@@ -588,13 +588,13 @@ const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Pooled<Os>
 const _: () =
     assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, PooledWithSpinners<Os>>>() <= 32);
 
-/// What the semaphore says to readers that have another way in.
+/// What the semaphore says to readers that have another way to enter.
 pub(crate) enum Entrance {
-    /// Come in.
+    /// Enter.
     Free,
-    /// Come in past those that wait, if [`has_budget`](RawRwSem::has_budget) agrees; the word.
+    /// Enter past those that wait, if [`has_budget`](RawRwSem::has_budget) agrees; the word.
     PastWaiters(u64),
-    /// A writer is in or about to upgrade, or the phase is closed.
+    /// A writer holds the lock or is about to upgrade, or the phase is closed.
     Shut,
 }
 
@@ -605,7 +605,7 @@ mod tests {
     use lock_api::RawRwLock;
 
     use super::*;
-    use crate::policy::{Linux5_11, PhaseFair, TimeFair};
+    use crate::policy::{ImmediateHandoff, Linux5_11, PhaseFair, TimeFair};
 
     fn refuses_one_reader_too_many<Pol: Policy>() {
         let lock = RawRwSem::<Pol, Os>::NEW;
@@ -627,5 +627,22 @@ mod tests {
         refuses_one_reader_too_many::<TimeFair>();
         refuses_one_reader_too_many::<PhaseFair>();
         refuses_one_reader_too_many::<Linux5_11>();
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_just_before_its_immediate_handoff_is_reserved_then() {
+        let lock = RawRwSem::<ImmediateHandoff, Os>::NEW;
+        let head = Node::new(Kind::Write, 0);
+        let queue = lock.queue_to_wait_in().expect("it is inline");
+        queue.note_named();
+        queue.push(&head);
+        lock.word.store(queue.bits() | WRITER, Relaxed);
+        assert!(ImmediateHandoff::serve(&lock, &queue).is_empty(), "another writer has it");
+        assert_eq!(lock.word.load(Relaxed), queue.bits() | WRITER | CLOSED);
+        lock.word.fetch_sub(WRITER, Relaxed);
+        let woken = ImmediateHandoff::serve(&lock, &queue);
+        drop(queue);
+        woken.wake();
+        assert_eq!(lock.word.load(Relaxed), WRITER, "handed over");
     }
 }

@@ -4,6 +4,7 @@
 //! a crowd of threads is in the crate `fairlock-check`.
 
 mod instruction_count;
+mod layers;
 mod mutex;
 mod range_lock;
 mod range_many;

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use fairlock::platform::Os;
 use fairlock::range::{
-    ArcRangeReadGuard, ArcRangeWriteGuard, Extent, Naive, RangeLock, RangeReadGuard,
-    RangeWriteGuard, RawRangeLock, SharedWord, Slotted,
+    ArcRangeReadGuard, ArcRangeWriteGuard, Extent, RangeLock, RangeReadGuard, RangeWriteGuard,
+    RawRangeLock, Slotted,
 };
 use fairlock_check::range::{Subject, extent};
 use fairlock_check::threads::watched;
+use fairlock_reference::range::{Naive, SharedWord};
 
 const SHORT: Duration = Duration::from_millis(2);
 

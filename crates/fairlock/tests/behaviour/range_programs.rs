@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fairlock::platform::Os;
 use fairlock::range::{
-    Access, Extent, Naive, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock, SharedWord,
-    Slotted,
+    Access, Extent, RangeLock, RangeReadGuard, RangeWriteGuard, RawRangeLock, Slotted,
 };
 use fairlock_check::range::oracle::Oracle;
 use fairlock_check::range::{PIN, Subject, broken, extent};
+use fairlock_reference::range::{Naive, SharedWord};
 use proptest::prelude::*;
 
 /// What a program does next. Guards are counted from the oldest, modulo how many there are.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fairlock::ready::{
-    Batch, List, PollError, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList,
-    SpinList, Trigger,
+    Batch, List, PollError, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger,
 };
+use fairlock_reference::ready::{RwLockList, SpinList};
 
 const READABLE: Readiness = Readiness::READABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);

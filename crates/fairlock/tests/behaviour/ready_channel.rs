@@ -7,9 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::ready::{
-    Batch, List, RawPoll, RawReceiver, RawSender, Readiness, ReadyList, RwLockList, SpinList,
-    Trigger, channel, raw_channel,
+    Batch, List, RawPoll, RawReceiver, RawSender, Readiness, ReadyList, Trigger, channel,
+    raw_channel,
 };
+use fairlock_reference::ready::{RwLockList, SpinList};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 

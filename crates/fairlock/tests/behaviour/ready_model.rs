@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use fairlock::ready::{
-    Batch, List, PollError, RawCounter, RawEvent, RawPoll, Readiness, Ready, ReadyList, RwLockList,
-    Source, SpinList, Trigger,
+    Batch, List, PollError, RawCounter, RawEvent, RawPoll, Readiness, Ready, ReadyList, Source,
+    Trigger,
 };
+use fairlock_reference::ready::{RwLockList, SpinList};
 use proptest::prelude::*;
 
 /// So many counters, and then as many events.

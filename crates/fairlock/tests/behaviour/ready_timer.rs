@@ -4,9 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::ready::{
-    Batch, List, PollError, RawCounter, RawPoll, RawTimer, Readiness, ReadyList, RwLockList,
-    SpinList, Trigger,
+    Batch, List, PollError, RawCounter, RawPoll, RawTimer, Readiness, ReadyList, Trigger,
 };
+use fairlock_reference::ready::{RwLockList, SpinList};
 
 const READABLE: Readiness = Readiness::READABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);

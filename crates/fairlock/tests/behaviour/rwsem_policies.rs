@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use fairlock::events::{Counters, Event};
 use fairlock::platform::{Counting, Os, Platform, Zeroed};
 use fairlock::policy::{
-    Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
-    Policy, TimeFair,
+    ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
+    PhaseFair, Policy, TimeFair,
 };
 use fairlock::rwsem::RawRwSem;
 use fairlock::{PolicyRwSem, RwSem};
@@ -261,6 +261,7 @@ fn readers_steal_in_linux_5_11_only_and_writers_in_all_of_linux() {
     assert_eq!(passes_a_woken_writer::<Linux5_1>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux3_16>(), (false, true));
     assert_eq!(passes_a_woken_writer::<Linux3_10>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<ImmediateHandoff>(), (false, false));
     assert_eq!(passes_a_woken_writer::<PhaseFair>(), (false, false));
     assert_eq!(passes_a_woken_writer::<TimeFair>(), (false, false));
 }
@@ -283,6 +284,7 @@ fn a_reader_queues_behind_a_waiting_writer() {
     a_reader_queues_behind_a_writer::<Linux5_1>();
     a_reader_queues_behind_a_writer::<Linux3_16>();
     a_reader_queues_behind_a_writer::<Linux3_10>();
+    a_reader_queues_behind_a_writer::<ImmediateHandoff>();
     a_reader_queues_behind_a_writer::<PhaseFair>();
     // Stealing needs a lock that no reader holds.
     a_reader_queues_behind_a_writer::<Linux5_11>();
@@ -339,6 +341,7 @@ fn a_spinner_never_takes_an_owner_that_has_left_for_the_spinner_that_followed_it
     a_spinner_behind_a_spinner_that_got_the_lock::<Linux3_16>();
     a_spinner_behind_a_spinner_that_got_the_lock::<Linux5_3>();
     a_spinner_behind_a_spinner_that_got_the_lock::<Linux5_11>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<ImmediateHandoff>();
 }
 
 /// Behind a writer wait a reader, a writer and a reader. How many readers does its release wake?
@@ -368,6 +371,7 @@ fn linux_5_2_wakes_readers_anywhere_in_the_queue() {
     assert_eq!(readers_woken_past_a_writer::<Linux5_3>(), 2);
     assert_eq!(readers_woken_past_a_writer::<Linux5_11>(), 2);
     assert_eq!(readers_woken_past_a_writer::<NoReaderSteal>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<ImmediateHandoff>(), 2);
 }
 
 #[test]
@@ -466,6 +470,7 @@ fn a_fair_unlock_hands_the_lock_to_the_writer_that_waits() {
     hands_over::<Linux5_11>();
     hands_over::<Linux3_10>();
     hands_over::<NoReaderSteal>();
+    hands_over::<ImmediateHandoff>();
     hands_over::<PhaseFair>();
     hands_over::<TimeFair>();
 }
@@ -503,6 +508,7 @@ fn a_downgrade_lets_all_waiting_readers_in() {
     }
     lets_in::<Linux5_1>();
     lets_in::<NoReaderSteal>();
+    lets_in::<ImmediateHandoff>();
     lets_in::<PhaseFair>();
     lets_in::<TimeFair>();
 }

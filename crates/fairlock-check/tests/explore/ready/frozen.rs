@@ -5,7 +5,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use fairlock::platform::AtomicCell;
-use fairlock::ready::{List, RawPoll, ReadyList, RwLockList, SpinList, Trigger};
+use fairlock::ready::{List, RawPoll, ReadyList, Trigger};
+use fairlock_reference::ready::{RwLockList, SpinList};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Failure, FailureKind, Program, Report, Search};
 

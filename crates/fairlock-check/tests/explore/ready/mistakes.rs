@@ -1,8 +1,9 @@
 //! Polls with a mistake, on platforms with a flaw: each has to be found, by programs in which nothing
 //! is found without it.
 
-use fairlock::ready::{Flaws, List, RawCounter, RawPoll, ReadyList, RwLockList, SpinList, Trigger};
+use fairlock::ready::{Flaws, List, RawCounter, RawPoll, ReadyList, Trigger};
 use fairlock_reference::flawed::{Flawed, Mistake, Mistakes};
+use fairlock_reference::ready::{RwLockList, SpinList};
 use fairlock_sim::explore::{
     Blind, Deaf, Explore, Failure, FailureKind, Program, Report, Search, Torn,
 };

@@ -101,10 +101,10 @@ macro_rules! over_each_list {
             $(#[test] fn $test() { super::$test::<fairlock::ready::ReadyList<fairlock_sim::Explored>>(); })*
         }
         mod rwlock_list {
-            $(#[test] fn $test() { super::$test::<fairlock::ready::RwLockList<fairlock_sim::Explored>>(); })*
+            $(#[test] fn $test() { super::$test::<fairlock_reference::ready::RwLockList<fairlock_sim::Explored>>(); })*
         }
         mod spin_list {
-            $(#[test] fn $test() { super::$test::<fairlock::ready::SpinList<fairlock_sim::Explored>>(); })*
+            $(#[test] fn $test() { super::$test::<fairlock_reference::ready::SpinList<fairlock_sim::Explored>>(); })*
         }
     };
 }

@@ -85,7 +85,7 @@ const HANDOFF: Promise = Promise::Handoff { for_readers: false };
 /// So does a reader.
 const HANDOFF_TO_ALL: Promise = Promise::Handoff { for_readers: true };
 
-pub static ALL: [Kind; 25] = [
+pub static ALL: [Kind; 26] = [
     kind("rwlock", Promise::TimeFair, guarded::<RawRwLock<Os, ReadMostly>>),
     kind("rwlock-at-once", Promise::TimeFair, guarded::<RawRwLock<Os, AtOnce>>),
     kind("rwlock-restless", Promise::TimeFair, guarded::<RawRwLock<Os, Restless>>),
@@ -101,6 +101,7 @@ pub static ALL: [Kind; 25] = [
     kind("linux-5.3", Promise::Nothing, guarded::<Sem<policy::Linux5_3>>),
     kind("linux-5.11", HANDOFF, guarded::<Sem<policy::Linux5_11>>),
     kind("no-reader-steal", HANDOFF, guarded::<Sem<policy::NoReaderSteal>>),
+    kind("immediate-handoff", HANDOFF, guarded::<Sem<policy::ImmediateHandoff>>),
     kind("linux-3.10-pooled", Promise::Nothing, guarded::<PooledSem<policy::Linux3_10>>),
     kind("linux-5.11-pooled", HANDOFF, guarded::<PooledSem<policy::Linux5_11>>),
     kind("mutex", Promise::Handoff { for_readers: true }, || {

@@ -92,10 +92,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let (kind, now) = (node.kind, ticks(node.since()));
         // Those taken off before this one queues.
         let mut others = WakeList::none();
-        let mut turn_over = false;
-        let ended = self.queue_as(queue, node, woken, |queue, mut word| {
+        let (mut turn_over, mut has_looked) = (false, false);
+        let ended = self.queue_as(queue, node, woken, |queue, word| {
             // Once only: those taken off then are woken at the end.
-            if others.is_empty()
+            if !core::mem::take(&mut has_looked)
+                && others.is_empty()
                 && has_waiters(word)
                 && word & CLOSED == 0
                 && phase(word) == side
@@ -120,7 +121,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                         return Step::Stop;
                     }
                 }
-                word = self.word.load(Relaxed);
+                has_looked = true;
+                return Step::Again(self.word.load(Relaxed));
             }
             let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, woken) };
             entered.map_or_else(

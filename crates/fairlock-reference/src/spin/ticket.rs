@@ -17,20 +17,19 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use lock_api::GuardNoSend;
-
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
+use fairlock::lock_api::GuardNoSend;
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 
 /// A ticket spin lock, for comparison only.
 ///
 /// # Guarantees
 /// First come, first served: with n threads, nobody waits for more than n - 1 others' turns. An
-/// attempt ([`try_lock`](lock_api::Mutex::try_lock)) succeeds only if nobody holds the lock or
+/// attempt ([`try_lock`](fairlock::lock_api::Mutex::try_lock)) succeeds only if nobody holds the lock or
 /// waits for it.
 ///
 /// # Example
 /// ```
-/// use fairlock::spin::TicketLock;
+/// use fairlock_reference::spin::TicketLock;
 ///
 /// static COUNT: TicketLock<u32> = TicketLock::new(0);
 ///
@@ -39,7 +38,7 @@ use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 /// assert!(COUNT.try_lock().is_none());
 /// assert_eq!(*count, 1);
 /// ```
-pub type TicketLock<T> = lock_api::Mutex<RawTicket<Os>, T>;
+pub type TicketLock<T> = fairlock::lock_api::Mutex<RawTicket<Os>, T>;
 
 /// The lock without its data: what [`TicketLock`] is made of. Use it through `lock_api`.
 #[repr(C)]
@@ -67,7 +66,7 @@ impl<P: Platform> RawTicket<P> {
 // SAFETY: invariants 1 and 2; a thread sees its number called with Acquire, unlocking is Release.
 // Guards are inert, and nothing refers to the lock but borrows, so it may be moved or dropped
 // while held.
-unsafe impl<P: Platform> lock_api::RawMutex for RawTicket<P> {
+unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawTicket<P> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     const INIT: Self = RawTicket { next: P::AtomicU32::ZERO, serving: P::AtomicU32::ZERO };
     type Guard = GuardNoSend;
@@ -103,15 +102,11 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawTicket<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::unlock;
     use super::*;
-    use lock_api::RawMutex;
+    use fairlock::lock_api::RawMutex;
 
     type Raw = RawTicket<Os>;
-
-    fn unlock(lock: &Raw) {
-        // SAFETY: every test below unlocks what it holds.
-        unsafe { lock.unlock(GuardNoSend::new()) };
-    }
 
     #[test]
     fn numbers_are_called_in_the_order_in_which_they_were_drawn() {

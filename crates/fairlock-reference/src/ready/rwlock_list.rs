@@ -18,14 +18,12 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use lock_api::{RawRwLock, RwLock};
-
-use super::item::{INSIDE, Item, QUEUED, is_queued};
-use super::list::{List, Watchers, hand_over};
-use super::nesting::HasNesting;
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
-use crate::policy::Linux5_11;
-use crate::rwsem::RawRwSem;
+use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
+use fairlock::lock_api::{RawRwLock, RwLock};
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
+use fairlock::policy::Linux5_11;
+use fairlock::ready::{HasNesting, Item, List, Watchers};
+use fairlock::rwsem::RawRwSem;
 
 /// Epoll's ready list as it was: producers share a reader-writer lock with each other.
 ///

@@ -1,19 +1,19 @@
-//! A strip as a picture: a lane for each thread, coloured by what it does.
+//! A timeline as a picture: a row for each thread, coloured by what it does.
 
 use std::fmt::Write as _;
 
 use super::html::escape;
-use crate::strip::{ACTIVITIES, SECTIONS, SLOTS, Strip};
+use crate::timeline::{ACTIVITIES, SECTIONS, SLOTS, Timeline};
 use crate::units::format_ns;
 
 const LEFT: usize = 84;
 const TOP: usize = 30;
-const LANE: usize = 16;
+const ROW: usize = 16;
 const STEP: usize = 22;
 const RIGHT: usize = 36;
 const BOTTOM: usize = 24;
 
-/// How a letter looks: its colour, and which part of a lane it fills, from the top.
+/// How a letter looks: its colour, and which part of a row it fills, from the top.
 struct Look {
     letter: char,
     words: &'static str,
@@ -22,7 +22,7 @@ struct Look {
     height: usize,
 }
 
-/// What a thread does fills its lane, a hold lies over it, and a wait runs along its foot.
+/// What a thread does fills its row, a hold lies over it, and a wait runs along its foot.
 fn looks() -> Vec<Look> {
     let [runs, spins, sleeps, ready] = ACTIVITIES;
     let activity =
@@ -44,8 +44,8 @@ fn looks() -> Vec<Look> {
 }
 
 /// The picture as an SVG element.
-pub(super) fn svg(strip: &Strip, title: &str) -> String {
-    let (width, height) = (LEFT + SLOTS + RIGHT, TOP + STEP * strip.lanes.len() + BOTTOM);
+pub(super) fn svg(timeline: &Timeline, title: &str) -> String {
+    let (width, height) = (LEFT + SLOTS + RIGHT, TOP + STEP * timeline.threads.len() + BOTTOM);
     let mut svg = format!(
         "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
          xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" font-family=\"sans-serif\" \
@@ -54,32 +54,32 @@ pub(super) fn svg(strip: &Strip, title: &str) -> String {
     );
     let mut x = LEFT;
     for look in looks() {
-        let lane_top = TOP - LANE - 8;
-        let (top, height) = (lane_top + 8 - look.height / 2, look.height);
+        let legend_top = TOP - ROW - 8;
+        let (top, height) = (legend_top + 8 - look.height / 2, look.height);
         let _ = writeln!(
             svg,
             "<path fill=\"{}\" d=\"M{x} {top}h12v{height}h-12z\"/><text x=\"{}\" y=\"{}\">{}</text>",
             look.color,
             x + 16,
-            lane_top + 12,
+            legend_top + 12,
             look.words
         );
         x += 26 + 6 * look.words.len();
     }
-    for (index, lane) in strip.lanes.iter().enumerate() {
+    for (index, row) in timeline.threads.iter().enumerate() {
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
             LEFT - 8,
             TOP + STEP * index + 12,
-            escape(&lane.thread)
+            escape(&row.thread)
         );
     }
     for look in looks() {
         let mut path = String::new();
-        for (index, lane) in strip.lanes.iter().enumerate() {
+        for (index, row) in timeline.threads.iter().enumerate() {
             let top = TOP + STEP * index + look.from;
-            for letters in [&lane.activity, &lane.section] {
+            for letters in [&row.activity, &row.section] {
                 for (from, length) in stretches(letters, look.letter) {
                     let (x, height) = (LEFT + from, look.height);
                     let _ = write!(path, "M{x} {top}h{length}v{height}h-{length}z");
@@ -91,8 +91,8 @@ pub(super) fn svg(strip: &Strip, title: &str) -> String {
         }
     }
     let mut arrows = String::new();
-    for &[by, woken, slot] in &strip.wake_ups {
-        let y = |lane: usize| TOP + STEP * lane + LANE / 2;
+    for &[by, woken, slot] in &timeline.wake_ups {
+        let y = |index: usize| TOP + STEP * index + ROW / 2;
         let _ = write!(arrows, "M{} {}V{}", LEFT + slot.min(SLOTS), y(by), y(woken));
     }
     if !arrows.is_empty() {
@@ -103,7 +103,7 @@ pub(super) fn svg(strip: &Strip, title: &str) -> String {
     }
     for quarter in 0..=4 {
         let x = LEFT + SLOTS * quarter / 4;
-        let ns = strip.length_ns as f64 * quarter as f64 / 4.0;
+        let ns = timeline.length_ns as f64 * quarter as f64 / 4.0;
         let words = if quarter == 0 { "0".to_owned() } else { format_ns(ns) };
         let foot = height - BOTTOM;
         let _ = writeln!(
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_names_its_lanes_and_what_the_colours_mean() {
-        let strip = example::strip("mix", "timefair", "eight-sockets");
-        let svg = svg(&strip, "before & after");
+    fn a_picture_names_its_threads_and_what_the_colours_mean() {
+        let timeline = example::timeline("mix", "rwsem", "eight-sockets");
+        let svg = svg(&timeline, "before & after");
         for words in ["reader 1", "writer 1", "hold write", "without a CPU", "before &amp; after"] {
             assert!(svg.contains(words), "{words}: {svg}");
         }
-        // Wake-ups are lines between two lanes.
+        // Wake-ups are lines between two threads.
         assert!(svg.contains("M404 60V38"), "{svg}");
     }
 }

@@ -1,33 +1,32 @@
-//! Every range that is held or waited for, in the order of arrival, under one small lock: what
-//! [`Naive`](super::Naive) consists of, and what [`SharedWord`](super::SharedWord) falls back to.
+//! Every range that is held or waited for, in the order of arrival, under one small lock: [`Naive`](super::Naive)
+//! consists of it, and [`SharedWord`](super::SharedWord) falls back to it.
 //!
 //! Invariants
-//! 1. The ring holds every range that is held or waited for, in the order of arrival; one that a
-//!    [`SharedWord`](super::SharedWord) brings along while others wait for it comes first.
-//! 2. Those that wait are at its end.
-//! 3. An entry is `IN` only after all conflicting ones before it are off the ring, seen under the
+//! 1. The ring has every range that is held or waited for, in the order of arrival; a holder that
+//!    [`SharedWord`](super::SharedWord) moves here while others wait for it comes first.
+//! 2. The waiters are at its end.
+//! 3. An entry is `GRANTED` only after all conflicting entries before it are off the ring, seen under the
 //!    lock; later ones see it there.
 //! 4. An entry is on the ring from `push` to `remove`, and alive for that long.
 
-use core::iter::successors;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Access, Extent};
-use crate::platform::{AtomicCell, PlainCell, Platform};
-use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
+use fairlock::inside::{Links, Locked, OnRing, QueueLock, Ring};
+use fairlock::platform::{AtomicCell, PlainCell, Platform};
+use fairlock::range::{Access, Extent};
 
 /// The ranges of one lock.
 pub(super) struct List<P: Platform> {
     lock: QueueLock<P>,
     entries: Ring<P, Entry<P>>,
-    /// How many wait, so that nobody looks for them in vain.
+    /// How many wait, so that nobody searches for them in vain.
     waiting: P::Cell<u32>,
 }
 
 // SAFETY: the ring is touched only by the holder of the lock.
 unsafe impl<P: Platform> Sync for List<P> {}
-// SAFETY: what can be moved is borrowed by nobody, so its ring is empty or leads to leaked entries.
+// SAFETY: a list that is moved is borrowed by nobody, so its ring is empty or leads to leaked entries.
 unsafe impl<P: Platform> Send for List<P> {}
 
 /// One range, on a line of its own. Written by the holder of the list's lock once it is on the ring.
@@ -42,8 +41,8 @@ pub(super) struct Entry<P: Platform> {
 
 /// Its owner waits.
 const WAITS: u32 = 0;
-/// The range is its owner's.
-const IN: u32 = 1;
+/// Its owner holds the range.
+const GRANTED: u32 = 1;
 
 impl<P: Platform> OnRing<P> for Entry<P> {
     fn links(&self) -> &Links<P> {
@@ -52,7 +51,7 @@ impl<P: Platform> OnRing<P> for Entry<P> {
 }
 
 impl<P: Platform> Entry<P> {
-    /// On the heap, so that whoever holds it can go anywhere.
+    /// On the heap, so that its holder can move to other threads.
     pub(super) fn new(extent: Extent, access: Access) -> Box<Self> {
         let entry = Entry::<P> {
             links: Links::NEW,
@@ -78,7 +77,7 @@ pub(super) struct Place<P: Platform>(NonNull<Entry<P>>);
 
 // SAFETY: an entry is not bound to a thread.
 unsafe impl<P: Platform> Send for Place<P> {}
-// SAFETY: a shared reference to it waits for the entry's state at most, an atomic.
+// SAFETY: a shared reference to it can only wait for the entry's state, an atomic.
 unsafe impl<P: Platform> Sync for Place<P> {}
 
 impl<P: Platform> Place<P> {
@@ -87,7 +86,7 @@ impl<P: Platform> Place<P> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Sleeps until the range is its owner's; false if the deadline comes first.
+    /// Sleeps until the range is granted; false if the deadline passes first.
     fn wait(&self, deadline: Option<u64>) -> bool {
         let state = &self.entry().state;
         // Acquire pairs with the Release in `admit`.
@@ -113,10 +112,9 @@ impl<P: Platform> List<P> {
         self.entries.oldest(locked).is_none()
     }
 
-    /// Whether a newcomer has to wait: for a range that it conflicts with, or behind anybody who
-    /// waits (invariant 2).
+    /// Whether a newcomer has to wait: for a range that it conflicts with, or behind any waiter (invariant 2).
     pub(super) fn has_to_wait(&self, locked: &Locked<'_, P>, newcomer: &Entry<P>) -> bool {
-        self.waiting.get() > 0 || self.in_order(locked).any(|before| before.conflicts(newcomer))
+        self.waiting.get() > 0 || self.entries.iter(locked).any(|before| before.conflicts(newcomer))
     }
 
     /// Puts an entry last.
@@ -127,15 +125,15 @@ impl<P: Platform> List<P> {
         has_to_wait: bool,
     ) -> Place<P> {
         let entry = Box::leak(entry);
-        // Its owner is here, so there is nobody yet to see this.
-        entry.state.store(if has_to_wait { WAITS } else { IN }, Relaxed);
+        // Relaxed: its owner is this thread, and nobody else looks at it yet.
+        entry.state.store(if has_to_wait { WAITS } else { GRANTED }, Relaxed);
         self.waiting.set(self.waiting.get() + u32::from(has_to_wait));
         self.entries.push(locked, entry);
         Place(NonNull::from(entry))
     }
 
-    /// Waits until the range is its owner's. If the deadline comes first, the place has to be
-    /// [removed](Self::remove) with the lock that comes along.
+    /// Waits until the range is granted. If the deadline passes first, the caller has to
+    /// [remove](Self::remove) the place with the lock that it gets.
     pub(super) fn wait(
         &self,
         place: Place<P>,
@@ -145,72 +143,64 @@ impl<P: Platform> List<P> {
             return Ok(place);
         }
         let locked = self.lock();
-        // It may have been let in just now.
+        // It may have been granted just now.
         if place.entry().waits() { Err((locked, place)) } else { Ok(place) }
     }
 
-    /// Puts an entry first that is its owner's already: nobody else may be in.
+    /// Puts an entry first whose range its owner holds already: nobody else may hold one.
     pub(super) fn push_held(&self, locked: &Locked<'_, P>, entry: Box<Entry<P>>) -> Place<P> {
-        debug_assert!(self.in_order(locked).all(Entry::waits), "somebody is in");
+        debug_assert!(self.entries.iter(locked).all(Entry::waits), "somebody holds a range");
         let entry = Box::leak(entry);
-        entry.state.store(IN, Relaxed);
+        entry.state.store(GRANTED, Relaxed);
         self.entries.push_front(locked, entry);
         Place(NonNull::from(entry))
     }
 
-    /// Lets in everybody up to the first who has to wait.
+    /// Grants their ranges to all waiters up to the first that still has to wait.
     pub(super) fn admit(&self, locked: &Locked<'_, P>) -> WakeUps<P> {
         let mut wake_ups = WakeUps::NONE;
         if self.waiting.get() == 0 {
             return wake_ups;
         }
-        for entry in self.in_order(locked).filter(|entry| entry.waits()) {
-            let mut older = self.in_order(locked).take_while(|&older| !ptr::eq(older, entry));
+        for entry in self.entries.iter(locked).filter(|entry| entry.waits()) {
+            let mut older = self.entries.iter(locked).take_while(|&older| !ptr::eq(older, entry));
             if older.any(|older| older.conflicts(entry)) {
                 break;
             }
             self.waiting.set(self.waiting.get() - 1);
             // Release pairs with the Acquire in `wait`.
-            entry.state.store(IN, Release);
+            entry.state.store(GRANTED, Release);
             wake_ups.add(&entry.state);
         }
         wake_ups
     }
 
-    /// Makes a range shared that was exclusive.
+    /// Makes an exclusive range shared.
     pub(super) fn share(&self, _locked: &Locked<'_, P>, place: &Place<P>) {
         place.entry().shared.set(1);
     }
 
-    /// Takes an entry off, for the caller to free when the lock is released.
+    /// Takes an entry off; the caller frees it after it has released the lock.
     ///
     /// # Safety
     /// It was pushed on this list.
     pub(super) unsafe fn remove(&self, locked: &Locked<'_, P>, place: Place<P>) -> Box<Entry<P>> {
         self.waiting.set(self.waiting.get() - u32::from(place.entry().waits()));
         self.entries.remove(locked, place.entry());
-        // SAFETY: it came from a box, and nobody else refers to what is off the ring: a wake-up on
-        // its way uses the address alone.
+        // SAFETY: it came from a box, and nobody else refers to an entry that is off the ring (invariant 4): a
+        // wake-up on its way uses the address alone.
         unsafe { Box::from_raw(place.0.as_ptr()) }
-    }
-
-    /// All entries from the oldest on.
-    fn in_order<'l>(&'l self, locked: &'l Locked<'_, P>) -> impl Iterator<Item = &'l Entry<P>> {
-        let oldest = self.entries.oldest(locked);
-        successors(oldest, move |&entry| {
-            let next = self.entries.next(locked, entry);
-            // The youngest leads back to the oldest.
-            (!ptr::eq(next, oldest?)).then_some(next)
-        })
     }
 }
 
-/// Most releases let in a few at most.
+/// How many threads are woken without the list's lock; a release that grants more wakes the others under it.
+/// A larger number makes every release's frame larger, 8 bytes each. Chosen, not measured: most releases grant
+/// a few at most.
 const WOKEN_WITHOUT_LOCK: usize = 8;
 
-/// Whom to wake once the list's lock is released, so that nobody waits for that lock during system
+/// Which threads to wake once the list's lock is released, so that nobody waits for that lock during system
 /// calls. Their entries may be gone by then, which [`Platform::unpark`] allows.
-#[must_use = "who has been let in may sleep"]
+#[must_use = "threads whose ranges were granted may sleep"]
 pub(super) struct WakeUps<P: Platform> {
     words: [*const P::AtomicU32; WOKEN_WITHOUT_LOCK],
     count: usize,
@@ -241,7 +231,7 @@ impl<P: Platform> WakeUps<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::Os;
+    use fairlock::platform::Os;
 
     fn entry(positions: core::ops::Range<u64>, access: Access) -> Box<Entry<Os>> {
         Entry::new(Extent::of(positions).unwrap(), access)
@@ -261,7 +251,7 @@ mod tests {
         list.admit(&locked).send();
     }
 
-    fn is_in<const PLACES: usize>(places: [&Place<Os>; PLACES]) -> [bool; PLACES] {
+    fn are_granted<const PLACES: usize>(places: [&Place<Os>; PLACES]) -> [bool; PLACES] {
         places.map(|place| !place.entry().waits())
     }
 
@@ -283,9 +273,9 @@ mod tests {
         let holder = arrive(&list, entry(0..4, Exclusive));
         let waiter = arrive(&list, entry(3..4, Shared));
         let disjoint = arrive(&list, entry(9..10, Shared));
-        assert_eq!(is_in([&holder, &waiter, &disjoint]), [true, false, false]);
+        assert_eq!(are_granted([&holder, &waiter, &disjoint]), [true, false, false]);
         leave(&list, waiter);
-        assert_eq!(is_in([&holder, &disjoint]), [true, true]);
+        assert_eq!(are_granted([&holder, &disjoint]), [true, true]);
         [holder, disjoint].into_iter().for_each(|place| leave(&list, place));
     }
 
@@ -297,9 +287,12 @@ mod tests {
         let across = arrive(&list, entry(3..5, Shared));
         let free = arrive(&list, entry(2..3, Shared));
         leave(&list, first);
-        assert_eq!(is_in([&second, &a, &b, &across, &free]), [true, true, true, false, false]);
+        assert_eq!(
+            are_granted([&second, &a, &b, &across, &free]),
+            [true, true, true, false, false]
+        );
         leave(&list, second);
-        assert_eq!(is_in([&across, &free]), [true, true]);
+        assert_eq!(are_granted([&across, &free]), [true, true]);
         [a, b, across, free].into_iter().for_each(|place| leave(&list, place));
     }
 
@@ -313,9 +306,9 @@ mod tests {
             list.share(&locked, &holder);
             list.admit(&locked).send();
         }
-        assert_eq!(is_in([&holder, &reader, &writer]), [true, true, false]);
+        assert_eq!(are_granted([&holder, &reader, &writer]), [true, true, false]);
         [holder, reader].into_iter().for_each(|place| leave(&list, place));
-        assert_eq!(is_in([&writer]), [true]);
+        assert_eq!(are_granted([&writer]), [true]);
         leave(&list, writer);
     }
 
@@ -326,7 +319,7 @@ mod tests {
         let holder = list.push_held(&list.lock(), entry(3..4, Exclusive));
         assert!(list.admit(&list.lock()).count == 0);
         leave(&list, holder);
-        assert_eq!(is_in([&waiter]), [true]);
+        assert_eq!(are_granted([&waiter]), [true]);
         leave(&list, waiter);
     }
 

@@ -1,66 +1,66 @@
-//! One word for everything until the first conflict: a reader-writer lock that ignores ranges, and
-//! becomes a range lock when somebody would have to wait for it.
+//! One word for everything until the first conflict: a reader-writer lock that ignores ranges, and becomes a
+//! range lock when a thread would have to wait for it.
 //!
 //! After the "cheat mode" of `sys/kern/kern_rangelock.c` in FreeBSD since 2024, with these
 //! differences: exact ranges are kept on the list of [`Naive`](super::Naive), where FreeBSD has a
-//! lock-free one; the word comes back as soon as nothing is held or waited for, where FreeBSD
+//! lock-free list; the word is used again as soon as no range is held or waited for, where FreeBSD
 //! keeps exact ranges for good.
 //!
 //! ```text
 //!   31                                   2        1        0
 //!  ┌──────────────────────────────────────┬────────┬────────┐
-//!  │ readers in                           │ WRITER │ RANGES │
+//!  │ readers                              │ WRITER │ RANGES │
 //!  └──────────────────────────────────────┴────────┴────────┘
 //! ```
 //!
-//! 1. While `RANGES` is clear the word is a reader-writer lock without a queue: taking and leaving
-//!    it is one atomic operation each, on a line that all share.
-//! 2. Whoever would have to wait sets `RANGES` and queues on the list. Nobody gets in through the
-//!    word any more, so its holders become fewer; the last of them lets in those on the list.
-//! 3. From then on the list has everything.
-//! 4. Whoever leaves the list empty clears `RANGES`.
+//! 1. While `RANGES` is clear the word is a reader-writer lock without a queue: acquiring and releasing it
+//!    takes one atomic operation each, on a line that all share.
+//! 2. A thread that would have to wait sets `RANGES` and queues on the list. Nobody acquires the word any
+//!    more, so its holders become fewer; the last of them hands over to those on the list.
+//! 3. From then on the list has every range.
+//! 4. A thread that leaves the list empty clears `RANGES`.
 //!
 //! Invariants
 //! 1. `RANGES` is set exactly while the list is not empty, seen under the list's lock, and written
 //!    only under it.
 //! 2. While `RANGES` is set nobody is added to the word's holders.
-//! 3. An entry of the list is let in only while the word has no holders, and only while `RANGES` is
-//!    set. So all holders are either in the word or on the list, and each side sees to itself.
-//! 4. While the word has no holders and somebody waits who need not, somebody is on the way to the
-//!    list's lock to let them in: its last holder, who found `RANGES` set.
-//! 5. All writes to the word are read-modify-writes. So an Acquire of any value pairs with the
-//!    Release of everybody who left before, not only of the last.
+//! 3. An entry of the list is granted only while the word has no holders, and only while `RANGES` is set. So
+//!    all holders are either in the word or on the list, and each side keeps its own holders apart.
+//! 4. While the word has no holders and an entry waits without a conflict, a thread is on its way to the list's
+//!    lock to grant it: the word's last holder, which found `RANGES` set.
+//! 5. All writes to the word are read-modify-writes. So an Acquire of any value pairs with the Release of
+//!    all that released it before, not only of the last.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::list::{Entry, List, Place};
-use super::{Access, Extent, Patience, RawRangeLock};
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
-use crate::wait_queue::Locked;
+use fairlock::inside::Locked;
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
+use fairlock::range::{Access, Extent, Patience, RawRangeLock};
 
-/// Ranges are kept: nobody gets in through the word.
+use super::list::{Entry, List, Place};
+
+/// Ranges are kept: nobody acquires the word.
 const RANGES: u32 = 1;
-/// Somebody is in alone.
+/// The word is held exclusively.
 const WRITER: u32 = 1 << 1;
-/// One who shares; so many that more could only come from leaked guards do not get in.
+/// One shared holder. When the count is full, which only leaked guards can cause, more have to wait.
 const READER: u32 = 1 << 2;
 const HOLDERS: u32 = !RANGES;
 
 /// The reference: see the [module](super)'s list.
 ///
 /// # Guarantees
-/// * While nobody has to wait, ranges are ignored: all that share get in, and whoever wants any
-///   range alone gets in alone. An acquisition that has to wait turns this off; it waits until all
-///   who are in by then have left, whatever their ranges. Exact ranges are kept afterwards, first
-///   come, first served as with [`Naive`](super::Naive), until nothing is held or waited for.
-/// * In the word, newcomers that need not wait come and go, but nobody waits then: a waiter is
-///   passed by nobody.
-/// * A try fails, and changes nothing, if somebody is in through the word whom it would have to
-///   wait for there although ranges are disjoint; else as with [`Naive`](super::Naive).
-/// * A timed acquisition that fails leaves no trace; those that it stalled are let in.
-/// * **Not for threads that wait for a range while they hold one:** in the word they would wait for
-///   themselves, disjoint or not. FreeBSD has such callers turn the word off beforehand.
-/// * Allocates where ranges are kept only.
+/// * While nobody has to wait, ranges are ignored: shared acquisitions all succeed, and an exclusive one
+///   excludes all others. An acquisition that has to wait turns this off; it waits until all that hold the
+///   word then have released it, whatever their ranges. Exact ranges are kept afterwards, first come, first
+///   served as with [`Naive`](super::Naive), until nothing is held or waited for.
+/// * A waiter is passed by nobody: while somebody waits, nobody acquires the word.
+/// * A try fails, and changes nothing, if it would have to wait for a holder of the word, although the ranges
+///   may be disjoint; else as with [`Naive`](super::Naive).
+/// * A timed acquisition that fails leaves no trace; those that it stalled get their ranges.
+/// * **Not for threads that wait for a range while they hold one:** through the word they would wait for
+///   themselves, even if the ranges are disjoint. In FreeBSD such callers turn the word off beforehand.
+/// * It allocates only while ranges are kept.
 pub struct SharedWord<P: Platform = Os> {
     word: P::AtomicU32,
     list: List<P>,
@@ -78,13 +78,13 @@ fn with(word: u32, access: Access) -> Option<u32> {
     }
 }
 
-/// What has become of an acquisition that looked at the word.
+/// What became of an acquisition that looked at the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// It got in.
-    In,
-    /// The word keeps it away, ranges being ignored.
-    Kept,
+    /// It holds the word.
+    Acquired,
+    /// A holder of the word conflicts, ranges being ignored.
+    Refused,
     /// Ranges are kept.
     Ranges,
 }
@@ -99,29 +99,28 @@ impl<P: Platform> SharedWord<P> {
     fn take_word(&self, access: Access) -> Look {
         let mut word = self.word.load(Relaxed);
         while let Some(taken) = with(word, access) {
-            // Acquire pairs with the Release of those who left the word, and of `settle` (invariant
+            // Acquire pairs with the Release of those that released the word, and of `settle` (invariant
             // 5).
             match self.word.compare_exchange_weak(word, taken, Acquire, Relaxed) {
-                Ok(_) => return Look::In,
+                Ok(_) => return Look::Acquired,
                 Err(found) => word = found,
             }
         }
-        if word & RANGES == 0 { Look::Kept } else { Look::Ranges }
+        if word & RANGES == 0 { Look::Refused } else { Look::Ranges }
     }
 
-    /// As [`take_word`](Self::take_word), but turns the word off when it keeps somebody away who can
-    /// wait.
+    /// As [`take_word`](Self::take_word), but turns the word off if the acquisition has to wait and `waits`.
     fn take_word_or_close(&self, _locked: &Locked<'_, P>, access: Access, waits: bool) -> Look {
         let mut word = self.word.load(Relaxed);
         while word & RANGES == 0 {
             let taken = with(word, access);
             if taken.is_none() && !waits {
-                return Look::Kept;
+                return Look::Refused;
             }
             // Acquire as in `take_word`.
             let next = taken.unwrap_or(word | RANGES);
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
-                Ok(_) if taken.is_some() => return Look::In,
+                Ok(_) if taken.is_some() => return Look::Acquired,
                 Ok(_) => break,
                 Err(found) => word = found,
             }
@@ -129,9 +128,9 @@ impl<P: Platform> SharedWord<P> {
         Look::Ranges
     }
 
-    /// Nobody is in through the word, and nobody gets in.
+    /// The word has no holders, and nobody acquires it.
     fn is_drained(&self) -> bool {
-        // Acquire pairs with the Release of everybody who left the word (invariant 5).
+        // Acquire pairs with the Release of all that released the word (invariant 5).
         self.word.load(Acquire) == RANGES
     }
 
@@ -145,8 +144,8 @@ impl<P: Platform> SharedWord<P> {
         let entry = Entry::new(extent, access);
         let locked = self.list.lock();
         match self.take_word_or_close(&locked, access, patience != Patience::None) {
-            Look::In => return Some(SharedWordHold(None)),
-            Look::Kept => return None,
+            Look::Acquired => return Some(SharedWordHold(None)),
+            Look::Refused => return None,
             Look::Ranges => {}
         }
         let has_to_wait = !self.is_drained() || self.list.has_to_wait(&locked, &entry);
@@ -171,17 +170,17 @@ impl<P: Platform> SharedWord<P> {
     /// # Safety
     /// The place is on this lock's list.
     unsafe fn remove(&self, locked: Locked<'_, P>, place: Place<P>) {
-        // SAFETY: the caller's.
+        // SAFETY: the place is on this lock's list, as the caller promises.
         let entry = unsafe { self.list.remove(&locked, place) };
         self.settle(locked);
         drop(entry);
     }
 
-    /// After somebody left: lets in whoever need not wait any more, or turns the word on again.
+    /// After a release: hands over to those that conflict with nobody any more, or turns the word on again.
     fn settle(&self, locked: Locked<'_, P>) {
         if self.list.is_empty(&locked) {
-            // Invariant 1. Release pairs with the Acquire in `take_word`: whoever was on the list
-            // has been under its lock.
+            // Invariant 1. Release pairs with the Acquire in `take_word`: every holder on the list released
+            // its range under the list's lock.
             self.word.fetch_and(!RANGES, Release);
         } else if self.is_drained() {
             let wake_ups = self.list.admit(&locked);
@@ -190,24 +189,24 @@ impl<P: Platform> SharedWord<P> {
         }
     }
 
-    /// From the word to the list, past those who wait there for the word to be left.
+    /// Moves a downgraded holder from the word to the list, before those that wait there for the word.
     #[cold]
     fn downgrade_to_list(&self, extent: Extent) -> Place<P> {
         let entry = Entry::new(extent, Access::Shared);
         let locked = self.list.lock();
         let place = self.list.push_held(&locked, entry);
-        // Those who waited may have given up: then ranges are kept for this one alone. Release
-        // pairs with the Acquire in `is_drained`.
+        // The waiters may have given up: then ranges are kept for this one alone. Release pairs with the
+        // Acquire in `is_drained`.
         let word = self.word.swap(RANGES, Release);
-        debug_assert_eq!(word & HOLDERS, WRITER, "whoever is in alone changes nobody else's share");
+        debug_assert_eq!(word & HOLDERS, WRITER, "an exclusive holder changes nobody else's share");
         self.settle(locked);
         place
     }
 }
 
-// SAFETY: in the word, `with` keeps conflicting holders apart. On the list, whoever is let in finds
-// the word without holders, until the list is empty (invariants 1 to 3), and all conflicting ranges
-// before it off the list.
+// SAFETY: in the word, `with` keeps conflicting holders apart. On the list, an entry is granted only while the
+// word has no holders, which stays so until the list is empty (invariants 1 to 3), and with all conflicting
+// ranges before it off the list.
 unsafe impl<P: Platform> RawRangeLock for SharedWord<P> {
     type Platform = P;
     type Hold = SharedWordHold<P>;
@@ -221,9 +220,9 @@ unsafe impl<P: Platform> RawRangeLock for SharedWord<P> {
         patience: Patience,
     ) -> Option<SharedWordHold<P>> {
         match self.take_word(access) {
-            Look::In => Some(SharedWordHold(None)),
-            Look::Kept if patience == Patience::None => None,
-            Look::Kept | Look::Ranges => self.acquire_range(extent, access, patience),
+            Look::Acquired => Some(SharedWordHold(None)),
+            Look::Refused if patience == Patience::None => None,
+            Look::Refused | Look::Ranges => self.acquire_range(extent, access, patience),
         }
     }
 
@@ -271,7 +270,7 @@ mod tests {
         lock.acquire(at, access, Patience::None)
     }
 
-    /// Waits on another thread, until which the word is off.
+    /// Waits on another thread, and returns once the word is off.
     fn wait_for<'scope>(
         scope: &'scope thread::Scope<'scope, '_>,
         lock: &'scope Lock,
@@ -286,7 +285,7 @@ mod tests {
     }
 
     fn leave(lock: &Lock, access: Access, hold: SharedWordHold<Os>) {
-        // SAFETY: every test below has it with this access; the extent is not looked at.
+        // SAFETY: every test below holds it with this access; the extent is not used.
         unsafe { lock.release(Extent::ALL, access, hold) };
     }
 
@@ -353,7 +352,7 @@ mod tests {
             leave(&lock, Shared, hold);
             assert_eq!(word(&lock), 0);
             let mut alone = try_take(&lock, extent(0..4), Exclusive).unwrap();
-            // SAFETY: as above.
+            // SAFETY: acquired exclusively above.
             unsafe { lock.downgrade(extent(0..4), &mut alone) };
             assert_eq!(word(&lock), READER, "nobody waits");
             leave(&lock, Shared, alone);

@@ -3,34 +3,36 @@
 
 use std::collections::BTreeMap;
 
-use fairlock_sim::timed::{Activity, Happening, Timeline};
+use fairlock_sim::timed::{self, Activity, Happening};
 use serde::{Deserialize, Serialize};
 
+use crate::former_names;
 use crate::plan::Cell;
 use crate::workloads::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
-/// Slots of a strip.
+/// Slots of a timeline.
 pub const SLOTS: usize = 640;
-/// More lanes fit no picture: of more threads, the first and the last are kept.
-const MOST_LANES: usize = 32;
+/// More threads fit no picture: of more, the first and the last are kept.
+const MOST_THREADS: usize = 32;
 /// More arrows hide what they point at.
 const MOST_WAKE_UPS: usize = 200;
 
 /// A slot in which nothing is known.
 pub const NOTHING: char = '.';
-/// What a slot of [`Lane::activity`] says, in one letter and in words.
+/// What a slot of [`ThreadTimeline::activity`] says, in one letter and in words.
 pub const ACTIVITIES: [(char, &str); 4] =
     [('r', "runs"), ('s', "spins"), ('z', "sleeps"), ('q', "woken or without a CPU")];
-/// What a slot of [`Lane::section`] says, in one letter and as the workloads mark it.
+/// What a slot of [`ThreadTimeline::section`] says, in one letter and as the workloads mark it.
 pub const SECTIONS: [(char, &str); 4] =
     [('h', HOLD_READ), ('H', HOLD_WRITE), ('w', WAIT_READ), ('W', WAIT_WRITE)];
 
 /// The beginning of a cell's first repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Strip {
+pub struct Timeline {
     /// As in the cell's row.
     pub workload: String,
     /// As in the cell's row.
+    #[serde(deserialize_with = "former_names::read_lock")]
     pub lock: String,
     /// As in the cell's row.
     pub machine: String,
@@ -38,15 +40,16 @@ pub struct Strip {
     pub params: BTreeMap<String, f64>,
     /// What all slots together stand for.
     pub length_ns: u64,
-    /// One for each thread, or for the first and the last ones.
-    pub lanes: Vec<Lane>,
-    /// Who woke whom: the waker's lane, the woken thread's lane, and the slot.
+    /// One for each thread, or for the first and the last ones. Earlier versions called them lanes.
+    #[serde(alias = "lanes")]
+    pub threads: Vec<ThreadTimeline>,
+    /// Who woke whom: the places in `threads` of the waker and of the woken thread, and the slot.
     pub wake_ups: Vec<[usize; 3]>,
 }
 
-/// One thread.
+/// What one thread did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Lane {
+pub struct ThreadTimeline {
     /// `reader 1`.
     pub thread: String,
     /// A letter of [`ACTIVITIES`] for each slot: what took most of its time.
@@ -55,22 +58,22 @@ pub struct Lane {
     pub section: String,
 }
 
-impl Strip {
-    /// The strip of a cell on a simulated machine.
-    pub fn new(cell: &Cell, timeline: &Timeline) -> Strip {
+impl Timeline {
+    /// How a cell on a simulated machine began.
+    pub fn new(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
         let on = cell.on.as_ref();
         let length_ns = on.map_or(1, |on| on.timeline_ns.max(1));
         let names = cell.workload.thread_names();
-        let last_ones = names.len().max(MOST_LANES) - MOST_LANES / 2;
+        let last_ones = names.len().max(MOST_THREADS) - MOST_THREADS / 2;
         let kept: Vec<usize> = (0..names.len())
-            .filter(|&thread| thread < MOST_LANES / 2 || thread >= last_ones)
+            .filter(|&thread| thread < MOST_THREADS / 2 || thread >= last_ones)
             .collect();
-        let lane_of = |thread: u32| kept.binary_search(&(thread as usize)).ok();
+        let place_of = |thread: u32| kept.binary_search(&(thread as usize)).ok();
         let mut activities = vec![Slots::new(length_ns); kept.len()];
         let mut sections = activities.clone();
         let mut wake_ups = Vec::new();
-        for span in timeline {
-            let Some(lane) = lane_of(span.thread) else { continue };
+        for span in recorded {
+            let Some(place) = place_of(span.thread) else { continue };
             match span.what {
                 Happening::Activity(activity) => {
                     let kind = match activity {
@@ -79,52 +82,53 @@ impl Strip {
                         Activity::Sleeps => 2,
                         Activity::Ready => 3,
                     };
-                    activities[lane].add(kind, span.from_ns, span.to_ns);
+                    activities[place].add(kind, span.from_ns, span.to_ns);
                 }
                 Happening::Mark(mark) => {
                     if let Some(kind) = SECTIONS.iter().position(|(_, known)| *known == mark) {
-                        sections[lane].add(kind, span.from_ns, span.to_ns);
+                        sections[place].add(kind, span.from_ns, span.to_ns);
                     }
                 }
                 Happening::Woken { by } => {
-                    if let Some(by) = lane_of(by)
+                    if let Some(by) = place_of(by)
                         && wake_ups.len() < MOST_WAKE_UPS
                     {
-                        let slot = activities[lane].slot(span.from_ns);
-                        wake_ups.push([by, lane, slot.min(SLOTS - 1)]);
+                        let slot = activities[place].slot(span.from_ns);
+                        wake_ups.push([by, place, slot.min(SLOTS - 1)]);
                     }
                 }
             }
         }
-        let lanes =
-            kept.iter().zip(activities.iter().zip(&sections)).map(|(&thread, slots)| Lane {
+        let threads = kept.iter().zip(activities.iter().zip(&sections)).map(|(&thread, slots)| {
+            ThreadTimeline {
                 thread: names[thread].clone(),
                 activity: slots.0.letters(ACTIVITIES),
                 section: slots.1.letters(SECTIONS),
-            });
-        Strip {
+            }
+        });
+        Timeline {
             workload: cell.workload.name().to_owned(),
             lock: cell.lock.clone(),
             machine: on.map_or_else(String::new, |on| on.machine().to_owned()),
             params: cell.row_params(),
             length_ns,
-            lanes: lanes.collect(),
+            threads: threads.collect(),
             wake_ups,
         }
     }
 }
 
-impl Strip {
-    /// Whether a strip of a file can be drawn.
+impl Timeline {
+    /// Whether a timeline of a file can be drawn.
     ///
     /// # Errors
     /// The field, and what is wrong with it.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (index, [by, woken, _]) in self.wake_ups.iter().enumerate() {
-            let lanes = self.lanes.len();
-            if *by >= lanes || *woken >= lanes {
+            let threads = self.threads.len();
+            if *by >= threads || *woken >= threads {
                 return Err(format!(
-                    "wake_ups[{index}]: from lane {by} to lane {woken}, but there are {lanes} lanes"
+                    "wake_ups[{index}]: from thread {by} to thread {woken}, but there are {threads} threads"
                 ));
             }
         }
@@ -184,7 +188,7 @@ mod tests {
         let profile = Arc::new(Profile::example());
         Cell {
             workload: Workload::Mix(MixParams { roles, ..MixParams::default() }),
-            lock: "timefair".to_owned(),
+            lock: "rwsem".to_owned(),
             repetitions: 1,
             seconds: 0.001,
             on: Some(Simulated { profile, seed: 1, timeline_ns }),
@@ -198,26 +202,26 @@ mod tests {
     #[test]
     fn a_slot_shows_what_took_most_of_it() {
         let length = 10 * SLOTS as u64;
-        let timeline = vec![
+        let recorded = vec![
             span(0, 0, 12, Happening::Activity(Activity::Runs)),
             span(0, 12, length, Happening::Activity(Activity::Sleeps)),
             span(1, 0, 26, Happening::Mark(HOLD_WRITE)),
             span(0, 15, 15, Happening::Woken { by: 1 }),
         ];
-        let strip = Strip::new(&cell(1, length), &timeline);
-        assert_eq!(strip.lanes[0].thread, "reader 1");
-        assert_eq!(strip.lanes[0].activity, format!("r{}", "z".repeat(SLOTS - 1)));
-        assert_eq!(strip.lanes[1].thread, "writer 1");
-        assert_eq!(strip.lanes[1].section, format!("HHH{}", ".".repeat(SLOTS - 3)));
-        assert_eq!(strip.wake_ups, [[1, 0, 1]]);
-        assert_eq!(strip.params["readers"], 1.0);
+        let timeline = Timeline::new(&cell(1, length), &recorded);
+        assert_eq!(timeline.threads[0].thread, "reader 1");
+        assert_eq!(timeline.threads[0].activity, format!("r{}", "z".repeat(SLOTS - 1)));
+        assert_eq!(timeline.threads[1].thread, "writer 1");
+        assert_eq!(timeline.threads[1].section, format!("HHH{}", ".".repeat(SLOTS - 3)));
+        assert_eq!(timeline.wake_ups, [[1, 0, 1]]);
+        assert_eq!(timeline.params["readers"], 1.0);
     }
 
     #[test]
     fn of_many_threads_the_first_and_the_last_are_kept() {
-        let strip = Strip::new(&cell(100, 1000), &Vec::new());
-        let threads: Vec<&str> = strip.lanes.iter().map(|lane| lane.thread.as_str()).collect();
-        assert_eq!(threads.len(), MOST_LANES);
+        let timeline = Timeline::new(&cell(100, 1000), &Vec::new());
+        let threads: Vec<&str> = timeline.threads.iter().map(|it| it.thread.as_str()).collect();
+        assert_eq!(threads.len(), MOST_THREADS);
         assert_eq!((threads[0], threads[15]), ("reader 1", "reader 16"));
         assert_eq!((threads[16], threads[31]), ("writer 85", "writer 100"));
     }

@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use fairlock_sim::timed::{Activity, Happening, Span, Timeline};
 use serde::Serialize;
 
-/// A timeline with its names.
+/// All of a timeline, with its names.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Traced {
+pub struct NamedTimeline {
     /// The cell in words.
     pub title: String,
     /// The threads' names.
@@ -88,27 +88,27 @@ fn tracks(thread: u32) -> (usize, usize) {
 ///
 /// # Errors
 /// The writer's.
-pub fn write(file: impl Write, traces: &[Traced]) -> io::Result<()> {
+pub fn write(file: impl Write, timelines: &[NamedTimeline]) -> io::Result<()> {
     let mut out = Out { file, any: false };
     out.file.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut arrows = 0;
-    for (index, traced) in traces.iter().enumerate() {
+    for (index, named) in timelines.iter().enumerate() {
         let (threads, cpus) = (2 * index + 1, 2 * index + 2);
-        out.name("process_name", threads, 0, &traced.title)?;
-        for (thread, name) in (0..).zip(&traced.threads) {
+        out.name("process_name", threads, 0, &named.title)?;
+        for (thread, name) in (0..).zip(&named.threads) {
             let (lock, activity) = tracks(thread);
             out.name("thread_name", threads, lock, &format!("{name}: lock"))?;
             out.name("thread_name", threads, activity, name)?;
         }
-        out.name("process_name", cpus, 0, &format!("CPUs: {}", traced.title))?;
-        let mut used: Vec<u32> = traced.timeline.iter().map(|span| span.cpu).collect();
+        out.name("process_name", cpus, 0, &format!("CPUs: {}", named.title))?;
+        let mut used: Vec<u32> = named.timeline.iter().map(|span| span.cpu).collect();
         used.sort_unstable();
         used.dedup();
         for cpu in used {
             out.name("thread_name", cpus, cpu as usize, &format!("CPU {cpu}"))?;
         }
-        let name_of = |thread: u32| traced.threads.get(thread as usize).map_or("", String::as_str);
-        for span in &traced.timeline {
+        let name_of = |thread: u32| named.threads.get(thread as usize).map_or("", String::as_str);
+        for span in &named.timeline {
             let (lock, activity) = tracks(span.thread);
             let slice = Event {
                 ph: "X",
@@ -133,7 +133,7 @@ pub fn write(file: impl Write, traces: &[Traced]) -> io::Result<()> {
                     }
                 }
                 Happening::Woken { by } => {
-                    let Some(runs_ns) = runs_next(&traced.timeline, span) else { continue };
+                    let Some(runs_ns) = runs_next(&named.timeline, span) else { continue };
                     arrows += 1;
                     let arrow = |ph, thread, ns| Event {
                         ph,
@@ -173,10 +173,10 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn a_trace_has_slices_names_and_arrows() {
+    fn a_file_has_slices_names_and_arrows() {
         let span = |thread, from_ns, to_ns, what| Span { thread, cpu: 7, from_ns, to_ns, what };
-        let traced = Traced {
-            title: "timefair".to_owned(),
+        let named = NamedTimeline {
+            title: "rwsem".to_owned(),
             threads: vec!["reader 1".to_owned(), "writer 1".to_owned()],
             timeline: vec![
                 span(1, 1000, 1000, Happening::Woken { by: 0 }),
@@ -187,9 +187,9 @@ mod tests {
             ],
         };
         let mut text = Vec::new();
-        write(&mut text, &[traced]).unwrap();
-        let trace: Value = serde_json::from_slice(&text).unwrap();
-        let events = trace["traceEvents"].as_array().unwrap();
+        write(&mut text, &[named]).unwrap();
+        let file: Value = serde_json::from_slice(&text).unwrap();
+        let events = file["traceEvents"].as_array().unwrap();
         let of = |ph: &str| -> Vec<&Value> { events.iter().filter(|it| it["ph"] == ph).collect() };
         assert_eq!(of("M").len(), 1 + 4 + 1 + 1);
         // Three activities, two of them on a CPU, and a mark.
@@ -203,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn no_timeline_is_an_empty_trace() {
+    fn no_timeline_makes_a_file_without_events() {
         let mut text = Vec::new();
         write(&mut text, &[]).unwrap();
-        let trace: Value = serde_json::from_slice(&text).unwrap();
-        assert_eq!(trace["traceEvents"].as_array().unwrap().len(), 0);
+        let file: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(file["traceEvents"].as_array().unwrap().len(), 0);
     }
 }

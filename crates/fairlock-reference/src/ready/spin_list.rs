@@ -14,13 +14,11 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use lock_api::{Mutex, RawMutex};
-
-use super::item::{INSIDE, Item, QUEUED, is_queued};
-use super::list::{List, Watchers, hand_over};
-use super::nesting::HasNesting;
-use crate::mutex;
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
+use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
+use fairlock::lock_api::{Mutex, RawMutex};
+use fairlock::mutex;
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
+use fairlock::ready::{HasNesting, Item, List, Watchers};
 
 /// Epoll's ready list as it is: everybody takes one lock.
 ///

@@ -27,20 +27,19 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use lock_api::GuardNoSend;
-
-use crate::platform::{AtomicCell, Os, Platform};
+use fairlock::lock_api::GuardNoSend;
+use fairlock::platform::{AtomicCell, Os, Platform};
 
 /// An MCS queue spin lock, for comparison only.
 ///
 /// # Guarantees
 /// First come, first served: with n threads, nobody waits for more than n - 1 others' turns. An
-/// attempt ([`try_lock`](lock_api::Mutex::try_lock)) succeeds only if nobody holds the lock or
+/// attempt ([`try_lock`](fairlock::lock_api::Mutex::try_lock)) succeeds only if nobody holds the lock or
 /// waits for it. Waiting allocates nothing.
 ///
 /// # Example
 /// ```
-/// use fairlock::spin::McsLock;
+/// use fairlock_reference::spin::McsLock;
 ///
 /// static COUNT: McsLock<u32> = McsLock::new(0);
 ///
@@ -49,7 +48,7 @@ use crate::platform::{AtomicCell, Os, Platform};
 /// assert!(COUNT.try_lock().is_none());
 /// assert_eq!(*count, 1);
 /// ```
-pub type McsLock<T> = lock_api::Mutex<RawMcs<Os>, T>;
+pub type McsLock<T> = fairlock::lock_api::Mutex<RawMcs<Os>, T>;
 
 const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
@@ -161,7 +160,7 @@ impl<P: Platform> RawMcs<P> {
 // SAFETY: invariants 1 and 5; every way to acquire is Acquire, both ways to release are Release.
 // Guards are inert. A lock that is moved or dropped while held has no waiters, since they borrow
 // it; then its pointers lead to no node, and `HELD` is not an address.
-unsafe impl<P: Platform> lock_api::RawMutex for RawMcs<P> {
+unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawMcs<P> {
     const INIT: Self = Self::NEW;
     type Guard = GuardNoSend;
 
@@ -198,15 +197,11 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawMcs<P> {
 /// The protocol step by step: the nodes stand in for waiting threads.
 #[cfg(test)]
 mod tests {
+    use super::super::tests::unlock;
     use super::*;
-    use lock_api::RawMutex;
+    use fairlock::lock_api::RawMutex;
 
     type Raw = RawMcs<Os>;
-
-    fn unlock(lock: &Raw) {
-        // SAFETY: every test below unlocks what it holds.
-        unsafe { lock.unlock(GuardNoSend::new()) };
-    }
 
     fn pointers(lock: &Raw) -> (*const Node<Os>, *const Node<Os>) {
         (lock.head.load(Relaxed), lock.tail.load(Relaxed))

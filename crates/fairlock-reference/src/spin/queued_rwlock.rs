@@ -26,10 +26,10 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use lock_api::{GuardNoSend, RawMutex};
+use fairlock::lock_api::{GuardNoSend, RawMutex};
+use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
 
 use super::mcs::RawMcs;
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 
 /// A queued reader-writer spin lock, for comparison only.
 ///
@@ -41,7 +41,7 @@ use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 ///
 /// # Example
 /// ```
-/// use fairlock::spin::QueuedRwLock;
+/// use fairlock_reference::spin::QueuedRwLock;
 ///
 /// static ROUTES: QueuedRwLock<Vec<&str>> = QueuedRwLock::new(Vec::new());
 ///
@@ -50,7 +50,7 @@ use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 /// assert_eq!(one.len(), other.len());
 /// assert!(ROUTES.try_write().is_none());
 /// ```
-pub type QueuedRwLock<T> = lock_api::RwLock<RawQueuedRwLock<Os>, T>;
+pub type QueuedRwLock<T> = fairlock::lock_api::RwLock<RawQueuedRwLock<Os>, T>;
 
 /// A writer holds the lock: the writer byte.
 const WRITER: u64 = 0xff;
@@ -131,7 +131,7 @@ impl<P: Platform> RawQueuedRwLock<P> {
 // SAFETY: invariants 1 and 2; every way to acquire is Acquire, both ways to release are Release.
 // Guards are inert, and a lock that is moved or dropped while held has no waiters, since they
 // borrow it.
-unsafe impl<P: Platform> lock_api::RawRwLock for RawQueuedRwLock<P> {
+unsafe impl<P: Platform> fairlock::lock_api::RawRwLock for RawQueuedRwLock<P> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     const INIT: Self = RawQueuedRwLock { word: P::AtomicU64::ZERO, wait_lock: RawMcs::NEW };
     type SharedGuard = GuardNoSend;
@@ -182,7 +182,7 @@ unsafe impl<P: Platform> lock_api::RawRwLock for RawQueuedRwLock<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock_api::RawRwLock;
+    use fairlock::lock_api::RawRwLock;
 
     type Raw = RawQueuedRwLock<Os>;
 

@@ -30,22 +30,22 @@
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::platform::{AtomicCell, Os, PlainCell, Platform};
+use fairlock::platform::{AtomicCell, Os, PlainCell, Platform};
 
 /// A CLH queue spin lock, for comparison only.
 ///
 /// # Guarantees
 /// First come, first served: with n threads, nobody waits for more than n - 1 others' turns. An
-/// attempt ([`try_lock`](lock_api::Mutex::try_lock)) fails only if somebody holds the lock or
+/// attempt ([`try_lock`](fairlock::lock_api::Mutex::try_lock)) fails only if somebody holds the lock or
 /// stands in the queue, be it for another attempt. It stands there itself for a moment, and if
 /// it is preempted just then, those behind it wait for it.
 ///
-/// [`is_locked`](lock_api::Mutex::is_locked) is such an attempt. Locking may allocate 128 bytes,
+/// [`is_locked`](fairlock::lock_api::Mutex::is_locked) is such an attempt. Locking may allocate 128 bytes,
 /// and a guard that is forgotten leaks as many.
 ///
 /// # Example
 /// ```
-/// use fairlock::spin::ClhLock;
+/// use fairlock_reference::spin::ClhLock;
 ///
 /// static COUNT: ClhLock<u32> = ClhLock::new(0);
 ///
@@ -54,7 +54,7 @@ use crate::platform::{AtomicCell, Os, PlainCell, Platform};
 /// assert!(COUNT.try_lock().is_none());
 /// assert_eq!(*count, 1);
 /// ```
-pub type ClhLock<T> = lock_api::Mutex<RawClh<Os>, T>;
+pub type ClhLock<T> = fairlock::lock_api::Mutex<RawClh<Os>, T>;
 
 /// The node's thread holds the lock or waits for it.
 const HELD: u32 = 0;
@@ -169,7 +169,7 @@ impl<P: Platform> RawClh<P> {
 // SAFETY: invariant 3; a turn comes with Acquire, unlocking is Release. Forgetting a turn leaks
 // its node before and no more. Nodes stay where they are when the lock is moved; `Drop` says why
 // it may be dropped while held.
-unsafe impl<P: Platform> lock_api::RawMutex for RawClh<P> {
+unsafe impl<P: Platform> fairlock::lock_api::RawMutex for RawClh<P> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     const INIT: Self = RawClh { tail: P::AtomicPtr::ZERO, spare: P::AtomicPtr::ZERO };
     type Guard = ClhTurn<P>;
@@ -215,7 +215,7 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawClh<P> {
 impl<P: Platform> Drop for RawClh<P> {
     fn drop(&mut self) {
         let free = |node: *mut Node<P>| {
-            // SAFETY: its callers'; `take_node` has it from a box.
+            // SAFETY: `take_node` has it from a box, and below each node is freed once: those that the lock owns.
             (!node.is_null()).then(|| unsafe { Box::from_raw(node) })
         };
         // Those in the queue and their guards borrow the lock, so none is left, and what is
@@ -234,7 +234,7 @@ impl<P: Platform> Drop for RawClh<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock_api::RawMutex;
+    use fairlock::lock_api::RawMutex;
 
     type Raw = RawClh<Os>;
 
@@ -314,7 +314,7 @@ mod tests {
             let abandoned = attempt.mine;
             // The one behind looks, the attempt is too late to leave without a trace, and then
             // the one behind puts the attempt's node back.
-            // SAFETY: as in `give_up`, whose exchange would fail here.
+            // SAFETY: the attempt's own node still (invariant 1). This is `give_up` whose exchange fails.
             unsafe {
                 (*abandoned).before.set(attempt.before.cast_const().cast());
                 (*abandoned).state.store(ABANDONED, Release);

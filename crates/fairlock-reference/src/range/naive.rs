@@ -1,26 +1,26 @@
-//! What range locks used to be: a mutex over one list of all ranges that are held or waited for.
+//! The range lock of old: a mutex over one list of all ranges that are held or waited for.
 //!
 //! After `sys/kern/kern_rangelock.c` of FreeBSD until 2023: every acquisition and every release
-//! takes the mutex, and a range that has to wait stalls all that come after it, also those that
-//! overlap nothing.
+//! takes the mutex, and a waiter stalls all later acquisitions, also those that overlap nothing.
 //!
-//! The list has the invariants (`list.rs`); who is next follows from it.
+//! The invariants are the list's (`list.rs`); its order decides who is next.
+
+use fairlock::inside::Locked;
+use fairlock::platform::{Os, Platform};
+use fairlock::range::{Access, Extent, Patience, RawRangeLock};
 
 use super::list::{Entry, List, Place};
-use super::{Access, Extent, Patience, RawRangeLock};
-use crate::platform::{Os, Platform};
-use crate::wait_queue::Locked;
 
 /// The reference: see the [module](super)'s list.
 ///
 /// # Guarantees
-/// * First come, first served, over all ranges: nobody is passed, and who waits is let in with the
-///   release of the last range before it that it conflicts with, if nobody waits before it.
+/// * First come, first served, over all ranges: nobody is passed. A waiter gets its range with the release of
+///   the last range before it that it conflicts with, if nobody waits before it.
 /// * A try fails if it conflicts with a range that is held, or if anybody waits for any range.
-/// * A timed acquisition that fails leaves no trace; those that it stalled are let in.
-/// * A thread that holds ranges waits for others without harm as long as it conflicts with none of
-///   its own, and nobody who waits before it conflicts with what it holds.
-/// * Allocates at each acquisition.
+/// * A timed acquisition that fails leaves no trace; those that it stalled get their ranges.
+/// * A thread that holds ranges may wait for another one as long as that conflicts with none of its own, and
+///   no waiter before it conflicts with what it holds.
+/// * It allocates at each acquisition.
 pub struct Naive<P: Platform = Os> {
     list: List<P>,
 }
@@ -29,7 +29,7 @@ pub struct Naive<P: Platform = Os> {
 pub struct NaiveHold<P: Platform>(Place<P>);
 
 impl<P: Platform> Naive<P> {
-    /// Lets in whoever need not wait any more, and wakes them without the lock.
+    /// Hands over to those that conflict with nobody any more, and wakes them without the lock.
     fn admit(&self, locked: Locked<'_, P>) {
         let wake_ups = self.list.admit(&locked);
         drop(locked);
@@ -39,15 +39,15 @@ impl<P: Platform> Naive<P> {
     /// # Safety
     /// The place is on this lock's list.
     unsafe fn remove(&self, locked: Locked<'_, P>, place: Place<P>) {
-        // SAFETY: the caller's.
+        // SAFETY: the place is on this lock's list, as the caller promises.
         let entry = unsafe { self.list.remove(&locked, place) };
         self.admit(locked);
         drop(entry);
     }
 }
 
-// SAFETY: whoever is let in finds all conflicting ranges before it off the list, under the list's
-// lock (its invariant 3).
+// SAFETY: an entry is granted under the list's lock, with all conflicting ranges before it off the list (the
+// list's invariant 3).
 unsafe impl<P: Platform> RawRangeLock for Naive<P> {
     type Platform = P;
     type Hold = NaiveHold<P>;
@@ -58,7 +58,7 @@ unsafe impl<P: Platform> RawRangeLock for Naive<P> {
         let locked = self.list.lock();
         let has_to_wait = self.list.has_to_wait(&locked, &entry);
         let deadline = match patience {
-            // Nobody has seen it.
+            // Nobody has seen the entry.
             Patience::None if has_to_wait => return None,
             Patience::None => None,
             Patience::Until(deadline) => deadline,
