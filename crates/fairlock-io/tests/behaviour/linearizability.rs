@@ -4,8 +4,6 @@
 //!
 //! The file is on the disk where the build is.
 
-mod order_graph;
-
 use std::ffi::CString;
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -20,7 +18,8 @@ use fairlock::RangeLock;
 use fairlock::platform::Os;
 use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHold};
 use fairlock_io::AtomicFile;
-use order_graph::{Action, Counts, Done, Seen, check};
+
+use crate::order_graph::{Action, Counts, Done, Seen, check};
 
 /// A page of most machines: what file systems copy at once.
 const BLOCK: usize = 4096;
