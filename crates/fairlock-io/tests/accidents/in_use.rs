@@ -203,7 +203,7 @@ fn close_beside_a_child(place: &Path) {
             return Child(child);
         }
         assert_eq!(child, 0, "{}", io::Error::last_os_error());
-        // SAFETY: as above; the request takes a number. It lives no longer than its parent.
+        // SAFETY: what a signal handler may call; the request takes a number. It lives no longer than its parent.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if ends {

@@ -75,7 +75,7 @@ struct Shared(*const [AtomicU64; 512]);
 
 // SAFETY: the page consists of atomic words, and stays mapped.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the page consists of atomic words, and stays mapped.
 unsafe impl Sync for Shared {}
 
 impl Shared {

@@ -126,12 +126,12 @@ unsafe impl RawRangeLock for Lingering {
     }
 
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the hold is of this range, exclusive.
         unsafe { self.0.downgrade(extent, hold) };
     }
 
     unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the hold is of this range and access.
         unsafe { self.0.release(extent, access, hold) };
     }
 }
