@@ -33,6 +33,35 @@ fn refuses(args: &[&str], code: i32, words: &[&str]) {
     }
 }
 
+/// Waits until that is so, which it is before the command ends.
+fn wait_until(command: &mut process::Child, mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        assert!(command.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+}
+
+fn signal(command: &process::Child, signal: libc::c_int) {
+    // SAFETY: the command is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(command.id() as libc::pid_t, signal) }, 0);
+}
+
+/// Runs a command that writes `rows`, and ends it by a signal when the first is there; what it prints.
+fn ended_after_a_row(args: &[&str], rows: &Path, by: libc::c_int) -> String {
+    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(&mut child, || fs::read_to_string(rows).unwrap_or_default().lines().count() >= 2);
+    signal(&child, by);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    said
+}
+
 #[test]
 fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
@@ -160,13 +189,11 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
     // The probe's file, the warm-up's, then one for each run. A repetition may need three runs, so
     // at the sixth file one has ended.
     let mut seen = BTreeSet::new();
-    while seen.len() < 6 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+    wait_until(&mut child, || {
         seen.extend(fs::read_dir(dir.path()).unwrap().flatten().map(|file| file.file_name()));
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        seen.len() >= 6
+    });
+    signal(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
@@ -190,13 +217,9 @@ fn a_second_interrupt_ends_at_once_and_removes_a_log_that_is_in_use() {
         .spawn()
         .unwrap();
     let entries = || fs::read_dir(dir.path()).unwrap().flatten();
-    while !entries().any(|entry| entry.path().join("control").exists()) {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
+    wait_until(&mut child, || entries().any(|entry| entry.path().join("control").exists()));
     while child.try_wait().unwrap().is_none() {
-        // SAFETY: the child is not waited for yet, so its number is still its own.
-        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        signal(&child, libc::SIGINT);
         std::thread::yield_now();
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -459,8 +482,7 @@ fn an_interrupted_calibration_writes_nothing() {
         std::thread::yield_now();
     }
     assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    signal(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
@@ -522,23 +544,9 @@ fn report_sums_up_the_studies_that_ran_in_their_order() {
 fn an_interrupted_study_is_summed_up_as_far_as_it_came() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
-        .args(["study", "s4", "--quick", "--seconds", "0.01", "--repetitions", "1", "--out"])
-        .arg(dir.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = || fs::read_to_string(&rows).unwrap_or_default().lines().count();
-    while lines() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    let args = ["study", "s4", "--quick", "--seconds", "0.01", "--repetitions", "1", "--out"];
+    let args = [&args[..], &[dir.path().to_str().unwrap()]].concat();
+    let said = ended_after_a_row(&args, &rows, libc::SIGINT);
     let (_, summary) = said.split_once("\nSummary\n").unwrap();
     for words in ["rwsem's", "not measured", "stopped early"] {
         assert!(summary.contains(words), "{words}: {summary}");
@@ -709,25 +717,11 @@ fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
 fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.jsonl");
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
-        .args(["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "timefair"])
-        // The first point takes no time, the others some seconds.
-        .args(["--threads", "2,240,239,238", "--seeds", "40", "--seconds", "0.001"])
-        .arg("--out")
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = || fs::read_to_string(&path).unwrap_or_default().lines().count();
-    while lines() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
+    // The first point takes no time, the others some seconds.
+    let args = ["--threads", "2,240,239,238", "--seeds", "40", "--seconds", "0.001", "--out"];
+    let bench = ["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "timefair"];
+    let args = [&bench[..], &args, &[path.to_str().unwrap()]].concat();
+    ended_after_a_row(&args, &path, libc::SIGINT);
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":40,"), "{text}");
     assert!(text.contains("\"cancelled\":true"), "{text}");
@@ -737,26 +731,11 @@ fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
 fn an_interrupt_ends_simulated_polls_and_keeps_their_finished_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.jsonl");
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
-        .args(["bench", "stress-epoll", "--poller", "ready", "--on", "x86-12"])
-        // The first point takes no time, the others some seconds.
-        .args(["--threads", "1,128,127,126", "--seeds", "8", "--seconds", "0.0002"])
-        .arg("--out")
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = || fs::read_to_string(&path).unwrap_or_default().lines().count();
-    while lines() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    // The first point takes no time, the others some seconds.
+    let args = ["--threads", "1,128,127,126", "--seeds", "8", "--seconds", "0.0002", "--out"];
+    let bench = ["bench", "stress-epoll", "--poller", "ready", "--on", "x86-12"];
+    let args = [&bench[..], &args, &[path.to_str().unwrap()]].concat();
+    ended_after_a_row(&args, &path, libc::SIGTERM);
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":8,"), "{text}");
     assert!(text.contains("\"cancelled\":true"), "{text}");
