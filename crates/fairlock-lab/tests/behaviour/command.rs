@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{self, Stdio};
+use std::process::{self, Command, Stdio};
 
-use assert_cmd::Command;
 use fairlock_lab::dropin;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
@@ -16,7 +15,7 @@ use fairlock_lab::units;
 use fairlock_lab::workloads::{dio, epoll};
 
 fn fairlock(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("fairlock").expect("the command is built");
+    let mut command = Command::new(crate::FAIRLOCK);
     command.args(args);
     command
 }
@@ -48,7 +47,7 @@ fn signal(command: &process::Child, signal: libc::c_int) {
 
 /// Runs a command that writes `rows`, and ends it by a signal when the first is there; what it prints.
 fn ended_after_a_row(args: &[&str], rows: &Path, by: libc::c_int) -> String {
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -178,7 +177,7 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
         eprintln!("skipped: {at} takes no direct I/O");
         return;
     }
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(["bench", "dio", "--form", "kernel", "--readers", "1", "--dir", at])
         .args(["--seconds", "0.05", "--repetitions", "1000"])
         .stdout(Stdio::piped())
@@ -209,7 +208,7 @@ fn a_second_interrupt_ends_at_once_and_removes_a_log_that_is_in_use() {
         eprintln!("skipped: {at} takes no direct I/O");
         return;
     }
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(["bench", "log", "--log", "logfile", "--sync", "never", "--dir", at])
         .args(["--readers", "1", "--seconds", "1000"])
         .stdout(Stdio::null())
@@ -400,9 +399,9 @@ fn bench_epoll_wait_takes_every_switch() {
 
 /// `bench epoll-wait` on the kernel's epoll with 128 sources, in a shell that has done `limits` before.
 fn kernel_waits_after(limits: &str) -> process::Output {
-    process::Command::new("sh")
+    Command::new("sh")
         .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])
-        .arg(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .arg(crate::FAIRLOCK)
         .args(["bench", "epoll-wait", "--poller", "kernel", "--threads", "2"])
         .args(["--seconds", "0.005", "--repetitions", "1"])
         .output()
@@ -465,7 +464,7 @@ fn a_calibration_writes_a_machine_that_can_be_used() {
 #[test]
 fn an_interrupted_calibration_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(["calibrate", "--repetitions", "100000"])
         .current_dir(&dir)
         .stdout(Stdio::null())
@@ -749,7 +748,7 @@ fn children(of: u32) -> Vec<libc::pid_t> {
 
 /// `bench readseek --processes` with three workers, for half a minute.
 fn readseek_in_processes(lock: &str) -> process::Child {
-    process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    Command::new(crate::FAIRLOCK)
         .args(["bench", "readseek", "--processes", "--lock", lock, "--workers", "2"])
         .args(["--writers", "1", "--offsets", "same", "--seconds", "30", "--repetitions", "1"])
         .stdout(Stdio::piped())

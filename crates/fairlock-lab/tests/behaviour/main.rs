@@ -10,3 +10,6 @@ mod pollers;
 mod run;
 mod simulated;
 mod waits;
+
+/// The command as Cargo has built it.
+const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
