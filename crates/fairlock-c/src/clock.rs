@@ -26,7 +26,7 @@ impl Moment {
     /// # Safety
     /// `time` is null or points to a time.
     pub(crate) unsafe fn of(clock: c_int, time: *const libc::timespec) -> Result<Moment, Trouble> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes null or a time.
         let time = unsafe { borrowed(time) }?;
         if !matches!(clock, libc::CLOCK_MONOTONIC | libc::CLOCK_REALTIME) {
             return Err(Trouble::Invalid);
@@ -44,10 +44,10 @@ impl Moment {
 
     /// Attempts it until then, with deadlines of the locks' clock. The clock may be set back in between:
     /// it is not too late before it says so.
-    pub(crate) fn wait(
+    pub(crate) fn wait<T>(
         self,
-        mut attempt: impl FnMut(Option<u64>) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        mut attempt: impl FnMut(Option<u64>) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
         loop {
             match attempt(self.deadline()) {
                 Err(Trouble::TimedOut) if !self.has_come() => {}

@@ -93,9 +93,9 @@ pub(crate) fn caught<T>(action: impl FnOnce() -> T) -> Option<T> {
 /// What C code points to, unless it is null.
 ///
 /// # Safety
-/// Null, or a `T` that nobody has for himself.
+/// Null, or a `T` that nobody borrows exclusively.
 #[inline(always)]
 pub(crate) unsafe fn borrowed<'a, T>(pointer: *const T) -> Result<&'a T, Trouble> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a `T` that may be shared.
     unsafe { pointer.as_ref() }.ok_or(Trouble::Invalid)
 }

@@ -160,7 +160,7 @@ const fn unknown() -> *mut Functions {
 macro_rules! served_by_first {
     ($name:ident($($argument:expr),*)) => {
         if !$crate::copies::is_first() {
-            // SAFETY: the same function, with what it was called with.
+            // SAFETY: the same function with the same arguments, so the caller's promises hold there, too.
             return $crate::copies::passed_on(move |first| unsafe { (first.$name)($($argument),*) });
         }
     };
@@ -251,7 +251,7 @@ impl Found {
     /// # Safety
     /// It is loaded.
     unsafe fn functions(&self) -> *mut Functions {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that the copy is loaded.
         let copy = unsafe { &*self.copy };
         if copy.abi != THIS.abi || copy.size < THIS.size {
             self.refuse(copy);

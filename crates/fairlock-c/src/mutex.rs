@@ -26,7 +26,7 @@ type Lock = Owned<Exclusive>;
 /// Null, or a mutex.
 #[inline(always)]
 unsafe fn acquire(mutex: *mut fairlock_mutex_t, wait: Wait) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a mutex.
     number(unsafe { Lock::at(mutex) }.and_then(|lock| lock.write(wait)))
 }
 
@@ -37,7 +37,7 @@ unsafe fn acquire(mutex: *mut fairlock_mutex_t, wait: Wait) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_init(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_init(mutex));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or memory that nobody uses.
     number(unsafe { Lock::create(mutex) })
 }
 
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn fairlock_mutex_init(mutex: *mut fairlock_mutex_t) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_destroy(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_destroy(mutex));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a mutex.
     number(unsafe { Lock::at(mutex) }.and_then(Lock::destroy))
 }
 
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn fairlock_mutex_destroy(mutex: *mut fairlock_mutex_t) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_lock(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_lock(mutex));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a mutex.
     unsafe { acquire(mutex, Wait::ForEver) }
 }
 
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn fairlock_mutex_lock(mutex: *mut fairlock_mutex_t) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_try_lock(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_try_lock(mutex));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a mutex.
     unsafe { acquire(mutex, Wait::Not) }
 }
 
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_for(
     nanoseconds: u64,
 ) -> c_int {
     served_by_first!(fairlock_mutex_try_lock_for(mutex, nanoseconds));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a mutex.
     unsafe { acquire(mutex, Wait::For(nanoseconds)) }
 }
 
@@ -95,9 +95,9 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_until(
     deadline: *const libc::timespec,
 ) -> c_int {
     served_by_first!(fairlock_mutex_try_lock_until(mutex, clock, deadline));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a time.
     match unsafe { Moment::of(clock, deadline) } {
-        // SAFETY: as above.
+        // SAFETY: the header asks for null or a mutex.
         Ok(moment) => unsafe { acquire(mutex, Wait::Until(moment)) },
         Err(trouble) => number(Err(trouble)),
     }
@@ -109,6 +109,6 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_until(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_unlock(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_unlock(mutex));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a mutex.
     number(unsafe { Lock::at(mutex) }.and_then(Lock::unlock_write))
 }

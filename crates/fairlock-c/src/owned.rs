@@ -46,11 +46,11 @@ pub(crate) enum Wait {
 impl Wait {
     /// Attempts it at once, or with a deadline.
     #[inline(always)]
-    fn with(
+    pub(crate) fn with<T>(
         self,
-        at_once: impl FnOnce() -> Result<(), Refused>,
-        with_deadline: impl Fn(Option<u64>) -> Result<(), Refused>,
-    ) -> Result<(), Trouble> {
+        at_once: impl FnOnce() -> Result<T, Refused>,
+        with_deadline: impl Fn(Option<u64>) -> Result<T, Refused>,
+    ) -> Result<T, Trouble> {
         let with_deadline = |deadline| with_deadline(deadline).map_err(Trouble::from);
         match self {
             Wait::Not => at_once().map_err(Trouble::from),
@@ -79,7 +79,7 @@ impl<L: UnguardedRwLock> Owned<L> {
             assert!(size_of::<Owned<L>>() <= size_of::<T>(), "the header leaves less room");
             assert!(align_of::<Owned<L>>() <= align_of::<T>());
         }
-        // SAFETY: the caller's; a free lock is all zero.
+        // SAFETY: the caller passes null or a lock; memory that is still zero is a free one.
         unsafe { borrowed(memory.cast_const().cast()) }
     }
 
@@ -91,7 +91,7 @@ impl<L: UnguardedRwLock> Owned<L> {
         if memory.is_null() {
             return Err(Trouble::Invalid);
         }
-        // SAFETY: the caller's. As static initialisers do.
+        // SAFETY: not null, so memory that nobody uses; zeros are a free lock, as in static initialisers.
         unsafe { memory.write_bytes(0, 1) };
         Ok(())
     }
@@ -170,7 +170,8 @@ impl<L: UnguardedRwLock> Owned<L> {
     #[inline(always)]
     pub(crate) unsafe fn unlock_read(&self) -> Result<(), Trouble> {
         match self.owner.load(Relaxed) {
-            // SAFETY: by nobody but readers, as `owner` is 0 (invariant 1); and the caller's.
+            // SAFETY: nobody writes, as `owner` is 0 (invariant 1), and the caller promises that nobody has
+            // just begun to.
             0 if unsafe { self.lock.try_unlock_read() } => Ok(()),
             DESTROYED => Err(Trouble::Invalid),
             _ => Err(Trouble::NotHeld),
@@ -186,7 +187,8 @@ impl<L: UnguardedRwLock> Owned<L> {
         if self.owner.load(Relaxed) == this_thread() {
             return self.unlock_write();
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that this thread reads, or nobody does and nobody has just begun to
+        // write.
         unsafe { self.unlock_read() }
     }
 }

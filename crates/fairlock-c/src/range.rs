@@ -13,10 +13,12 @@ use std::alloc::{Layout, alloc};
 use fairlock::Mutex;
 use fairlock::platform::Os;
 use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHold};
+use fairlock::unguarded::Refused;
 
-use crate::clock::{Moment, after};
+use crate::clock::Moment;
 use crate::code::{Trouble, borrowed, caught, guarded};
 use crate::copies::served_by_first;
+use crate::owned::Wait;
 
 /// As a length: all from the offset on.
 pub const FAIRLOCK_TO_END: u64 = u64::MAX;
@@ -55,14 +57,14 @@ const _: () = assert!(align_of::<Hold>() <= align_of::<fairlock_range_hold_t>())
 /// Locks that were freed, the last one first.
 struct Pool(*mut fairlock_range_lock_t);
 
-// SAFETY: those in it are nobody else's.
+// SAFETY: the locks in the pool belong to it alone.
 unsafe impl Send for Pool {}
 
 static POOL: Mutex<Pool> = Mutex::new(Pool(ptr::null_mut()));
 
 impl Pool {
     fn take(&mut self) -> Option<*mut fairlock_range_lock_t> {
-        // SAFETY: those in the pool are alive.
+        // SAFETY: a lock in the pool was built, and is never deallocated.
         let first = unsafe { self.0.as_mut() }?;
         self.0 = first.next;
         Some(first)
@@ -101,7 +103,7 @@ pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
 pub unsafe extern "C" fn fairlock_range_lock_free(lock: *mut fairlock_range_lock_t) -> c_int {
     served_by_first!(fairlock_range_lock_free(lock));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a lock.
         let raw = &unsafe { borrowed(lock) }?.lock;
         let everything = raw.acquire(Extent::ALL, Access::Exclusive, Patience::None);
         let hold = everything.ok_or(Trouble::Busy)?;
@@ -123,53 +125,37 @@ fn extent(offset: u64, length: u64) -> Result<Extent, Trouble> {
     extent.map_err(|_| Trouble::Invalid)
 }
 
-/// What is asked for.
-struct Wanted {
+/// Acquires a range into `room`, and waits as `wait` says.
+///
+/// # Safety
+/// `lock` is null, or a lock; `room` is null, or has room for a hold.
+unsafe fn acquire(
     lock: *mut fairlock_range_lock_t,
     offset: u64,
     length: u64,
-    exclusive: bool,
-}
-
-fn access(exclusive: bool) -> Access {
-    if exclusive { Access::Exclusive } else { Access::Shared }
-}
-
-impl Wanted {
-    /// # Safety
-    /// Null, or a lock; null, or room for a hold.
-    unsafe fn acquire(
-        &self,
-        patience: Patience,
-        room: *mut fairlock_range_hold_t,
-    ) -> Result<(), Trouble> {
-        // SAFETY: the caller's.
-        let lock = unsafe { borrowed(self.lock) }?;
-        let extent = extent(self.offset, self.length)?;
+    access: Access,
+    wait: Result<Wait, Trouble>,
+    room: *mut fairlock_range_hold_t,
+) -> c_int {
+    guarded(|| {
+        let wait = wait?;
+        // SAFETY: the caller passes null or a lock.
+        let lock = unsafe { borrowed(lock) }?;
+        let extent = extent(offset, length)?;
         if room.is_null() {
             return Err(Trouble::Invalid);
         }
-        let refused = match patience {
-            Patience::None => Trouble::Busy,
-            Patience::Until(_) => Trouble::TimedOut,
-        };
-        let hold = lock.lock.acquire(extent, access(self.exclusive), patience).ok_or(refused)?;
-        let hold = Hold { lock, extent, exclusive: self.exclusive, hold: MaybeUninit::new(hold) };
-        // SAFETY: room for one, as asserted above.
+        let acquire = |patience| lock.lock.acquire(extent, access, patience);
+        let hold = wait.with(
+            || acquire(Patience::None).ok_or(Refused::Busy),
+            |deadline| acquire(Patience::Until(deadline)).ok_or(Refused::TimedOut),
+        )?;
+        let exclusive = access == Access::Exclusive;
+        let hold = Hold { lock, extent, exclusive, hold: MaybeUninit::new(hold) };
+        // SAFETY: not null, so the caller's room for a hold, which is large enough, as asserted above.
         unsafe { room.cast::<Hold>().write(hold) };
         Ok(())
-    }
-
-    /// # Safety
-    /// As [`acquire`](Self::acquire).
-    unsafe fn acquire_until(
-        &self,
-        moment: Result<Moment, Trouble>,
-        room: *mut fairlock_range_hold_t,
-    ) -> Result<(), Trouble> {
-        // SAFETY: the caller's.
-        moment?.wait(|deadline| unsafe { self.acquire(Patience::Until(deadline), room) })
-    }
+    })
 }
 
 /// Acquires a range shared: `length` positions from `offset` on. Waits for as long as necessary.
@@ -184,9 +170,8 @@ pub unsafe extern "C" fn fairlock_range_read(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_read(lock, offset, length, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: false };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Shared, Ok(Wait::ForEver), hold) }
 }
 
 /// Acquires a range shared if that is possible without waiting.
@@ -200,9 +185,8 @@ pub unsafe extern "C" fn fairlock_range_try_read(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_try_read(lock, offset, length, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: false };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Shared, Ok(Wait::Not), hold) }
 }
 
 /// Acquires a range shared, waiting for at most so many nanoseconds. A wait that runs out of time leaves no
@@ -218,9 +202,8 @@ pub unsafe extern "C" fn fairlock_range_try_read_for(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_try_read_for(lock, offset, length, nanoseconds, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: false };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Shared, Ok(Wait::For(nanoseconds)), hold) }
 }
 
 /// Acquires a range shared, waiting until the clock shows the deadline, as
@@ -237,9 +220,10 @@ pub unsafe extern "C" fn fairlock_range_try_read_until(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_try_read_until(lock, offset, length, clock, deadline, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: false };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
+    // SAFETY: the header asks for null or a time.
+    let until = unsafe { Moment::of(clock, deadline) }.map(Wait::Until);
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Shared, until, hold) }
 }
 
 /// Acquires a range exclusively, and waits for as long as necessary.
@@ -253,9 +237,8 @@ pub unsafe extern "C" fn fairlock_range_write(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_write(lock, offset, length, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: true };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire(Patience::Until(None), hold) })
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Exclusive, Ok(Wait::ForEver), hold) }
 }
 
 /// Acquires a range exclusively if that is possible without waiting.
@@ -269,9 +252,8 @@ pub unsafe extern "C" fn fairlock_range_try_write(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_try_write(lock, offset, length, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: true };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire(Patience::None, hold) })
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Exclusive, Ok(Wait::Not), hold) }
 }
 
 /// Acquires a range exclusively, waiting for at most so many nanoseconds. A wait that runs out of time
@@ -287,9 +269,8 @@ pub unsafe extern "C" fn fairlock_range_try_write_for(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_try_write_for(lock, offset, length, nanoseconds, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: true };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire(Patience::Until(after(nanoseconds)), hold) })
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Exclusive, Ok(Wait::For(nanoseconds)), hold) }
 }
 
 /// Acquires a range exclusively, waiting until the clock shows the deadline, as
@@ -306,15 +287,16 @@ pub unsafe extern "C" fn fairlock_range_try_write_until(
     hold: *mut fairlock_range_hold_t,
 ) -> c_int {
     served_by_first!(fairlock_range_try_write_until(lock, offset, length, clock, deadline, hold));
-    let wanted = Wanted { lock, offset, length, exclusive: true };
-    // SAFETY: as the page says.
-    guarded(|| unsafe { wanted.acquire_until(Moment::of(clock, deadline), hold) })
+    // SAFETY: the header asks for null or a time.
+    let until = unsafe { Moment::of(clock, deadline) }.map(Wait::Until);
+    // SAFETY: the header asks for null or a lock, and null or room for a hold.
+    unsafe { acquire(lock, offset, length, Access::Exclusive, until, hold) }
 }
 
 /// # Safety
-/// Null, or a hold that was acquired.
+/// Null, or a hold that was acquired, and that nobody else uses meanwhile.
 unsafe fn held<'a>(hold: *mut fairlock_range_hold_t) -> Result<&'a mut Hold, Trouble> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a hold that nobody else uses.
     let hold = unsafe { hold.cast::<Hold>().as_mut() }.ok_or(Trouble::Invalid)?;
     if hold.lock.is_null() { Err(Trouble::NotHeld) } else { Ok(hold) }
 }
@@ -328,13 +310,14 @@ unsafe fn held<'a>(hold: *mut fairlock_range_hold_t) -> Result<&'a mut Hold, Tro
 pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t) -> c_int {
     served_by_first!(fairlock_range_unlock(hold));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a hold that was acquired.
         let held = unsafe { held(hold) }?;
         let lock = core::mem::replace(&mut held.lock, ptr::null());
         // SAFETY: the lock is one for ever; the hold came from it, and is not used again.
         unsafe {
             let hold = held.hold.assume_init_read();
-            (*lock).lock.release(held.extent, access(held.exclusive), hold);
+            let access = if held.exclusive { Access::Exclusive } else { Access::Shared };
+            (*lock).lock.release(held.extent, access, hold);
         }
         Ok(())
     })
@@ -348,13 +331,13 @@ pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t)
 pub unsafe extern "C" fn fairlock_range_downgrade(hold: *mut fairlock_range_hold_t) -> c_int {
     served_by_first!(fairlock_range_downgrade(hold));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a hold that was acquired.
         let held = unsafe { held(hold) }?;
         if !held.exclusive {
             return Err(Trouble::NotHeld);
         }
         held.exclusive = false;
-        // SAFETY: as in `fairlock_range_unlock`, with exclusive access.
+        // SAFETY: the lock is one for ever; the hold came from it with exclusive access, and was not released.
         unsafe { (*held.lock).lock.downgrade(held.extent, held.hold.assume_init_mut()) };
         Ok(())
     })

@@ -133,7 +133,7 @@ pub unsafe extern "C" fn fairlock_source_free(source: *mut fairlock_source_t) ->
         if source.is_null() {
             return Err(Trouble::Invalid);
         }
-        // SAFETY: as the page says.
+        // SAFETY: not null, so a source from `boxed`, which nobody else uses, as the header asks.
         drop(unsafe { Box::from_raw(source) });
         Ok(())
     })
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn fairlock_source_free(source: *mut fairlock_source_t) ->
 /// # Safety
 /// Null, or a source.
 unsafe fn counter<'a>(source: *const fairlock_source_t) -> Result<&'a Counter, Trouble> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a source.
     match unsafe { borrowed(source) } {
         Ok(fairlock_source_t(Kind::Counter(counter))) => Ok(counter),
         _ => Err(Trouble::Invalid),
@@ -152,7 +152,7 @@ unsafe fn counter<'a>(source: *const fairlock_source_t) -> Result<&'a Counter, T
 /// # Safety
 /// Null, or a source.
 unsafe fn event<'a>(source: *const fairlock_source_t) -> Result<&'a Event, Trouble> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a source.
     match unsafe { borrowed(source) } {
         Ok(fairlock_source_t(Kind::Event(event))) => Ok(event),
         _ => Err(Trouble::Invalid),
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn fairlock_counter_add(
     count: u64,
 ) -> c_int {
     served_by_first!(fairlock_counter_add(counter_source, count));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a source.
     guarded(|| match unsafe { counter(counter_source) }?.add(count) {
         true => Ok(()),
         false => Err(Trouble::Full),
@@ -189,10 +189,25 @@ pub unsafe extern "C" fn fairlock_counter_take(
         if count.is_null() {
             return Err(Trouble::Invalid);
         }
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a source.
         let taken = unsafe { counter(counter_source) }?.read().ok_or(Trouble::Full)?;
-        // SAFETY: as above.
+        // SAFETY: not null, so room for a count, as the header asks.
         unsafe { count.write(taken) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// Null, or a source.
+unsafe fn change_event(
+    source: *const fairlock_source_t,
+    readiness: u32,
+    change: fn(&Event, Readiness),
+) -> c_int {
+    guarded(|| {
+        let readiness = readiness_of(readiness)?;
+        // SAFETY: the caller passes null or a source.
+        change(unsafe { event(source) }?, readiness);
         Ok(())
     })
 }
@@ -207,12 +222,8 @@ pub unsafe extern "C" fn fairlock_event_set(
     readiness: u32,
 ) -> c_int {
     served_by_first!(fairlock_event_set(event_source, readiness));
-    guarded(|| {
-        let readiness = readiness_of(readiness)?;
-        // SAFETY: as the page says.
-        unsafe { event(event_source) }?.set(readiness);
-        Ok(())
-    })
+    // SAFETY: the header asks for null or a source.
+    unsafe { change_event(event_source, readiness, Event::set) }
 }
 
 /// Removes from what an event is ready for.
@@ -224,12 +235,8 @@ pub unsafe extern "C" fn fairlock_event_clear(
     readiness: u32,
 ) -> c_int {
     served_by_first!(fairlock_event_clear(event_source, readiness));
-    guarded(|| {
-        let readiness = readiness_of(readiness)?;
-        // SAFETY: as the page says.
-        unsafe { event(event_source) }?.clear(readiness);
-        Ok(())
-    })
+    // SAFETY: the header asks for null or a source.
+    unsafe { change_event(event_source, readiness, |event, readiness| _ = event.clear(readiness)) }
 }
 
 // ---- the poll ----
@@ -248,13 +255,33 @@ pub extern "C" fn fairlock_poll_new() -> *mut fairlock_poll_t {
 pub unsafe extern "C" fn fairlock_poll_free(poll: *mut fairlock_poll_t) -> c_int {
     served_by_first!(fairlock_poll_free(poll));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a poll.
         if unsafe { borrowed(poll) }?.waiting.load(Relaxed) != 0 {
             return Err(Trouble::Busy);
         }
-        // SAFETY: as the page says.
+        // SAFETY: not null, so a poll from `boxed`, which nobody else uses, as the header asks.
         drop(unsafe { Box::from_raw(poll) });
         Ok(())
+    })
+}
+
+/// Begins to wait for a source, or changes what is reported of it: as `watch` does.
+///
+/// # Safety
+/// `poll` is null, or a poll; `source` is null, or a source.
+unsafe fn watch(
+    poll: *mut fairlock_poll_t,
+    source: *mut fairlock_source_t,
+    token: u64,
+    interest: u32,
+    trigger: u32,
+    watch: fn(&Poll, &fairlock_source_t, u64, Readiness, Trigger) -> Result<(), PollError>,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller passes null or a poll, and null or a source.
+        let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
+        watch(poll, source, token, readiness_of(interest)?, trigger_of(trigger)?)
+            .map_err(PollError::into)
     })
 }
 
@@ -272,12 +299,8 @@ pub unsafe extern "C" fn fairlock_poll_add(
     trigger: u32,
 ) -> c_int {
     served_by_first!(fairlock_poll_add(poll, source, token, interest, trigger));
-    guarded(|| {
-        // SAFETY: as the page says.
-        let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
-        poll.register(source, token, readiness_of(interest)?, trigger_of(trigger)?)
-            .map_err(PollError::into)
-    })
+    // SAFETY: the header asks for null or a poll, and null or a source.
+    unsafe { watch(poll, source, token, interest, trigger, Poll::register) }
 }
 
 /// Changes what is reported of a source, and looks at it again: if it is ready it is reported once more,
@@ -293,12 +316,8 @@ pub unsafe extern "C" fn fairlock_poll_modify(
     trigger: u32,
 ) -> c_int {
     served_by_first!(fairlock_poll_modify(poll, source, token, interest, trigger));
-    guarded(|| {
-        // SAFETY: as the page says.
-        let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
-        poll.modify(source, token, readiness_of(interest)?, trigger_of(trigger)?)
-            .map_err(PollError::into)
-    })
+    // SAFETY: the header asks for null or a poll, and null or a source.
+    unsafe { watch(poll, source, token, interest, trigger, Poll::modify) }
 }
 
 /// Removes a source from the poll. No wait that begins after this has returned reports it.
@@ -311,7 +330,7 @@ pub unsafe extern "C" fn fairlock_poll_remove(
 ) -> c_int {
     served_by_first!(fairlock_poll_remove(poll, source));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a poll, and null or a source.
         let (poll, source) = unsafe { (&borrowed(poll)?.poll, borrowed(source)?) };
         poll.deregister(source).map_err(PollError::into)
     })
@@ -334,7 +353,7 @@ pub unsafe extern "C" fn fairlock_poll_wait(
 ) -> c_int {
     served_by_first!(fairlock_poll_wait(poll, ready, capacity, nanoseconds, count));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a poll.
         let poll = unsafe { borrowed(poll) }?;
         if ready.is_null() || count.is_null() || capacity == 0 {
             return Err(Trouble::Invalid);
@@ -353,10 +372,10 @@ pub unsafe extern "C" fn fairlock_poll_wait(
                     readiness: bits_of(found.readiness),
                     reserved: 0,
                 };
-                // SAFETY: as the page says; a batch holds `capacity` at most.
+                // SAFETY: the header asks for room for `capacity`, which is the most that a batch holds.
                 unsafe { ready.add(index).write(found) };
             }
-            // SAFETY: as the page says.
+            // SAFETY: not null, so room for a count, as the header asks.
             unsafe { count.write(batch.len()) };
             if batch.is_empty() { Err(Trouble::TimedOut) } else { Ok(()) }
         })
@@ -411,7 +430,7 @@ pub unsafe extern "C" fn fairlock_poll_descriptor(
 ) -> c_int {
     served_by_first!(fairlock_poll_descriptor(poll, descriptor));
     guarded(|| {
-        // SAFETY: as the page says.
+        // SAFETY: the header asks for null or a poll.
         let poll = unsafe { borrowed(poll) }?;
         if descriptor.is_null() {
             return Err(Trouble::Invalid);
@@ -419,7 +438,7 @@ pub unsafe extern "C" fn fairlock_poll_descriptor(
         let made = poll.poll.raw_descriptor();
         let made =
             made.map_err(|error| Trouble::System(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        // SAFETY: as the page says.
+        // SAFETY: not null, so room for a descriptor, as the header asks.
         unsafe { descriptor.write(made) };
         Ok(())
     })

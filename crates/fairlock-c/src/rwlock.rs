@@ -33,7 +33,7 @@ type Lock = Owned<ReadWrite>;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_init(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_init(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or memory that nobody uses.
     number(unsafe { Lock::create(lock) })
 }
 
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn fairlock_rwlock_init(lock: *mut fairlock_rwlock_t) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_destroy(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_destroy(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     number(unsafe { Lock::at(lock) }.and_then(Lock::destroy))
 }
 
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn fairlock_rwlock_destroy(lock: *mut fairlock_rwlock_t) -
 /// Null, or a lock.
 #[inline(always)]
 unsafe fn read(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a lock.
     number(unsafe { Lock::at(lock) }.and_then(|lock| lock.read(wait, false)))
 }
 
@@ -60,7 +60,7 @@ unsafe fn read(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
 /// Null, or a lock.
 #[inline(always)]
 unsafe fn write(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes null or a lock.
     number(unsafe { Lock::at(lock) }.and_then(|lock| lock.write(wait)))
 }
 
@@ -71,7 +71,7 @@ unsafe fn write(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_read(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_read(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     unsafe { read(lock, Wait::ForEver) }
 }
 
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn fairlock_rwlock_read(lock: *mut fairlock_rwlock_t) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_read(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_try_read(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     unsafe { read(lock, Wait::Not) }
 }
 
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_for(
     nanoseconds: u64,
 ) -> c_int {
     served_by_first!(fairlock_rwlock_try_read_for(lock, nanoseconds));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     unsafe { read(lock, Wait::For(nanoseconds)) }
 }
 
@@ -111,9 +111,9 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_until(
     deadline: *const libc::timespec,
 ) -> c_int {
     served_by_first!(fairlock_rwlock_try_read_until(lock, clock, deadline));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a time.
     match unsafe { Moment::of(clock, deadline) } {
-        // SAFETY: as above.
+        // SAFETY: the header asks for null or a lock.
         Ok(moment) => unsafe { read(lock, Wait::Until(moment)) },
         Err(trouble) => number(Err(trouble)),
     }
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_until(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_read_recursive(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_read_recursive(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     number(unsafe { Lock::at(lock) }.and_then(|lock| lock.read(Wait::ForEver, true)))
 }
 
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn fairlock_rwlock_read_recursive(lock: *mut fairlock_rwlo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_write(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_write(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     unsafe { write(lock, Wait::ForEver) }
 }
 
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn fairlock_rwlock_write(lock: *mut fairlock_rwlock_t) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_write(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_try_write(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     unsafe { write(lock, Wait::Not) }
 }
 
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_for(
     nanoseconds: u64,
 ) -> c_int {
     served_by_first!(fairlock_rwlock_try_write_for(lock, nanoseconds));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     unsafe { write(lock, Wait::For(nanoseconds)) }
 }
 
@@ -176,9 +176,9 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_until(
     deadline: *const libc::timespec,
 ) -> c_int {
     served_by_first!(fairlock_rwlock_try_write_until(lock, clock, deadline));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a time.
     match unsafe { Moment::of(clock, deadline) } {
-        // SAFETY: as above.
+        // SAFETY: the header asks for null or a lock.
         Ok(moment) => unsafe { write(lock, Wait::Until(moment)) },
         Err(trouble) => number(Err(trouble)),
     }
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_until(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_unlock(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock, of which a thread unlocks what it holds itself.
     number(unsafe { Lock::at(lock).and_then(|lock| lock.unlock()) })
 }
 
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn fairlock_rwlock_unlock(lock: *mut fairlock_rwlock_t) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock_read(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_unlock_read(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock, of which a thread unlocks what it holds itself.
     number(unsafe { Lock::at(lock).and_then(|lock| lock.unlock_read()) })
 }
 
@@ -213,6 +213,6 @@ pub unsafe extern "C" fn fairlock_rwlock_unlock_read(lock: *mut fairlock_rwlock_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock_write(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_unlock_write(lock));
-    // SAFETY: as the page says.
+    // SAFETY: the header asks for null or a lock.
     number(unsafe { Lock::at(lock) }.and_then(Lock::unlock_write))
 }

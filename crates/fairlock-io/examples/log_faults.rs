@@ -15,14 +15,18 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-#[path = "../tests/log_faults/mod.rs"]
-mod log_faults;
+#[path = "../tests/accidents/faulting.rs"]
+mod faulting;
+#[path = "../tests/accidents/numbered_records.rs"]
+mod numbered_records;
+#[path = "../tests/accidents/preloaded/mod.rs"]
+mod preloaded;
 
 const DEFAULT_ROUNDS: u64 = 2_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    if log_faults::is_child() {
-        return log_faults::live();
+    if faulting::is_child() {
+        return faulting::live();
     }
     let mut arguments = std::env::args().skip(1);
     let rounds = match arguments.next() {
@@ -36,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(seed) => seed.parse().map_err(|_| "the seed must be a number")?,
         None => 0,
     };
-    let figures = log_faults::torment(&directory, rounds, seed, &[])?;
+    let figures = faulting::torment(&directory, rounds, seed, &[])?;
     println!("{figures}");
     Ok(())
 }

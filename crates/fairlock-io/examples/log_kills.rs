@@ -9,14 +9,16 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-#[path = "../tests/log_kills/mod.rs"]
-mod log_kills;
+#[path = "../tests/accidents/killing.rs"]
+mod killing;
+#[path = "../tests/accidents/numbered_records.rs"]
+mod numbered_records;
 
 const DEFAULT_KILLS: u64 = 10_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    if log_kills::is_child() {
-        return log_kills::append_until_killed();
+    if killing::is_child() {
+        return killing::append_until_killed();
     }
     let mut arguments = std::env::args().skip(1);
     let kills = match arguments.next() {
@@ -29,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(path) => tempfile::tempdir_in(PathBuf::from(path))?,
         None => tempfile::tempdir_in(".")?,
     };
-    let figures = log_kills::kill(directory.path(), kills, &[])?;
+    let figures = killing::kill(directory.path(), kills, &[])?;
     println!("{figures}");
     Ok(())
 }

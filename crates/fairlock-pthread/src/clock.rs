@@ -19,7 +19,7 @@ impl Deadline {
     /// # Safety
     /// `time` points to a `timespec`.
     pub(crate) unsafe fn new(clock: clockid_t, time: *const timespec) -> Result<Deadline, c_int> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a `timespec`.
         let timespec { tv_sec, tv_nsec, .. } = unsafe { *time };
         if !matches!(clock, CLOCK_MONOTONIC | CLOCK_REALTIME) || !(0..SECOND).contains(&tv_nsec) {
             return Err(EINVAL);

@@ -82,7 +82,7 @@ macro_rules! with_lock {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's, as for all that follow.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
     if mode == Mode::RWSEM && at.of::<RwSem>().read_at_once() {
@@ -95,17 +95,17 @@ pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c
             counting::acquired_at_once(at, thread, READ)
         });
     }
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { rdlock_otherwise(lock) }
 }
 
 #[inline(never)]
 unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::get();
     if mode == Mode::GLIBC {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::rdlock(lock) };
     }
     if is_rwlock(at, mode) && at.of::<RwLock>().read_at_once() {
@@ -114,7 +114,7 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
         });
     }
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { rdlock_in_any_mode(lock) }
 }
 
@@ -137,13 +137,13 @@ fn choice(mode: Mode, at: &Lock) -> Choice {
 
 #[inline(never)]
 unsafe extern "C" fn rdlock_in_any_mode(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { read(lock, Patience::Forever) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
     if mode == Mode::RWSEM && at.of::<RwSem>().write_at_once() {
@@ -156,17 +156,17 @@ pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c
             counting::acquired_at_once(at, thread, WRITE)
         });
     }
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { wrlock_otherwise(lock) }
 }
 
 #[inline(never)]
 unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::get();
     if mode == Mode::GLIBC {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::wrlock(lock) };
     }
     if is_rwlock(at, mode) && at.of::<RwLock>().write_at_once() {
@@ -175,34 +175,34 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
         });
     }
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { wrlock_in_any_mode(lock) }
 }
 
 #[inline(never)]
 unsafe extern "C" fn wrlock_in_any_mode(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { write(lock, Patience::Forever) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
     if mode == Mode::RWSEM && !at.is_shared() {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
         return unsafe { unlock_with(at.of::<RwSem>(), at) };
     }
     let is_counted = mode == Mode::RWSEM_COUNTED && !at.is_shared();
     if is_counted && Thread::with(|thread| counting::releases_at_once(at, thread)) {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
         return match unsafe { unlock_with(at.of::<RwSem>(), at) } {
             0 => 0,
             code => refused_unlock(at, code),
         };
     }
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock, which this thread holds.
     unsafe { unlock_otherwise(lock) }
 }
 
@@ -217,37 +217,37 @@ extern "C" fn refused_unlock(at: &Lock, code: c_int) -> c_int {
 
 #[inline(never)]
 unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::get();
     if mode == Mode::GLIBC {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
         return unsafe { glibc::unlock(lock) };
     }
     let is_uncounted = !mode.counts();
     if is_rwlock(at, mode)
         && (is_uncounted || Thread::with(|thread| counting::releases_at_once(at, thread)))
     {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
         return match unsafe { unlock_with(at.of::<RwLock>(), at) } {
             0 => 0,
             _ if is_uncounted => EPERM,
             code => refused_unlock(at, code),
         };
     }
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock, which this thread holds.
     unsafe { unlock(lock) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { read(lock, Patience::None) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock.
     unsafe { write(lock, Patience::None) }
 }
 
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn pthread_rwlock_timedrdlock(
     lock: *mut pthread_rwlock_t,
     until: *const timespec,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock and a `timespec`.
     unsafe { pthread_rwlock_clockrdlock(lock, CLOCK_REALTIME, until) }
 }
 
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn pthread_rwlock_timedwrlock(
     lock: *mut pthread_rwlock_t,
     until: *const timespec,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes an initialised lock and a `timespec`.
     unsafe { pthread_rwlock_clockwrlock(lock, CLOCK_REALTIME, until) }
 }
 
@@ -275,11 +275,11 @@ pub unsafe extern "C" fn pthread_rwlock_clockrdlock(
     clock: clockid_t,
     until: *const timespec,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes a `timespec`.
     match unsafe { Deadline::new(clock, until) } {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock.
         Ok(deadline) => unsafe { read(lock, Patience::Until(deadline)) },
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock.
         Err(code) => refused(unsafe { Lock::at(lock) }, READ, code),
     }
 }
@@ -290,11 +290,11 @@ pub unsafe extern "C" fn pthread_rwlock_clockwrlock(
     clock: clockid_t,
     until: *const timespec,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the caller passes a `timespec`.
     match unsafe { Deadline::new(clock, until) } {
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock.
         Ok(deadline) => unsafe { write(lock, Patience::Until(deadline)) },
-        // SAFETY: as above.
+        // SAFETY: the caller passes an initialised lock.
         Err(code) => refused(unsafe { Lock::at(lock) }, WRITE, code),
     }
 }
@@ -304,11 +304,12 @@ pub unsafe extern "C" fn pthread_rwlock_init(
     lock: *mut pthread_rwlock_t,
     attributes: *const pthread_rwlockattr_t,
 ) -> c_int {
-    // SAFETY: null or the caller's.
+    // SAFETY: the caller passes null or attributes that were initialised.
     let attributes = unsafe { attributes.cast::<Attributes>().as_ref() };
     let mode = Mode::get();
     if mode.choice() == Choice::Glibc {
-        // SAFETY: the caller's. The structure is glibc's.
+        // SAFETY: the caller passes memory that nobody uses, and null or attributes; their structure is
+        // glibc's.
         let code = unsafe {
             glibc::init(
                 lock,
@@ -321,7 +322,7 @@ pub unsafe extern "C" fn pthread_rwlock_init(
     } else {
         let (kind, sharing) =
             attributes.map_or((PREFER_READER, PRIVATE), |it| (it.kind, it.sharing));
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes memory that nobody uses.
         unsafe { Lock::initialise(lock, kind, sharing != PRIVATE) };
     }
     if mode.counts() {
@@ -336,11 +337,11 @@ pub unsafe extern "C" fn pthread_rwlock_init(
 pub unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> c_int {
     let mode = Mode::get();
     if mode.counts() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes an initialised lock.
         counting::destroyed(unsafe { Lock::at(lock) }, mode);
     }
     match mode.choice() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes an initialised lock.
         Choice::Glibc => unsafe { glibc::destroy(lock) },
         _ => 0,
     }
@@ -353,10 +354,10 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> 
 #[inline(never)]
 unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     if mode.choice() == Choice::Glibc {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { read_glibcs(lock, mode, patience) };
     }
     with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
@@ -369,10 +370,10 @@ unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 #[inline(never)]
 unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     if mode.choice() == Choice::Glibc {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { write_glibcs(lock, mode, patience) };
     }
     with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
@@ -385,7 +386,7 @@ unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 #[inline(never)]
 unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     let mode = Mode::get();
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     Thread::with(|thread| {
         let is_glibcs = mode.choice() == Choice::Glibc;
@@ -399,7 +400,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
         if let Some(counted) = counted {
             counted.releases(role);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
         let code = unsafe {
             match is_glibcs {
                 true => glibc::unlock(lock),
@@ -674,11 +675,11 @@ unsafe fn unlock_with<L: UnguardedRwLock>(lock: &L, at: &Lock) -> c_int {
     // locked it, nor have the number it had then: it may be the child of a fork.
     if is_owned(at.owner().load(Relaxed)) {
         at.owner().store(0, Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that this thread holds the lock: for writing, as the owner says.
         unsafe { lock.unlock_write() };
         return 0;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that this thread holds the lock.
     if !unsafe { lock.try_unlock_read() } {
         return EPERM;
     }
@@ -691,7 +692,7 @@ unsafe fn unlock_with<L: UnguardedRwLock>(lock: &L, at: &Lock) -> c_int {
 /// # Safety
 /// It is a lock of glibc's.
 unsafe fn read_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock of glibc's.
     let (try_it, wait) = unsafe {
         (
             || glibc::tryrdlock(lock),
@@ -706,14 +707,14 @@ unsafe fn read_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patienc
             },
         )
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock of glibc's.
     unsafe { pass_on(lock, mode, patience, READ, try_it, wait) }
 }
 
 /// # Safety
 /// It is a lock of glibc's.
 unsafe fn write_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock of glibc's.
     let (try_it, wait) = unsafe {
         (
             || glibc::trywrlock(lock),
@@ -728,7 +729,7 @@ unsafe fn write_glibcs(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patien
             },
         )
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock of glibc's.
     unsafe { pass_on(lock, mode, patience, WRITE, try_it, wait) }
 }
 
@@ -742,7 +743,7 @@ unsafe fn pass_on(
     try_it: impl FnOnce() -> c_int,
     wait: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes an initialised lock of glibc's.
     let at = unsafe { Lock::at(lock) };
     if !mode.counts() {
         return if matches!(patience, Patience::None) { try_it() } else { wait() };
@@ -785,7 +786,7 @@ const PRIVATE: c_int = libc::PTHREAD_PROCESS_PRIVATE;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlockattr_init(attributes: *mut pthread_rwlockattr_t) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes room for attributes.
     unsafe {
         attributes.cast::<Attributes>().write(Attributes { kind: PREFER_READER, sharing: PRIVATE })
     };
@@ -802,7 +803,7 @@ pub unsafe extern "C" fn pthread_rwlockattr_getpshared(
     attributes: *const pthread_rwlockattr_t,
     sharing: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes attributes that were initialised, and room for a number.
     unsafe { *sharing = (*attributes.cast::<Attributes>()).sharing };
     0
 }
@@ -815,7 +816,7 @@ pub unsafe extern "C" fn pthread_rwlockattr_setpshared(
     if !matches!(sharing, PRIVATE | libc::PTHREAD_PROCESS_SHARED) {
         return EINVAL;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes attributes that were initialised.
     unsafe { (*attributes.cast::<Attributes>()).sharing = sharing };
     0
 }
@@ -825,7 +826,7 @@ pub unsafe extern "C" fn pthread_rwlockattr_getkind_np(
     attributes: *const pthread_rwlockattr_t,
     kind: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes attributes that were initialised, and room for a number.
     unsafe { *kind = (*attributes.cast::<Attributes>()).kind };
     0
 }
@@ -838,7 +839,7 @@ pub unsafe extern "C" fn pthread_rwlockattr_setkind_np(
     if !matches!(kind, PREFER_READER | PREFER_WRITER | PREFER_WRITER_NONRECURSIVE) {
         return EINVAL;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes attributes that were initialised.
     unsafe { (*attributes.cast::<Attributes>()).kind = kind };
     0
 }
@@ -849,7 +850,7 @@ macro_rules! also {
     ($($name:ident = $function:ident($($argument:ident: $type:ty),*);)*) => {
         $(#[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: the caller's.
+            // SAFETY: the same function, with what the caller promises to it.
             unsafe { $function($($argument),*) }
         })*
     };

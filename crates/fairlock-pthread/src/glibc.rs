@@ -47,7 +47,7 @@ macro_rules! functions {
             let function = unsafe {
                 transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>($name.address())
             };
-            // SAFETY: the caller's.
+            // SAFETY: what the function asks, the caller promises.
             unsafe { function($($argument),*) }
         })*
 

@@ -91,7 +91,8 @@ impl Lock {
     /// must see to who uses one.
     #[inline(always)]
     pub(crate) unsafe fn at<'a>(lock: *mut pthread_rwlock_t) -> &'a Lock {
-        // SAFETY: the size and alignment are the same, see above; the rest is the caller's.
+        // SAFETY: the size and alignment are the same, see above; the caller promises that it is initialised and
+        // stays so.
         unsafe { &*lock.cast() }
     }
 
@@ -100,14 +101,14 @@ impl Lock {
     /// # Safety
     /// Nobody uses this memory, which is that of a `pthread_rwlock_t`.
     pub(crate) unsafe fn initialise(lock: *mut pthread_rwlock_t, kind: c_int, is_shared: bool) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that nobody uses this memory.
         unsafe { lock.write_bytes(0, 1) };
-        // SAFETY: zero is initialised.
+        // SAFETY: zeros are an initialised lock.
         let initialised = unsafe { Self::at(lock) };
         let shared = if is_shared { IS_SHARED } else { 0 };
         initialised.flags.store(kind as u16 | shared, Relaxed);
         if is_shared {
-            // SAFETY: inside the memory, which is the caller's.
+            // SAFETY: inside the lock, which nobody uses yet.
             unsafe { lock.cast::<u64>().write(u64::MAX) };
         }
     }
@@ -128,7 +129,8 @@ impl Lock {
         const {
             assert!(size_of::<ProcessShared>() <= 24 && align_of::<ProcessShared>() <= 8);
         }
-        // SAFETY: as in `of`, behind the first word.
+        // SAFETY: behind the first word there is room for it, aligned; zeros are free; and the flags say that no
+        // thread uses the lock as another one.
         unsafe { &*self.state.get().cast::<u64>().add(1).cast() }
     }
 
@@ -167,7 +169,7 @@ impl Lock {
     }
 
     fn glibcs(&self) -> &Glibcs {
-        // SAFETY: the same memory, where glibc's functions write atomically what is read here.
+        // SAFETY: a `Lock` has the size of glibc's structure, whose functions write atomically what is read here.
         unsafe { &*core::ptr::from_ref(self).cast() }
     }
 

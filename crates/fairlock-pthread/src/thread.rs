@@ -62,33 +62,25 @@ impl Thread {
         body(unsafe { &*Self::address() })
     }
 
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn address() -> *const Thread {
         let address: *const Thread;
         // SAFETY: adds the distance, which the dynamic linker has filled in, to the thread pointer.
         unsafe {
             asm!(
+                #[cfg(target_arch = "x86_64")]
                 "mov {address}, qword ptr fs:[0]",
+                #[cfg(target_arch = "x86_64")]
                 "add {address}, qword ptr [rip + fairlock_thread@GOTTPOFF]",
-                address = out(reg) address,
-                options(pure, readonly, nostack),
-            );
-        }
-        address
-    }
-
-    #[cfg(target_arch = "aarch64")]
-    #[inline(always)]
-    fn address() -> *const Thread {
-        let address: *const Thread;
-        // SAFETY: as on x86-64.
-        unsafe {
-            asm!(
+                #[cfg(target_arch = "aarch64")]
                 "mrs {pointer}, tpidr_el0",
+                #[cfg(target_arch = "aarch64")]
                 "adrp {address}, :gottprel:fairlock_thread",
+                #[cfg(target_arch = "aarch64")]
                 "ldr {address}, [{address}, :gottprel_lo12:fairlock_thread]",
+                #[cfg(target_arch = "aarch64")]
                 "add {address}, {address}, {pointer}",
+                #[cfg(target_arch = "aarch64")]
                 pointer = out(reg) _,
                 address = out(reg) address,
                 options(pure, readonly, nostack),

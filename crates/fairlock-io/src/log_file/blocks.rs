@@ -15,7 +15,7 @@ pub(crate) struct Blocks {
 
 // SAFETY: the memory belongs to this value alone, as a vector's does.
 unsafe impl Send for Blocks {}
-// SAFETY: as above; shared access only reads.
+// SAFETY: the memory belongs to this value alone, and shared access only reads it.
 unsafe impl Sync for Blocks {}
 
 impl Blocks {
@@ -66,7 +66,7 @@ impl Deref for Blocks {
 
 impl DerefMut for Blocks {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed alone.
+        // SAFETY: so many bytes are allocated and were zeroed; `self` is borrowed exclusively for as long.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
     }
 }

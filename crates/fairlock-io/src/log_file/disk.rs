@@ -690,7 +690,7 @@ pub(crate) struct Page {
 
 // SAFETY: the address is only given to the kernel.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: the address is only given to the kernel.
 unsafe impl Sync for Page {}
 
 /// Keeps the times of files from meeting their numbers.

@@ -73,7 +73,7 @@ fn make_word() -> &'static AtomicU64 {
     // Another thread was faster: its word counts, and the page of this one is left as it is, untouched and without
     // memory.
     let word = before.err().and_then(NonNull::new).unwrap_or(word);
-    // SAFETY: as in `word`.
+    // SAFETY: a static, or a word that is never unmapped; it is only used as this.
     unsafe { word.as_ref() }
 }
 

@@ -86,7 +86,7 @@ impl<P: Platform> Queue<P> {
     /// # Safety
     /// `waiter` stays where it is until it has been told something.
     pub(super) unsafe fn push(&mut self, waiter: &Waiter<P>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that the waiter stays until it has been told something.
         self.append(unsafe { Queue::of(waiter) });
     }
 
@@ -95,7 +95,7 @@ impl<P: Platform> Queue<P> {
     /// # Safety
     /// As [`push`](Self::push).
     pub(super) unsafe fn push_front(&mut self, waiter: &Waiter<P>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that the waiter stays until it has been told something.
         let younger = mem::replace(self, unsafe { Queue::of(waiter) });
         self.append(younger);
     }
@@ -183,11 +183,11 @@ mod tests {
         }
         queue.append(more);
         queue.append(Queue::EMPTY);
-        // SAFETY: as above.
+        // SAFETY: the waiters outlive the queues.
         unsafe { queue.push(&waiters[4]) };
         assert_eq!(order(&mut queue, &waiters), [0, 1, 3, 2, 4]);
         assert!(queue.is_empty());
-        // SAFETY: as above.
+        // SAFETY: the waiters outlive the queues.
         unsafe { queue.push_front(&waiters[2]) };
         assert_eq!(order(&mut queue, &waiters), [2], "a node can be used again");
     }

@@ -6,10 +6,8 @@
 
 use std::fs;
 use std::future::Future;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -688,74 +686,6 @@ fn each_opening_has_a_larger_number_which_its_records_carry() {
     assert_eq!(again.epoch().unwrap(), epoch);
 }
 
-/// The environment's word for what a process of its own is to append to.
-const PLACE: &str = "FAIRLOCK_LOG_TO_BE_LEFT";
-
-/// In a process of its own: appends, says so, and goes on living until it is killed.
-#[test]
-fn part() {
-    let Some(path) = std::env::var_os(PLACE) else { return };
-    let log = never().open(PathBuf::from(path)).unwrap();
-    append(&log, 0..3);
-    println!("\nappended");
-    thread::sleep(LONG);
-}
-
-#[test]
-fn a_follower_learns_that_the_writer_lives_dies_and_comes_back() {
-    let (_directory, path) = directory();
-    options().open(&path).unwrap().close().unwrap();
-    let mut reader = LogReader::open(&path).unwrap();
-    assert_eq!(reader.writer().unwrap(), LogWriter::Closed);
-    assert_eq!(reader.follow(None).unwrap(), Followed::Ended(LogWriter::Closed));
-
-    let mut writer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "part", "--nocapture"])
-        .env(PLACE, &path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "appended"));
-    assert_eq!(reader.writer().unwrap(), LogWriter::Open { process: writer.id() });
-    for expected in 0..3 {
-        match reader.follow(None).unwrap() {
-            Followed::Record(found) => assert_eq!(number_of(found.bytes), expected),
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
-    thread::scope(|scope| {
-        let waiting = scope
-            .spawn(|| reader.follow(Some(LONG)).map(|it| it == Followed::Ended(LogWriter::Died)));
-        writer.kill().unwrap();
-        writer.wait().unwrap();
-        assert!(waiting.join().unwrap().unwrap(), "it hears of the death");
-    });
-    assert_eq!(reader.writer().unwrap(), LogWriter::Died);
-
-    let log = never().open(&path).unwrap();
-    assert_eq!(reader.writer().unwrap(), LogWriter::Open { process: std::process::id() });
-    append(&log, 3..4);
-    match reader.follow(None).unwrap() {
-        Followed::Record(found) => assert_eq!(number_of(found.bytes), 3),
-        other => panic!("{other:?}"),
-    }
-    thread::scope(|scope| {
-        let waiting =
-            scope.spawn(|| reader.follow(None).map(|it| it == Followed::Ended(LogWriter::Closed)));
-        log.close().unwrap();
-        assert!(waiting.join().unwrap().unwrap(), "it hears of the close");
-    });
-    // What was forgotten was not closed.
-    let log = never().open(&path).unwrap();
-    append(&log, 4..5);
-    drop(log);
-    assert!(matches!(reader.follow(None).unwrap(), Followed::Record(_)));
-    assert_eq!(reader.follow(None).unwrap(), Followed::Ended(LogWriter::Died));
-}
-
 // Cut off.
 
 /// A log with one record in each batch, but for one batch of three in each segment.
@@ -1241,30 +1171,6 @@ fn what_a_copy_by_links_shares_is_not_cut_off_in_it() {
         log.close().unwrap();
         assert_holds(&path, &all(0..8));
     }
-}
-
-#[test]
-fn a_child_of_a_fork_that_asks_to_be_told_is_refused() {
-    let (_directory, path) = directory();
-    let log = options().open(&path).unwrap();
-    log.notify(log.submit(b"of the parent").unwrap(), |_| ()).unwrap();
-    // SAFETY: glibc's fork leaves the heap in order; the child takes no lock but the log's, and ends by itself.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let (sender, receiver) = mpsc::channel();
-        let asked = log
-            .submit(b"of the child")
-            .and_then(|it| log.notify(it, move |outcome| _ = sender.send(outcome.is_err())));
-        let refused = asked.is_err() || receiver.recv_timeout(Duration::from_secs(5)) == Ok(true);
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(i32::from(!refused)) };
-    }
-    assert!(child > 0);
-    let mut status = 0;
-    // SAFETY: fills in the status of a child.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "neither refused nor told");
-    log.close().unwrap();
 }
 
 #[test]

@@ -170,7 +170,7 @@ const CODE: &str = r#"
     }"#;
 
 fn fairlock(options: &[&str], program: &Path, arguments: [&str; 2]) -> Command {
-    let mut fairlock = Command::new(assert_cmd::cargo::cargo_bin!("fairlock"));
+    let mut fairlock = Command::new(crate::FAIRLOCK);
     fairlock.arg("run").args(options).arg("--").arg(program).args(arguments);
     fairlock
 }

@@ -2,14 +2,12 @@
 //!
 //! It needs the right to mount a file; without, it says so and tests nothing.
 
-mod mounted;
-
 use std::error::Error;
 use std::fs::{self, File};
 
 use fairlock_io::{LogErrorKind, LogOptions, LogReader, Prewrite, SyncPolicy};
 
-use mounted::{FileSystem, Mounted};
+use crate::mounted::{FileSystem, Mounted};
 
 const EXT4: FileSystem =
     FileSystem { name: "ext4", mkfs: &["mkfs.ext4", "-q", "-F", "-m", "0"], megabytes: 32 };
@@ -23,7 +21,7 @@ fn record(number: u64) -> Vec<u8> {
 
 #[test]
 fn appends_resume_when_a_full_disk_has_room_again() -> Result<(), Box<dyn Error>> {
-    let directory = tempfile::tempdir_in(".")?;
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let Some(mounted) = Mounted::make(directory.path(), &EXT4) else {
         return Ok(());
     };

@@ -21,12 +21,8 @@ use fairlock_io::{
 };
 use fastrand::Rng;
 
-#[path = "../numbered_records/mod.rs"]
-mod numbered_records;
-#[path = "../preloaded/mod.rs"]
-mod preloaded;
-
-use numbered_records::{record, source_of};
+use crate::numbered_records::{record, source_of};
+use crate::preloaded;
 
 const DIRECTORY: &str = "FAIRLOCK_LOG_FAULTS";
 const SEED: &str = "FAIRLOCK_LOG_FAULTS_SEED";

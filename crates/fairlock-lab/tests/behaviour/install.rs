@@ -16,8 +16,6 @@ fn install(command: impl AsRef<OsStr>, prefix: &Path) -> Output {
     command.args(["install", "--prefix"]).arg(prefix).output().expect("the command starts")
 }
 
-const BUILT: &str = env!("CARGO_BIN_EXE_fairlock");
-
 fn must_succeed(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -85,7 +83,7 @@ fn build_by_cmake(prefix: &Path, scratch: &Path) {
 fn what_was_installed_and_moved_is_found_by_pkg_config_and_by_cmake() {
     let scratch = scratch();
     let first = scratch.path().join("first");
-    let said = must_succeed(&install(BUILT, &first));
+    let said = must_succeed(&install(crate::FAIRLOCK, &first));
     for name in [
         "bin/fairlock",
         "lib/libfairlock.so",
@@ -117,7 +115,7 @@ fn what_was_installed_and_moved_is_found_by_pkg_config_and_by_cmake() {
 fn a_command_without_its_libraries_says_what_to_build_and_writes_nothing() {
     let scratch = scratch();
     let alone = scratch.path().join("fairlock");
-    fs::hard_link(BUILT, &alone).expect("the same file system");
+    fs::hard_link(crate::FAIRLOCK, &alone).expect("the same file system");
     let prefix = scratch.path().join("prefix");
     let output = install(&alone, &prefix);
     assert_eq!(output.status.code(), Some(1));
@@ -130,7 +128,7 @@ fn a_command_without_its_libraries_says_what_to_build_and_writes_nothing() {
 
 #[test]
 fn a_prefix_that_cannot_be_written_is_named_with_what_to_do() {
-    let output = install(BUILT, Path::new("/proc/fairlock"));
+    let output = install(crate::FAIRLOCK, Path::new("/proc/fairlock"));
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("/proc/fairlock/bin/fairlock") && said.contains("--prefix"), "{said}");

@@ -9,7 +9,8 @@ use std::process::Command;
 /// Compiles one of the sources beside this file; the library's path.
 pub fn build(source: &str, into: &Path) -> PathBuf {
     let library = into.join(source).with_extension("so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preloaded").join(source);
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/accidents/preloaded").join(source);
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let output = Command::new(&compiler)
         .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])

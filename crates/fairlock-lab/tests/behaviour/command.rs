@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{self, Stdio};
+use std::process::{self, Command, Stdio};
 
-use assert_cmd::Command;
 use fairlock_lab::dropin;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
@@ -16,7 +15,7 @@ use fairlock_lab::units;
 use fairlock_lab::workloads::{dio, epoll};
 
 fn fairlock(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("fairlock").expect("the command is built");
+    let mut command = Command::new(crate::FAIRLOCK);
     command.args(args);
     command
 }
@@ -31,6 +30,35 @@ fn refuses(args: &[&str], code: i32, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "{args:?} lacks {word}: {said}");
     }
+}
+
+/// Waits until that is so, which it is before the command ends.
+fn wait_until(command: &mut process::Child, mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        assert!(command.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+}
+
+fn signal(command: &process::Child, signal: libc::c_int) {
+    // SAFETY: the command is not waited for yet, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(command.id() as libc::pid_t, signal) }, 0);
+}
+
+/// Runs a command that writes `rows`, and ends it by a signal when the first is there; what it prints.
+fn ended_after_a_row(args: &[&str], rows: &Path, by: libc::c_int) -> String {
+    let mut child = Command::new(crate::FAIRLOCK)
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(&mut child, || fs::read_to_string(rows).unwrap_or_default().lines().count() >= 2);
+    signal(&child, by);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    said
 }
 
 #[test]
@@ -149,7 +177,7 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
         eprintln!("skipped: {at} takes no direct I/O");
         return;
     }
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(["bench", "dio", "--form", "kernel", "--readers", "1", "--dir", at])
         .args(["--seconds", "0.05", "--repetitions", "1000"])
         .stdout(Stdio::piped())
@@ -160,13 +188,11 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
     // The probe's file, the warm-up's, then one for each run. A repetition may need three runs, so
     // at the sixth file one has ended.
     let mut seen = BTreeSet::new();
-    while seen.len() < 6 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+    wait_until(&mut child, || {
         seen.extend(fs::read_dir(dir.path()).unwrap().flatten().map(|file| file.file_name()));
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        seen.len() >= 6
+    });
+    signal(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
@@ -182,7 +208,7 @@ fn a_second_interrupt_ends_at_once_and_removes_a_log_that_is_in_use() {
         eprintln!("skipped: {at} takes no direct I/O");
         return;
     }
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(["bench", "log", "--log", "logfile", "--sync", "never", "--dir", at])
         .args(["--readers", "1", "--seconds", "1000"])
         .stdout(Stdio::null())
@@ -190,13 +216,9 @@ fn a_second_interrupt_ends_at_once_and_removes_a_log_that_is_in_use() {
         .spawn()
         .unwrap();
     let entries = || fs::read_dir(dir.path()).unwrap().flatten();
-    while !entries().any(|entry| entry.path().join("control").exists()) {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
+    wait_until(&mut child, || entries().any(|entry| entry.path().join("control").exists()));
     while child.try_wait().unwrap().is_none() {
-        // SAFETY: the child is not waited for yet, so its number is still its own.
-        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        signal(&child, libc::SIGINT);
         std::thread::yield_now();
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -376,9 +398,9 @@ fn bench_epoll_wait_takes_every_switch() {
 
 /// `bench epoll-wait` on the kernel's epoll with 128 sources, in a shell that has done `limits` before.
 fn kernel_waits_after(limits: &str) -> process::Output {
-    process::Command::new("sh")
+    Command::new("sh")
         .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])
-        .arg(assert_cmd::cargo::cargo_bin!("fairlock"))
+        .arg(crate::FAIRLOCK)
         .args(["bench", "epoll-wait", "--poller", "kernel", "--threads", "2"])
         .args(["--seconds", "0.005", "--repetitions", "1"])
         .output()
@@ -441,7 +463,7 @@ fn a_calibration_writes_a_machine_that_can_be_used() {
 #[test]
 fn an_interrupted_calibration_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    let mut child = Command::new(crate::FAIRLOCK)
         .args(["calibrate", "--repetitions", "100000"])
         .current_dir(&dir)
         .stdout(Stdio::null())
@@ -458,8 +480,7 @@ fn an_interrupted_calibration_writes_nothing() {
         std::thread::yield_now();
     }
     assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    signal(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
@@ -520,23 +541,9 @@ fn report_sums_up_the_studies_that_ran_in_their_order() {
 fn an_interrupted_study_is_summed_up_as_far_as_it_came() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
-        .args(["study", "s4", "--quick", "--seconds", "0.01", "--repetitions", "1", "--out"])
-        .arg(dir.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = || fs::read_to_string(&rows).unwrap_or_default().lines().count();
-    while lines() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    let args = ["study", "s4", "--quick", "--seconds", "0.01", "--repetitions", "1", "--out"];
+    let args = [&args[..], &[dir.path().to_str().unwrap()]].concat();
+    let said = ended_after_a_row(&args, &rows, libc::SIGINT);
     let (_, summary) = said.split_once("\nSummary\n").unwrap();
     for words in ["rwsem's", "not measured", "stopped early"] {
         assert!(summary.contains(words), "{words}: {summary}");
@@ -707,25 +714,11 @@ fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
 fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.jsonl");
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
-        .args(["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "rwsem"])
-        // The first point takes no time, the others some seconds.
-        .args(["--threads", "2,240,239,238", "--seeds", "40", "--seconds", "0.001"])
-        .arg("--out")
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = || fs::read_to_string(&path).unwrap_or_default().lines().count();
-    while lines() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
+    // The first point takes no time, the others some seconds.
+    let args = ["--threads", "2,240,239,238", "--seeds", "40", "--seconds", "0.001", "--out"];
+    let bench = ["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "rwsem"];
+    let args = [&bench[..], &args, &[path.to_str().unwrap()]].concat();
+    ended_after_a_row(&args, &path, libc::SIGINT);
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":40,"), "{text}");
     assert!(text.contains("\"cancelled\":true"), "{text}");
@@ -735,26 +728,11 @@ fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
 fn an_interrupt_ends_simulated_polls_and_keeps_their_finished_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.jsonl");
-    let mut child = process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
-        .args(["bench", "stress-epoll", "--poller", "ready", "--on", "x86-12"])
-        // The first point takes no time, the others some seconds.
-        .args(["--threads", "1,128,127,126", "--seeds", "8", "--seconds", "0.0002"])
-        .arg("--out")
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = || fs::read_to_string(&path).unwrap_or_default().lines().count();
-    while lines() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
-        std::thread::yield_now();
-    }
-    // SAFETY: the child is not waited for yet, so its number is still its own.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    // The first point takes no time, the others some seconds.
+    let args = ["--threads", "1,128,127,126", "--seeds", "8", "--seconds", "0.0002", "--out"];
+    let bench = ["bench", "stress-epoll", "--poller", "ready", "--on", "x86-12"];
+    let args = [&bench[..], &args, &[path.to_str().unwrap()]].concat();
+    ended_after_a_row(&args, &path, libc::SIGTERM);
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().nth(1).unwrap().contains("\"repetitions\":8,"), "{text}");
     assert!(text.contains("\"cancelled\":true"), "{text}");
@@ -768,7 +746,7 @@ fn children(of: u32) -> Vec<libc::pid_t> {
 
 /// `bench readseek --processes` with three workers, for half a minute.
 fn readseek_in_processes(lock: &str) -> process::Child {
-    process::Command::new(assert_cmd::cargo::cargo_bin!("fairlock"))
+    Command::new(crate::FAIRLOCK)
         .args(["bench", "readseek", "--processes", "--lock", lock, "--workers", "2"])
         .args(["--writers", "1", "--offsets", "same", "--seconds", "30", "--repetitions", "1"])
         .stdout(Stdio::piped())

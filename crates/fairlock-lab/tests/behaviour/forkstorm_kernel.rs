@@ -19,7 +19,7 @@ use fairlock_lab::world::RealWorld;
 
 /// Two clients. Each test has another number of mappings, by which its processes are known.
 fn with_vmas(vmas: u32) -> ForkstormKernelParams {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_fairlock"));
+    let program = PathBuf::from(crate::FAIRLOCK);
     ForkstormKernelParams { vmas, program, ..ForkstormKernelParams::default() }
 }
 
@@ -212,7 +212,7 @@ fn a_program_that_is_no_daemon_ends_the_run() {
 
 /// `bench forkstorm-kernel` for a minute.
 fn command(vmas: u32) -> process::Child {
-    process::Command::new(env!("CARGO_BIN_EXE_fairlock"))
+    process::Command::new(crate::FAIRLOCK)
         .args(["bench", "forkstorm-kernel", "--threads", "2", "--vmas", &vmas.to_string()])
         .args(["--seconds", "60", "--repetitions", "1"])
         .stdout(Stdio::null())
@@ -254,7 +254,7 @@ fn an_interrupt_ends_the_storm_of_a_command() {
 #[test]
 fn bench_shows_a_storm_and_refuses_a_simulated_one() {
     let run = |more: &[&str]| {
-        let mut command = process::Command::new(env!("CARGO_BIN_EXE_fairlock"));
+        let mut command = process::Command::new(crate::FAIRLOCK);
         let output = command.args(["bench", "forkstorm-kernel", "--threads", "1"]).args(more);
         let output = output.output().unwrap();
         let [out, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());

@@ -5,22 +5,25 @@
 use std::env;
 use std::error::Error;
 
-mod log_faults;
+use crate::faulting;
 
 const DEFAULT_ROUNDS: u64 = 48;
 
 #[test]
 fn what_was_acknowledged_outlives_failing_system_calls() -> Result<(), Box<dyn Error>> {
-    if log_faults::is_child() {
-        return log_faults::live();
+    if faulting::is_child() {
+        return faulting::live();
     }
     let rounds = match env::var("FAIRLOCK_LOG_ROUNDS") {
         Ok(rounds) => rounds.parse().map_err(|_| "FAIRLOCK_LOG_ROUNDS must be a number")?,
         Err(_) => DEFAULT_ROUNDS,
     };
-    let arguments =
-        ["what_was_acknowledged_outlives_failing_system_calls", "--exact", "--nocapture"];
-    let figures = log_faults::torment(env!("CARGO_TARGET_TMPDIR").as_ref(), rounds, 0, &arguments)?;
+    let arguments = [
+        "failing_calls::what_was_acknowledged_outlives_failing_system_calls",
+        "--exact",
+        "--nocapture",
+    ];
+    let figures = faulting::torment(env!("CARGO_TARGET_TMPDIR").as_ref(), rounds, 0, &arguments)?;
     println!("{figures}");
     Ok(())
 }

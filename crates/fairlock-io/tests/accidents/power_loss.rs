@@ -17,7 +17,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,14 +25,10 @@ use fairlock_io::{
 };
 use fastrand::Rng;
 
-mod mounted;
-mod numbered_records;
-mod part;
-mod preloaded;
-
-use mounted::{FileSystem, Mounted};
-use numbered_records::{record, source_of};
-use part::Part;
+use crate::mounted::{FileSystem, Mounted};
+use crate::numbered_records::{record, source_of};
+use crate::part::{Part, Parts};
+use crate::preloaded;
 
 const EXT4: FileSystem =
     FileSystem { name: "ext4", mkfs: &["mkfs.ext4", "-q", "-F"], megabytes: 64 };
@@ -60,15 +55,10 @@ type Source = (u64, u64);
 /// Records in the order of their positions, with these.
 type Found = Vec<(Source, u64)>;
 
-#[test]
-fn part() {
-    let Some((part, place)) = part::asked() else { return };
-    match part.as_str() {
-        "appends" => append_until_cut_off(&place),
-        "looks" => look(&place).unwrap(),
-        other => panic!("no part is called {other}"),
-    }
-}
+pub const PARTS: &Parts = &[
+    ("appends until it is cut off", append_until_cut_off),
+    ("looks at what is left", |directory| look(directory).unwrap()),
+];
 
 /// Of the part's random numbers: the policy first.
 fn random_of(seed: u64) -> (SyncPolicy, Rng) {
@@ -260,7 +250,8 @@ impl Log<'_> {
         let ledger = self.directory.join("ledger");
         let ledger = OpenOptions::new().append(true).create(true).open(ledger)?;
         let begun = ledger.metadata()?.len();
-        let appends = Part::start("appends", self.directory, &[(SEED, seed.to_string())]);
+        let appends =
+            Part::start("appends until it is cut off", self.directory, &[(SEED, seed.to_string())]);
         // From its first record until it has filled some segments.
         let enough = begun + [1, 1_000, 10_000, 40_000][random.usize(..4)];
         let began = Instant::now();
@@ -280,7 +271,7 @@ impl Log<'_> {
         let synced = policy == SyncPolicy::EveryCommit;
         let mut environment = if same_boot { &[][..] } else { another_boot };
         loop {
-            Part::start("looks", self.directory, environment).ends_well()?;
+            Part::start("looks at what is left", self.directory, environment).ends_well()?;
             let found = fs::read_to_string(self.directory.join("found"))?;
             match found.strip_prefix("damaged: ") {
                 None => break,

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use object::{Object, ObjectSymbol};
 
 fn command() -> PathBuf {
-    assert_cmd::cargo::cargo_bin!("fairlock").to_owned()
+    PathBuf::from(crate::FAIRLOCK)
 }
 
 fn fairlock(arguments: &[&str]) -> Command {

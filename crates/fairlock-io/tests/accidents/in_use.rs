@@ -1,5 +1,6 @@
 //! What operators and other programs do to a log that is in use: its directory is moved or copied, its files are
-//! removed, cut, replaced by things that are no files, its lock is taken by who may only read.
+//! removed, cut, replaced by things that are no files, its lock is taken by who may only read, its writer forks or
+//! is killed.
 //!
 //! Nothing of that may lose what was acknowledged, let in a second writer, end a process by a signal, or make it
 //! hang. What might runs in a process of its own.
@@ -7,27 +8,26 @@
 use std::env;
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_io::{
-    Damaged, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogWriter, Position, Prewrite,
-    RepairOptions, SyncPolicy,
+    Damaged, Followed, LogError, LogErrorKind, LogFile, LogOptions, LogReader, LogWriter, Position,
+    Prewrite, RepairOptions, SyncPolicy,
 };
 use tempfile::TempDir;
 
-mod part;
-mod preloaded;
-
-use part::Part;
+use crate::part::{Part, Parts};
+use crate::preloaded;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// Less than the space of four records is left in a segment behind these.
@@ -35,24 +35,21 @@ const RECORDS_OF_A_SEGMENT: u64 = 12;
 /// Of a user who owns nothing.
 const NOBODY: libc::uid_t = 65_534;
 
-#[test]
-fn part() {
-    let Some((part, place)) = part::asked() else { return };
-    match part.as_str() {
-        "changes its directory" => append_by_a_relative_path(&place),
-        "forks" => close_beside_a_child(&place),
-        "forks into a pid namespace" => append_in_a_child_with_its_parent_s_number(&place),
-        "locks what it may read" => lock_what_may_be_read(&place),
-        "reads without rights" => read_without_rights(&place),
-        "appends over a cut control page" => append_over_a_cut_control_page(&place),
-        "reads over a cut control page" => read_over_a_cut_control_page(&place),
-        "appends among strange files" => append_among_strange_files(&place),
-        "reads among strange files" => read_among_strange_files(&place),
-        "gives up twice" => give_up_twice(&place),
-        "opens copies" => open_copies(&place),
-        other => panic!("no part is called {other}"),
-    }
-}
+pub const PARTS: &Parts = &[
+    ("changes its directory", append_by_a_relative_path),
+    ("forks", close_beside_a_child),
+    ("forks into a pid namespace", append_in_a_child_with_its_parent_s_number),
+    ("appends and stays", append_and_stay),
+    ("locks what it may read", lock_what_may_be_read),
+    ("reads without rights", read_without_rights),
+    ("appends over a cut control page", append_over_a_cut_control_page),
+    ("reads over a cut control page", read_over_a_cut_control_page),
+    ("appends among strange files", append_among_strange_files),
+    ("reads among strange files", read_among_strange_files),
+    ("gives up twice", give_up_twice),
+    ("opens copies", open_copies),
+    ("forks and asks to be told", ask_to_be_told_in_a_child),
+];
 
 fn directory() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target")
@@ -60,6 +57,10 @@ fn directory() -> TempDir {
 
 fn options() -> LogOptions {
     LogOptions::new().segment_bytes(SEGMENT_BYTES)
+}
+
+fn never() -> LogOptions {
+    options().sync(SyncPolicy::Never)
 }
 
 /// The environment's word for what is to be done to what.
@@ -80,13 +81,17 @@ fn append(log: &LogFile, numbers: std::ops::Range<u64>) -> Vec<Position> {
     numbers.map(|number| log.append(&record(number)).unwrap()).collect()
 }
 
+fn number_of(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(bytes == record(number), "record {number} is another");
+    number
+}
+
 /// The numbers of all records that are left.
 fn numbers(mut reader: LogReader) -> Result<Vec<u64>, LogError> {
     let mut found = Vec::new();
     while let Some(read) = reader.next()? {
-        let number = u64::from_le_bytes(read.bytes[..8].try_into().unwrap());
-        assert!(read.bytes == record(number), "record {number} is another");
-        found.push(number);
+        found.push(number_of(read.bytes));
     }
     Ok(found)
 }
@@ -198,7 +203,7 @@ fn close_beside_a_child(place: &Path) {
             return Child(child);
         }
         assert_eq!(child, 0, "{}", io::Error::last_os_error());
-        // SAFETY: as above; the request takes a number. It lives no longer than its parent.
+        // SAFETY: what a signal handler may call; the request takes a number. It lives no longer than its parent.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if ends {
@@ -331,6 +336,28 @@ fn a_child_with_the_number_of_its_parent_is_no_second_writer() {
     Part::start("forks into a pid namespace", directory.path(), &[]).ends_well().unwrap();
 }
 
+fn ask_to_be_told_in_a_child(place: &Path) {
+    let log = options().open(place.join("log")).unwrap();
+    log.notify(log.submit(b"of the parent").unwrap(), |_| ()).unwrap();
+    assert!(
+        said_by_child(|| {
+            let (sender, told) = mpsc::channel();
+            let asked = log
+                .submit(b"of the child")
+                .and_then(|it| log.notify(it, move |outcome| _ = sender.send(outcome.is_err())));
+            assert!(asked.is_err() || told.recv_timeout(Duration::from_secs(5)) == Ok(true));
+        }),
+        "neither refused nor told"
+    );
+    log.close().unwrap();
+}
+
+#[test]
+fn a_child_of_a_fork_that_asks_to_be_told_is_refused() {
+    let directory = directory();
+    Part::start("forks and asks to be told", directory.path(), &[]).ends_well().unwrap();
+}
+
 /// Becomes a user who may write nothing here.
 fn give_up_rights() {
     // SAFETY: system calls without memory; the C library does the last two for all threads.
@@ -404,6 +431,70 @@ fn who_may_only_read_cannot_keep_a_writer_out() {
     again.ends_well().unwrap();
     log.close().unwrap();
     drop(locks);
+}
+
+// Its writer, killed.
+
+/// Longer than anything takes that does not hang.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Appends, says so, and goes on living until it is killed.
+fn append_and_stay(place: &Path) {
+    let log = never().open(place.join("log")).unwrap();
+    append(&log, 0..3);
+    println!("\nappended");
+    thread::sleep(LONG);
+}
+
+#[test]
+fn a_follower_learns_that_the_writer_lives_dies_and_comes_back() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    options().open(&path).unwrap().close().unwrap();
+    let mut reader = LogReader::open(&path).unwrap();
+    assert_eq!(reader.writer().unwrap(), LogWriter::Closed);
+    assert_eq!(reader.follow(None).unwrap(), Followed::Ended(LogWriter::Closed));
+
+    let part = "appends and stays";
+    let mut writer = Part::start_with_output(part, directory.path(), &[], Stdio::piped());
+    let mut lines = BufReader::new(writer.process.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "appended"));
+    assert_eq!(reader.writer().unwrap(), LogWriter::Open { process: writer.process.id() });
+    for expected in 0..3 {
+        match reader.follow(None).unwrap() {
+            Followed::Record(found) => assert_eq!(number_of(found.bytes), expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(reader.follow(Some(Duration::ZERO)).unwrap(), Followed::TimedOut);
+    thread::scope(|scope| {
+        let waiting = scope
+            .spawn(|| reader.follow(Some(LONG)).map(|it| it == Followed::Ended(LogWriter::Died)));
+        writer.process.kill().unwrap();
+        writer.process.wait().unwrap();
+        assert!(waiting.join().unwrap().unwrap(), "it hears of the death");
+    });
+    assert_eq!(reader.writer().unwrap(), LogWriter::Died);
+
+    let log = never().open(&path).unwrap();
+    assert_eq!(reader.writer().unwrap(), LogWriter::Open { process: std::process::id() });
+    append(&log, 3..4);
+    match reader.follow(None).unwrap() {
+        Followed::Record(found) => assert_eq!(number_of(found.bytes), 3),
+        other => panic!("{other:?}"),
+    }
+    thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| reader.follow(None).map(|it| it == Followed::Ended(LogWriter::Closed)));
+        log.close().unwrap();
+        assert!(waiting.join().unwrap().unwrap(), "it hears of the close");
+    });
+    // What was forgotten was not closed.
+    let log = never().open(&path).unwrap();
+    append(&log, 4..5);
+    drop(log);
+    assert!(matches!(reader.follow(None).unwrap(), Followed::Record(_)));
+    assert_eq!(reader.follow(None).unwrap(), Followed::Ended(LogWriter::Died));
 }
 
 // The control page, removed, replaced, or cut.

@@ -1,8 +1,6 @@
 //! Damaged logs on the system's disk, repaired: copies that are incomplete, segments that others have, too, and
 //! what is saved of the bytes that a repair overwrites.
 
-mod plain_records;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,7 +11,7 @@ use fairlock_io::{
     RepairReport, SyncPolicy,
 };
 
-use plain_records::{append, place, read};
+use crate::plain_records::{append, place, read};
 
 const SEGMENT: u64 = 64 << 10;
 

@@ -473,7 +473,7 @@ fn a_broken_lock_is_caught_by_dio() {
 
 fn readseek(form: ReadseekForm, readers: u32, writers: u32) -> ReadseekParams {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_fairlock"));
+    let program = PathBuf::from(crate::FAIRLOCK);
     ReadseekParams { form, readers, writers, directory, program, ..ReadseekParams::default() }
 }
 

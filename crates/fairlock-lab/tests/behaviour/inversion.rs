@@ -1,9 +1,9 @@
 //! Who waits for a preempted thread of low priority: exact figures on a simulated machine, and that it
 //! runs on this one where real-time threads are permitted.
 
+use std::process::Command;
 use std::sync::Arc;
 
-use assert_cmd::Command;
 use fairlock_lab::error::LabError;
 use fairlock_lab::plan::{self, Cell, Plan, Simulated, Workload};
 use fairlock_lab::row::{RoleStats, Row};
@@ -163,7 +163,7 @@ fn it_runs_here_where_that_is_permitted() {
 
 #[test]
 fn the_command_shows_whom_the_high_one_waited_for() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock"));
+    let mut command = Command::new(crate::FAIRLOCK);
     let arguments =
         ["--on", "x86-12", "--seconds", "0.01", "--seeds", "1", "--lock", "ready,pthread-inherit"];
     let output = command.args(["bench", "inversion"]).args(arguments).output().unwrap();
@@ -176,7 +176,7 @@ fn the_command_shows_whom_the_high_one_waited_for() {
 
 #[test]
 fn the_command_names_what_it_does_not_know() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlock"));
+    let mut command = Command::new(crate::FAIRLOCK);
     let output = command.args(["bench", "inversion", "--lock", "foo"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());

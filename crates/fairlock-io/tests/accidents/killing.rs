@@ -4,9 +4,6 @@
 //! it stores the number of its last acknowledged record, and its position, in a page that both map: that
 //! outlives the kill.
 
-#[path = "../numbered_records/mod.rs"]
-mod numbered_records;
-
 use std::collections::HashSet;
 use std::env;
 use std::error::Error;
@@ -24,7 +21,7 @@ use std::time::Duration;
 use fairlock_io::{LogError, LogOptions, LogReader, Position, Prewrite, SyncPolicy};
 use fastrand::Rng;
 
-use numbered_records::{record, source_of};
+use crate::numbered_records::{record, source_of};
 
 const THREADS: usize = 3;
 const SEGMENT_BYTES: u64 = 256 << 10;
@@ -78,7 +75,7 @@ struct Shared(*const [AtomicU64; 512]);
 
 // SAFETY: the page consists of atomic words, and stays mapped.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the page consists of atomic words, and stays mapped.
 unsafe impl Sync for Shared {}
 
 impl Shared {

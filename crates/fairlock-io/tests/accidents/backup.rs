@@ -1,17 +1,13 @@
 //! Copies of a log that is appended to: checkpoints, from this process and from another, and copies that other
 //! programs make.
 
-mod mounted;
-mod plain_records;
-
 use std::collections::BTreeMap;
-use std::env;
 use std::error::Error;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -21,12 +17,9 @@ use fairlock_io::{
     Checkpoint, LogErrorKind, LogFile, LogOptions, LogReader, Position, Prewrite, SyncPolicy,
 };
 
-use mounted::{FileSystem, Mounted, run};
-use plain_records::{append, place, read, record};
-
-/// The environment's words for a process: what it is, and where the log is.
-const PART: &str = "FAIRLOCK_BACKUP_PART";
-const PLACE: &str = "FAIRLOCK_BACKUP_PLACE";
+use crate::mounted::{FileSystem, Mounted, run};
+use crate::part::{Part, Parts};
+use crate::plain_records::{append, place, read, record};
 
 /// Long enough that only what hangs takes as long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -294,51 +287,22 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// A process that is ended when the test is over before it.
-struct Part(Child);
+pub const PARTS: &Parts = &[
+    ("appends until it is killed", append_until_killed),
+    ("copies", |place| _ = LogReader::checkpoint(place.join("log"), place.join("copy")).unwrap()),
+];
 
-impl Part {
-    fn start(name: &str, place: &Path) -> Part {
-        let process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "part", "--nocapture"])
-            .env(PART, name)
-            .env(PLACE, place)
-            .stdout(Stdio::null())
-            .spawn();
-        Part(process.unwrap())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // It has ended if the test went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What the environment says is done; without that, nothing.
-#[test]
-fn part() {
-    let Ok(part) = env::var(PART) else { return };
-    let place = PathBuf::from(env::var(PLACE).unwrap());
-    match part.as_str() {
-        "appends" => {
-            let log = options(SyncPolicy::Never).open(place.join("log")).unwrap();
-            for number in 0.. {
-                let position = log.append(&record(number)).unwrap();
-                if number == 100 {
-                    fs::write(place.join("ready"), b"").unwrap();
-                }
-                if number % 1000 == 999 {
-                    log.truncate_before(position).unwrap();
-                }
-            }
+/// Says when there are a hundred records.
+fn append_until_killed(place: &Path) {
+    let log = options(SyncPolicy::Never).open(place.join("log")).unwrap();
+    for number in 0.. {
+        let position = log.append(&record(number)).unwrap();
+        if number == 100 {
+            fs::write(place.join("ready"), b"").unwrap();
         }
-        "copies" => {
-            LogReader::checkpoint(place.join("log"), place.join("copy")).unwrap();
+        if number % 1000 == 999 {
+            log.truncate_before(position).unwrap();
         }
-        other => panic!("no part is called {other}"),
     }
 }
 
@@ -353,7 +317,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn a_checkpoint_of_another_processs_log_is_whole_though_that_is_killed() {
     let (directory, path) = place();
-    let appending = Part::start("appends", directory.path());
+    let appending = Part::start("appends until it is killed", directory.path(), &[]);
     wait_until("the other process appends", || directory.path().join("ready").exists());
     let mut copies = Vec::new();
     for number in 0..10 {
@@ -383,13 +347,13 @@ fn a_checkpoint_that_is_killed_leaves_nothing_that_opens_as_a_log() {
     let copy = directory.path().join("copy");
     let mut killed = 0;
     for round in 0..8 {
-        let mut copying = Part::start("copies", directory.path());
+        let mut copying = Part::start("copies", directory.path(), &[]);
         // Killed as soon as so many files are there.
         wait_until("the copy is begun", || {
             fs::read_dir(&copy).is_ok_and(|names| names.count() > round * 4)
         });
-        copying.0.kill().unwrap();
-        let was_killed = copying.0.wait().unwrap().signal().is_some();
+        copying.process.kill().unwrap();
+        let was_killed = copying.process.wait().unwrap().signal().is_some();
         match LogReader::open(&copy) {
             // It was finished.
             Ok(reader) => assert_eq!(read(reader).len(), 4000),

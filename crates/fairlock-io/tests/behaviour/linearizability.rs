@@ -4,8 +4,6 @@
 //!
 //! The file is on the disk where the build is.
 
-mod order_graph;
-
 use std::ffi::CString;
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -20,7 +18,8 @@ use fairlock::RangeLock;
 use fairlock::platform::Os;
 use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHold};
 use fairlock_io::AtomicFile;
-use order_graph::{Action, Counts, Done, Seen, check};
+
+use crate::order_graph::{Action, Counts, Done, Seen, check};
 
 /// A page of most machines: what file systems copy at once.
 const BLOCK: usize = 4096;
@@ -127,12 +126,12 @@ unsafe impl RawRangeLock for Lingering {
     }
 
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the hold is of this range, exclusive.
         unsafe { self.0.downgrade(extent, hold) };
     }
 
     unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the hold is of this range and access.
         unsafe { self.0.release(extent, access, hold) };
     }
 }
@@ -165,9 +164,15 @@ impl Dice {
     }
 }
 
+/// Filled with the stamp. By copies, whose time is the C library's: what threads do here they do not do in the
+/// kernel, where they are to collide.
 fn stamped(buffer: &mut [u8], stamp: u64) -> &[u8] {
-    for word in buffer.chunks_exact_mut(8) {
-        word.copy_from_slice(&stamp.to_le_bytes());
+    let mut done = size_of_val(&stamp);
+    buffer[..done].copy_from_slice(&stamp.to_le_bytes());
+    while done < buffer.len() {
+        let more = done.min(buffer.len() - done);
+        buffer.copy_within(..more, done);
+        done += more;
     }
     buffer
 }
@@ -176,7 +181,8 @@ fn seen(block: &[u8]) -> Seen {
     let (first, rest) = block.split_at(8);
     let stamp = u64::from_le_bytes(first.try_into().expect("8 bytes"));
     match stamp {
-        _ if rest.chunks_exact(8).any(|word| word != first) => Seen::Torn,
+        // Each word is the one before it.
+        _ if *rest != block[..rest.len()] => Seen::Torn,
         0 => Seen::Zeros,
         _ => Seen::Stamp(stamp),
     }

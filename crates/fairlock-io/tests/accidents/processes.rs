@@ -1,20 +1,14 @@
-//! A `LogFile` and its readers in processes of their own: the test starts this program anew for each.
-//!
-//! A process's part is what the environment says; without that, the test `part` has nothing to do.
+//! A `LogFile` and its readers in processes of their own.
 
-use std::env;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fairlock_io::{LogErrorKind, LogFile, LogReader, Position, SyncPolicy};
 use tempfile::TempDir;
 
-/// The environment's words for a process: what it is, and where the log is.
-const PART: &str = "FAIRLOCK_LOG_PART";
-const PLACE: &str = "FAIRLOCK_LOG_PLACE";
+use crate::part::{Part, Parts};
 
 /// Long enough that only a reader that was never woken waits as long.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -32,50 +26,13 @@ fn place() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// A process that is ended when the test is over before it.
-struct Part {
-    name: &'static str,
-    process: Child,
-}
-
-impl Part {
-    fn start(name: &'static str, place: &Path) -> Part {
-        let process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "part", "--nocapture"])
-            .env(PART, name)
-            .env(PLACE, place)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Part { name, process }
-    }
-
-    fn assert_succeeds(mut self) {
-        assert!(self.process.wait().unwrap().success(), "{}", self.name);
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // It has ended if the test went well.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-#[test]
-fn part() {
-    let Ok(part) = env::var(PART) else { return };
-    let path = PathBuf::from(env::var(PLACE).unwrap());
-    match part.as_str() {
-        "writes" => write(&path),
-        "waits" => read(LogReader::open(&path).unwrap(), next_by_waiting),
-        "polls" => read(LogReader::open(&path).unwrap(), next_by_polling),
-        "reads little" => read(LogReader::open(&path).unwrap().read_bytes(4096), next_twice),
-        "measures memory" => write_and_read_much(&path),
-        other => panic!("no part is called {other}"),
-    }
-}
+pub const PARTS: &Parts = &[
+    ("writes", write),
+    ("waits", |path| read(LogReader::open(path).unwrap(), next_by_waiting)),
+    ("polls", |path| read(LogReader::open(path).unwrap(), next_by_polling)),
+    ("reads little", |path| read(LogReader::open(path).unwrap().read_bytes(4096), next_twice)),
+    ("measures memory", write_and_read_much),
+];
 
 /// A number that follows from another, as random as it needs to be.
 fn mixed(number: u64) -> u64 {
@@ -201,8 +158,8 @@ fn readers_in_other_processes_see_each_record_once_or_hear_that_it_was_given_up(
         let options = LogFile::options().segment_bytes(segment_bytes).clone();
         options.open(&path).unwrap().close().unwrap();
         let parts = ["writes", "waits", "polls", "reads little"];
-        for part in parts.map(|name| Part::start(name, &path)) {
-            part.assert_succeeds();
+        for part in parts.map(|name| Part::start(name, &path, &[])) {
+            part.ends_well_within(2 * PATIENCE).unwrap();
         }
     }
 }
@@ -237,5 +194,5 @@ fn write_and_read_much(path: &Path) {
 #[test]
 fn a_log_and_its_readers_take_little_memory_whatever_goes_through_it() {
     let (_directory, path) = place();
-    Part::start("measures memory", &path).assert_succeeds();
+    Part::start("measures memory", &path, &[]).ends_well_within(PATIENCE).unwrap();
 }

@@ -1,0 +1,10 @@
+//! What the users of an `AtomicFile` or a `LogFile` may rely on, from one process and on a real disk.
+//!
+//! `accidents` is about processes that end, and about systems and disks that fail.
+
+mod files;
+mod linearizability;
+mod log_file;
+mod log_reader;
+mod log_replication;
+mod order_graph;

@@ -1,0 +1,15 @@
+//! The workloads on this machine and on simulated ones, and the `fairlock` command from outside.
+
+mod command;
+mod every_lock;
+mod forkstorm_kernel;
+mod install;
+mod inversion;
+mod log_command;
+mod pollers;
+mod run;
+mod simulated;
+mod waits;
+
+/// The command as Cargo has built it.
+const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
