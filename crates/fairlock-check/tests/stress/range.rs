@@ -222,7 +222,7 @@ fn everything_at_once<R: RawRangeLock>(threads: u64, unit: u64, seed: u64) -> Fi
     let violated = field.cells.iter().any(|cell| cell.violated.load(Relaxed));
     let counted: u64 = field.cells.iter().map(|cell| cell.count.load(Relaxed)).sum();
     let faults = [
-        (violated, "somebody was let in beside a writer"),
+        (violated, "a range was granted beside a conflicting writer"),
         (counted != writes, "an update was lost"),
         (!is_free, "something is held when everybody is done"),
     ];
