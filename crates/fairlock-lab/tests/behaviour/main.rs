@@ -3,6 +3,7 @@
 mod command;
 mod every_lock;
 mod forkstorm_kernel;
+mod former_names;
 mod install;
 mod inversion;
 mod log_command;

@@ -3,16 +3,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use assert_cmd::Command;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
 use fairlock_lab::report::recording::{Header, Recording};
 
 fn fairlock(args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("fairlock").expect("the command is built");
-    command.args(args).output().expect("the command starts")
+    Command::new(crate::FAIRLOCK).args(args).output().expect("the command starts")
 }
 
 fn text(bytes: &[u8]) -> String {
