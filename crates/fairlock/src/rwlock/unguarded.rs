@@ -59,15 +59,15 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     /// False if this thread is in by no slot.
     #[inline(always)]
-    fn leave_slot(&self) -> bool {
+    fn end_slot_read(&self) -> bool {
         // As in `read_within_slot`. The last look at the lock.
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return false;
         }
-        let leave = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
+        let end = |own: &Record<P>| own.end_read(|tag| number(tag) == number(bias));
         // SAFETY: ends a read, if there is one.
-        unsafe { with_record(leave) }.unwrap_or(false)
+        unsafe { with_record(end) }.unwrap_or(false)
     }
 }
 
@@ -109,7 +109,7 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> 
 
     #[inline]
     unsafe fn unlock_read(&self) {
-        if !self.leave_slot() {
+        if !self.end_slot_read() {
             // SAFETY: the caller holds the lock for reading, and invariant 4: not by a slot.
             unsafe { self.sem.unlock_read() };
         }
@@ -119,7 +119,7 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> 
     unsafe fn try_unlock_read(&self) -> bool {
         // SAFETY: the thread reads, or nobody does, as the caller promises; if not by a slot, then by the
         // semaphore.
-        self.leave_slot() || unsafe { self.sem.try_unlock_read() }
+        self.end_slot_read() || unsafe { self.sem.try_unlock_read() }
     }
 
     #[inline]
