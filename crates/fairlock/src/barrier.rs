@@ -46,8 +46,8 @@ fn runs(sequence: u32) -> bool {
     sequence & 1 != 0
 }
 
-/// The numbers wrap around. A caller that is stopped while half of them go by may mistake a barrier that has
-/// ended for one that is to come, and then runs its own; never the other way round.
+/// The numbers wrap around. A caller that is stopped while half of them go by may mistake a barrier that
+/// has ended for one that is to come, and then runs its own; never the other way round.
 fn has_been(number: u32, sequence: u32) -> bool {
     sequence.wrapping_sub(number) <= u32::MAX / 2
 }
@@ -118,8 +118,8 @@ impl<P: Platform> SharedBarrier<P> {
         }
     }
 
-    /// In the child of a `fork`, the thread that ran a barrier does not exist. Nothing would go wrong without
-    /// this, but everybody would first wait for that barrier.
+    /// In the child of a `fork`, the thread that ran a barrier does not exist. Nothing would go wrong
+    /// without this, but everybody would first wait for that barrier.
     pub(crate) fn forked(&self) {
         let sequence = self.sequence.load(Relaxed);
         if runs(sequence) {

@@ -5,8 +5,8 @@
 //! that may itself take a lock of this crate.
 //!
 //! Invariant
-//! 1. A chunk is initialised before it is published, and from then on neither moves nor changes its elements'
-//!    places until the whole array is dropped.
+//! 1. A chunk is initialised before it is published, and from then on neither moves nor changes its
+//!    elements' places until the whole array is dropped.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -105,7 +105,8 @@ impl<P: Platform, T, const LENGTH: usize, const CHUNKS: usize> Drop
 /// # Safety
 /// The chunk was allocated and initialised by [`Chunks::publish`] and nobody else refers to it.
 unsafe fn free<P: Platform, T, const LENGTH: usize>(chunk: *mut [T; LENGTH]) {
-    // SAFETY: initialised, allocated with this layout, and referred to by nobody else, as the caller promises.
+    // SAFETY: initialised, allocated with this layout, and referred to by nobody else, as the caller
+    // promises.
     unsafe {
         ptr::drop_in_place(chunk);
         P::deallocate(chunk.cast(), Layout::new::<[T; LENGTH]>());

@@ -1,7 +1,7 @@
 //! lock_api's traits for Fairlock's reader-writer locks, written once.
 //!
-//! A lock implements [`Guarded`], and [`guarded_by_lock_api`] gives it guards: plain, timed, fair, downgraded
-//! and upgradable ones, with a check for recursion in debug builds.
+//! A lock implements [`Guarded`], and [`guarded_by_lock_api`] gives it guards: plain, timed, fair,
+//! downgraded and upgradable ones, with a check for recursion in debug builds.
 
 use lock_api::GuardNoSend;
 
@@ -29,8 +29,8 @@ pub(crate) fn held() -> GuardNoSend {
 /// An implementation promises:
 /// * A writer holds the lock alone. There is at most one upgradable holder, beside plain readers only.
 /// * Acquisitions are Acquire, releases Release, and a downgrade is one atomic step that is a Release.
-/// * An acquisition that fails or times out leaves nothing held and nobody queued; after an upgrade that does,
-///   the lock is still held upgradable.
+/// * An acquisition that fails or times out leaves nothing held and nobody queued; after an upgrade that
+///   does, the lock is still held upgradable.
 /// * What a guard remembers is inert, so that forgetting a guard is safe. A lock that is moved or dropped
 ///   while held has no waiters, as they borrow it.
 pub(crate) unsafe trait Guarded {
@@ -140,8 +140,8 @@ pub(crate) unsafe trait Guarded {
     }
 }
 
-/// `guarded_by_lock_api!([generics] type, shared)` implements lock_api's traits for a type that is [`Guarded`]
-/// and whose read guards remember a `shared`.
+/// `guarded_by_lock_api!([generics] type, shared)` implements lock_api's traits for a type that is
+/// [`Guarded`] and whose read guards remember a `shared`.
 macro_rules! guarded_by_lock_api {
     ([$($generics:tt)*] $lock:ty, $shared:ty) => {
         // SAFETY: `Guarded` promises that a writer holds the lock alone and that guards are inert.
@@ -246,7 +246,8 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded` promises that there is at most one upgradable holder, beside plain readers only.
+        // SAFETY: `Guarded` promises that there is at most one upgradable holder, beside plain readers
+        // only.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             type UpgradableGuard = lock_api::GuardNoSend;
 

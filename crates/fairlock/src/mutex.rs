@@ -2,25 +2,25 @@
 //!
 //! How it works: one 32-bit word says whether the lock is held, on which CPU its owner acquired it, and how
 //! its queue is served.
-//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at
-//!    a time (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a sleep.
+//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at a time
+//!    (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a sleep.
 //! 2. If that fails, it queues with a node on its own stack (`wait_queue.rs`) and sleeps.
 //! 3. An unlock that leaves waiters behind wakes the oldest, the head. The lock stays free
 //!    meanwhile, so that it is not idle for as long as a wake-up takes: the first thread to arrive
 //!    takes it, and the woken head spins and competes like any newcomer.
 //! 4. No unlock wakes a head that is awake already.
-//! 5. A head that fails and has waited for longer than `HANDOFF_AFTER_NS` reserves the lock: the next unlock
-//!    leaves it locked and makes the head its owner. A fair unlock does so at once.
+//! 5. A head that fails and has waited for longer than `HANDOFF_AFTER_NS` reserves the lock: the next
+//!    unlock leaves it locked and makes the head its owner. A fair unlock does so at once.
 //! 6. A waiter whose deadline passes leaves the queue from wherever it stands. If it was woken, it
 //!    wakes the next head in its place.
 //!
 //! Why it is right: the invariants below. What it costs: one atomic operation to lock and one to unlock
 //! while nobody competes, and no memory beside the lock and the waiters' stacks.
 //!
-//! After `kernel/locking/mutex.c` with these differences: the lock is handed over after `HANDOFF_AFTER_NS`, as
-//! in the kernel's rwsem, instead of at the head's first failure; spinning has a budget, because user space
-//! cannot see that an owner was preempted; and a waiter with a deadline does not stand in the queue of
-//! spinners.
+//! After `kernel/locking/mutex.c` with these differences: the lock is handed over after `HANDOFF_AFTER_NS`,
+//! as in the kernel's rwsem, instead of at the head's first failure; spinning has a budget, because user
+//! space cannot see that an owner was preempted; and a waiter with a deadline does not stand in the queue
+//! of spinners.
 //!
 //! Invariants
 //! 1. The thread that set `LOCKED`, or was granted the lock, is the only owner until it unlocks.
@@ -58,9 +58,9 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
 /// A mutual exclusion lock: one thread at a time has access to the data.
 ///
-/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the data, and
-/// usable in statics. Under contention a running thread may take the lock past threads that sleep, which
-/// keeps the lock busy during wake-ups, but only for a limited time.
+/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the data,
+/// and usable in statics. Under contention a running thread may take the lock past threads that sleep,
+/// which keeps the lock busy during wake-ups, but only for a limited time.
 ///
 /// # Guarantees
 /// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until
@@ -542,8 +542,8 @@ unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
     }
 }
 
-// SAFETY: there is one owner at a time (invariant 1), and an acquisition that fails holds nothing and leaves
-// no node queued (`withdraw`).
+// SAFETY: there is one owner at a time (invariant 1), and an acquisition that fails holds nothing and
+// leaves no node queued (`withdraw`).
 unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
     type Duration = Duration;
     type Instant = Instant;

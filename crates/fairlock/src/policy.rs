@@ -39,20 +39,20 @@
 
 /// How long the head of a queue may be passed before the lock is reserved for it: 4 ms, in ns. It is the
 /// kernel rwsem's `RWSEM_WAIT_TIMEOUT`, one tick of a 250 Hz kernel, and not a measurement of our own. A
-/// shorter time hands over more often, each time at the cost of a wake-up during which nobody holds the lock;
-/// a longer one lengthens the longest wait.
+/// shorter time hands over more often, each time at the cost of a wake-up during which nobody holds the
+/// lock; a longer one lengthens the longest wait.
 pub const HANDOFF_AFTER_NS: u64 = 4_000_000;
 
 /// The longest budget of a phase, ns: as long as Linux lets the head of the queue be passed
 /// ([`HANDOFF_AFTER_NS`]), so that the longest waits of both families compare.
 pub const LONGEST_BUDGET_NS: u64 = HANDOFF_AFTER_NS;
 
-/// The longest spin on an owner that may be running: 25 µs, in ns. Linux spins for as long as the owner runs,
-/// but user space cannot see when it stops running, so a spin needs an end. A thread that spins for as long
-/// as a sleep would take never pays more than twice the better of the two (Karlin et al., 1991); the figure
-/// lies within the wake-ups that were measured
-/// ([`WAKE_LATENCY_AT_FIRST`](crate::platform::WAKE_LATENCY_AT_FIRST)), and is the longest that Linux lets a
-/// writer spin on readers.
+/// The longest spin on an owner that may be running: 25 µs, in ns. Linux spins for as long as the owner
+/// runs, but user space cannot see when it stops running, so a spin needs an end. A thread that spins for
+/// as long as a sleep would take never pays more than twice the better of the two (Karlin et al., 1991);
+/// the figure lies within the wake-ups that were measured
+/// ([`WAKE_LATENCY_AT_FIRST`](crate::platform::WAKE_LATENCY_AT_FIRST)), and is the longest that Linux lets
+/// a writer spin on readers.
 pub const SPIN_ON_OWNER_NS: u64 = 25_000;
 
 /// A policy of [`RwSem`](crate::RwSem). Implementations are never instantiated.
@@ -135,9 +135,9 @@ pub enum Handoff {
 
 /// Knobs of the phase family.
 ///
-/// Most are in *wake-up latencies* ([`Platform::wake_latency`](crate::platform::Platform::wake_latency)): the
-/// running estimate of what a wake-up costs here, which differs tenfold between machines. A phase has to
-/// outweigh the wake-ups that it causes, so its length is a multiple of them.
+/// Most are in *wake-up latencies* ([`Platform::wake_latency`](crate::platform::Platform::wake_latency)):
+/// the running estimate of what a wake-up costs here, which differs tenfold between machines. A phase has
+/// to outweigh the wake-ups that it causes, so its length is a multiple of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Phases {
     /// The shortest budget, in wake-up latencies: for at least this long one side may keep acquiring the
@@ -355,20 +355,21 @@ pub struct Bias {
     /// and the lock counts reads anew. Fewer: the lock finds out sooner that it is now written often. More:
     /// it interrupts its readers' use of slots less often.
     pub writes: u8,
-    /// While a thread's reads use fences, one in this many looks at the clock to find out whether fences are
-    /// still needed. Fewer: the clock costs each read more. More: fences are dropped later.
+    /// While a thread's reads use fences, one in this many looks at the clock to find out whether fences
+    /// are still needed. Fewer: the clock costs each read more. More: fences are dropped later.
     pub reads_per_look: u32,
-    /// Readers drop their fences once no write has come for this many times as long as a barrier on all CPUs
-    /// takes. The next write has to raise that barrier, so barriers take at most one part in this many of
-    /// the time. Less patience: writes pay for barriers more often. More: reads pay for fences for longer.
+    /// Readers drop their fences once no write has come for this many times as long as a barrier on all
+    /// CPUs takes. The next write has to raise that barrier, so barriers take at most one part in this many
+    /// of the time. Less patience: writes pay for barriers more often. More: reads pay for fences for
+    /// longer.
     pub patience: u32,
 }
 
 impl Bias {
     /// The knobs of [`ReadMostly`], to start a policy of your own from. They were chosen, not measured:
-    /// `reads` so that a lock with one write in ten accesses stays unbiased and one with a write in a hundred
-    /// is biased, `writes` as the largest that fits the lock's word, the other two to bound what a look at
-    /// the clock costs a read and what barriers cost writes.
+    /// `reads` so that a lock with one write in ten accesses stays unbiased and one with a write in a
+    /// hundred is biased, `writes` as the largest that fits the lock's word, the other two to bound what a
+    /// look at the clock costs a read and what barriers cost writes.
     pub const READ_MOSTLY: Bias =
         Bias { reads: 128, writes: 255, reads_per_look: 512, patience: 20 };
 }

@@ -3,8 +3,8 @@
 use crate::platform::Platform;
 
 /// Turns of a spin between two looks at the clock. Reading it takes as long as one or two PAUSEs, so more
-/// looks slow the spin down; fewer let it last longer than it may, by this many turns. Linux's rwsem uses the
-/// same figure.
+/// looks slow the spin down; fewer let it last longer than it may, by this many turns. Linux's rwsem uses
+/// the same figure.
 const TURNS_PER_CLOCK: u32 = 16;
 
 /// The budget of one spin. It reads the clock for the first time after [`Platform::TURNS_BEFORE_CLOCK`]

@@ -33,14 +33,14 @@ pub enum Refused {
 /// * In the child of a `fork`, the forking thread still holds what it held.
 ///
 /// # Recursion
-/// Suppose that a thread holds a lock for reading and asks for it again, and that a writer has begun to wait
-/// in between. The second read waits for the writer, and the writer for the first read: a deadlock.
-/// `past_waiters` prevents that: such a reader acquires the lock as soon as no writer holds it, and so at once
-/// if its own thread holds it. As that makes writers wait, callers should ask for it only then.
+/// Suppose that a thread holds a lock for reading and asks for it again, and that a writer has begun to
+/// wait in between. The second read waits for the writer, and the writer for the first read: a deadlock.
+/// `past_waiters` prevents that: such a reader acquires the lock as soon as no writer holds it, and so at
+/// once if its own thread holds it. As that makes writers wait, callers should ask for it only then.
 ///
-/// A thread that holds *another* lock may ask for it too: threads that read two locks in opposite orders could
-/// otherwise wait for each other behind writers of both. If a writer holds the lock, such a reader has to
-/// wait; it then tries anew every 100 ms, and loses its place in the queue each time. On a
+/// A thread that holds *another* lock may ask for it too: threads that read two locks in opposite orders
+/// could otherwise wait for each other behind writers of both. If a writer holds the lock, such a reader
+/// has to wait; it then tries anew every 100 ms, and loses its place in the queue each time. On a
 /// [`RawRwLock`](crate::rwlock::RawRwLock), a writer that waits for readers in slots counts as a holder:
 /// only a thread that itself reads that lock passes it. So threads that read two such locks in opposite
 /// orders can wait for each other for ever.
@@ -121,9 +121,9 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`], [`Refused::Full`].
     fn try_read(&self, past_waiters: bool) -> Result<(), Refused>;
 
-    /// If readers hold the lock while a writer waits, no newcomer joins them any more, even if a policy with
-    /// phases would still admit some. Callers that prefer writers call it before they ask to read. It does
-    /// nothing under policies without phases, or to readers that use slots.
+    /// If readers hold the lock while a writer waits, no newcomer joins them any more, even if a policy
+    /// with phases would still admit some. Callers that prefer writers call it before they ask to read. It
+    /// does nothing under policies without phases, or to readers that use slots.
     #[inline]
     fn end_read_phase(&self) {}
 
@@ -151,7 +151,8 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`].
     fn try_write(&self) -> Result<(), Refused>;
 
-    /// Releases a read. When this returns the lock may be gone: another thread may have acquired and freed it.
+    /// Releases a read. When this returns the lock may be gone: another thread may have acquired and freed
+    /// it.
     ///
     /// # Safety
     /// The calling thread holds it for reading, by this trait.
@@ -166,7 +167,8 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     unsafe fn try_unlock_read(&self) -> bool {
         let is_locked = self.is_locked();
         if is_locked {
-            // SAFETY: the caller promises that its thread reads or nobody holds the lock, and somebody does.
+            // SAFETY: the caller promises that its thread reads or nobody holds the lock, and somebody
+            // does.
             unsafe { self.unlock_read() };
         }
         is_locked

@@ -8,11 +8,11 @@
 //! A child of `fork` is registered if its parent is. A child that shares its parent's memory (`vfork`) is
 //! the same process to the kernel.
 //!
-//! The kernel may refuse a barrier after it has said yes, if a filter of system calls (seccomp) is installed
-//! later. By then readers have announced themselves without a fence, so a writer may continue only after
-//! a barrier on every CPU on which any of them ran. Without this call no such barrier is certain: a
-//! change of page tables interrupts other CPUs on some processors only; running on one CPU after the
-//! other misses those on which this thread may not run; and a signal would have to be taken from the
+//! The kernel may refuse a barrier after it has said yes, if a filter of system calls (seccomp) is
+//! installed later. By then readers have announced themselves without a fence, so a writer may continue
+//! only after a barrier on every CPU on which any of them ran. Without this call no such barrier is
+//! certain: a change of page tables interrupts other CPUs on some processors only; running on one CPU after
+//! the other misses those on which this thread may not run; and a signal would have to be taken from the
 //! program. So the program ends, with a message that says what the filter must allow. That happens at the
 //! first write that needs a barrier under the filter.
 

@@ -36,8 +36,8 @@ use crate::events::CountEvents;
 /// What locks protect is sound only if their platform is. An implementation promises:
 /// * Its atomics, cells and fences do what they say: [`AtomicCell`], [`AtomicInt`], [`PlainCell`];
 ///   [`fence`](Self::fence), [`fence_after_update`](Self::fence_after_update),
-///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) ever answers yes, it
-///   always does, and [`asymmetric_light`](Self::asymmetric_light) and
+///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) ever answers
+///   yes, it always does, and [`asymmetric_light`](Self::asymmetric_light) and
 ///   [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) do what they say, too.
 /// * [`allocate`](Self::allocate) returns null, or memory for this layout that nobody else uses.
 /// * No function unwinds, nor does any of [`Counters`](Self::Counters). The only exception is
@@ -144,8 +144,8 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         unsafe { System.alloc(layout) }
     }
 
-    /// Frees what [`allocate`](Self::allocate) returned: memory that a thread does not need after all because
-    /// another thread was faster, and all of it when a simulated process ends.
+    /// Frees what [`allocate`](Self::allocate) returned: memory that a thread does not need after all
+    /// because another thread was faster, and all of it when a simulated process ends.
     ///
     /// # Safety
     /// The memory was allocated for this layout by this platform, and nobody uses it any more.
@@ -154,22 +154,22 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         unsafe { System.dealloc(memory, layout) }
     }
 
-    /// Whether [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) works here. The answer never changes while
-    /// locks are in use.
+    /// Whether [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) works here. The answer never changes
+    /// while locks are in use.
     fn is_asymmetric() -> bool {
         false
     }
 
-    /// The cheap side of an asymmetric barrier; it mostly restrains the compiler. Suppose that one thread calls
-    /// it between a store and a load, and another calls [`barrier_on_all_cpus`](Self::barrier_on_all_cpus)
-    /// between a store and a load of its own. Then it acts like a [`fence`](Self::fence): at least one of
-    /// the two loads sees the other thread's store.
+    /// The cheap side of an asymmetric barrier; it mostly restrains the compiler. Suppose that one thread
+    /// calls it between a store and a load, and another calls
+    /// [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) between a store and a load of its own. Then it
+    /// acts like a [`fence`](Self::fence): at least one of the two loads sees the other thread's store.
     fn asymmetric_light() {}
 
     /// The expensive side of an asymmetric barrier: a full barrier on every CPU that runs a thread of this
-    /// process, at some moment between call and return that may differ from CPU to CPU, and on the
-    /// caller's own CPU at both the call and the return. It takes microseconds and interrupts other CPUs, so
-    /// that [`asymmetric_light`](Self::asymmetric_light) costs nothing. It must not be called where
+    /// process, at some moment between call and return that may differ from CPU to CPU, and on the caller's
+    /// own CPU at both the call and the return. It takes microseconds and interrupts other CPUs, so that
+    /// [`asymmetric_light`](Self::asymmetric_light) costs nothing. It must not be called where
     /// [`is_asymmetric`](Self::is_asymmetric) answers no.
     fn barrier_on_all_cpus() {
         unreachable!("this platform said that it has no asymmetric barrier");
@@ -196,9 +196,9 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Whether the three functions below do anything.
     const CHECKS_RECURSION: bool = false;
 
-    /// Called before this thread waits for `lock`: panics with `message` if it already holds the lock shared.
-    /// `lock` is the lock's address, or an odd number that no other lock has. Debug builds only; see
-    /// [`crate::rwsem`] on recursion.
+    /// Called before this thread waits for `lock`: panics with `message` if it already holds the lock
+    /// shared. `lock` is the lock's address, or an odd number that no other lock has. Debug builds only;
+    /// see [`crate::rwsem`] on recursion.
     #[cfg_attr(debug_assertions, track_caller)]
     fn check_recursion(_lock: *const (), _message: &'static str) {}
 
@@ -210,13 +210,13 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
 }
 
 /// What [`Platform::wake_latency`] answers before any wake-up was measured: 5 µs, in ns. A guess for bare
-/// metal, not a measurement; virtual machines have been measured at 3.4 µs and at 32 µs. A wrong guess makes
-/// the first spins and phases too short or too long, until some wake-ups have been measured.
+/// metal, not a measurement; virtual machines have been measured at 3.4 µs and at 32 µs. A wrong guess
+/// makes the first spins and phases too short or too long, until some wake-ups have been measured.
 pub const WAKE_LATENCY_AT_FIRST: u32 = 5_000;
 
-/// The estimate of a wake-up, in ns, after one more sample: it moves an eighth of the way towards the sample.
-/// A sample counts for at most twice the estimate, and for at most 100 µs, because a thread that had to wait
-/// for a CPU says little about wake-ups.
+/// The estimate of a wake-up, in ns, after one more sample: it moves an eighth of the way towards the
+/// sample. A sample counts for at most twice the estimate, and for at most 100 µs, because a thread that
+/// had to wait for a CPU says little about wake-ups.
 ///
 /// ```
 /// use fairlock::platform::smoothed_wake_latency;
@@ -226,8 +226,8 @@ pub fn smoothed_wake_latency(estimate: u32, sample: u32) -> u32 {
     /// Caps a sample, ns. A lower cap underestimates slow machines; a higher one lets preempted threads
     /// count. Chosen, not measured: above the longest wake-up that was measured.
     const MOST: u32 = 100_000;
-    /// The estimate never falls below this, ns, so that spins and phases do not vanish. Chosen, not measured:
-    /// below the shortest wake-up that was measured.
+    /// The estimate never falls below this, ns, so that spins and phases do not vanish. Chosen, not
+    /// measured: below the shortest wake-up that was measured.
     const LEAST: u32 = 1_000;
     let sample = sample.min(estimate.saturating_mul(2)).min(MOST);
     (estimate - estimate / 8 + sample / 8).max(LEAST)
@@ -246,8 +246,8 @@ pub(crate) fn until<P: Platform>(instant: Instant) -> Option<u64> {
 /// Loads, stores and exchanges with std's names and meaning.
 ///
 /// # Safety
-/// An implementation promises what std's atomics do: every operation is one step on one value, ordered as its
-/// `Ordering` says, and none unwinds.
+/// An implementation promises what std's atomics do: every operation is one step on one value, ordered as
+/// its `Ordering` says, and none unwinds.
 ///
 /// ```compile_fail,E0200
 /// use fairlock::platform::AtomicCell;
@@ -336,8 +336,8 @@ pub unsafe trait PlainCell<T: Zeroed> {
     fn set(&self, value: T);
 }
 
-/// Values that a [`PlainCell`] can start with. It is safe to implement, as locks keep only values of the types
-/// below and of their own types.
+/// Values that a [`PlainCell`] can start with. It is safe to implement, as locks keep only values of the
+/// types below and of their own types.
 pub trait Zeroed: Copy {
     /// Zero, null or none.
     const ZERO: Self;

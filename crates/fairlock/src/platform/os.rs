@@ -116,9 +116,9 @@ unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
 
 macro_rules! real_threads {
     ($platform:ident, $counters:ty, $asymmetric:expr) => {
-        // SAFETY: atomics, cells and fences are std's. The barrier is the kernel's, and whether there is one
-        // does not change (membarrier.rs). Memory comes from the system's allocator. Nothing unwinds, as
-        // system calls return errors.
+        // SAFETY: atomics, cells and fences are std's. The barrier is the kernel's, and whether there is
+        // one does not change (membarrier.rs). Memory comes from the system's allocator. Nothing unwinds,
+        // as system calls return errors.
         unsafe impl Platform for $platform {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
@@ -226,8 +226,8 @@ real_threads!(Symmetric, NoCounters, false);
 /// What a wake-up costs in this process, ns: a running estimate.
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);
 
-/// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves the line
-/// shared.
+/// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves the
+/// line shared.
 fn note_wake_latency(ns: u32) {
     let old = WAKE_LATENCY.load(Ordering::Relaxed);
     let new = smoothed_wake_latency(old, ns);
@@ -261,19 +261,20 @@ fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: l
 }
 
 fn futex_wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) {
-    // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks up if the
-    // futex is shared. If the word is gone, that wakes nobody, or a thread that looks again.
+    // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks up if
+    // the futex is shared. If the word is gone, that wakes nobody, or a thread that looks again.
     unsafe {
         libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | private, most);
     }
 }
 
 /// Among threads of equal priority, a yield is enough. A real-time thread that yields continues at once, so
-/// after a few yields it sleeps, which lets the thread it waits for run, whatever that thread's priority. It
-/// sleeps by the bare system call, as the C library's function is a point at which threads are cancelled.
+/// after a few yields it sleeps, which lets the thread it waits for run, whatever that thread's priority.
+/// It sleeps by the bare system call, as the C library's function is a point at which threads are
+/// cancelled.
 fn give_way(attempt: u32) {
-    /// Yields before the first nap. Fewer: a thread naps where a yield would have been enough. More: a real-time
-    /// thread keeps its CPU for longer. Chosen, not measured.
+    /// Yields before the first nap. Fewer: a thread naps where a yield would have been enough. More: a
+    /// real-time thread keeps its CPU for longer. Chosen, not measured.
     const YIELDS: u32 = 16;
     /// A nap, ns: as long as Linux's default timer slack, by which it may be late anyway.
     const NAP_NS: libc::c_long = 50_000;
@@ -311,11 +312,11 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The CPU on which this thread runs, plus one: two loads, no call. The kernel keeps it up to date as `cpu_id`
-/// in this thread's rseq area, which glibc (2.35 and later) registers at `__rseq_offset` from the thread
-/// pointer. Where the C library has no such symbol, its address is null and the answer is 0: unknown.
-/// An area that could not be registered holds -1 or -2, for which the answer is 0 or `u32::MAX`: no CPU
-/// either.
+/// The CPU on which this thread runs, plus one: two loads, no call. The kernel keeps it up to date as
+/// `cpu_id` in this thread's rseq area, which glibc (2.35 and later) registers at `__rseq_offset` from the
+/// thread pointer. Where the C library has no such symbol, its address is null and the answer is 0:
+/// unknown. An area that could not be registered holds -1 or -2, for which the answer is 0 or `u32::MAX`:
+/// no CPU either.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 #[inline(always)]
 fn current_cpu() -> u32 {

@@ -12,19 +12,18 @@
 //!   holds for reading is then free for readers, too. It is free for writers if no other thread had read
 //!   it, or been granted a read, by the semaphore, and no writer had acquired the semaphore and waited for
 //!   readers in slots.
-//! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it was,
-//!   and the child must not use it. A writer is also "just acquiring", under a policy without
-//!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail), in the few instructions
-//!   between adding its bias in vain and removing it: then a lock of the forking thread, too, keeps that
-//!   bias.
+//! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it
+//!   was, and the child must not use it. A writer is also "just acquiring", under a policy without
+//!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail), in the few instructions between
+//!   adding its bias in vain and removing it: then a lock of the forking thread, too, keeps that bias.
 //! * The child must not unlock any other lock that has waiters, that is a lock with an inline queue:
 //!   [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`RangeLock`](crate::RangeLock).
 //!
 //! How it works: a handler of pthread_atfork(3) runs in the child. It is installed before any thread gets a
-//! record or acquires a pooled queue. It gives back the records of the other threads with what they read, so
-//! that no writer waits for readers that do not exist. And it empties pooled queues without
-//! looking at their nodes, whose stacks are no longer in use, so that no unlock hands the lock to a thread
-//! that does not exist.
+//! record or acquires a pooled queue. It gives back the records of the other threads with what they read,
+//! so that no writer waits for readers that do not exist. And it empties pooled queues without looking at
+//! their nodes, whose stacks are no longer in use, so that no unlock hands the lock to a thread that does
+//! not exist.
 //!
 //! The handler writes to the locks for which other threads waited. If such a lock is in memory that parent
 //! and child share, the parent's waiters are forgotten, too; if the memory is kept from the child
@@ -34,8 +33,8 @@
 //! handlers of other libraries run before it. There a writer may wait for ever for a reader of the
 //! parent. Nor may a signal handler `fork` in the middle of a lock's own code.
 //!
-//! Several copies of this crate in one program each have a handler of their own. When a library
-//! that contains a copy is unloaded, glibc drops its handlers, and musl never unloads it. While a thread that
+//! Several copies of this crate in one program each have a handler of their own. When a library that
+//! contains a copy is unloaded, glibc drops its handlers, and musl never unloads it. While a thread that
 //! has used the copy's locks lives, glibc keeps the library loaded.
 
 use core::sync::atomic::AtomicU32;
@@ -54,8 +53,8 @@ pub(super) fn handle() {
     }
 }
 
-/// Of several threads that are here at once, each installs the handler: running it twice does no harm, and no
-/// thread has to wait for another, which a `fork` might leave behind. If there is no memory, the next
+/// Of several threads that are here at once, each installs the handler: running it twice does no harm, and
+/// no thread has to wait for another, which a `fork` might leave behind. If there is no memory, the next
 /// thread tries again.
 #[cold]
 fn register() {
@@ -67,8 +66,8 @@ fn register() {
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: the C library calls this in the only thread of the child. That `fork` did not interrupt a lock's
-    // code, and that locks are in private memory, is up to the caller of `fork`: see the module.
+    // SAFETY: the C library calls this in the only thread of the child. That `fork` did not interrupt a
+    // lock's code, and that locks are in private memory, is up to the caller of `fork`: see the module.
     unsafe { os::all_forked() };
 }
 
@@ -205,7 +204,8 @@ mod tests {
                     there.wait();
                 });
                 there.wait();
-                // SAFETY: the child calls nothing but this crate and `_exit`, and no lock's code runs meanwhile.
+                // SAFETY: the child calls nothing but this crate and `_exit`, and no lock's code runs
+                // meanwhile.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
                     let left = Counting::process().threads.any_reader(|tag| tag == THEIRS);

@@ -5,13 +5,13 @@
 //! the layers meet: each lock names what it needs of a platform ([`HasRecords`], [`HasQueuePool`],
 //! [`HasNesting`]), and a [`Host`] has all of it.
 //!
-//! One program may contain several copies of this crate, in several versions or in libraries that it
-//! loads. Each copy has a `Process` of its own. A lock is only used through the copy that made it, so its
-//! readers are in the records where its writers look: in Rust the types of two copies differ, and the
-//! copies of the C library find each other and let one of them work for all. Copies have only the kernel in
-//! common, which does no harm: its asymmetric barrier reaches all threads of the process, and registering for
-//! it twice is the same as once. [`Os`](crate::platform::Os) and [`Counting`](crate::platform::Counting) are
-//! two copies in this sense.
+//! One program may contain several copies of this crate, in several versions or in libraries that it loads.
+//! Each copy has a `Process` of its own. A lock is only used through the copy that made it, so its readers
+//! are in the records where its writers look: in Rust the types of two copies differ, and the copies of the
+//! C library find each other and let one of them work for all. Copies have only the kernel in common, which
+//! does no harm: its asymmetric barrier reaches all threads of the process, and registering for it twice is
+//! the same as once. [`Os`](crate::platform::Os) and [`Counting`](crate::platform::Counting) are two copies
+//! in this sense.
 
 mod fork;
 mod os;
@@ -33,8 +33,8 @@ use crate::spin_queue::SpinQueue;
 /// An implementation promises:
 /// * As long as a lock of this platform is used, [`process`](Self::process) returns the same process, which
 ///   no other platform returns.
-/// * [`thread`](Self::thread) returns a record of that process that [`Process::new_thread`] gave to the calling
-///   thread, and that the thread has neither shared with another nor given back.
+/// * [`thread`](Self::thread) returns a record of that process that [`Process::new_thread`] gave to the
+///   calling thread, and that the thread has neither shared with another nor given back.
 ///   [`ended_thread`](Self::ended_thread) returns what the calling thread itself was given for its record.
 /// * If [`Platform::is_asymmetric`] answers yes, [`asymmetric_heavy`](Self::asymmetric_heavy) has the
 ///   effect of [`Platform::barrier_on_all_cpus`].
@@ -57,8 +57,8 @@ pub unsafe trait Host: Platform {
         None
     }
 
-    /// What the calling thread was given when it [gave back its record](Process::thread_ended). This must work
-    /// until the thread's very last instruction, as any code that runs there may unlock.
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended). This must
+    /// work until the thread's very last instruction, as any code that runs there may unlock.
     fn ended_thread() -> EndedThread<Self> {
         EndedThread::NONE
     }
@@ -125,9 +125,9 @@ impl<P: Host> Process<P> {
         nesting: Nesting::NEW,
     };
 
-    /// A record for a thread of this process that has none yet, to be [given back](Self::thread_ended) when the
-    /// thread ends. If there are too many threads there is none, and the thread does without. This function
-    /// and those below are for implementations of [`Host`].
+    /// A record for a thread of this process that has none yet, to be [given back](Self::thread_ended) when
+    /// the thread ends. If there are too many threads there is none, and the thread does without. This
+    /// function and those below are for implementations of [`Host`].
     pub fn new_thread(&self) -> Option<&Record<P>> {
         self.threads.claim()
     }
@@ -136,25 +136,25 @@ impl<P: Host> Process<P> {
     /// release what it holds by what this returns, which is then its [`Host::ended_thread`].
     ///
     /// # Safety
-    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has
-    /// not given it back. [`Host::thread`] no longer returns it to anybody, and only guards still refer to it.
+    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has not
+    /// given it back. [`Host::thread`] no longer returns it to anybody, and only guards still refer to it.
     pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
         self.threads.release(record)
     }
 
-    /// Ends what the threads that do not exist in the child of a `fork` were doing: reading by slots, waiting in
-    /// pooled queues, running barriers. Locks that they held otherwise stay held.
+    /// Ends what the threads that do not exist in the child of a `fork` were doing: reading by slots,
+    /// waiting in pooled queues, running barriers. Locks that they held otherwise stay held.
     ///
     /// # Safety
     /// * This process is the child of a `fork`, and the calling thread, which has the record `own`, is
     ///   its only one.
     /// * The `fork` did not interrupt one of this crate's functions, as a signal handler can.
-    /// * The locks for which other threads waited are in memory that is neither kept from the child nor shared
-    ///   with its parent: this function writes to them.
+    /// * The locks for which other threads waited are in memory that is neither kept from the child nor
+    ///   shared with its parent: this function writes to them.
     pub unsafe fn forked(&self, own: Option<&Record<P>>) {
         let left_spinning = |spinners: *const ()| {
-            // SAFETY: the queue of spinners is alive: a thread set this while it borrowed the queue, and had not
-            // ended that when the process forked.
+            // SAFETY: the queue of spinners is alive: a thread set this while it borrowed the queue, and
+            // had not ended that when the process forked.
             unsafe { &*spinners.cast::<SpinQueue<P>>() }.forked();
         };
         // SAFETY: the calling thread is the child's only one and was not in a lock's code, as this

@@ -12,8 +12,8 @@ use crate::slots::{EndedThread, Record};
 macro_rules! real_processes {
     ($($platform:ident)*) => {$(
         impl $platform {
-            /// The calling thread's record; null before it has one and once it has given it back. The variable
-            /// has no destructor, so it can be read until the thread's last instruction.
+            /// The calling thread's record; null before it has one and once it has given it back. The
+            /// variable has no destructor, so it can be read until the thread's last instruction.
             #[inline(always)]
             fn record() -> &'static LocalKey<Cell<*const Record<Self>>> {
                 std::thread_local! {
@@ -86,14 +86,15 @@ macro_rules! real_processes {
             /// # Safety
             /// What [`Process::forked`] asks for.
             unsafe fn forked() {
-                // SAFETY: the calling thread is the child's only one and not in a lock's code, as the caller
-                // promises. The pointer is null or a record, and records live as long as the process.
+                // SAFETY: the calling thread is the child's only one and not in a lock's code, as the
+                // caller promises. The pointer is null or a record, and records live as long as the
+                // process.
                 unsafe { Self::process().forked(Self::record().get().as_ref()) };
             }
         }
 
-        // SAFETY: there is one static process. A thread's record, and what remains of it, are in variables of
-        // that thread alone.
+        // SAFETY: there is one static process. A thread's record, and what remains of it, are in variables
+        // of that thread alone.
         unsafe impl Host for $platform {
             fn process() -> &'static Process<Self> {
                 static PROCESS: Process<$platform> = Process::NEW;

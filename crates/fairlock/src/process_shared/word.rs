@@ -1,5 +1,6 @@
 //! The lock word of [`ProcessSharedRwLock`](super::ProcessSharedRwLock): its layout, a name for every
-//! condition on it, and how each operation changes it. Everything here is pure: nothing waits or has an effect.
+//! condition on it, and how each operation changes it. Everything here is pure: nothing waits or has an
+//! effect.
 
 /// Bits 0 to 17: readers that hold the lock.
 const READERS: u64 = (1 << 18) - 1;
@@ -27,8 +28,8 @@ const WRITER: u64 = 1 << 63;
 /// Writers that fit one batch: 2,047. With the counts of readers, this is how 64 bits were divided.
 const WRITERS_OF_A_BATCH: u64 = (1 << 11) - 1;
 
-/// Readers that may hold the lock or wait for it, together: 262,143. Waiting readers count, too, as all of them
-/// may be granted the lock at once.
+/// Readers that may hold the lock or wait for it, together: 262,143. Waiting readers count, too, as all of
+/// them may be granted the lock at once.
 pub(super) const MOST_READERS: u64 = READERS;
 
 /// One of the two batches of waiting writers.
@@ -92,8 +93,8 @@ impl Word {
         self.readers() + self.waiting_readers() >= MOST_READERS
     }
 
-    /// The reader that began to wait at `queued` has been granted the lock. As it then holds the lock, there is
-    /// no further grant before it knows, so two bits are enough to tell before from after.
+    /// The reader that began to wait at `queued` has been granted the lock. As it then holds the lock,
+    /// there is no further grant before it knows, so two bits are enough to tell before from after.
     pub(super) fn has_granted(self, queued: Word) -> bool {
         (self.0 ^ queued.0) & GRANTS != 0
     }
@@ -154,8 +155,8 @@ impl Word {
 
     /// A writer queues and learns its batch. None if that batch is full.
     ///
-    /// It joins the front only if the front is empty and no writer holds the lock: a writer that does may have
-    /// been handed the lock as one of the front, and not have noticed yet.
+    /// It joins the front only if the front is empty and no writer holds the lock: a writer that does may
+    /// have been handed the lock as one of the front, and not have noticed yet.
     pub(super) fn with_waiting_writer(self) -> Option<(Word, Batch)> {
         if !self.has_writer() && !self.writers_wait() {
             return Some((Word(self.0 + FRONT_WRITER), self.front()));
@@ -164,8 +165,8 @@ impl Word {
         (self.0 & BACK != BACK).then(|| (Word(self.0 + BACK_WRITER), back))
     }
 
-    /// A writer gives up. None if it has been handed the lock. True if the waiting readers have to be woken, as
-    /// it was the last of the front.
+    /// A writer gives up. None if it has been handed the lock. True if the waiting readers have to be
+    /// woken, as it was the last of the front.
     pub(super) fn without_waiting_writer(self, batch: Batch) -> Option<(Word, bool)> {
         if batch != self.front() {
             return Some((Word(self.0 - BACK_WRITER), false));

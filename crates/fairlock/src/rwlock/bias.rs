@@ -1,5 +1,5 @@
-//! How the readers of an [`RwLock`](crate::RwLock) acquire it: a word, the bias, and the history that decides
-//! when the bias changes.
+//! How the readers of an [`RwLock`](crate::RwLock) acquire it: a word, the bias, and the history that
+//! decides when the bias changes.
 //!
 //! ```text
 //!    63                          11 10        3 2     0
@@ -28,13 +28,14 @@ pub(super) const BIAS_REVOKING: u64 = 0b100;
 const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
 
-/// The lock's number is above these bits. It is 0 until the bias first leaves `UNBIASED`; in debug builds, until
-/// the first read by a guard. 53 bits do not run out.
+/// The lock's number is above these bits. It is 0 until the bias first leaves `UNBIASED`; in debug builds,
+/// until the first read by a guard. 53 bits do not run out.
 const NUMBER_SHIFT: u32 = 11;
 
-/// A write outweighs one part in this many of [`Bias::reads`](crate::policy::Bias::reads). With fewer reads for
-/// each write, a lock with one write in ten accesses would be biased, and pay for a look at all slots at each;
-/// with more, a lock with one write in a hundred would not be biased. Chosen for that, not measured.
+/// A write outweighs one part in this many of [`Bias::reads`](crate::policy::Bias::reads). With fewer reads
+/// for each write, a lock with one write in ten accesses would be biased, and pay for a look at all slots
+/// at each; with more, a lock with one write in a hundred would not be biased. Chosen for that, not
+/// measured.
 pub(super) const WRITE_OUTWEIGHS: u32 = 8;
 
 /// The most reads, about, that writes can make necessary before the lock is biased. More than happen in one
@@ -42,8 +43,8 @@ pub(super) const WRITE_OUTWEIGHS: u32 = 8;
 /// that is no longer written is biased after some ten milliseconds of reads. Chosen for that, not measured.
 const LARGEST_DEBT: i32 = 1 << 18;
 
-/// Quiet times are measured in ticks of this many doublings of 1 ns: about 4 µs. 24 bits of ticks wrap after
-/// 68 s, which only makes a quiet time look shorter.
+/// Quiet times are measured in ticks of this many doublings of 1 ns: about 4 µs. 24 bits of ticks wrap
+/// after 68 s, which only makes a quiet time look shorter.
 const TICK_SHIFT: u32 = 12;
 const TICKS: u32 = 0x00ff_ffff;
 
@@ -72,8 +73,8 @@ pub(super) const fn enough(reads: u32) -> i32 {
     if reads > i32::MAX as u32 { i32::MAX } else { reads as i32 }
 }
 
-/// How readers acquire the lock: the mode, the tally and the lock's number. The semaphore keeps this word for the
-/// lock, and calls it when threads queue.
+/// How readers acquire the lock: the mode, the tally and the lock's number. The semaphore keeps this word
+/// for the lock, and calls it when threads queue.
 pub struct Bias<P: Platform>(P::AtomicU64);
 
 impl<P: Platform> Bias<P> {
@@ -82,7 +83,8 @@ impl<P: Platform> Bias<P> {
         &self.0
     }
 
-    /// Somebody waits for the semaphore, or is about to: from now on readers use fences, and so see waiters.
+    /// Somebody waits for the semaphore, or is about to: from now on readers use fences, and so see
+    /// waiters.
     #[cold]
     pub(super) fn begin_revoking(&self) {
         let bias = self.0.load(Relaxed);
@@ -100,8 +102,8 @@ impl<P: Platform> ReaderBias for Bias<P> {
     const NO_HISTORY: History<P> = History(P::AtomicU32::ZERO);
 
     fn somebody_queued(&self) -> bool {
-        // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers have dropped
-        // their fences, or the reader that dropped them sees the waiter.
+        // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers have
+        // dropped their fences, or the reader that dropped them sees the waiter.
         P::fence_after_update();
         self.begin_revoking();
         is_biased(self.0.load(Relaxed))
@@ -111,8 +113,8 @@ impl<P: Platform> ReaderBias for Bias<P> {
 /// What decides when the bias changes.
 ///
 /// While the bias is `UNBIASED`, a *balance*: the number of reads, less what writes outweigh. Otherwise the
-/// low byte is the tally that a reader saw when it last looked, which every write changes; the rest says when
-/// a reader first saw that tally, in ticks.
+/// low byte is the tally that a reader saw when it last looked, which every write changes; the rest says
+/// when a reader first saw that tally, in ticks.
 pub struct History<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> History<P> {

@@ -1,9 +1,9 @@
-//! The default reader-writer lock. Where writes are rare, a read executes no locked instruction and writes no
-//! shared cache line, and writers never starve. What exactly is guaranteed is written at [`RwLock`].
+//! The default reader-writer lock. Where writes are rare, a read executes no locked instruction and writes
+//! no shared cache line, and writers never starve. What exactly is guaranteed is written at [`RwLock`].
 //!
 //! # How it works
-//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`], called the semaphore here, and a word, the *bias*
-//! (`bias.rs`), which says how readers acquire the lock:
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`], called the semaphore here, and a word, the
+//! *bias* (`bias.rs`), which says how readers acquire the lock:
 //!
 //! | bias | a reader | a writer that holds the semaphore |
 //! |---|---|---|
@@ -21,37 +21,37 @@
 //!                                └───────────────────────────────────── BIAS_REVOKING
 //! ```
 //!
-//! The lock is biased once the reads since it became `UNBIASED` exceed a number (128) and what its writes
-//! outweigh (16 reads each); writes of long ago are partly forgotten. To count reads without a write in
-//! between would say nothing: under contention TimeFair admits readers for a while, and then writers for a
-//! while, however often each side asks. The figures are [`Bias`](crate::policy::Bias)'s.
+//! "Many reads" are 128 more than the writes since the lock became `UNBIASED` outweigh, which is 16 for
+//! each; writes of long ago are partly forgotten. The number of reads in a row would say nothing: under
+//! contention TimeFair admits readers for a while, and then writers for a while, however often each side
+//! asks. The figures are those of [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
 //!
 //! A reader that finds a writer spins for as long as a wake-up takes, and then acquires the semaphore. A
 //! reader that finds no free slot, and an upgradable reader, acquires the semaphore, too. All waiting is
 //! done there, and the semaphore alone excludes these readers and other writers.
 //!
-//! **While somebody waits for the semaphore, readers in slots pass it only within the budget of the running
-//! phase**, as newcomers that acquire the semaphore do. Once the budget has ended, the phase is closed and
-//! every reader queues. So [`TimeFair`] bounds how long anybody is passed, however readers acquire the lock.
-//! The deadline waiter closes the phase. As there may be none, or it may have no CPU, each reader that
-//! looks at the clock does so, too: about every 16 µs (`LOOK_EVERY` in `slots/`). Readers without fences cannot
-//! see waiters, so a thread that queues makes readers use fences (invariant 6).
+//! **While somebody waits for the semaphore, readers use slots only within the budget of the running phase**,
+//! as newcomers that acquire the semaphore do. Once the budget has ended, the phase is closed and
+//! every reader queues. So [`TimeFair`] bounds how long anybody is passed, however readers acquire the
+//! lock. The deadline waiter closes the phase. As there may be none, or it may have no CPU, each reader
+//! that looks at the clock does so, too: about every 16 µs (`LOOK_EVERY` in `slots/`). Readers without
+//! fences cannot see waiters, so a thread that queues makes readers use fences (invariant 6).
 //!
-//! While readers use slots, the semaphore is free most of the time. So its waiters are woken to try again as
-//! soon as it is free, instead of being handed it: a lock that is reserved for a thread that first has to
-//! wake up would stop all readers meanwhile.
+//! While readers use slots, the semaphore is free most of the time. So its waiters are woken to try again
+//! as soon as it is free, instead of being handed it: a lock that is reserved for a thread that first has
+//! to wake up would stop all readers meanwhile.
 //!
 //! # Why it is right
-//! A reader that uses a slot first stores its announcement and then loads the state; a writer first stores the
-//! state and then loads the slots. As both have a barrier in between, at least one of them sees the other
-//! (Dekker). In `BIASED_FENCED` the state is the semaphore's word, and both barriers are full fences. In
-//! `BIASED_UNFENCED` the state is the bias; the reader's barrier is free, and the writer's is the
+//! A reader that uses a slot first stores its announcement and then loads the state; a writer first stores
+//! the state and then loads the slots. As both have a barrier in between, at least one of them sees the
+//! other (Dekker). In `BIASED_FENCED` the state is the semaphore's word, and both barriers are full fences.
+//! In `BIASED_UNFENCED` the state is the bias; the reader's barrier is free, and the writer's is the
 //! asymmetric one, which pays for both.
 //!
 //! Invariants
 //! 1. Only a reader that holds the semaphore changes the bias from `UNBIASED`, and only a reader that holds
-//!    the lock changes it from `BIASED_FENCED` to `BIASED_UNFENCED`. So a writer that holds the semaphore and
-//!    has waited for all slots has seen every such change, and looks again if there was one meanwhile.
+//!    the lock changes it from `BIASED_FENCED` to `BIASED_UNFENCED`. So a writer that holds the semaphore
+//!    and has waited for all slots has seen every such change, and looks again if there was one meanwhile.
 //! 2. Only a writer that holds the semaphore changes the bias from `BIASED_UNFENCED` or `BIAS_REVOKING` to
 //!    `BIASED_FENCED`, or from `BIASED_FENCED` to `UNBIASED`, the latter only once no slot is used for the
 //!    lock. Any thread may change it from `BIASED_UNFENCED` to `BIAS_REVOKING`: writers treat both alike.
@@ -63,10 +63,10 @@
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word. After
 //!    that it touches the lock only while it has seen, under the lock of the waiters' queue, that
 //!    somebody waits there for this very lock (`rwsem/queue_storage.rs`).
-//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not
-//!    `BIASED_UNFENCED`, except for moments: a thread that queues or acquires the semaphore looks at the bias
-//!    afterwards, and a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a
-//!    fence in between.
+//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `BIASED_UNFENCED`,
+//!    except for moments: a thread that queues or acquires the semaphore looks at the bias afterwards, and
+//!    a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a fence in
+//!    between.
 //!
 //! # What it costs
 //! * A read: `BIASED_UNFENCED`, two plain stores and a few loads; `BIASED_FENCED`, a full fence more;
@@ -75,11 +75,11 @@
 //!   thread's record; in `BIASED_UNFENCED` also a barrier on all CPUs, which interrupts them.
 //!
 //! # Source
-//! Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019). There are three differences. Slots
-//! belong to threads, so a reader's line is its own, and no hash is needed to find it. A reader may announce
-//! itself by a plain store, thanks to the asymmetric barrier. And in `BIASED_FENCED` a write costs a
-//! look at the slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not send
-//! all readers to a shared word.
+//! Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019). There are three differences.
+//! Slots belong to threads, so a reader's line is its own, and no hash is needed to find it. A reader may
+//! announce itself by a plain store, thanks to the asymmetric barrier. And in `BIASED_FENCED` a write costs
+//! a look at the slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
+//! send all readers to a shared word.
 
 mod bias;
 mod unguarded;
@@ -117,8 +117,8 @@ const MOST_NESTED: u32 = 1 << 22;
 /// * A try fails only if another thread holds the lock, waits for it or tries to acquire it at that moment.
 ///   Readers that try at the same moment do not make each other fail, and of writers that try at the same
 ///   moment one succeeds; but of a reader and a writer that try at the same moment, both may fail.
-/// * A lock may be freed as soon as its last user's unlock has begun to return, even while other threads are
-///   still in unlocks that released it before.
+/// * A lock may be freed as soon as its last user's unlock has begun to return, even while other threads
+///   are still in unlocks that released it before.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
 /// * Read guards cannot be sent to another thread.
@@ -126,12 +126,13 @@ const MOST_NESTED: u32 = 1 << 22;
 /// # Costs
 /// * A write that finds readers using slots looks at one cache line for each record of a thread; there
 ///   are as many records as threads have ever read at the same time.
-/// * The first write after a time without writes also raises a barrier on all CPUs that run the process, which
-///   takes microseconds. By then that time has been [twenty times](crate::policy::Bias::patience) as long.
+/// * The first write after a time without writes also raises a barrier on all CPUs that run the process,
+///   which takes microseconds. By then that time has been [twenty times](crate::policy::Bias::patience) as
+///   long.
 /// * While writes are frequent, the lock behaves and costs like an [`RwSem`](crate::RwSem).
-/// * A thread has four slots. While it reads four locks, it reads further ones by their semaphores. So does a
-///   thread that is about to end, in destructors of thread-local variables, and each thread beyond the first
-///   32,768.
+/// * A thread has four slots. While it reads four locks, it reads further ones by their semaphores. So does
+///   a thread that is about to end, in destructors of thread-local variables, and each thread beyond the
+///   first 32,768.
 ///
 /// # Panics
 /// As [`RwSem`](crate::RwSem).
@@ -202,8 +203,8 @@ pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
     policy: PhantomData<fn() -> B>,
 }
 
-/// What a read guard remembers: the slot by which the thread reads; none if by the semaphore. Inert: forgetting it
-/// keeps the lock locked.
+/// What a read guard remembers: the slot by which the thread reads; none if by the semaphore. Inert:
+/// forgetting it keeps the lock locked.
 pub struct Shared<P: Platform> {
     slot: Option<&'static Slot<P>>,
     /// A slot belongs to a thread; see [`crate::slots`].
@@ -271,8 +272,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn read_unfenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce(bias);
-        // Acquire pairs with the Release in `drop_fences` and `begin_bias`: this read comes after all writers
-        // before that.
+        // Acquire pairs with the Release in `drop_fences` and `begin_bias`: this read comes after all
+        // writers before that.
         if self.bias().load(Acquire) == bias {
             return Some(Shared::by(slot));
         }
@@ -357,8 +358,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Some(Shared::by_semaphore())
     }
 
-    /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should rather wait
-    /// for the semaphore.
+    /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should rather
+    /// wait for the semaphore.
     #[inline(always)]
     fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
@@ -434,8 +435,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Called now and then by a reader that uses fences: drops them if no write has happened for long enough.
-    /// Invariant 1: the caller holds the lock.
+    /// Called now and then by a reader that uses fences: drops them if no write has happened for long
+    /// enough. Invariant 1: the caller holds the lock.
     #[cold]
     fn look(&self, bias: u64) {
         if bias & BIASED_FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
@@ -646,9 +647,9 @@ enum Wait {
 }
 
 // SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions are
-// Acquire, releases Release. The semaphore admits one upgradable holder, which becomes the writer once it is
-// alone in the semaphore and then in the slots. A lock's number moves with it and is never reused once the lock
-// is dropped, so a forgotten guard affects no other lock (invariant 3).
+// Acquire, releases Release. The semaphore admits one upgradable holder, which becomes the writer once it
+// is alone in the semaphore and then in the slots. A lock's number moves with it and is never reused once
+// the lock is dropped, so a forgotten guard affects no other lock (invariant 3).
 unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
     type Platform = P;
     type Shared = Shared<P>;

@@ -43,8 +43,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Ok(())
     }
 
-    /// Reads within a read of this thread by a slot. No writer holds the lock or acquires it before the first
-    /// read ends, not even one that waits for just this slot. None if the thread reads by no slot.
+    /// Reads within a read of this thread by a slot. No writer holds the lock or acquires it before the
+    /// first read ends, not even one that waits for just this slot. None if the thread reads by no slot.
     fn read_within_slot(&self) -> Option<Result<(), Refused>> {
         // Relaxed: if this thread reads by a slot, the number is the one that it saw then (invariant 4).
         let bias = self.bias().load(Relaxed);
@@ -60,7 +60,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// Ends a read by a slot. False if this thread reads by no slot.
     #[inline(always)]
     fn end_slot_read(&self) -> bool {
-        // Relaxed: invariant 4, as in `read_within_slot`. If there is such a read, this is the last access to the lock.
+        // Relaxed: invariant 4, as in `read_within_slot`. If there is such a read, this is the last access
+        // to the lock.
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return false;
@@ -71,8 +72,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 }
 
-// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2 in `mod.rs`); acquisitions are
-// Acquire, releases Release.
+// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2 in `mod.rs`);
+// acquisitions are Acquire, releases Release.
 unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
@@ -111,15 +112,16 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> 
     #[inline]
     unsafe fn unlock_read(&self) {
         if !self.end_slot_read() {
-            // SAFETY: held for reading, as the caller promises, and by no slot, so by the semaphore (invariant 4).
+            // SAFETY: held for reading, as the caller promises, and by no slot, so by the semaphore
+            // (invariant 4).
             unsafe { self.sem.unlock_read() };
         }
     }
 
     #[inline]
     unsafe fn try_unlock_read(&self) -> bool {
-        // SAFETY: the thread reads, or nobody holds the lock, as the caller promises; if the thread reads by no
-        // slot, it reads by the semaphore (invariant 4).
+        // SAFETY: the thread reads, or nobody holds the lock, as the caller promises; if the thread reads
+        // by no slot, it reads by the semaphore (invariant 4).
         self.end_slot_read() || unsafe { self.sem.try_unlock_read() }
     }
 

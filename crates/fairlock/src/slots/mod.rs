@@ -1,5 +1,6 @@
 //! Slots: a thread that reads under an [`RwLock`](crate::RwLock), or holds a range of a
-//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads write no line in common.
+//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads write no line in
+//! common.
 //!
 //! ```text
 //!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned  [ range | … ]
@@ -30,8 +31,8 @@
 //! Invariants
 //! 1. A slot's tag is 0, or that of the lock that its thread reads or tries to read. Only the
 //!    record's thread sets a tag that is 0. Dropping the guard clears the tag.
-//! 2. `used` is greater than the index of every record that was ever claimed. Every thread that sees a tag in
-//!    a record sees such a `used`, too.
+//! 2. `used` is greater than the index of every record that was ever claimed. Every thread that sees a tag
+//!    in a record sees such a `used`, too.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
 //!    keeps its slot, and the record, for ever. The child of a `fork` is an exception, see
 //!    `Threads::keep_only`. In `FREE` all tags are 0, and in `ENDED` no tag that is 0 is set. So a record
@@ -39,8 +40,8 @@
 //! 4. `search` does not pass a record that can be claimed: each record below it is owned, or was given back
 //!    with a tag set. A record given back with a tag is found again once its thread has ended the last of
 //!    its reads without a guard, or once a lower one is given back.
-//! 5. A thread that clears a tag looks at `awaited` *afterwards*. A writer raises `awaited` *before* it looks
-//!    at the tag for the last time and sleeps. Both have a barrier in between.
+//! 5. A thread that clears a tag looks at `awaited` *afterwards*. A writer raises `awaited` *before* it
+//!    looks at the tag for the last time and sleeps. Both have a barrier in between.
 //! 6. Only the record's thread touches the plain cells; in the child of a `fork`, only the one thread that
 //!    exists there.
 //! 7. `nested` counts reads without guards that found a slot with the right tag already set, and so set
@@ -80,8 +81,8 @@ pub unsafe trait HasRecords: Platform {
     fn asymmetric_heavy();
 }
 
-/// Runs `act` on the calling thread's record; if the thread has ended, on the record by which it still reads,
-/// if any.
+/// Runs `act` on the calling thread's record; if the thread has ended, on the record by which it still
+/// reads, if any.
 ///
 /// # Safety
 /// `act` sets no tag that is 0: it ends reads, or adds reads to a slot whose tag is set.
@@ -100,16 +101,16 @@ pub(crate) const SLOTS: usize = 4;
 /// Ranges that one thread can hold at once, of all locks together, without allocating: as many slots as fit
 /// two cache lines.
 pub(crate) const RANGES: usize = 4;
-/// Records that are allocated together, 16 KiB. Fewer: more allocations. More: a small program pays for records
-/// that it does not use. Chosen, not measured.
+/// Records that are allocated together, 16 KiB. Fewer: more allocations. More: a small program pays for
+/// records that it does not use. Chosen, not measured.
 const RECORDS_PER_CHUNK: usize = 64;
 /// Chunks of records, and so 32,768 threads with a record; further threads do without. Bounded by what the
 /// pointers to them take in the process, 4 KiB.
 const CHUNKS: usize = 512;
 
-/// How often a thread that reads past waiters looks at the clock, in units of 1,024 ns, about a µs. Less often
-/// lets readers pass a waiter for longer after its budget has ended; more often costs reads time. Chosen,
-/// not measured: small against any budget.
+/// How often a thread that reads past waiters looks at the clock, in units of 1,024 ns, about a µs. Less
+/// often lets readers pass a waiter for longer after its budget has ended; more often costs reads time.
+/// Chosen, not measured: small against any budget.
 const LOOK_EVERY: u32 = 16;
 /// The most reads between two looks. Fewer cost reads time, more react later when reads become long. A look
 /// was measured at 28 ns and a read at 5 ns or more, so looks take at most 2 % of the reads' time.
@@ -150,8 +151,8 @@ pub struct Record<P: Platform> {
     between_looks: P::Cell<u32>,
     /// When it last looked, in units of 1,024 ns.
     looked: P::Cell<u32>,
-    /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has none. It stays
-    /// with the record when the thread ends.
+    /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has none. It
+    /// stays with the record when the thread ends.
     spare_queue: P::Cell<*const ()>,
     /// The queue of spinners in which this thread may be (`rwsem/queue_storage.rs`), null if none.
     spins_in: P::Cell<*const ()>,
@@ -209,7 +210,8 @@ impl<P: HasRecords> Slot<P> {
         }
         let writers = self.awaited.load(Relaxed) & !FENCED;
         if writers != 0 {
-            // Release pairs with the Acquire in `sleep`: a writer that sees this event sees the tag cleared.
+            // Release pairs with the Acquire in `sleep`: a writer that sees this event sees the tag
+            // cleared.
             self.event.fetch_add(1, Release);
             (0..writers).for_each(|_| P::unpark(&self.event));
         }
@@ -312,8 +314,8 @@ impl<P: HasRecords> Record<P> {
         left == 0
     }
 
-    /// This thread looks at the clock, and decides when to look next: about every [`LOOK_EVERY`], however long
-    /// its reads are and whatever it does in between, and at a read chosen at random, as it may read
+    /// This thread looks at the clock, and decides when to look next: about every [`LOOK_EVERY`], however
+    /// long its reads are and whatever it does in between, and at a read chosen at random, as it may read
     /// several locks in turn.
     pub(crate) fn note_look(&self) {
         let now = (P::now() >> 10) as u32;
@@ -413,19 +415,21 @@ impl<P: HasRecords> Record<P> {
         (!is_empty).then_some(claim)
     }
 
-    /// Gives the record back to the ended thread whose claim this was. False if another thread has claimed it.
+    /// Gives the record back to the ended thread whose claim this was. False if another thread has claimed
+    /// it.
     fn take_back(&self, claim: u64) -> bool {
         self.owned.compare_exchange(claim | ENDED, claim | OWNED, Relaxed, Relaxed).is_ok()
     }
 }
 
-/// What a thread remembers of its record once it has [ended](crate::process::Process::thread_ended). It needs
-/// this to end reads without guards that it has not ended before.
+/// What a thread remembers of its record once it has [ended](crate::process::Process::thread_ended). It
+/// needs this to end reads without guards that it has not ended before.
 ///
 /// Plain words; all zero is [`NONE`](Self::NONE).
 #[repr(C)]
 pub struct EndedThread<P: Platform> {
-    /// Null, or a record that lives as long as the thread's process. Another thread may have claimed it since.
+    /// Null, or a record that lives as long as the thread's process. Another thread may have claimed it
+    /// since.
     record: *const Record<P>,
     /// The number of the claim by which it was this thread's.
     claim: u64,
@@ -446,8 +450,8 @@ impl<P: HasRecords> EndedThread<P> {
     /// Runs `act` on the record, if it still belongs to this thread.
     ///
     /// # Safety
-    /// The calling thread was given this for its record, which is among those of `threads`. `act` sets no tag
-    /// that is 0.
+    /// The calling thread was given this for its record, which is among those of `threads`. `act` sets no
+    /// tag that is 0.
     #[cold]
     pub(crate) unsafe fn with_record<R>(
         self,
@@ -473,8 +477,8 @@ pub struct Threads<P: Platform> {
     /// How long a barrier on all CPUs delays a writer here, ns: a running estimate; 0 before the first.
     barrier_ns: P::AtomicU32,
     used: P::AtomicU32,
-    /// Where to begin to look for a free record. The upper half counts the records given back, so that a thread
-    /// that has found all records taken notices that one no longer is.
+    /// Where to begin to look for a free record. The upper half counts the records given back, so that a
+    /// thread that has found all records taken notices that one no longer is.
     search: P::AtomicU64,
 }
 
@@ -482,8 +486,8 @@ pub struct Threads<P: Platform> {
 /// writes pay for it. Higher: too late. Chosen, not measured, for machines on which interrupts between CPUs
 /// are expensive.
 const BARRIER_AT_FIRST: u32 = 10_000;
-/// A sample counts for at most this many ns, as its thread may have been preempted. Chosen, not measured: far
-/// above any barrier.
+/// A sample counts for at most this many ns, as its thread may have been preempted. Chosen, not measured:
+/// far above any barrier.
 const LONGEST_BARRIER: u64 = 1_000_000;
 
 /// In `search`: one record given back.
@@ -517,8 +521,8 @@ impl<P: HasRecords> Threads<P> {
         self.barrier_ns.store(estimate.max(1) as u32, Relaxed);
     }
 
-    /// A record for the calling thread: the lowest that is free, as writers look at all up to the highest ever
-    /// used. None if there are more threads than records, or no memory.
+    /// A record for the calling thread: the lowest that is free, as writers look at all up to the highest
+    /// ever used. None if there are more threads than records, or no memory.
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
         // Acquire pairs with the Release in `release`: a record given back is seen to be free.
         let search = self.search.load(Acquire);
@@ -552,11 +556,11 @@ impl<P: HasRecords> Threads<P> {
         left.map_or(EndedThread::NONE, |claim| EndedThread { record, claim })
     }
 
-    /// In the child of a `fork`, whose only thread has the record `own`: ends what the other threads read and
-    /// for whom they waited. What a thread that had ended before still held, for instance by a guard that
-    /// it forgot, remains; but no record keeps a pooled queue, as all of them are about to be free.
-    /// `left_spinning` is called with each queue of spinners that one of the other threads was in, or was about
-    /// to enter or leave.
+    /// In the child of a `fork`, whose only thread has the record `own`: ends what the other threads read
+    /// and for whom they waited. What a thread that had ended before still held, for instance by a guard
+    /// that it forgot, remains; but no record keeps a pooled queue, as all of them are about to be free.
+    /// `left_spinning` is called with each queue of spinners that one of the other threads was in, or was
+    /// about to enter or leave.
     ///
     /// # Safety
     /// The calling thread is the only one in this process, which began with its `fork`. It was not in a
@@ -604,7 +608,8 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// Whether `ask` is true of every slot of every record ever claimed; stops at the first of which it is not.
+    /// Whether `ask` is true of every slot of every record ever claimed; stops at the first of which it is
+    /// not.
     #[inline(always)]
     fn all(&self, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
         // Invariant 2. Records below `used` were published before it was raised.

@@ -12,8 +12,8 @@
 //! 3. A slot changes from `WAITING` to `HELD` or 0 only under the lock of the range lock's queue.
 //! 4. Except for [`FENCED`], `awaited` is 0 when a tag that was 0 is set. So a mark is meant for
 //!    the slot's holder, or for an earlier one, and then costs at most a wake-up in vain.
-//! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse a free slot
-//!    at once.
+//! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse a free
+//!    slot at once.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -90,8 +90,8 @@ impl<P: HasRecords> RangeSlot<P> {
         self.awaited.fetch_or(FENCED, Relaxed);
     }
 
-    /// In the child of a `fork`, where a thread in the middle of a release does not exist, nor this slot's thread
-    /// if it `is_gone`: ends what they will not finish.
+    /// In the child of a `fork`, where a thread in the middle of a release does not exist, nor this slot's
+    /// thread if it `is_gone`: ends what they will not finish.
     pub(super) fn forked(&self, is_gone: bool) {
         let tag = self.tag.load(Relaxed);
         if tag == LEFT || is_gone && tag & STATE != HELD {
@@ -105,8 +105,8 @@ impl<P: HasRecords> RangeSlot<P> {
         if awaited & MARKED != 0 {
             self.awaited.store(awaited & !MARKED, Relaxed); // Invariant 4.
         }
-        // Release pairs with the Acquire in `keeps_away`: a thread that reads these positions beside the tag of
-        // the slot's previous range, and so overlooks that range, still comes after its holder.
+        // Release pairs with the Acquire in `keeps_away`: a thread that reads these positions beside the
+        // tag of the slot's previous range, and so overlooks that range, still comes after its holder.
         self.first.store(first, Release);
         self.last.store(last, Release);
     }
@@ -147,14 +147,15 @@ impl<P: HasRecords> RangeSlot<P> {
         if !claim.conflicts(tag) || tag & STATE == WAITING {
             return None;
         }
-        // If the slot's range changes in between, its holder has released it, and the slot's thread sees the
-        // caller's claim now. Acquire pairs with the Releases in `fill`: what the holder did before is seen.
+        // If the slot's range changes in between, its holder has released it, and the slot's thread sees
+        // the caller's claim now. Acquire pairs with the Releases in `fill`: what the holder did before is
+        // seen.
         let overlaps = self.first.load(Acquire) <= last && first <= self.last.load(Acquire);
         overlaps.then_some(tag & STATE)
     }
 
-    /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody who sleeps
-    /// until then.
+    /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody who
+    /// sleeps until then.
     #[inline(always)]
     #[must_use]
     pub(crate) fn clear(&self) -> bool {
@@ -180,8 +181,8 @@ impl<P: HasRecords> RangeSlot<P> {
         self.awaited.load(Relaxed) & MARKED != 0
     }
 
-    /// Asks the thread that clears the slot to wake the caller. Before it sleeps, the caller must raise a barrier
-    /// and look at the tag again, unless the slot is not held yet.
+    /// Asks the thread that clears the slot to wake the caller. Before it sleeps, the caller must raise a
+    /// barrier and look at the tag again, unless the slot is not held yet.
     pub(crate) fn mark(&self) {
         self.awaited.fetch_or(MARKED, Relaxed);
     }
