@@ -66,7 +66,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if !is_biased(bias) {
             return false;
         }
-        let end = |own: &Record<P>| own.end_read(|tag| number(tag) == number(bias));
+        let end = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
         // SAFETY: sets no tag that is 0: it ends a read by a slot, if there is one.
         unsafe { with_record(end) }.unwrap_or(false)
     }

@@ -349,18 +349,18 @@ impl<P: HasRecords> Record<P> {
 
     /// Ends one of this thread's reads without a guard, by a slot with such a tag. False if there is none.
     #[inline(always)]
-    pub(crate) fn end_read(&self, is_tag: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn leave(&self, is_tag: impl Fn(u64) -> bool) -> bool {
         let ([first, ..], [nested, ..]) = (&self.slots, &self.nested);
         if is_tag(first.tag.load(Relaxed)) && nested.get() == 0 {
             first.clear();
             return true;
         }
-        self.end_nested_or_another(is_tag)
+        self.leave_nested_or_another(is_tag)
     }
 
     /// Which of several slots with such a tag does not matter: each is one of this thread's reads.
     #[cold]
-    fn end_nested_or_another(&self, is_tag: impl Fn(u64) -> bool) -> bool {
+    fn leave_nested_or_another(&self, is_tag: impl Fn(u64) -> bool) -> bool {
         let Some(at) = self.slots.iter().position(|slot| is_tag(slot.tag.load(Relaxed))) else {
             return false;
         };
