@@ -1,13 +1,13 @@
-//! Who may enter a contended [`RwSem`](crate::RwSem), and when: zero-sized policies.
+//! Who acquires a contended [`RwSem`](crate::RwSem), and when: policies, which are zero-sized types.
 //!
-//! A policy is a set of associated constants, one knob for each fact about a real lock. The
-//! presets are named after what they reproduce:
+//! A policy is a set of constants, one knob for each fact about a real lock. The presets are named
+//! after what they reproduce:
 //!
 //! | policy | reproduces | who can starve |
 //! |---|---|---|
 //! | [`TimeFair`] | Fairlock's own, the default | nobody: each side is passed for at most one budget |
 //! | [`PhaseFair`] | phase-fair locks (Brandenburg and Anderson, 2010) | nobody; slow under contention |
-//! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, by stealing writers |
+//! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, under writers that steal |
 //! | [`Linux3_16`] | rwsem of Linux 3.16: writers spin before they queue | the same |
 //! | [`Linux5_1`] | before "wake almost all readers in the queue" (Long, 2019-05-20) | nobody for long (4 ms handoff), but slow |
 //! | [`Linux5_2`] | after that patch | nobody for long |
@@ -68,8 +68,8 @@ pub trait Policy: Send + Sync + 'static {
 pub enum Discipline {
     /// Woken writers compete for the lock with newcomers, as in Linux.
     Compete(Competition),
-    /// Phases of readers and of writers alternate. When a phase ends the lock is handed to the other
-    /// side; where only writers wait, they may compete for it until the phase's budget has ended.
+    /// Phases of readers and of writers alternate. When a phase ends, the lock is handed to the other
+    /// side. Where only writers wait, they may compete for it until the phase's budget has ended.
     Phases(Phases),
 }
 
