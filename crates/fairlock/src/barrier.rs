@@ -1,40 +1,44 @@
-//! The dear side of the asymmetric barrier, shared: writers of different locks that want one at
-//! the same time let one of them ask the kernel.
+//! The expensive side of the asymmetric barrier, shared: when writers of different locks want one at
+//! the same time, one of them asks the kernel for all.
+//!
+//! A caller returns after a barrier on all CPUs that began after its call. It waits for another thread's
+//! barrier for at most as long as a wake-up takes, and then runs one of its own. A counter, `sequence`, is
+//! odd while a barrier runs:
 //!
 //! ```text
 //!   sequence     4 ──────► 5 ═══════════► 6 ──────► 7 ═══════════► 8
 //!                          a barrier runs            another runs
 //!   A calls at         ▲                 waits for 6: it begins after the call
-//!   B calls at                   ▲       waits for 8: the one that runs may have passed B's
-//!                                        readers already. A, B or C runs the next one
+//!   B calls at                   ▲       waits for 8: the running barrier may have reached
+//!                                        B's readers already. A, B or C runs the next one
 //!   C calls at                       ▲   waits for 8
 //! ```
 //!
-//! The same numbering tells RCU's callers when a grace period has passed (Linux, `rcu_seq_snap`).
+//! Linux numbers RCU's grace periods in the same way (`rcu_seq_snap`).
 //!
 //! Invariants
 //! 1. `sequence` grows by 1 when a barrier begins, by the exchange that makes it odd, and when it
-//!    ends, by the thread that began it. So there is at most one at a time.
-//! 2. A caller returns after a barrier that began after its call has ended: one that it ran
+//!    ends, by the thread that began it. So at most one counted barrier runs at a time.
+//! 2. A caller returns once a barrier that began after its call has ended: either one that it ran
 //!    itself, or the one whose end makes `sequence` what [`SharedBarrier::next`] said.
-//! 3. What a caller stored before its call is in everybody's sight before the barrier begins that
-//!    it waits for: a full fence precedes its look at `sequence`. Without it the barrier could
-//!    come to a reader first, and to the caller's own store only after that reader had looked.
-//! 4. Nobody waits for long for another thread: whoever has waited for as long as two barriers take
-//!    runs one of its own and leaves `sequence` alone. So it does not matter whether the one that
-//!    began has lost its CPU, has a lower priority or, in the child of a `fork`, does not exist;
-//!    and nobody sleeps, so no wake-up can be lost.
+//! 3. What a caller stored before its call is visible to everybody before the barrier begins that
+//!    it waits for: a full fence precedes its look at `sequence`. Without that fence, the barrier could
+//!    run on a reader's CPU first, that reader could look, and only then would the caller's store appear.
+//! 4. Nobody waits for long for another thread: a caller that has waited for as long as a wake-up takes
+//!    runs a barrier of its own and leaves `sequence` alone. So it does not matter whether the thread that
+//!    runs the counted barrier has lost its CPU, has a lower priority or, in the child of a `fork`, does
+//!    not exist. Nobody sleeps, so no wake-up can be lost.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{AtomicCell, Platform, smoothed_wake_latency};
 use crate::spin_budget::SpinBudget;
 
-/// One for each process, see the module.
+/// One for each process; see the module.
 pub(crate) struct SharedBarrier<P: Platform> {
     /// Twice the number of barriers that have ended, and 1 more while one runs.
     sequence: P::AtomicU32,
-    /// A running estimate of what a barrier takes, ns; 0 before the first.
+    /// How long a barrier takes, ns: a running estimate; 0 before the first.
     takes: P::AtomicU32,
 }
 
@@ -42,8 +46,8 @@ fn runs(sequence: u32) -> bool {
     sequence & 1 != 0
 }
 
-/// The numbers wrap around. A caller that sleeps through half of them may take one that has been
-/// for one to come, and then runs its own; never the other way round.
+/// The numbers wrap around. A caller that is stopped while half of them go by may mistake a barrier that
+/// has ended for one that is to come, and then runs its own; never the other way round.
 fn has_been(number: u32, sequence: u32) -> bool {
     sequence.wrapping_sub(number) <= u32::MAX / 2
 }
@@ -53,23 +57,23 @@ impl<P: Platform> SharedBarrier<P> {
     pub(crate) const NEW: Self =
         SharedBarrier { sequence: P::AtomicU32::ZERO, takes: P::AtomicU32::ZERO };
 
-    /// Returns when a barrier on all CPUs has ended that began after the call.
+    /// Returns once a barrier on all CPUs that began after the call has ended.
     pub(crate) fn pass(&self) {
         self.wait_for(self.next());
     }
 
-    /// What `sequence` is when the first barrier has ended that begins from now on.
+    /// What `sequence` will be once the next barrier that begins has ended.
     pub(crate) fn next(&self) -> u32 {
         P::fence(); // Invariant 3.
         let sequence = self.sequence.load(Relaxed);
         sequence.wrapping_add(if runs(sequence) { 3 } else { 2 })
     }
 
-    /// Returns when `sequence` has come to `number`, or a barrier of the caller's own has ended.
+    /// Returns once `sequence` has reached `number`, or a barrier of the caller's own has ended.
     pub(crate) fn wait_for(&self, number: u32) {
         let mut budget = None;
         loop {
-            // Acquire pairs with the Release in `run`: after what its barrier has made visible.
+            // Acquire pairs with the Release in `run`: the caller comes after the barrier.
             let sequence = self.sequence.load(Acquire);
             if has_been(number, sequence) {
                 return;
@@ -88,11 +92,11 @@ impl<P: Platform> SharedBarrier<P> {
         }
     }
 
-    /// Runs a barrier for everybody, if no other thread is faster. It is the one that the caller
-    /// waits for, or a later one.
+    /// Runs a barrier for everybody, which is the one that the caller waits for, or a later one. False if
+    /// another thread began one first.
     fn run(&self, sequence: u32) -> bool {
         let running = sequence.wrapping_add(1);
-        // AcqRel: the barrier comes after the one before, and after what led here.
+        // AcqRel: this barrier comes after the one before it, and after everything that its caller did.
         if self.sequence.compare_exchange(sequence, running, AcqRel, Relaxed).is_err() {
             return false;
         }
@@ -105,8 +109,8 @@ impl<P: Platform> SharedBarrier<P> {
         true
     }
 
-    /// Interrupting CPUs is most of a wake-up, too, so that is the first guess; and thought of the
-    /// same way, so that one that lost its CPU meanwhile says little.
+    /// Before the first barrier, what a wake-up costs, as most of both is interrupting CPUs. Samples are
+    /// smoothed as those of wake-ups are, so that a thread that lost its CPU meanwhile changes little.
     fn takes(&self) -> u32 {
         match self.takes.load(Relaxed) {
             0 => P::wake_latency(),
@@ -114,8 +118,8 @@ impl<P: Platform> SharedBarrier<P> {
         }
     }
 
-    /// In the child of a `fork`: who ran a barrier is gone. Without this nothing would go wrong,
-    /// but everybody would wait for it first.
+    /// In the child of a `fork`, the thread that ran a barrier does not exist. Nothing would go wrong
+    /// without this, but everybody would first wait for that barrier.
     pub(crate) fn forked(&self) {
         let sequence = self.sequence.load(Relaxed);
         if runs(sequence) {

@@ -46,35 +46,35 @@ events! {
     SleepWriter = "rwsem_sleep_writer": "A waiting writer went to sleep.",
     WakeReader = "rwsem_wake_reader": "A queued reader was woken with the lock granted.",
     WakeWriter = "rwsem_wake_writer": "A queued writer was woken.",
-    OptLock = "rwsem_opt_lock": "Got the lock by spinning, instead of queueing or, in the queue, of sleeping.",
-    OptFail = "rwsem_opt_fail": "Spun in vain, then queued or, in the queue, slept.",
+    OptLock = "rwsem_opt_lock": "Acquired the lock by spinning, instead of queueing or, if queued, of sleeping.",
+    OptFail = "rwsem_opt_fail": "Spun in vain, then queued or, if queued, slept.",
     OptNospin = "rwsem_opt_nospin": "Did not spin: the owner is not running, or spinning was ruled out.",
-    Rlock = "rwsem_rlock": "A reader got the lock after queueing.",
+    Rlock = "rwsem_rlock": "A reader acquired the lock after queueing.",
     RlockSteal = "rwsem_rlock_steal": "A reader took the lock past the queued waiters.",
-    RlockFast = "rwsem_rlock_fast": "A reader or writer got the lock in the slow path at once, without spinning or queueing.",
+    RlockFast = "rwsem_rlock_fast": "A reader or writer acquired the lock at once in the slow path, without spinning or queueing.",
     RlockFail = "rwsem_rlock_fail": "A queued reader gave up at its deadline.",
     RlockHandoff = "rwsem_rlock_handoff": "A reader that waited too long had the lock reserved for it.",
-    Wlock = "rwsem_wlock": "A writer got the lock after queueing.",
+    Wlock = "rwsem_wlock": "A writer acquired the lock after queueing.",
     WlockFail = "rwsem_wlock_fail": "A queued writer gave up at its deadline.",
     WlockHandoff = "rwsem_wlock_handoff": "A writer that waited too long had the lock reserved for it.",
     PhaseRead = "phase_read": "A phase of readers began.",
     PhaseWrite = "phase_write": "A phase of writers began.",
     PhaseTurn = "phase_turn": "The next writer of a running phase of writers got its turn.",
     PhaseSecond = "phase_second": "A second writer was woken to compete within a phase of writers.",
-    PhaseIdle = "phase_idle": "A newcomer entered in a phase of the other side, between two of its sections.",
-    PhaseWoken = "phase_woken": "A waiter was told to try again: the writer that has waited longest where only writers wait, or because readers in slots leave the lock free most of the time.",
+    PhaseIdle = "phase_idle": "A newcomer acquired the lock in a phase of the other side, between two sections of that side.",
+    PhaseWoken = "phase_woken": "A waiter was woken to try again: because only writers wait and it has waited longest, or because readers in slots leave the lock free most of the time.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",
     PhaseOpened = "phase_opened": "A phase was opened to newcomers that need not look at the clock.",
-    BypassRead = "bypass_read": "A reader entered past a waiter after looking at the clock.",
-    BypassWrite = "bypass_write": "A writer entered past a waiter after looking at the clock.",
-    Upgrade = "rwsem_upgrade": "An upgradable read had to wait for other readers to leave.",
+    BypassRead = "bypass_read": "A reader passed a waiter after looking at the clock.",
+    BypassWrite = "bypass_write": "A writer passed a waiter after looking at the clock.",
+    Upgrade = "rwsem_upgrade": "An upgradable read had to wait for other readers to release the lock.",
     BiasBegin = "bias_begin": "Readers began to use slots.",
-    BiasEnd = "bias_end": "Readers stopped using slots, to find out anew whether they should.",
+    BiasEnd = "bias_end": "Readers stopped using slots, so that the lock can find out anew whether they should.",
     BiasRevoke = "bias_revoke": "A writer had to look at the slots.",
-    BiasBarrier = "bias_barrier": "A writer raised a barrier on all CPUs, as readers used no fences.",
+    BiasBarrier = "bias_barrier": "A writer raised a barrier on all CPUs, because readers used no fences.",
     BiasUnfenced = "bias_unfenced": "Readers stopped using fences.",
-    MutexSleep = "mutex_sleep": "A thread that waits for a mutex went to sleep.",
-    MutexWake = "mutex_wake": "A thread that waits for a mutex was woken.",
+    MutexSleep = "mutex_sleep": "A thread that waited for a mutex went to sleep.",
+    MutexWake = "mutex_wake": "A thread that waited for a mutex was woken.",
     MutexHandoff = "mutex_handoff": "A mutex was handed to the thread that had waited longest.",
 }
 
@@ -93,7 +93,7 @@ pub trait CountEvents: Send + Sync {
     }
 }
 
-/// Counts nothing and takes no room.
+/// Counts nothing and takes no space.
 #[derive(Debug, Clone, Copy)]
 pub struct NoCounters;
 
@@ -106,6 +106,8 @@ impl CountEvents for NoCounters {
     }
 }
 
+/// Shards of a lock's counters. More of them let more threads count at once without sharing a line, at two
+/// or more lines each; 16 was chosen, not measured.
 const SHARDS: usize = 16;
 const EVENTS: usize = Event::ALL.len();
 

@@ -1,7 +1,7 @@
 //! lock_api's traits for Fairlock's reader-writer locks, written once.
 //!
-//! A lock says what it does in terms of [`Guarded`]; [`guarded_by_lock_api`] gives it guards: plain, timed,
-//! fair, downgraded, upgradable, and the check for recursion of debug builds.
+//! A lock implements [`Guarded`], and [`guarded_by_lock_api`] gives it guards: plain, timed, fair,
+//! downgraded and upgradable ones, with a check for recursion in debug builds.
 
 use lock_api::GuardNoSend;
 
@@ -16,21 +16,23 @@ pub(crate) const WRITE_WITHIN_READ: &str = "this thread holds this lock for read
     that read, and so for itself, for ever. End the read first, or begin with upgradable_read (this check \
     is in debug builds only)";
 
-/// The inert state of an exclusive or upgradable guard.
+/// What an exclusive or upgradable guard remembers: nothing.
 #[inline(always)]
 pub(crate) fn held() -> GuardNoSend {
     GuardNoSend::new()
 }
 
-/// A reader-writer lock as its guards use it. Deadlines are moments of [`Platform::now`]; without one an
-/// acquisition ends with the lock.
+/// A reader-writer lock as its guards use it. Deadlines are moments of [`Platform::now`]; without one, an
+/// acquisition ends only when the lock is held.
 ///
 /// # Safety
-/// A writer is alone; an upgradable holder is the only one and beside plain readers only; acquisitions are
-/// Acquire, releases Release, and a downgrade is one atomic step that is a Release. What fails or times
-/// out leaves nothing held and nobody queued; an upgrade that does still holds the lock upgradable. The
-/// state of a guard is inert, so forgetting it is safe; a lock that is moved or dropped while held has no
-/// waiters, as they borrow it.
+/// An implementation promises:
+/// * A writer holds the lock alone. There is at most one upgradable holder, beside plain readers only.
+/// * Acquisitions are Acquire, releases Release, and a downgrade is one atomic step that is a Release.
+/// * An acquisition that fails or times out leaves nothing held and nobody queued; after an upgrade that
+///   does, the lock is still held upgradable.
+/// * What a guard remembers is inert, so that forgetting a guard is safe. A lock that is moved or dropped
+///   while held has no waiters, as they borrow it.
 pub(crate) unsafe trait Guarded {
     type Platform: Platform;
     /// What a read guard remembers.
@@ -84,10 +86,10 @@ pub(crate) unsafe trait Guarded {
     fn is_locked(&self) -> bool;
     fn is_locked_exclusive(&self) -> bool;
 
-    /// By what the lock is known where recursion is looked for: see [`Platform::check_recursion`].
+    /// What identifies the lock to the check for recursion: see [`Platform::check_recursion`].
     fn id(&self) -> *const ();
-    /// The calling thread may hold it shared. If it surely does not, recursion is not looked for: a guard
-    /// that was forgotten may have been that of another lock, in the same place.
+    /// Whether the calling thread may hold it shared. If it certainly does not, recursion is not checked: a
+    /// guard that was forgotten may have been that of another lock, at the same address.
     #[inline(always)]
     fn may_be_read(&self) -> bool {
         true
@@ -107,7 +109,7 @@ pub(crate) unsafe trait Guarded {
             Self::Platform::note_shared(self.id());
         }
     }
-    /// The calling thread no longer does.
+    /// The calling thread no longer holds the lock shared.
     #[inline(always)]
     fn end_shared(&self) {
         if Self::Platform::CHECKS_RECURSION {
@@ -128,7 +130,7 @@ pub(crate) unsafe trait Guarded {
         self.begin_shared();
         held()
     }
-    /// The guard's state after an upgrade that succeeded, or did not.
+    /// The guard to return after an upgrade that succeeded or failed.
     fn upgraded(&self, upgraded: bool, guard: GuardNoSend) -> Result<GuardNoSend, GuardNoSend> {
         if !upgraded {
             return Err(guard);
@@ -138,11 +140,11 @@ pub(crate) unsafe trait Guarded {
     }
 }
 
-/// `guarded_by_lock_api!([generics] type, shared)`: lock_api's traits for a type that is [`Guarded`] and whose
-/// read guards remember a `shared`.
+/// `guarded_by_lock_api!([generics] type, shared)` implements lock_api's traits for a type that is
+/// [`Guarded`] and whose read guards remember a `shared`.
 macro_rules! guarded_by_lock_api {
     ([$($generics:tt)*] $lock:ty, $shared:ty) => {
-        // SAFETY: `Guarded`'s promises.
+        // SAFETY: `Guarded` promises that a writer holds the lock alone and that guards are inert.
         unsafe impl<$($generics)*> lock_api::RawRwLock for $lock {
             const INIT: Self = Self::NEW;
             type SharedGuard = $shared;
@@ -190,7 +192,7 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded`'s promises; the next holder is chosen before the lock is free.
+        // SAFETY: `Guarded` promises of a fair unlock, too, that it only releases what the caller holds.
         unsafe impl<$($generics)*> lock_api::RawRwLockFair for $lock {
             #[inline]
             unsafe fn unlock_shared_fair(&self, shared: Self::SharedGuard) {
@@ -205,7 +207,7 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded`'s promises: one atomic step, a Release.
+        // SAFETY: `Guarded` promises that a downgrade is one atomic step, a Release.
         unsafe impl<$($generics)*> lock_api::RawRwLockDowngrade for $lock {
             unsafe fn downgrade(&self, _guard: lock_api::GuardNoSend) -> Self::SharedGuard {
                 // SAFETY: held exclusively, as the caller promises.
@@ -215,7 +217,7 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded`'s promises: failing leaves nothing held and nobody queued.
+        // SAFETY: `Guarded` promises that an acquisition that fails leaves nothing held and nobody queued.
         unsafe impl<$($generics)*> lock_api::RawRwLockTimed for $lock {
             type Duration = std::time::Duration;
             type Instant = std::time::Instant;
@@ -244,7 +246,8 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded`'s promises on upgradable holders.
+        // SAFETY: `Guarded` promises that there is at most one upgradable holder, beside plain readers
+        // only.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             type UpgradableGuard = lock_api::GuardNoSend;
 
@@ -275,7 +278,7 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: as for the plain fair unlock.
+        // SAFETY: `Guarded` promises of a fair unlock, too, that it only releases what the caller holds.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeFair for $lock {
             unsafe fn unlock_upgradable_fair(&self, _guard: lock_api::GuardNoSend) {
                 self.end_shared();
@@ -284,7 +287,7 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded`'s promises: one atomic step each, a Release.
+        // SAFETY: `Guarded` promises that each downgrade is one atomic step, a Release.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeDowngrade for $lock {
             unsafe fn downgrade_upgradable(
                 &self,
@@ -303,7 +306,7 @@ macro_rules! guarded_by_lock_api {
             }
         }
 
-        // SAFETY: `Guarded`'s promises: a failed upgrade still holds the lock upgradable.
+        // SAFETY: `Guarded` promises that the lock is still held upgradable after an upgrade that failed.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeTimed for $lock {
             #[cfg_attr(debug_assertions, track_caller)]
             fn try_lock_upgradable_for(

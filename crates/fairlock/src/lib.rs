@@ -1,21 +1,22 @@
 //! Locks that stay fair *and* fast under contention.
 //!
 //! * [`RwLock`]: the lock to pick. Readers announce themselves in a cache line of their own thread, so
-//!   that a read costs about a nanosecond on any number of CPUs while nobody writes; writers are
-//!   never starved.
+//!   that a read costs about a nanosecond on any number of CPUs while nobody writes. Writers never
+//!   starve.
 //! * [`RwSem`]: a reader-writer semaphore that shares its time evenly between readers and
-//!   writers ([`policy::TimeFair`]), with every policy of the Linux rwsem's history beside it.
-//! * [`RangeLock`]: shared and exclusive ranges of positions; ranges that are disjoint, and those that
-//!   are shared, have nothing in common to write. [`RangeVec`] and [`RangeSlice`] hand out `&mut [T]`
-//!   of disjoint parts.
-//! * [`Mutex`]: exclusive access only, in 24 bytes: spins while the owner runs, sleeps in the
-//!   order of arrival, and hands itself to a thread that was passed for 4 ms.
-//! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors; a
-//!   producer that is preempted holds up nobody.
+//!   writers ([`policy::TimeFair`]), or serves them by one of the policies that the Linux rwsem has had.
+//! * [`RangeLock`]: shared and exclusive ranges of positions. Threads whose ranges are disjoint, or both
+//!   shared, write no cache line in common. [`RangeVec`] and [`RangeSlice`] hand out `&mut [T]` of disjoint
+//!   parts.
+//! * [`Mutex`]: exclusive access only, in 24 bytes. Threads spin while the owner runs, sleep in the
+//!   order of their arrival, and are handed the lock once they have been passed for
+//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS).
+//! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors. A producer
+//!   that is preempted delays nobody else.
 //! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
 //!   that several processes map, in 24 bytes without a pointer.
 //!
-//! Locks are generic over a [`platform`]; users get real threads and never name it.
+//! Locks are generic over a [`platform`]. Users get real threads and never name it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");

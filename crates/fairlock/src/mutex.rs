@@ -1,43 +1,47 @@
-//! The mutex of the Linux kernel in user space: exclusive access only, 24 bytes, adaptive.
+//! An adaptive mutex in 24 bytes: exclusive access only. What it guarantees is written at [`Mutex`].
 //!
-//! One 32-bit word says whether the lock is held, on which CPU its owner acquired it, and how
-//! its queue is served. Uncontended, locking and unlocking are one atomic operation each.
-//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at
-//!    a time (`spin_queue.rs`) and for at most 25 µs: a short section ends sooner than a sleep.
-//! 2. In vain, it queues on a node on its own stack (`wait_queue.rs`) and sleeps.
-//! 3. An unlock that leaves waiters behind calls the oldest, the head. The lock is free
-//!    meanwhile, so that it need not lie idle for as long as a wake-up takes: whoever comes
-//!    first takes it, and the called head spins and competes like any newcomer.
-//! 4. While the head is on its way no unlock calls it again.
-//! 5. A head that fails and has waited longer than 4 ms reserves the lock: the next unlock
-//!    leaves it locked and makes the head its owner. A fair unlock does so at once.
-//! 6. A waiter whose deadline passes leaves the queue from wherever it stands and passes on a
-//!    call that it received.
+//! How it works: one 32-bit word says whether the lock is held, on which CPU its owner acquired it, and how
+//! its queue is served.
+//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at a time
+//!    (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a sleep.
+//! 2. If that fails, it queues with a node on its own stack (`wait_queue.rs`) and sleeps.
+//! 3. An unlock that leaves waiters behind wakes the oldest, the head. The lock stays free
+//!    meanwhile, so that it is not idle for as long as a wake-up takes: the first thread to arrive
+//!    takes it, and the woken head spins and competes like any newcomer.
+//! 4. No unlock wakes a head that is awake already.
+//! 5. A head that fails and has waited for longer than `HANDOFF_AFTER_NS` reserves the lock: the next
+//!    unlock leaves it locked and makes the head its owner. A fair unlock does so at once.
+//! 6. A waiter whose deadline passes leaves the queue from wherever it stands. If it was woken, it
+//!    wakes the next head in its place.
 //!
-//! After `kernel/locking/mutex.c` with these differences: handoff after 4 ms, as in the kernel's
-//! rwsem, instead of at the head's first failure; a budget for spinning, because user space
-//! cannot see an owner being preempted; timed waiters do not stand in the queue of spinners.
+//! Why it is right: the invariants below. What it costs: one atomic operation to lock and one to unlock
+//! while nobody competes, and no memory beside the lock and the waiters' stacks.
+//!
+//! After `kernel/locking/mutex.c` with these differences: the lock is handed over after `HANDOFF_AFTER_NS`,
+//! as in the kernel's rwsem, instead of at the head's first failure; spinning has a budget, because user
+//! space cannot see that an owner was preempted; and a waiter with a deadline does not stand in the queue
+//! of spinners.
 //!
 //! Invariants
 //! 1. The thread that set `LOCKED`, or was granted the lock, is the only owner until it unlocks.
-//! 2. `WAITERS` is set exactly while the ring is not empty, seen under the queue's lock.
-//! 3. While the lock is free and somebody waits, somebody is on the way: the head
-//!    (`HEAD_AWAKE`), or the thread that unlocked last and is about to call the head.
+//! 2. Under the queue's lock, `WAITERS` is set exactly while the ring is not empty.
+//! 3. While the lock is free and somebody waits, some thread is about to act on it: the head
+//!    (`HEAD_AWAKE`), or the thread that unlocked last and is about to wake the head.
 //! 4. `HANDOFF` is set only while the lock is held and somebody waits. So a free lock is never
-//!    reserved, and nobody but the one who unlocks has to look at reservations.
+//!    reserved, and only an unlock has to look at reservations.
 //! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the
 //!    lock is held, nobody but the owner writes the word without the queue's lock.
-//! 6. A node leaves the ring under the queue's lock, by its own thread or with its state becoming
-//!    `GRANTED` in the same critical section. A node that is not `GRANTED` there is on the ring.
-//!    `GRANTED` is the last access to a node: its stack frame may be gone right after, and the
-//!    wake-up that follows uses the address alone.
+//! 6. A node leaves the ring under the queue's lock: either its own thread removes it, or another thread
+//!    removes it and sets its state to `GRANTED` in the same critical section. So under the queue's lock
+//!    a node that is not `GRANTED` is on the ring. Storing `GRANTED` is the last access to a node: its
+//!    stack frame may be gone right after, and the wake-up that follows uses the address alone.
 //!
-//! # What "the owner may be running" sees
+//! # When an owner counts as running
 //! The word holds the CPU on which the owner acquired the lock. If a thread that wants the lock
-//! runs on that CPU itself, the owner does not, and spinning would only keep it from running.
-//! It does *not* see an owner that was preempted on, or sleeps on, another CPU, which is why
-//! spinning has a budget; and it is wrong about an owner that has moved to another CPU since,
-//! which costs a sleep where spinning would have done. Where the CPU is unknown, the owner may be
+//! runs on that CPU itself, the owner does not run, and spinning would only keep it from running.
+//! The word does *not* show that an owner was preempted or sleeps on another CPU, which is why
+//! spinning has a budget. It is wrong about an owner that has moved to another CPU since, which costs
+//! a sleep where spinning would have been enough. Where the CPU is unknown, the owner counts as
 //! running. An owner that was handed the lock counts as not running until it has woken up.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -54,19 +58,19 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
 /// A mutual exclusion lock: one thread at a time has access to the data.
 ///
-/// Uncontended, one atomic operation to lock and one to unlock; 24 bytes beside the data; usable
-/// in statics. Under contention it lets threads take the lock past those that sleep, which keeps
-/// it busy during wake-ups, but not for long.
+/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the data,
+/// and usable in statics. Under contention a running thread may take the lock past threads that sleep,
+/// which keeps the lock busy during wake-ups, but only for a limited time.
 ///
 /// # Guarantees
-/// * Waiting threads sleep in the order of their arrival in the queue. The oldest can be passed
-///   by others only until it has waited for 4 ms; the first time it then runs and finds the lock
-///   taken, it has it reserved, and the owner's unlock hands it over.
+/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until
+///   it has waited for [`HANDOFF_AFTER_NS`]. The first time after that that it runs and finds the lock
+///   taken, it reserves the lock, and the owner's unlock hands it over.
 /// * [`MutexGuard::unlock_fair`](lock_api::MutexGuard::unlock_fair) hands the lock to the oldest
-///   waiter right away. Threads that still spin instead of waiting (for at most 25 µs each) do
-///   not count.
-/// * A timed acquisition that fails leaves no trace. It may end late by what a spin of 25 µs and
-///   the scheduler take.
+///   waiter right away. A thread that still spins, for at most [`SPIN_ON_OWNER_NS`], does not count as a
+///   waiter.
+/// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by the
+///   time that the scheduler takes to run it.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: a thread that locks it twice waits for itself for ever.
 ///
@@ -119,28 +123,28 @@ pub fn events<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) ->
 const LOCKED: u32 = 1 << 0;
 /// The queue is not empty: an unlock has to look at it.
 const WAITERS: u32 = 1 << 1;
-/// The head was called and has neither taken the lock nor found it taken since.
+/// The head was woken and has neither taken the lock nor found it taken since.
 const HEAD_AWAKE: u32 = 1 << 2;
 /// The lock is reserved for the head: the next unlock hands it over.
 const HANDOFF: u32 = 1 << 3;
 /// The CPU (plus one) on which the owner acquired the lock; 0 if unknown or free.
 const OWNER: u32 = !0 << OWNER_SHIFT;
 const OWNER_SHIFT: u32 = 8;
-/// An `OWNER` that was granted the lock and has not run since.
+/// In place of a CPU: the owner was granted the lock and has not run since.
 const OWNER_ASLEEP: u32 = OWNER;
 
 fn is_free(word: u32) -> bool {
     word & LOCKED == 0
 }
 
-/// This thread as an `OWNER`.
+/// What `OWNER` says if this thread is the owner.
 #[inline(always)]
 fn this_owner<P: Platform>() -> u32 {
     let cpu = P::cpu();
     if cpu < OWNER_ASLEEP >> OWNER_SHIFT { cpu << OWNER_SHIFT } else { 0 }
 }
 
-/// False only if the owner surely does not run, see the module's comment.
+/// False only if the owner certainly does not run, see the module's comment.
 fn owner_may_run<P: Platform>(word: u32) -> bool {
     match word & OWNER {
         0 => true,
@@ -151,9 +155,9 @@ fn owner_may_run<P: Platform>(word: u32) -> bool {
 
 /// State of a node: its thread sleeps, or is about to.
 const WAITING: u32 = 0;
-/// The node is the head, and its thread should try to take the lock.
-const CALLED: u32 = 1;
-/// The lock is the thread's; the node is off the ring.
+/// The node is the head, and its thread has been woken to try to take the lock.
+const WOKEN: u32 = 1;
+/// The node's thread owns the lock, and the node is off the ring.
 const GRANTED: u32 = 2;
 
 /// One waiter, on its own stack.
@@ -193,11 +197,10 @@ pub struct RawMutex<P: Platform = Os> {
 
 const _: () = assert!(size_of::<Mutex<()>>() <= 24);
 
-// SAFETY: the plain cells inside are the ring's, touched only by the holder of the queue's lock;
-// everything else is atomic.
+// SAFETY: only the ring has plain cells, and only the holder of the queue's lock touches them
+// (`wait_queue.rs`, invariant 1); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawMutex<P> {}
-// SAFETY: a lock that can be moved is borrowed by nobody, so its queues are empty and the
-// pointers in it are null.
+// SAFETY: nobody borrows a lock that is moved, so both of its queues are empty and their pointers null.
 unsafe impl<P: Platform> Send for RawMutex<P> {}
 
 impl<P: Platform> RawMutex<P> {
@@ -218,7 +221,7 @@ impl<P: Platform> RawMutex<P> {
         self.word.compare_exchange(0, LOCKED | this_owner::<P>(), Acquire, Relaxed).is_ok()
     }
 
-    /// Takes the lock if it is free, past all that wait.
+    /// Takes the lock if it is free, past all waiters.
     #[inline]
     fn take_free(&self) -> bool {
         let mut word = self.word.load(Relaxed);
@@ -263,8 +266,8 @@ impl<P: Platform> RawMutex<P> {
         taken == Some(true)
     }
 
-    /// Takes the lock as soon as it is free. Gives up, returning false, when that is not worth
-    /// waiting for or `done`.
+    /// Takes the lock as soon as it is free. Returns false when spinning for it is no longer worth
+    /// while, or when `done` says so.
     fn spin_on_owner(&self, deadline: Option<u64>, done: impl Fn() -> bool) -> bool {
         let mut budget = None;
         while !done() {
@@ -298,7 +301,7 @@ impl<P: Platform> RawMutex<P> {
                     self.note_owner_awake();
                     return true;
                 }
-                CALLED => {
+                WOKEN => {
                     if self.take_as_head(node, deadline) {
                         return true;
                     }
@@ -322,7 +325,7 @@ impl<P: Platform> RawMutex<P> {
         let mut word = self.word.load(Relaxed);
         loop {
             let free = is_free(word);
-            // Not free: the owner's unlock will see `WAITERS`, which keeps invariant 3.
+            // If it is held, the owner's unlock will see `WAITERS`, which keeps invariant 3.
             let next = word | if free { LOCKED | this_owner::<P>() } else { WAITERS };
             // Acquire pairs with the Release of every unlock.
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
@@ -335,9 +338,9 @@ impl<P: Platform> RawMutex<P> {
         false
     }
 
-    /// A called head's attempt. After a failure its state is `WAITING` or `GRANTED`.
+    /// The attempt of a head that was woken. After a failure its state is `WAITING` or `GRANTED`.
     fn take_as_head(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
-        // A fair unlock may choose it while it spins.
+        // A fair unlock may hand it the lock while it spins.
         let stolen = self.spin_on_owner(deadline, || node.is_granted());
         let locked = self.queue_lock.lock();
         if !stolen {
@@ -350,14 +353,14 @@ impl<P: Platform> RawMutex<P> {
                 return false;
             }
         }
-        debug_assert!(self.is_head(&locked, node), "only the head is called");
+        debug_assert!(self.is_head(&locked, node), "only the head is woken");
         self.waiters.remove(&locked, node);
         self.word.fetch_and(!(HEAD_AWAKE | self.waiters_if_none(&locked)), Relaxed);
         true
     }
 
     /// Takes the lock for the head. If that fails, the head is about to sleep again: the next
-    /// unlock has to call it or, if it has waited too long, to hand the lock over.
+    /// unlock has to wake it or, if it has waited for too long, to hand it the lock.
     fn take_or_reserve(&self, _locked: &Locked<'_, P>, head: &Node<P>) -> bool {
         let mut word = self.word.load(Relaxed);
         loop {
@@ -377,7 +380,7 @@ impl<P: Platform> RawMutex<P> {
         }
     }
 
-    /// Takes a waiter that gives up off the queue. False if it has been granted the lock.
+    /// Removes a waiter that gives up from the queue. False if it has been granted the lock.
     fn withdraw(&self, node: &Node<P>) -> bool {
         let locked = self.queue_lock.lock();
         if node.is_granted() {
@@ -387,10 +390,10 @@ impl<P: Platform> RawMutex<P> {
         self.waiters.remove(&locked, node);
         let clear = of_head | self.waiters_if_none(&locked);
         let word = self.word.fetch_and(!clear, Relaxed);
-        // An unlock may have relied on this waiter being on its way.
-        let called = if is_free(word) { self.call_head(&locked) } else { None };
+        // An unlock may have relied on this waiter, as it was awake (invariant 3).
+        let woken = if is_free(word) { self.wake_head(&locked) } else { None };
         drop(locked);
-        self.wake(called);
+        self.unpark(woken);
         true
     }
 
@@ -398,14 +401,14 @@ impl<P: Platform> RawMutex<P> {
         self.waiters.oldest(locked).is_some_and(|head| core::ptr::eq(head, node))
     }
 
-    /// The flag that has to go when the last waiter has gone.
+    /// The flag to clear once the last waiter has left the ring.
     fn waiters_if_none(&self, locked: &Locked<'_, P>) -> u32 {
         if self.waiters.oldest(locked).is_none() { WAITERS } else { 0 }
     }
 
-    /// The owner that was granted the lock runs now.
+    /// The calling thread was granted the lock while it slept, and runs now.
     fn note_owner_awake(&self) {
-        // `OWNER` is the owner's to write, and the flags below it are not touched.
+        // Only the owner writes `OWNER`, and the difference does not carry into the flags below it.
         self.word.fetch_sub(OWNER_ASLEEP - this_owner::<P>(), Relaxed);
     }
 
@@ -430,13 +433,13 @@ impl<P: Platform> RawMutex<P> {
             // Release pairs with the Acquire of the next owner.
             match self.word.compare_exchange_weak(word, free, Release, Relaxed) {
                 Ok(_) => {
-                    // Called whether or not somebody has taken the lock by now: only a head that
-                    // is awake can find out that it has waited for too long.
+                    // Also if somebody has taken the lock by now: only a head that is awake can find
+                    // out that it has waited for too long.
                     if free & WAITERS != 0 && free & HEAD_AWAKE == 0 {
                         let locked = self.queue_lock.lock();
-                        let called = self.call_head(&locked);
+                        let woken = self.wake_head(&locked);
                         drop(locked);
-                        self.wake(called);
+                        self.unpark(woken);
                     }
                     return;
                 }
@@ -450,21 +453,21 @@ impl<P: Platform> RawMutex<P> {
     fn unlock_fair_slow(&self) {
         let locked = self.queue_lock.lock();
         let Some(head) = self.waiters.oldest(&locked) else {
-            // A store will do, by invariants 2 and 5.
+            // A store is enough, by invariants 2 and 5.
             // Release pairs with the Acquire of the next owner.
             self.word.store(0, Release);
             return;
         };
         let granted = self.hand_to(&locked, head);
         drop(locked);
-        self.wake(Some(granted));
+        self.unpark(Some(granted));
     }
 
     /// Makes the head the owner.
     fn hand_to(&self, locked: &Locked<'_, P>, head: &Node<P>) -> *const P::AtomicU32 {
         self.waiters.remove(locked, head);
         let waiters = WAITERS & !self.waiters_if_none(locked);
-        // A store will do, by invariant 5. Relaxed: the next owner learns from its node.
+        // A store is enough, by invariant 5. Relaxed: the next owner acquires by its node's state.
         self.word.store(LOCKED | OWNER_ASLEEP | waiters, Relaxed);
         self.events.count(Event::MutexHandoff);
         let state = &raw const head.state;
@@ -473,31 +476,31 @@ impl<P: Platform> RawMutex<P> {
         state
     }
 
-    /// Tells the head to try to take the lock, unless it is about to or will be handed it.
-    /// Returns whom to wake.
-    fn call_head(&self, locked: &Locked<'_, P>) -> Option<*const P::AtomicU32> {
+    /// Marks the head as woken, so that it tries to take the lock, unless it is awake already or will be
+    /// handed the lock. Returns the word to [unpark](Self::unpark).
+    fn wake_head(&self, locked: &Locked<'_, P>) -> Option<*const P::AtomicU32> {
         let head = self.waiters.oldest(locked)?;
         if self.word.load(Relaxed) & (HEAD_AWAKE | HANDOFF) != 0 {
             return None;
         }
         self.word.fetch_or(HEAD_AWAKE, Relaxed);
         // Relaxed: the head looks at everything else under the queue's lock.
-        head.state.store(CALLED, Relaxed);
+        head.state.store(WOKEN, Relaxed);
         Some(&raw const head.state)
     }
 
-    /// Wakes a waiter that was told something, by its address alone: it may be gone (invariant
-    /// 6). Without the queue's lock, so that the woken thread does not run into it.
-    fn wake(&self, told: Option<*const P::AtomicU32>) {
-        if let Some(state) = told {
+    /// Wakes the thread whose state has just changed, by the state's address alone: the node may be gone
+    /// (invariant 6). Not under the queue's lock, as the woken thread would have to wait for that.
+    fn unpark(&self, state: Option<*const P::AtomicU32>) {
+        if let Some(state) = state {
             self.events.count(Event::MutexWake);
             P::unpark(state);
         }
     }
 }
 
-// SAFETY: invariant 1; acquisitions are Acquire, releases Release. Guard state is inert, so
-// forgetting it is safe, and a lock that is moved or dropped while held has empty queues, since
+// SAFETY: there is one owner at a time (invariant 1); acquisitions are Acquire, releases Release. A guard's
+// state is inert, so forgetting it is safe. A lock that is moved or dropped while held has empty queues, as
 // waiters borrow it.
 unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
     const INIT: Self = Self::NEW;
@@ -517,7 +520,7 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
     }
     #[inline]
     unsafe fn unlock(&self, _guard: GuardNoSend) {
-        // SAFETY: the caller's.
+        // SAFETY: the lock is held, as the caller promises.
         if !unsafe { self.release_idle() } {
             self.unlock_slow();
         }
@@ -527,19 +530,20 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
     }
 }
 
-// SAFETY: as above; the next owner is chosen while the lock is held, and it is never free in
-// between.
+// SAFETY: there is one owner at a time (invariant 1): the lock passes from one owner to the next without
+// being free in between.
 unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
     #[inline]
     unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
-        // SAFETY: the caller's.
+        // SAFETY: the lock is held, as the caller promises.
         if !unsafe { self.release_idle() } {
             self.unlock_fair_slow();
         }
     }
 }
 
-// SAFETY: as for the untimed form; failing leaves nothing held and no node queued.
+// SAFETY: there is one owner at a time (invariant 1), and an acquisition that fails holds nothing and
+// leaves no node queued (`withdraw`).
 unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
     type Duration = Duration;
     type Instant = Instant;
@@ -586,12 +590,12 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lock_can_be_taken_before_the_called_head_comes() {
+    fn a_released_lock_can_be_taken_before_the_woken_head_runs() {
         let (lock, head) = (Raw::NEW, Node::new(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         unlock(&lock);
-        assert_eq!((flags(&lock), state(&head)), (WAITERS | HEAD_AWAKE, CALLED));
+        assert_eq!((flags(&lock), state(&head)), (WAITERS | HEAD_AWAKE, WOKEN));
         assert!(lock.take_free());
         unlock(&lock);
         assert!(lock.take_as_head(&head, None));
@@ -629,21 +633,21 @@ mod tests {
         assert!(lock.withdraw(&head));
         assert_eq!(flags(&lock), LOCKED | WAITERS);
         unlock(&lock);
-        assert_eq!(state(&next), CALLED);
+        assert_eq!(state(&next), WOKEN);
         assert!(lock.withdraw(&next));
         assert_eq!(lock.word.load(Relaxed), 0);
     }
 
     #[test]
-    fn a_called_head_that_gives_up_passes_the_call_on() {
+    fn a_woken_head_that_gives_up_wakes_the_next() {
         let (lock, head, next) = (Raw::NEW, Node::new(Os::now()), Node::new(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         assert!(!lock.take_or_queue(&next));
         unlock(&lock);
-        assert_eq!((state(&head), state(&next)), (CALLED, WAITING));
+        assert_eq!((state(&head), state(&next)), (WOKEN, WAITING));
         assert!(lock.withdraw(&head));
-        assert_eq!((flags(&lock), state(&next)), (WAITERS | HEAD_AWAKE, CALLED));
+        assert_eq!((flags(&lock), state(&next)), (WAITERS | HEAD_AWAKE, WOKEN));
         assert!(lock.take_as_head(&next, None));
         unlock(&lock);
         assert_eq!(lock.word.load(Relaxed), 0);

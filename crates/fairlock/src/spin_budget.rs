@@ -1,23 +1,24 @@
-//! How long a spin may last.
+//! How long a spin may last: until a moment of the platform's clock, which is read as rarely as possible.
 
 use crate::platform::Platform;
 
-/// The clock is read every this many turns of a spin: reading it takes as long as a PAUSE or
-/// two (Linux's rwsem does the same).
+/// Turns of a spin between two looks at the clock. Reading it takes as long as one or two PAUSEs, so more
+/// looks slow the spin down; fewer let it last longer than it may, by this many turns. Linux's rwsem uses
+/// the same figure.
 const TURNS_PER_CLOCK: u32 = 16;
 
-/// A spin that ends at a moment of the platform's clock, which it reads for the first time after
-/// [`Platform::TURNS_BEFORE_CLOCK`].
+/// The budget of one spin. It reads the clock for the first time after [`Platform::TURNS_BEFORE_CLOCK`]
+/// turns.
 pub(crate) struct SpinBudget {
     ns: u64,
     deadline: Option<u64>,
-    /// 0 before the clock was read.
+    /// When it ends, on the platform's clock; 0 until the clock is first read.
     ends: u64,
     turns: u32,
 }
 
 impl SpinBudget {
-    /// From about now on `ns` long, but not beyond the `deadline`.
+    /// A spin of `ns` from about now on, but not beyond the `deadline`.
     pub(crate) fn new<P: Platform>(ns: u64, deadline: Option<u64>) -> Self {
         let mut budget = SpinBudget { ns, deadline, ends: 0, turns: 0 };
         if P::TURNS_BEFORE_CLOCK == 0 {
@@ -31,8 +32,8 @@ impl SpinBudget {
         self.ends = self.deadline.map_or(ends, |deadline| deadline.min(ends));
     }
 
-    /// One turn: waits for what was just read to change. False when the budget is spent, noticed up
-    /// to 16 turns late.
+    /// One turn: waits for what was just read to change. False once the budget is spent, which may be
+    /// noticed up to [`TURNS_PER_CLOCK`] turns late.
     #[inline]
     pub(crate) fn relax<P: Platform>(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);

@@ -1,14 +1,15 @@
-//! The queue of those that spin: an MCS queue (Mellor-Crummey and Scott, 1991) in which only the
-//! front spins on the lock itself and the others wait on a line of their own.
+//! The queue of spinners: an MCS queue (Mellor-Crummey and Scott, 1991). Only its front spins on the
+//! lock itself; each other member waits on a cache line of its own.
 //!
 //! Linux lets its spinners leave this queue when they must yield the CPU, which needs nodes that
-//! are never freed. Here the nodes live on stacks, so nobody leaves from the middle; instead a
-//! member sleeps after a short spin, and the front never stays longer than its own budget.
+//! are never freed. Here the nodes live on stacks, so no member leaves from the middle. Instead, a
+//! member sleeps after a short spin, and the front stays only for as long as its own budget lasts.
 //!
 //! Invariants
-//! 1. `tail` is the youngest member, null without members.
-//! 2. A member's node lives until `leave` returns.
-//! 3. Exactly one member is the front; `leave` passes that on.
+//! 1. `tail` is the youngest member, or null if there are no members.
+//! 2. A member's node lives until its `leave` returns. `leave` does not return while a successor that has
+//!    swapped `tail` has yet to link itself.
+//! 3. At most one member is the front; `leave` makes the successor the front.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -16,8 +17,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::platform::{AtomicCell, Platform};
 use crate::spin_budget::SpinBudget;
 
+/// State of a member: it spins on its own state, behind the front.
 const BEHIND: u32 = 0;
+/// It is the front, and spins on the lock.
 const FRONT: u32 = 1;
+/// It sleeps until it is the front.
 const ASLEEP: u32 = 2;
 
 pub struct SpinQueue<P: Platform> {
@@ -38,22 +42,22 @@ impl<P: Platform> Member<P> {
 impl<P: Platform> SpinQueue<P> {
     pub(crate) const NEW: Self = SpinQueue { tail: P::AtomicPtr::ZERO };
 
-    /// Empties it: in the child of a `fork`, where its members do not exist.
+    /// Empties it in the child of a `fork`, where its members do not exist.
     pub(crate) fn forked(&self) {
         self.tail.store(ptr::null_mut(), Relaxed);
     }
 
-    /// Runs `spin` as the only one to do so, after all that came before.
+    /// Runs `spin` alone, once all earlier members have left.
     pub(crate) fn at_front<R>(&self, spin: impl FnOnce() -> R) -> R {
         let me = Member::new();
         self.enter(&me);
-        // Leaves on unwinding too: nothing in `spin` panics, but a checker's assertions may.
+        // Leaves on unwinding, too: nothing in `spin` panics, but a checker's assertions may.
         let _leave = Leave { queue: self, me: &me };
         spin()
     }
 
-    /// Runs `spin` if nobody else is in the queue, for those that must not stand in it: the wait
-    /// for the front has no deadline.
+    /// Runs `spin` if nobody else is in the queue. For waiters with a deadline, which must not queue here:
+    /// waiting to become the front has no deadline.
     pub(crate) fn alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
         let me = Member::new();
         let my_pointer = ptr::from_ref(&me).cast_mut();
@@ -70,10 +74,10 @@ impl<P: Platform> SpinQueue<P> {
         if predecessor.is_null() {
             return;
         }
-        // SAFETY: invariant 2; the predecessor cannot leave before it sees this store.
+        // SAFETY: the predecessor's node is alive: its `leave` waits for this store (invariant 2).
         // Release pairs with the Acquire loads of `next` in `leave`.
         unsafe { (*predecessor).next.store(my_pointer, Release) };
-        // Spinning for as long as a wake-up takes never costs more than twice the better choice.
+        // A spin that lasts as long as a wake-up never costs more than twice the better choice.
         let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), None);
         loop {
             if me.state.load(Acquire) == FRONT {
@@ -107,8 +111,8 @@ impl<P: Platform> SpinQueue<P> {
                 next = me.next.load(Acquire);
             }
         }
-        // SAFETY: invariant 2, the successor waits for this; its frame may be gone right after
-        // the swap, so the wake-up uses the address alone.
+        // SAFETY: the successor's node is alive, as it waits to become the front (invariant 2). Its frame
+        // may be gone right after the swap, so the wake-up uses the address alone.
         unsafe {
             let state = &raw const (*next).state;
             if (*state).swap(FRONT, Release) == ASLEEP {

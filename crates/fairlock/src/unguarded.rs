@@ -1,54 +1,55 @@
 //! Reader-writer locks for callers that cannot keep a guard: C and C++, and a `pthread_rwlock_t`.
-//! Nothing but the lock's address says what is unlocked, refusals are values, and nothing panics.
+//! An unlock gets nothing but the lock's address, a refusal is a value, and nothing panics.
 //!
-//! In Rust use [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem), whose guards know.
+//! In Rust use [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem), whose guards remember what they hold.
 //!
 //! | lock | a read within a read of the same thread | its unlock |
 //! |---|---|---|
-//! | [`RawRwSem`](crate::rwsem::RawRwSem), any policy | enters at once if asked for with `past_waiters` | is one operation on the word |
-//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, also of one that is ending, else at the semaphore |
+//! | [`RawRwSem`](crate::rwsem::RawRwSem), any policy | succeeds at once if asked for with `past_waiters` | is one operation on the word |
+//! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; if the first read uses a slot, also without `past_waiters` | releases a slot of the calling thread, also of one that is ending; if there is none, the semaphore |
 
 /// Why a lock was not acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Somebody holds it, or is to get it first.
+    /// Somebody holds it, or is about to get it first.
     Busy,
     /// The deadline passed.
     TimedOut,
-    /// As many readers hold it as can be counted.
+    /// As many readers as can be counted hold it already.
     Full,
 }
 
 /// A reader-writer lock that is used without guards.
 ///
-/// Deadlines are moments of [`Platform::now`](crate::platform::Platform::now), ns; without one a wait ends with the lock.
+/// Deadlines are moments of [`Platform::now`](crate::platform::Platform::now), in ns. Without a deadline, a
+/// wait ends only when the lock is acquired.
 ///
 /// # Guarantees
-/// * Writers are alone. Who waits for whom and how long is what the lock's policy says, but for
-///   `past_waiters`.
-/// * Reads of a thread are alike: as many unlocks as it has acquired end them, in any order.
-/// * As many readers as four million, less a few that came in at once, then [`Refused::Full`].
-/// * In the child of a `fork` the forking thread has what it held.
+/// * A writer has the lock to itself. Who waits for whom, and for how long, is what the lock's policy says,
+///   except for readers that ask for `past_waiters`.
+/// * A thread's reads are interchangeable: it unlocks as often as it has acquired, in any order.
+/// * About four million readers can hold the lock at once; further ones get [`Refused::Full`]. The limit is
+///   lower by the number of readers that try at the same moment.
+/// * In the child of a `fork`, the forking thread still holds what it held.
 ///
 /// # Recursion
-/// A thread that holds a lock for reading and asks for it again waits for a writer that came in between,
-/// which waits for the first hold: a deadlock. `past_waiters` is for those: such a reader enters as
-/// soon as no writer is in, and so at once if its thread is in. It is on the caller to ask for it only
-/// then, as it makes writers wait.
+/// Suppose that a thread holds a lock for reading and asks for it again, and that a writer has begun to
+/// wait in between. The second read waits for the writer, and the writer for the first read: a deadlock.
+/// `past_waiters` prevents that: such a reader acquires the lock as soon as no writer holds it, and so at
+/// once if its own thread holds it. As that makes writers wait, callers should ask for it only then.
 ///
-/// A thread that holds *another* lock may ask so, too, as threads that read two locks in both orders
-/// otherwise wait for each other behind writers of both. Where it has to wait, as a writer is in, it
-/// looks again every 100 ms, at the cost of its place in the queue. Of a
-/// [`RawRwLock`](crate::rwlock::RawRwLock) a writer that waits for readers in slots is in, as far as
-/// others are concerned: only those come past it that are in themselves. So there such threads can
-/// wait for each other for ever.
+/// A thread that holds *another* lock may ask for it too: threads that read two locks in opposite orders
+/// could otherwise wait for each other behind writers of both. If a writer holds the lock, such a reader
+/// has to wait; it then tries anew every 100 ms, and loses its place in the queue each time. On a
+/// [`RawRwLock`](crate::rwlock::RawRwLock), a writer that waits for readers in slots counts as a holder:
+/// only a thread that itself reads that lock passes it. So threads that read two such locks in opposite
+/// orders can wait for each other for ever.
 ///
 /// # One thread, and no guards
-/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it. That may
-/// be as late as it likes, and so may what it locks anew: in destructors of the thread's variables and
-/// of its keys (`pthread_key_create`), in whichever order they run, and in handlers of `atexit`. What a
-/// thread has not unlocked when it is gone stays locked. And a lock is used by this trait or through
-/// guards, never both.
+/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it. That thread
+/// may lock and unlock until its very end: in destructors of its thread-local variables and of its keys
+/// (`pthread_key_create`), in whichever order they run, and in handlers of `atexit`. What a thread has not
+/// unlocked when it ends stays locked. A lock is used either by this trait or through guards, never both.
 ///
 /// # Examples
 /// ```
@@ -61,7 +62,7 @@ pub enum Refused {
 ///
 /// assert_eq!(LOCK.read(None, false), Ok(()));
 /// assert_eq!(LOCK.try_write(), Err(Refused::Busy));
-/// // SAFETY: locked above.
+/// // SAFETY: held for reading since `read` above.
 /// unsafe { LOCK.unlock_read() };
 /// ```
 /// A read within a read, while a writer waits:
@@ -76,7 +77,7 @@ pub enum Refused {
 /// let writer = std::thread::spawn(|| LOCK.write(Some(Os::now() + 1_000_000)));
 /// assert_eq!(LOCK.read(None, true), Ok(()));
 /// assert_eq!(writer.join().unwrap(), Err(Refused::TimedOut));
-/// // SAFETY: locked twice above, by this thread.
+/// // SAFETY: this thread has acquired two reads above.
 /// unsafe {
 ///     LOCK.unlock_read();
 ///     LOCK.unlock_read();
@@ -85,8 +86,8 @@ pub enum Refused {
 /// ```
 ///
 /// # Safety
-/// Whoever implements it promises that writers are alone, and that what happened under the lock before it was
-/// released is seen under the lock afterwards: users of the trait protect data by it.
+/// Users of the trait protect data by it. So an implementation promises that a writer holds the lock alone,
+/// and that whoever acquires the lock sees what was done under it before it was released.
 ///
 /// ```compile_fail,E0200
 /// use fairlock::unguarded::{Refused, UnguardedRwLock};
@@ -120,9 +121,9 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`], [`Refused::Full`].
     fn try_read(&self, past_waiters: bool) -> Result<(), Refused>;
 
-    /// If readers hold it while a writer waits, no newcomer enters beside them any more, also where a
-    /// policy with phases would let some in for a while yet. For callers that prefer writers, before they
-    /// ask to read. Does nothing to policies without phases, nor to readers that come by slots.
+    /// If readers hold the lock while a writer waits, no newcomer joins them any more, even if a policy
+    /// with phases would still admit some. Callers that prefer writers call it before they ask to read. It
+    /// does nothing under policies without phases, or to readers that use slots.
     #[inline]
     fn end_read_phase(&self) {}
 
@@ -132,13 +133,13 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::TimedOut`].
     fn write(&self, deadline: Option<u64>) -> Result<(), Refused>;
 
-    /// As `try_read(false)`, in a few instructions; may say no where that would be let in.
+    /// As `try_read(false)`, in a few instructions; it may fail where that would succeed.
     #[inline]
     fn read_at_once(&self) -> bool {
         self.try_read(false).is_ok()
     }
 
-    /// As [`try_write`](Self::try_write), likewise.
+    /// As [`try_write`](Self::try_write), in a few instructions; it may fail where that would succeed.
     #[inline]
     fn write_at_once(&self) -> bool {
         self.try_write().is_ok()
@@ -150,14 +151,15 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`].
     fn try_write(&self) -> Result<(), Refused>;
 
-    /// Releases it. The lock may be gone when this returns, as somebody else may have freed it.
+    /// Releases a read. When this returns the lock may be gone: another thread may have acquired and freed
+    /// it.
     ///
     /// # Safety
     /// The calling thread holds it for reading, by this trait.
     unsafe fn unlock_read(&self);
 
-    /// As [`unlock_read`](Self::unlock_read); false, without a change, if the lock can tell at no cost
-    /// that the thread does not hold it.
+    /// As [`unlock_read`](Self::unlock_read). If the lock can tell at no cost that the thread does not hold
+    /// it, this changes nothing and returns false.
     ///
     /// # Safety
     /// The calling thread holds it for reading, by this trait, or nobody does.
@@ -165,21 +167,22 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     unsafe fn try_unlock_read(&self) -> bool {
         let is_locked = self.is_locked();
         if is_locked {
-            // SAFETY: it is locked, and then the calling thread holds it for reading, as the caller promises.
+            // SAFETY: the caller promises that its thread reads or nobody holds the lock, and somebody
+            // does.
             unsafe { self.unlock_read() };
         }
         is_locked
     }
 
-    /// Releases it, likewise.
+    /// Releases a write. As after [`unlock_read`](Self::unlock_read), the lock may be gone.
     ///
     /// # Safety
     /// The calling thread holds it for writing.
     unsafe fn unlock_write(&self);
 
-    /// A writer holds it, or is about to.
+    /// Whether a writer holds it, or is about to.
     fn has_writer(&self) -> bool;
 
-    /// Somebody holds it, or is about to.
+    /// Whether somebody holds it, or is about to.
     fn is_locked(&self) -> bool;
 }

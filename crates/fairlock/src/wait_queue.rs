@@ -1,19 +1,20 @@
-//! What the sleepers of every lock queue on: rings of nodes that live on the waiters' stacks, and
-//! the small lock over them. Waiting allocates nothing.
+//! The queue in which the waiters of every lock sleep: a ring of nodes on the waiters' stacks, and the
+//! small lock that guards it. Waiting allocates nothing.
 //!
 //! ```text
 //!   oldest ──► node ⇄ node ⇄ node ─┐      the ring's pointer names the oldest node,
 //!               ▲──────────────────┘      whose `prev` is the youngest
 //! ```
 //!
-//! Not for: deciding who is next, or telling a waiter about it. Each lock has its own nodes with
-//! a state that its owner sleeps on.
+//! Not for: deciding who is next, or waking a waiter. Each lock has nodes of its own, with a state on
+//! which the node's owner sleeps.
 //!
 //! Invariants
 //! 1. Links and ring heads are read and written only by the holder of the queue's lock, which is
-//!    why the functions here take a [`Locked`]. A node that is on no ring belongs to whoever took
-//!    it off, until its owner is told.
-//! 2. A node is on a ring from `push` to `remove`; its owner does not return before it is off.
+//!    why the functions here take a [`Locked`]. Once a node is off its ring, its links belong to the thread
+//!    that removed it, until that thread wakes the node's owner.
+//! 2. A node is on a ring from `push` to `remove`, and lives at least that long: its owner does not return
+//!    before the node is off the ring.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -22,7 +23,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::spin_budget::SpinBudget;
 
-/// A node's neighbours. Untyped: a node type that names itself in a cell's parameter would be
+/// A node's neighbours. Untyped, as a node type that names itself in a cell's parameter would be
 /// infinite.
 pub struct Links<P: Platform> {
     next: P::Cell<*const ()>,
@@ -33,12 +34,12 @@ impl<P: Platform> Links<P> {
     /// Of a node that is on no ring.
     pub const NEW: Self = Links { next: P::Cell::ZERO, prev: P::Cell::ZERO };
 
-    /// On a ring. Chaining uses `next`, so `prev` tells.
+    /// Whether the node is on a ring. Only `prev` shows that, as chaining uses `next`.
     pub(crate) fn is_linked(&self, _locked: &Locked<'_, P>) -> bool {
         !self.prev.get().is_null()
     }
 
-    /// Makes `next` the successor of a node that was taken off its ring.
+    /// Makes `next` the successor of a node that was removed from its ring.
     pub(crate) fn chain<N>(&self, next: &N) {
         self.next.set(ptr::from_ref(next).cast());
     }
@@ -55,7 +56,7 @@ pub trait OnRing<P: Platform> {
     fn links(&self) -> &Links<P>;
 }
 
-/// A FIFO of nodes from which any may leave; null when empty.
+/// A FIFO of nodes from which any node may be removed; null when empty.
 pub struct Ring<P: Platform, N> {
     oldest: P::Cell<*const ()>,
     nodes: PhantomData<*const N>,
@@ -69,7 +70,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     /// Without a node.
     pub const EMPTY: Self = Ring { oldest: P::Cell::ZERO, nodes: PhantomData };
 
-    /// Empties the ring without a look at its nodes, which may be gone.
+    /// Empties the ring without looking at its nodes, which may be gone.
     pub(crate) fn forget_all(&self, _locked: &Locked<'_, P>) {
         self.oldest.set(ptr::null());
     }
@@ -79,19 +80,19 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     /// # Safety
     /// `link` is null or leads to a node that lives for as long as the result is used.
     unsafe fn node<'a>(link: *const ()) -> Option<&'a N> {
-        // SAFETY: null or a live node, as the caller promises; links come from `link` and so lead to an `N`.
+        // SAFETY: null or a node that lives long enough, as the caller promises.
         unsafe { link.cast::<N>().as_ref() }
     }
 
     /// The node that has been on the ring for longest.
     pub fn oldest<'l>(&self, _locked: &'l Locked<'_, P>) -> Option<&'l N> {
-        // SAFETY: invariant 2, a linked node is alive.
+        // SAFETY: the oldest is on the ring and so alive (invariant 2).
         unsafe { Self::node(self.oldest.get()) }
     }
 
     /// The next younger node, none after the youngest.
     pub(crate) fn younger<'l>(&self, locked: &'l Locked<'_, P>, node: &N) -> Option<&'l N> {
-        // SAFETY: invariant 2, a neighbour is linked and so alive.
+        // SAFETY: a neighbour is on the ring and so alive (invariant 2).
         let next = unsafe { Self::node::<'l>(node.links().next.get()) };
         next.filter(|next| self.oldest.get() != link(*next) && node.links().is_linked(locked))
     }
@@ -101,7 +102,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
         core::iter::successors(self.oldest(locked), |node| self.younger(locked, node))
     }
 
-    /// Links `node` as the youngest. It must stay where it is until it is off the ring.
+    /// Links `node` as the youngest. It must not move until it is off the ring.
     pub fn push(&self, locked: &Locked<'_, P>, node: &N) {
         let links = node.links();
         let Some(oldest) = self.oldest(locked) else {
@@ -110,7 +111,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
             self.oldest.set(link(node));
             return;
         };
-        // SAFETY: invariant 2, the youngest is linked and so alive.
+        // SAFETY: the youngest is on the ring and so alive (invariant 2).
         let youngest = unsafe { Self::node(oldest.links().prev.get()) };
         let youngest = youngest.expect("a ring has no end");
         links.next.set(link(oldest));
@@ -125,10 +126,10 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
         self.oldest.set(link(node));
     }
 
-    /// Takes `node` off, wherever it stands.
+    /// Removes `node`, wherever it stands.
     pub fn remove(&self, _locked: &Locked<'_, P>, node: &N) {
         let links = node.links();
-        // SAFETY: invariant 2, both neighbours are linked and so alive.
+        // SAFETY: both neighbours are on the ring and so alive (invariant 2).
         let neighbours = unsafe { (Self::node(links.next.get()), Self::node(links.prev.get())) };
         let (Some(next), Some(prev)) = neighbours else { unreachable!("a linked node has both") };
         if ptr::eq(next, node) {
@@ -156,7 +157,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
         let mut node = oldest;
         loop {
             found.push(ptr::from_ref(node));
-            // SAFETY: invariant 2, a neighbour is linked and so alive.
+            // SAFETY: a neighbour is on the ring and so alive (invariant 2).
             let next = unsafe { Self::node(node.links().next.get()) }.expect("a ring has no end");
             assert_eq!(next.links().prev.get(), link(node), "neighbours know each other");
             if ptr::eq(next, oldest) {
@@ -167,9 +168,9 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     }
 }
 
-/// The lock over a queue, held for a few instructions at a time.
+/// The lock that guards a queue, held for a few instructions at a time.
 pub struct QueueLock<P: Platform> {
-    /// 0 free, 1 held, 2 held and somebody may sleep for it.
+    /// 0: free. 1: held. 2: held, and somebody may sleep until it is free.
     state: P::AtomicU32,
 }
 
@@ -177,10 +178,10 @@ impl<P: Platform> QueueLock<P> {
     /// Free.
     pub const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
 
-    /// Takes the lock, whoever seems to have it.
+    /// Takes the lock even if some thread seems to hold it.
     ///
     /// # Safety
-    /// Nobody has it: who seems to does not exist, as in the child of a `fork`.
+    /// Nobody holds it: a thread that seems to does not exist, as in the child of a `fork`.
     pub(crate) unsafe fn seize(&self) -> Locked<'_, P> {
         self.state.store(1, Relaxed);
         Locked { lock: self }
@@ -192,7 +193,7 @@ impl<P: Platform> QueueLock<P> {
         self.state.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| Locked { lock: self })
     }
 
-    /// Takes the lock: spins for as long as a wake-up takes, then sleeps, so that a preempted holder
+    /// Takes the lock. Spins for as long as a wake-up takes and then sleeps, so that a preempted holder
     /// of lower priority can run.
     pub fn lock(&self) -> Locked<'_, P> {
         let free = || self.state.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();

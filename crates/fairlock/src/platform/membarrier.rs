@@ -1,20 +1,20 @@
 //! The asymmetric barrier of real threads: membarrier(2), PRIVATE_EXPEDITED (Linux 4.14), where
-//! the kernel has it and lets us.
+//! the kernel has it and permits it.
 //!
-//! The kernel is asked when the first thread gets its record, and the answer stands. Where it is
-//! no, locks use full fences on both sides. Registering takes the kernel some milliseconds once
-//! where the process has several threads already, and no time before that.
+//! The kernel is asked when the first thread gets its record, and the answer is kept. Where it is
+//! no, locks use full fences on both sides. Registering takes some milliseconds, once, if the process
+//! already has several threads, and no time otherwise.
 //!
-//! A child of `fork` is registered as its parent is. One that shares memory only (`vfork`) is the
-//! same process to the kernel.
+//! A child of `fork` is registered if its parent is. A child that shares its parent's memory (`vfork`) is
+//! the same process to the kernel.
 //!
-//! What if the kernel refuses a barrier after it has said yes? A filter of system calls that is
-//! put in place later does that (seccomp). Readers have announced themselves without a fence by
-//! then, so a writer may go on only after a barrier on every CPU that any of them ran on, and
-//! without this call there is none that is certain: a change of page tables interrupts other CPUs
-//! on some processors only; going round all CPUs misses those that this thread may not run on.
-//! Signals would have to be taken from the program. So the program ends, with a message that says
-//! what the filter must allow. That is at the first write under the filter, not now and then.
+//! The kernel may refuse a barrier after it has said yes, if a filter of system calls (seccomp) is
+//! installed later. By then readers have announced themselves without a fence, so a writer may continue
+//! only after a barrier on every CPU on which any of them ran. Without this call no such barrier is
+//! certain: a change of page tables interrupts other CPUs on some processors only; running on one CPU after
+//! the other misses those on which this thread may not run; and a signal would have to be taken from the
+//! program. So the program ends, with a message that says what the filter must allow. That happens at the
+//! first write that needs a barrier under the filter.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,7 @@ const NO: u32 = 2;
 
 static ANSWER: Answer = Answer::NEW;
 
-/// Whether the kernel has it; registers this process for it at the first call.
+/// Whether the kernel has the barrier; the first call registers this process for it.
 pub(super) fn is_asymmetric() -> bool {
     ANSWER.get()
 }
@@ -55,7 +55,7 @@ impl Answer {
     #[cold]
     fn ask(&self) -> bool {
         let answer = if register() { YES } else { NO };
-        // Threads that ask at once go by what the first was told.
+        // Of several threads that ask at once, all keep the first answer.
         let first = self.0.compare_exchange(NOT_ASKED, answer, Relaxed, Relaxed);
         first.map_or_else(|first| first, |_| answer) == YES
     }
@@ -72,9 +72,9 @@ pub(super) fn on_all_cpus() {
     let mut attempt = 0;
     while let Err(error) = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
         match error {
-            // The kernel needs a few bytes.
+            // The kernel lacks a few bytes of memory.
             libc::ENOMEM => Os::give_way(attempt),
-            // Not registered: made by another way than `fork`.
+            // Not registered: the process was not made by `fork`.
             libc::EPERM if attempt == 0 && register() => {}
             _ => refused(error),
         }
@@ -85,7 +85,7 @@ pub(super) fn on_all_cpus() {
 #[cold]
 fn refused(error: libc::c_int) -> ! {
     let error = std::io::Error::from_raw_os_error(error);
-    // Nothing can be done if that fails, too.
+    // If writing fails, nothing more can be done.
     let _ = writeln!(
         std::io::stderr(),
         "fairlock: the kernel refuses membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) ({error}), which \
@@ -100,7 +100,7 @@ fn refused(error: libc::c_int) -> ! {
 fn membarrier(command: libc::c_int) -> Result<i64, libc::c_int> {
     // SAFETY: the call takes integers and touches no memory of ours.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    // SAFETY: the calling thread's own.
+    // SAFETY: a valid pointer to the calling thread's own errno.
     if result >= 0 { Ok(result as i64) } else { Err(unsafe { *libc::__errno_location() }) }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_stands() {
+    fn the_answer_is_kept() {
         let answer = Answer::NEW;
         let first = answer.get();
         let ending = quietly(|| {

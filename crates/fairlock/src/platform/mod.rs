@@ -1,9 +1,9 @@
 //! The seam between the locks and what they run on.
 //!
-//! Every lock is generic over a [`Platform`] with [`Os`] as the one users get. The same
-//! source therefore runs on real threads, under a model checker (the test suite
-//! implements `Platform` over Loom) and on a simulated machine. Lock code reads like
-//! plain Rust with std atomics: the traits below have std's method names and orderings.
+//! Every lock is generic over a [`Platform`]; users get [`Os`]. So the same source runs on real
+//! threads, under a model checker (the test suite implements `Platform` over Loom) and on a simulated
+//! machine. Lock code reads like plain Rust with std's atomics: the traits below have std's method names
+//! and orderings.
 //!
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
@@ -20,8 +20,8 @@ use crate::events::CountEvents;
 
 /// What a lock needs from the world it runs in.
 ///
-/// Implement it to run Fairlock's locks somewhere else, for instance under a checker.
-/// Users of the locks never name it.
+/// Implement it, and [`Host`](crate::process::Host), to run Fairlock's locks somewhere else, for instance
+/// under a checker. Users of the locks never name it.
 ///
 /// # Example
 ///
@@ -33,19 +33,20 @@ use crate::events::CountEvents;
 /// ```
 ///
 /// # Safety
-/// Locks rely on a platform for the soundness of what they protect. Whoever implements one promises:
-/// * Its atomics, cells and fences are what they say: [`AtomicCell`], [`AtomicInt`], [`PlainCell`];
+/// What locks protect is sound only if their platform is. An implementation promises:
+/// * Its atomics, cells and fences do what they say: [`AtomicCell`], [`AtomicInt`], [`PlainCell`];
 ///   [`fence`](Self::fence), [`fence_after_update`](Self::fence_after_update),
-///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) answers yes it
-///   always does so, and then the asymmetric barrier is one, too.
-/// * [`allocate`](Self::allocate) answers null, or memory for this layout that is nobody else's.
-/// * No function unwinds, nor does one of [`Counters`](Self::Counters); but for
-///   [`check_recursion`](Self::check_recursion), which is called before anything is done.
-/// * A thread that [`park`](Self::park)s goes on with the same stack, if it does.
+///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) ever answers
+///   yes, it always does, and [`asymmetric_light`](Self::asymmetric_light) and
+///   [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) do what they say, too.
+/// * [`allocate`](Self::allocate) returns null, or memory for this layout that nobody else uses.
+/// * No function unwinds, nor does any of [`Counters`](Self::Counters). The only exception is
+///   [`check_recursion`](Self::check_recursion), which is called before a lock is changed.
+/// * A thread that [`park`](Self::park)s either never continues, or continues on the same stack.
 ///
-/// Waking up late, or never, and clocks that are wrong cost time, not soundness.
+/// A wake-up that is late or never comes, or a clock that is wrong, costs time but not soundness.
 ///
-/// Safe code cannot make a platform of its own, nor its parts:
+/// Safe code cannot implement a platform, nor any of its parts:
 /// ```compile_fail,E0200
 /// use fairlock::platform::PlainCell;
 /// struct Liar;
@@ -65,111 +66,110 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Like [`core::cell::Cell`]: data that only the holder of some lock touches. A checker
     /// implements it with race detection.
     type Cell<T: Zeroed>: PlainCell<T>;
-    /// Per-lock event counters; a zero-sized type where nothing is counted.
+    /// The event counters of one lock; a zero-sized type where nothing is counted.
     type Counters: CountEvents;
 
-    /// Spins read the clock for the first time after so many turns: most end sooner, and reading it
-    /// takes as long as a turn. 0 where the clock costs nothing or [`relax`](Self::relax) has to
-    /// know the end.
+    /// Turns after which a spin reads the clock for the first time. Most spins end sooner, and reading the
+    /// clock takes as long as a turn; but a spin may last longer than its budget by as many turns. 0
+    /// where the clock costs nothing, or where [`relax`](Self::relax) has to know when the spin ends.
     const TURNS_BEFORE_CLOCK: u32 = 0;
 
-    /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) on the same word or
-    /// until [`now`](Self::now) reaches `deadline`. May return early for no reason, so callers
-    /// loop. Comparing and going to sleep are one atomic step against `unpark`.
+    /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) is called on the same word or
+    /// [`now`](Self::now) reaches `deadline`. May return early for no reason, so callers
+    /// loop. Comparing the word and going to sleep are one atomic step with respect to `unpark`.
     fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>);
 
-    /// Wakes one thread parked on `word`. Only the address is used: the word may be gone
-    /// already, which costs at most a wake-up that its receiver shrugs off.
+    /// Wakes one thread that is parked on `word`. Only the address is used: the word may be gone
+    /// already, which costs at most a spurious wake-up of another thread.
     fn unpark(word: *const Self::AtomicU32);
 
     /// As [`park`](Self::park), for a word in memory that several processes map, at whatever
-    /// addresses. A platform whose `park` knows threads of one process only needs its own.
+    /// addresses. A platform whose `park` sees only the threads of one process has to implement it.
     fn park_shared(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
         Self::park(word, expected, deadline);
     }
 
-    /// Wakes one thread, of any process, parked on `word` by [`park_shared`](Self::park_shared).
-    /// As [`unpark`](Self::unpark) otherwise.
+    /// Wakes one thread, of any process, that is parked on `word` by [`park_shared`](Self::park_shared).
+    /// Otherwise as [`unpark`](Self::unpark).
     fn unpark_shared(word: *const Self::AtomicU32) {
         Self::unpark(word);
     }
 
-    /// Wakes all of those.
+    /// As [`unpark_shared`](Self::unpark_shared), but wakes all of these threads.
     fn unpark_all_shared(_word: *const Self::AtomicU32) {
         unreachable!("this platform has no memory that processes share");
     }
 
-    /// "Nothing changes until another CPU writes what I just read, or until this moment of the
-    /// clock": a PAUSE. True if the platform knows that the moment has passed; where it does not,
-    /// the caller looks at the clock now and then (`spin_budget.rs`). A platform that simulates
-    /// skips to the next event, so every word that the spin waits for is to be read anew between
-    /// two calls.
+    /// One turn of a spin, a PAUSE: the caller has nothing to do until another CPU writes what it has just
+    /// read, or until the moment `until`. True if the platform knows that this moment has passed; a caller
+    /// that gets false looks at the clock now and then (`spin_budget.rs`). A simulated platform skips to
+    /// the next event, so the caller must read every word that it waits for anew between two calls.
     fn relax(until: Option<u64>) -> bool;
 
-    /// Gives the CPU away because another thread is in the middle of a few instructions that
-    /// this one waits for. `attempt` counts the calls for the same wait; a platform with
-    /// priorities must sleep when it grows, or a real-time caller could wait for ever.
+    /// Gives up the CPU, because another thread is in the middle of a few instructions for which this
+    /// one waits. `attempt` counts the calls during one wait. Where threads have priorities, the platform
+    /// must sleep once `attempt` grows; otherwise a real-time caller could wait for ever.
     fn give_way(attempt: u32);
 
-    /// Counts this thread's calls: for what should happen at every so many-th time only, without
-    /// writing to a shared line.
+    /// Counts this thread's calls, without writing to a shared cache line: for what should happen only once
+    /// in a number of calls.
     fn turn() -> u32;
 
-    /// Monotonic nanoseconds since an arbitrary start.
+    /// The monotonic clock: ns since an arbitrary start.
     fn now() -> u64;
 
-    /// What a wake-up costs here, ns, from the call to the woken thread running: a running
-    /// estimate over all locks.
+    /// What a wake-up costs here, in ns, from the call until the woken thread runs: a running estimate
+    /// over all locks. Before the first measurement, [`WAKE_LATENCY_AT_FIRST`].
     fn wake_latency() -> u32;
 
-    /// Reports one such time to the estimate.
+    /// Adds one measured wake-up, in ns, to the estimate.
     fn note_wake_latency(ns: u32);
 
-    /// The CPU this thread runs on, plus one; zero where that is unknown or dear to ask.
+    /// The CPU on which this thread runs, plus one; 0 where that is unknown or expensive to ask.
     fn cpu() -> u32;
 
-    /// Memory for what the locks of a process share: the records of its threads, waiting rooms. Asked
-    /// for by threads that have to wait or that take their first lock, in blocks of a few KiB, when
-    /// more records or rooms are in use than ever before, and kept for as long as the process lives:
-    /// most waits ask for nothing. Null if there is none; then they do without.
+    /// Memory for what the locks of a process share: the records of its threads, and pooled queues. A
+    /// thread asks for it, in blocks of a few KiB, when it waits or takes its first lock while
+    /// more records or queues are in use than ever before. The memory is kept until the process ends, so
+    /// most waits ask for nothing. Null if there is none; locks then do without.
     ///
-    /// By default from the system's allocator, so that the program's own may take locks of this crate.
-    /// A platform for locks that the system's allocator itself may take, as a library that replaces
-    /// the C library's locks has, is to get it elsewhere, for instance by mmap(2).
+    /// By default it comes from the system's allocator, so that the program's own may take locks of this
+    /// crate. Where the system's allocator itself may take these locks, as in a library that replaces
+    /// the C library's, the platform has to get memory elsewhere, for instance by mmap(2).
     ///
     /// # Safety
     /// The layout's size is not 0.
     unsafe fn allocate(layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's.
+        // SAFETY: the layout's size is not 0, as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
-    /// Takes back what [`allocate`](Self::allocate) gave: what a thread turns out not to need, as
-    /// another was faster, and everything at the end of a process if that is a simulated one.
+    /// Frees what [`allocate`](Self::allocate) returned: memory that a thread does not need after all
+    /// because another thread was faster, and all of it when a simulated process ends.
     ///
     /// # Safety
     /// The memory was allocated for this layout by this platform, and nobody uses it any more.
     unsafe fn deallocate(memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: allocated by `System` for this layout and no longer used, as the caller promises.
         unsafe { System.dealloc(memory, layout) }
     }
 
-    /// Whether [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) works here. Asked once at the
-    /// beginning, so the answer does not change while locks are in use.
+    /// Whether [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) works here. The answer never changes
+    /// while locks are in use.
     fn is_asymmetric() -> bool {
         false
     }
 
-    /// The cheap side of an asymmetric barrier, mostly for the compiler. Between a store and a load
-    /// it has the effect of [`fence`](Self::fence) against a thread that calls
-    /// [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) between its own store and load: not both
-    /// loads can miss the other's store.
+    /// The cheap side of an asymmetric barrier; it mostly restrains the compiler. Suppose that one thread
+    /// calls it between a store and a load, and another calls
+    /// [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) between a store and a load of its own. Then it
+    /// acts like a [`fence`](Self::fence): at least one of the two loads sees the other thread's store.
     fn asymmetric_light() {}
 
-    /// A full barrier on every CPU that runs a thread of this process, at some moment between call
-    /// and return, which need not be the same for all; on the caller's own at both. The expensive side
-    /// of an asymmetric barrier: it takes microseconds and interrupts other CPUs, so that
-    /// [`asymmetric_light`](Self::asymmetric_light) takes nothing. Not to be called where
+    /// The expensive side of an asymmetric barrier: a full barrier on every CPU that runs a thread of this
+    /// process, at some moment between call and return that may differ from CPU to CPU, and on the caller's
+    /// own CPU at both the call and the return. It takes microseconds and interrupts other CPUs, so that
+    /// [`asymmetric_light`](Self::asymmetric_light) costs nothing. It must not be called where
     /// [`is_asymmetric`](Self::is_asymmetric) answers no.
     fn barrier_on_all_cpus() {
         unreachable!("this platform said that it has no asymmetric barrier");
@@ -180,14 +180,14 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         core::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// A [`fence`](Self::fence) by a thread that has just updated a word, or has read what a thread
-    /// wrote that did: nothing where every atomic update is a fence itself.
+    /// A [`fence`](Self::fence) for a thread that has just updated a word, or has read what such a thread
+    /// wrote afterwards. Costs nothing where every atomic update is itself a fence.
     fn fence_after_update() {
         Self::fence();
     }
 
-    /// A Release store followed by a [`fence`](Self::fence); one exchange where that is the same and
-    /// cheaper.
+    /// A Release store followed by a [`fence`](Self::fence); a single exchange where that does the same and
+    /// is cheaper.
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
         word.store(value, Ordering::Release);
         Self::fence();
@@ -196,9 +196,9 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Whether the three functions below do anything.
     const CHECKS_RECURSION: bool = false;
 
-    /// Called before this thread waits for `lock`: panics with `message` if it holds the lock shared already.
-    /// `lock` is an address, or an odd number that is no other lock's. Debug builds only; see
-    /// [`crate::rwsem`] on recursion.
+    /// Called before this thread waits for `lock`: panics with `message` if it already holds the lock
+    /// shared. `lock` is the lock's address, or an odd number that no other lock has. Debug builds only;
+    /// see [`crate::rwsem`] on recursion.
     #[cfg_attr(debug_assertions, track_caller)]
     fn check_recursion(_lock: *const (), _message: &'static str) {}
 
@@ -209,20 +209,25 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     fn forget_shared(_lock: *const ()) {}
 }
 
-/// What [`Platform::wake_latency`] answers before any wake-up was measured, ns: a value for bare
-/// metal. Virtual machines have been measured at 3.4 µs and at 32 µs.
+/// What [`Platform::wake_latency`] answers before any wake-up was measured: 5 µs, in ns. A guess for bare
+/// metal, not a measurement; virtual machines have been measured at 3.4 µs and at 32 µs. A wrong guess
+/// makes the first spins and phases too short or too long, until some wake-ups have been measured.
 pub const WAKE_LATENCY_AT_FIRST: u32 = 5_000;
 
-/// The estimate of a wake-up after one more sample: moved an eighth of the way to it. A sample
-/// counts for at most twice the estimate and 100 µs: a thread that had to wait for a CPU says
-/// little about wake-ups.
+/// The estimate of a wake-up, in ns, after one more sample: it moves an eighth of the way towards the
+/// sample. A sample counts for at most twice the estimate, and for at most 100 µs, because a thread that
+/// had to wait for a CPU says little about wake-ups.
 ///
 /// ```
 /// use fairlock::platform::smoothed_wake_latency;
 /// assert_eq!(smoothed_wake_latency(8_000, 16_000), 9_000);
 /// ```
 pub fn smoothed_wake_latency(estimate: u32, sample: u32) -> u32 {
+    /// Caps a sample, ns. A lower cap underestimates slow machines; a higher one lets preempted threads
+    /// count. Chosen, not measured: above the longest wake-up that was measured.
     const MOST: u32 = 100_000;
+    /// The estimate never falls below this, ns, so that spins and phases do not vanish. Chosen, not
+    /// measured: below the shortest wake-up that was measured.
     const LEAST: u32 = 1_000;
     let sample = sample.min(estimate.saturating_mul(2)).min(MOST);
     (estimate - estimate / 8 + sample / 8).max(LEAST)
@@ -233,7 +238,7 @@ pub(crate) fn after<P: Platform>(timeout: Duration) -> Option<u64> {
     P::now().checked_add(u64::try_from(timeout.as_nanos()).ok()?)
 }
 
-/// As [`after`], for a moment.
+/// As [`after`], for a moment of std's clock.
 pub(crate) fn until<P: Platform>(instant: Instant) -> Option<u64> {
     after::<P>(instant.saturating_duration_since(Instant::now()))
 }
@@ -241,7 +246,8 @@ pub(crate) fn until<P: Platform>(instant: Instant) -> Option<u64> {
 /// Loads, stores and exchanges with std's names and meaning.
 ///
 /// # Safety
-/// It is as std's: every operation is one step on one value, ordered as it says, and none unwinds.
+/// An implementation promises what std's atomics do: every operation is one step on one value, ordered as
+/// its `Ordering` says, and none unwinds.
 ///
 /// ```compile_fail,E0200
 /// use fairlock::platform::AtomicCell;
@@ -269,8 +275,7 @@ pub unsafe trait AtomicCell<V: Copy>: Send + Sync {
     const ZERO: Self;
     /// As in std.
     fn new(value: V) -> Self;
-    /// The value, where nobody else has access: no operation as far as a checker is concerned. As
-    /// std's `get_mut`.
+    /// The value, where nobody else has access. To a checker it is no operation. As std's `get_mut`.
     fn value(&mut self) -> V;
     /// As in std.
     fn load(&self, order: Ordering) -> V;
@@ -305,7 +310,7 @@ pub unsafe trait AtomicCell<V: Copy>: Send + Sync {
 /// [`AtomicCell`] with arithmetic.
 ///
 /// # Safety
-/// As [`AtomicCell`]; sums and differences wrap.
+/// What [`AtomicCell`] asks for, and that sums and differences wrap.
 pub unsafe trait AtomicInt<V: Copy>: AtomicCell<V> {
     /// As in std.
     fn fetch_add(&self, value: V, order: Ordering) -> V;
@@ -320,8 +325,8 @@ pub unsafe trait AtomicInt<V: Copy>: AtomicCell<V> {
 /// Get and set with [`core::cell::Cell`]'s names and meaning.
 ///
 /// # Safety
-/// It is as std's: `get` answers what was set last, by whichever thread that ordered it before, and
-/// neither unwinds.
+/// An implementation promises what std's cells do, also across threads whose accesses a lock orders: `get`
+/// returns what was set last, and neither function unwinds.
 pub unsafe trait PlainCell<T: Zeroed> {
     /// Zero or null, usable in statics.
     const ZERO: Self;
@@ -331,8 +336,8 @@ pub unsafe trait PlainCell<T: Zeroed> {
     fn set(&self, value: T);
 }
 
-/// Values that a [`PlainCell`] can start with. Safe to implement: locks keep only values of the types below,
-/// and of their own.
+/// Values that a [`PlainCell`] can start with. It is safe to implement, as locks keep only values of the
+/// types below and of their own types.
 pub trait Zeroed: Copy {
     /// Zero, null or none.
     const ZERO: Self;

@@ -25,7 +25,7 @@ pub struct Symmetric;
 
 macro_rules! std_cell {
     ([$($generic:tt)*] $atomic:ty, $value:ty, $zero:expr) => {
-        // SAFETY: std's.
+        // SAFETY: each function is the one of std's atomic that has its name.
         unsafe impl $($generic)* AtomicCell<$value> for $atomic {
             const ZERO: Self = <$atomic>::new($zero);
             #[inline(always)]
@@ -75,7 +75,7 @@ macro_rules! std_cell {
 macro_rules! std_int {
     ($atomic:ty, $value:ty) => {
         std_cell!([] $atomic, $value, 0);
-        // SAFETY: std's.
+        // SAFETY: each function is the one of std's atomic that has its name; std's sums wrap.
         unsafe impl AtomicInt<$value> for $atomic {
             #[inline(always)]
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
@@ -101,7 +101,7 @@ std_int!(AtomicU32, u32);
 std_int!(AtomicU64, u64);
 std_cell!([<T>] AtomicPtr<T>, *mut T, core::ptr::null_mut());
 
-// SAFETY: std's.
+// SAFETY: both functions are those of std's cell.
 unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
     const ZERO: Self = Cell::new(T::ZERO);
     #[inline(always)]
@@ -116,15 +116,16 @@ unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
 
 macro_rules! real_threads {
     ($platform:ident, $counters:ty, $asymmetric:expr) => {
-        // SAFETY: std's atomics, cells and fences, and the kernel's barrier where it has one, which does not
-        // change (membarrier.rs); memory is the system allocator's. Nothing unwinds: system calls answer
-        // errors.
+        // SAFETY: atomics, cells and fences are std's. The barrier is the kernel's, and whether there is
+        // one does not change (membarrier.rs). Memory comes from the system's allocator. Nothing unwinds,
+        // as system calls return errors.
         unsafe impl Platform for $platform {
             type AtomicU32 = AtomicU32;
             type AtomicU64 = AtomicU64;
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
+            /// Chosen, not measured: half of the turns between two later looks (`spin_budget.rs`).
             const TURNS_BEFORE_CLOCK: u32 = 8;
             const CHECKS_RECURSION: bool = cfg!(debug_assertions);
 
@@ -222,10 +223,11 @@ real_threads!(Os, NoCounters, membarrier::is_asymmetric());
 real_threads!(Counting, Counters, membarrier::is_asymmetric());
 real_threads!(Symmetric, NoCounters, false);
 
-/// The process-wide estimate of a wake-up, ns.
+/// What a wake-up costs in this process, ns: a running estimate.
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);
 
-/// May lose a concurrent sample, and writes nothing for a small change, to leave the line shared.
+/// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves the
+/// line shared.
 fn note_wake_latency(ns: u32) {
     let old = WAKE_LATENCY.load(Ordering::Relaxed);
     let new = smoothed_wake_latency(old, ns);
@@ -235,7 +237,7 @@ fn note_wake_latency(ns: u32) {
 }
 
 /// FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC, so a wait that is repeated
-/// after a signal does not grow. `private` is FUTEX_PRIVATE_FLAG, or 0 for memory that other
+/// after a signal does not become longer. `private` is FUTEX_PRIVATE_FLAG, or 0 for memory that other
 /// processes map, too.
 fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c_int) {
     let timeout = deadline.map(|ns| libc::timespec {
@@ -243,8 +245,8 @@ fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: l
         tv_nsec: (ns % 1_000_000_000) as _,
     });
     let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: `word` is a live, aligned u32 and `timeout` null or a live timespec. Errors
-    // (EAGAIN, EINTR, ETIMEDOUT) all mean "look again", which callers do.
+    // SAFETY: `word` is a live, aligned u32, and `timeout` is null or points to a live timespec. The errors
+    // (EAGAIN, EINTR, ETIMEDOUT) all mean that the caller has to look again, which callers do.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -259,18 +261,22 @@ fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: l
 }
 
 fn futex_wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) {
-    // SAFETY: FUTEX_WAKE does not read the word; a futex is only an address, which for a shared one
-    // the kernel looks up. So a word that is gone wakes nobody or somebody who looks again.
+    // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks up if
+    // the futex is shared. If the word is gone, that wakes nobody, or a thread that looks again.
     unsafe {
         libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | private, most);
     }
 }
 
-/// A yield is enough among equals; a real-time thread that yields comes straight back, so after
-/// a few it sleeps to let the thread it waits for run, whatever its priority. By the bare system call:
-/// the C library's function is a point at which threads are cancelled.
+/// Among threads of equal priority, a yield is enough. A real-time thread that yields continues at once, so
+/// after a few yields it sleeps, which lets the thread it waits for run, whatever that thread's priority.
+/// It sleeps by the bare system call, as the C library's function is a point at which threads are
+/// cancelled.
 fn give_way(attempt: u32) {
+    /// Yields before the first nap. Fewer: a thread naps where a yield would have been enough. More: a
+    /// real-time thread keeps its CPU for longer. Chosen, not measured.
     const YIELDS: u32 = 16;
+    /// A nap, ns: as long as Linux's default timer slack, by which it may be late anyway.
     const NAP_NS: libc::c_long = 50_000;
     // SAFETY: plain system calls; the timespec lives on this stack.
     unsafe {
@@ -306,10 +312,10 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The `cpu_id` that the kernel keeps current in this thread's rseq area, which glibc (2.35 and
-/// later) registers at `__rseq_offset` from the thread pointer; plus one. Two loads, no call.
-/// Where the C library has no such symbol its address is null and the answer is 0, unknown.
-/// An area that could not be registered holds -1 or -2, which a caller sees as 0 or `u32::MAX`:
+/// The CPU on which this thread runs, plus one: two loads, no call. The kernel keeps it up to date as
+/// `cpu_id` in this thread's rseq area, which glibc (2.35 and later) registers at `__rseq_offset` from the
+/// thread pointer. Where the C library has no such symbol, its address is null and the answer is 0:
+/// unknown. An area that could not be registered holds -1 or -2, for which the answer is 0 or `u32::MAX`:
 /// no CPU either.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 #[inline(always)]
@@ -340,7 +346,7 @@ fn current_cpu() -> u32 {
     cpu.wrapping_add(1)
 }
 
-/// As on x86-64, by `tpidr_el0`.
+/// As on x86-64; the thread pointer is `tpidr_el0`.
 #[cfg(all(target_os = "linux", target_arch = "aarch64"))]
 #[inline(always)]
 fn current_cpu() -> u32 {
@@ -383,14 +389,15 @@ fn current_cpu() -> u32 {
     0
 }
 
-/// Which locks this thread holds shared, to report a read or a write within a read before it can deadlock.
-/// Debug builds only. A guard that was forgotten counts as held, which it is. Allocates nothing;
-/// of a thread that holds more than [`recursion::MOST`] locks shared the others are not checked.
+/// Which locks this thread holds shared, so that a read or a write within a read is reported before it can
+/// deadlock. Debug builds only. A guard that was forgotten counts as held, which it is. Allocates nothing.
+/// Locks that a thread holds shared beyond the first [`recursion::MOST`] are not checked.
 #[cfg(debug_assertions)]
 mod recursion {
     use core::cell::Cell;
     use core::ptr;
 
+    /// Locks remembered for each thread, at 8 bytes each. Chosen, not measured.
     pub(super) const MOST: usize = 32;
 
     std::thread_local! {

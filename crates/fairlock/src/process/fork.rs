@@ -1,74 +1,73 @@
 //! What `fork` does to the locks of real threads.
 //!
-//! The child has one thread. The records of the others are given back there, with what they read:
-//! else a writer in the child would wait for readers that do not exist. Those that waited for a lock
-//! in a rented room are taken off it unseen, as their stacks are nobody's: else who unlocks it would
-//! hand it to one of them. A handler does that, by pthread_atfork(3), asked for before any thread
-//! gets a record or rents a room.
-//!
-//! What holds in the child:
-//! * Readers of other threads by slots are gone; but those by the semaphore of a lock remain, as it only
-//!   counts them. `fork` is unsafe, and this is part of what its
-//!   caller answers for: the child uses no reference that another thread's guard lent it.
+//! What holds in the child, which has one thread:
 //! * The forking thread keeps its guards.
-//! * Nobody waits for a lock that rents its room ([`RwLock`](crate::RwLock), and
-//!   [`RawRwSem`](crate::rwsem::RawRwSem) with [`Pooled`](crate::rwsem::Pooled)). So one that the
-//!   forking thread holds for writing, whoever waited for it, is free once the child has unlocked
-//!   it, and one that was free is free: the child may use both like new ones. One that it holds for
-//!   reading is free for readers likewise; for writers if no other thread read under it, or was let
-//!   in to do so, other than by a slot, and none was past the queue and waited for readers in slots.
-//! * A lock that another thread held for writing, or was just taking, stays as it was, and the
-//!   child must not use it; as with every lock. "Just taking" is also a writer under a policy without
-//!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail) in the few instructions
-//!   between adding its bias in vain and removing it: then the lock of the forking thread stays as it
-//!   was.
-//! * Other locks that have waiters, that is those with their waiters' queue inside, are not to be
-//!   unlocked by the child: [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex),
-//!   [`RangeLock`](crate::RangeLock).
+//! * Reads of other threads by slots have ended. Their reads by a lock's semaphore remain, as it only
+//!   counts them. `fork` is unsafe, and its caller answers for this: the child must not use a reference
+//!   that it borrowed from another thread's guard.
+//! * Nobody waits for a lock with a pooled queue ([`RwLock`](crate::RwLock), and
+//!   [`RawRwSem`](crate::rwsem::RawRwSem) with [`Pooled`](crate::rwsem::Pooled)). So a lock that was free
+//!   is free, and one that the forking thread holds for writing is free once the child has unlocked it,
+//!   whoever waited for it: the child may use both like new ones. A lock that the forking thread
+//!   holds for reading is then free for readers, too. It is free for writers if no other thread had read
+//!   it, or been granted a read, by the semaphore, and no writer had acquired the semaphore and waited for
+//!   readers in slots.
+//! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it
+//!   was, and the child must not use it. A writer is also "just acquiring", under a policy without
+//!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail), in the few instructions between
+//!   adding its bias in vain and removing it: then a lock of the forking thread, too, keeps that bias.
+//! * The child must not unlock any other lock that has waiters, that is a lock with an inline queue:
+//!   [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`RangeLock`](crate::RangeLock).
 //!
-//! The handler writes to the locks that others waited for. Where such a lock is in memory that parent
-//! and child share, the parent's waiters would be forgotten, too; where the memory is kept from the
-//! child (`MADV_DONTFORK`), the child gets no further. Locks do not belong there.
+//! How it works: a handler of pthread_atfork(3) runs in the child. It is installed before any thread gets a
+//! record or acquires a pooled queue. It gives back the records of the other threads with what they read,
+//! so that no writer waits for readers that do not exist. And it empties pooled queues without looking at
+//! their nodes, whose stacks are no longer in use, so that no unlock hands the lock to a thread that does
+//! not exist.
 //!
-//! What has no handlers: `vfork`, `_Fork`, the bare system calls, and those of other libraries
-//! that run before this one's. There a writer may wait for ever for a reader of the parent. Nor
-//! may `fork` interrupt a lock's own code, from a signal handler.
+//! The handler writes to the locks for which other threads waited. If such a lock is in memory that parent
+//! and child share, the parent's waiters are forgotten, too; if the memory is kept from the child
+//! (`MADV_DONTFORK`), the child crashes there. Locks do not belong in such memory.
 //!
-//! Several copies of this crate in one program each have a handler of their own. Where a library
-//! that contains one is unloaded, the C library drops its handlers (glibc) or does not unload at
-//! all (musl); glibc keeps it loaded while a thread that has used its locks lives.
+//! No handlers run for `vfork`, `_Fork` and the bare system calls, and this one has yet to run while
+//! handlers of other libraries run before it. There a writer may wait for ever for a reader of the
+//! parent. Nor may a signal handler `fork` in the middle of a lock's own code.
+//!
+//! Several copies of this crate in one program each have a handler of their own. When a library that
+//! contains a copy is unloaded, glibc drops its handlers, and musl never unloads it. While a thread that
+//! has used the copy's locks lives, glibc keeps the library loaded.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use super::os;
 
-/// Whether the handler is there.
+/// 1 once the handler is installed.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
-/// Sees to it that the handler is there from now on.
+/// Installs the handler, if that has not been done.
 pub(super) fn handle() {
-    // Acquire pairs with the Release in `register`: the handler is there before the first record.
+    // Acquire pairs with the Release in `register`: the handler is installed before the first record.
     if HANDLED.load(Acquire) == 0 {
         register();
     }
 }
 
-/// Threads that come here at once each ask for the handler: to run it twice does no harm, and
-/// nobody has to wait for another that a `fork` may leave behind. Without memory the next thread
-/// tries again.
+/// Of several threads that are here at once, each installs the handler: running it twice does no harm, and
+/// no thread has to wait for another, which a `fork` might leave behind. If there is no memory, the next
+/// thread tries again.
 #[cold]
 fn register() {
     // SAFETY: the handler is a plain function of this library, and the C library forgets it when
-    // the library goes.
+    // the library is unloaded.
     if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0 {
         HANDLED.store(1, Release);
     }
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: the C library calls this in the only thread of the child; the rest is for the caller
-    // of `fork` to see to, see the module.
+    // SAFETY: the C library calls this in the only thread of the child. That `fork` did not interrupt a
+    // lock's code, and that locks are in private memory, is up to the caller of `fork`: see the module.
     unsafe { os::all_forked() };
 }
 
@@ -205,7 +204,8 @@ mod tests {
                     there.wait();
                 });
                 there.wait();
-                // SAFETY: as in `in_child_process`.
+                // SAFETY: the child calls nothing but this crate and `_exit`, and no lock's code runs
+                // meanwhile.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
                     let left = Counting::process().threads.any_reader(|tag| tag == THEIRS);

@@ -1,17 +1,17 @@
-//! What the locks of one process share: the records of its threads, the pool of queues for those that
-//! wait, and barriers on all CPUs.
+//! What the locks of one process share: the records of its threads, the queue pool, and barriers on all
+//! CPUs.
 //!
-//! One such object exists for each platform; where the process is a simulated one it begins and ends
-//! with a run. This is where the layers meet: each lock names what it needs of a platform
-//! ([`HasRecords`], [`HasQueuePool`], [`HasNesting`]), and a [`Host`] has all of it.
+//! There is one [`Process`] for each platform; a simulated one begins and ends with a run. This is where
+//! the layers meet: each lock names what it needs of a platform ([`HasRecords`], [`HasQueuePool`],
+//! [`HasNesting`]), and a [`Host`] has all of it.
 //!
-//! Several copies of this crate in one program, by their versions or in libraries that are loaded,
-//! each have their own, and share nothing: a lock is used through the copy that made it, so its
-//! readers are in the records where its writers look. In Rust the types see to that, as those of two
-//! copies are two types; the C library has its copies find each other, and one of them works for all. What they have in common is harmless to
-//! share: the kernel's asymmetric barrier reaches all threads of the process, and registering for
-//! it twice is registering once. [`Os`](crate::platform::Os) and
-//! [`Counting`](crate::platform::Counting) are two copies in this sense.
+//! One program may contain several copies of this crate, in several versions or in libraries that it loads.
+//! Each copy has a `Process` of its own. A lock is only used through the copy that made it, so its readers
+//! are in the records where its writers look: in Rust the types of two copies differ, and the copies of the
+//! C library find each other and let one of them work for all. Copies have only the kernel in common, which
+//! does no harm: its asymmetric barrier reaches all threads of the process, and registering for it twice is
+//! the same as once. [`Os`](crate::platform::Os) and [`Counting`](crate::platform::Counting) are two copies
+//! in this sense.
 
 mod fork;
 mod os;
@@ -25,17 +25,17 @@ use crate::rwsem::{HasQueuePool, QueuePool};
 use crate::slots::{EndedThread, HasRecords, Record, Threads};
 use crate::spin_queue::SpinQueue;
 
-/// A [platform](Platform) with a process, whose threads have records: one that all locks run on.
+/// A [platform](Platform) with a process whose threads have records: one on which all locks run.
 ///
 /// Implement it, beside [`Platform`], to run Fairlock's locks somewhere else.
 ///
 /// # Safety
-/// Whoever implements it promises:
-/// * [`process`](Self::process) answers the same process, and no other platform does, for as long as a
-///   lock of this platform is used.
-/// * [`thread`](Self::thread) answers a record of that process which was
-///   [given](Process::new_thread) to the calling thread, to none beside it, and not given back; and
-///   [`ended_thread`](Self::ended_thread) what the calling thread itself was given for its record.
+/// An implementation promises:
+/// * As long as a lock of this platform is used, [`process`](Self::process) returns the same process, which
+///   no other platform returns.
+/// * [`thread`](Self::thread) returns a record of that process that [`Process::new_thread`] gave to the
+///   calling thread, and that the thread has neither shared with another nor given back.
+///   [`ended_thread`](Self::ended_thread) returns what the calling thread itself was given for its record.
 /// * If [`Platform::is_asymmetric`] answers yes, [`asymmetric_heavy`](Self::asymmetric_heavy) has the
 ///   effect of [`Platform::barrier_on_all_cpus`].
 /// * No function unwinds.
@@ -51,27 +51,27 @@ pub unsafe trait Host: Platform {
     /// What the locks of this process share.
     fn process() -> &'static Process<Self>;
 
-    /// The calling thread's record in it, claimed at first use; none where a thread cannot have
-    /// one, for instance when it is about to end.
+    /// The calling thread's record in that process, claimed at first use; none if the thread cannot have
+    /// one, for instance because it is about to end.
     fn thread() -> Option<&'static Record<Self>> {
         None
     }
 
-    /// What the calling thread was given when it [gave back its record](Process::thread_ended). To be
-    /// answered until the thread's very last instruction, as whatever runs there may unlock.
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended). This must
+    /// work until the thread's very last instruction, as any code that runs there may unlock.
     fn ended_thread() -> EndedThread<Self> {
         EndedThread::NONE
     }
 
-    /// The expensive side of an asymmetric barrier: a [barrier on all
-    /// CPUs](Platform::barrier_on_all_cpus) that threads share which call it at the same time. Not to be
-    /// called where there is none.
+    /// The expensive side of an asymmetric barrier: a [barrier on all CPUs](Platform::barrier_on_all_cpus),
+    /// shared by the threads that want one at the same time. It must not be called where
+    /// [`Platform::is_asymmetric`] answers no.
     fn asymmetric_heavy() {
         Self::process().pass_barrier();
     }
 }
 
-// SAFETY: the host's promises.
+// SAFETY: each function is the host's, whose promises are the same.
 unsafe impl<P: Host> HasRecords for P {
     #[inline(always)]
     fn threads() -> &'static Threads<P> {
@@ -91,7 +91,7 @@ unsafe impl<P: Host> HasRecords for P {
     }
 }
 
-// SAFETY: one pool for each process.
+// SAFETY: the pool is part of the process, of which there is one.
 unsafe impl<P: Host> HasQueuePool for P {
     #[inline(always)]
     fn queue_pool() -> &'static QueuePool<P> {
@@ -105,8 +105,8 @@ impl<P: Host> HasNesting for P {
     }
 }
 
-/// What the locks of one process share. At the beginning of a line, so that the same words share one
-/// wherever it is: a simulated process is on the heap, and costs the same in every run.
+/// What the locks of one process share. Aligned to cache lines, so that the same words share a line
+/// wherever it lies: a simulated process is on the heap, and has to cost the same in every run.
 #[repr(align(128))]
 pub struct Process<P: Platform> {
     threads: Threads<P>,
@@ -116,7 +116,7 @@ pub struct Process<P: Platform> {
 }
 
 impl<P: Host> Process<P> {
-    /// A process whose threads have not used a lock yet.
+    /// A process whose threads have not used any lock yet.
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     pub const NEW: Self = Process {
         threads: Threads::NEW,
@@ -125,36 +125,36 @@ impl<P: Host> Process<P> {
         nesting: Nesting::NEW,
     };
 
-    /// A record for a thread of this process that has none yet, [given
-    /// back](Self::thread_ended) when it ends; none if there are too many, and then it does
-    /// without. For those that implement a [`Host`], as all that follow.
+    /// A record for a thread of this process that has none yet, to be [given back](Self::thread_ended) when
+    /// the thread ends. If there are too many threads there is none, and the thread does without. This
+    /// function and those below are for implementations of [`Host`].
     pub fn new_thread(&self) -> Option<&Record<P>> {
         self.threads.claim()
     }
 
-    /// The thread to which this record was given ends: from now on it reads without a record. What it
-    /// still reads it ends by what this returns, as its [`Host::ended_thread`].
+    /// The calling thread ends and gives back its record: from now on it acquires without one. It can still
+    /// release what it holds by what this returns, which is then its [`Host::ended_thread`].
     ///
     /// # Safety
-    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has
-    /// not given it back; [`Host::thread`] answers it to nobody any more; and the only references to
-    /// it that are left are those in guards.
+    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has not
+    /// given it back. [`Host::thread`] no longer returns it to anybody, and only guards still refer to it.
     pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
         self.threads.release(record)
     }
 
-    /// Ends what the threads were in the middle of that a `fork` has left behind: reading by slots,
-    /// waiting in pooled queues, barriers. Locks that they held stay held.
+    /// Ends what the threads that do not exist in the child of a `fork` were doing: reading by slots,
+    /// waiting in pooled queues, running barriers. Locks that they held otherwise stay held.
     ///
     /// # Safety
-    /// This process is the child of a `fork`, and the calling thread, which has the record `own`, is
-    /// its only one. It did not fork in the middle of one of this crate's functions, as a signal
-    /// handler can. It can write to the locks that others waited for, and its parent does not see
-    /// that: they are in memory that is neither kept from the child nor shared with it.
+    /// * This process is the child of a `fork`, and the calling thread, which has the record `own`, is
+    ///   its only one.
+    /// * The `fork` did not interrupt one of this crate's functions, as a signal handler can.
+    /// * The locks for which other threads waited are in memory that is neither kept from the child nor
+    ///   shared with its parent: this function writes to them.
     pub unsafe fn forked(&self, own: Option<&Record<P>>) {
         let left_spinning = |spinners: *const ()| {
-            // SAFETY: set by a thread that borrowed this queue of spinners, and had not let go of it:
-            // it only has no more to do in this process.
+            // SAFETY: the queue of spinners is alive: a thread set this while it borrowed the queue, and
+            // had not ended that when the process forked.
             unsafe { &*spinners.cast::<SpinQueue<P>>() }.forked();
         };
         // SAFETY: the calling thread is the child's only one and was not in a lock's code, as this
@@ -166,8 +166,8 @@ impl<P: Host> Process<P> {
         self.barrier.forked();
     }
 
-    /// Returns when a [barrier on all CPUs](Platform::barrier_on_all_cpus) has ended that began
-    /// after the call: one of this call's own, or one that another thread's call began.
+    /// Returns once a [barrier on all CPUs](Platform::barrier_on_all_cpus) that began after the call has
+    /// ended: one that this call ran, or one that another thread's call ran.
     pub fn pass_barrier(&self) {
         self.barrier.pass();
     }

@@ -1,4 +1,4 @@
-//! The process of real threads: their records, in thread-local variables that tell their ends.
+//! The process of real threads: their records, in thread-local variables whose destructors give them back.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -12,8 +12,8 @@ use crate::slots::{EndedThread, Record};
 macro_rules! real_processes {
     ($($platform:ident)*) => {$(
         impl $platform {
-            /// The calling thread's: null before the first use and after the last. Without a
-            /// destructor, so that it can be asked to the very end.
+            /// The calling thread's record; null before it has one and once it has given it back. The
+            /// variable has no destructor, so it can be read until the thread's last instruction.
             #[inline(always)]
             fn record() -> &'static LocalKey<Cell<*const Record<Self>>> {
                 std::thread_local! {
@@ -23,7 +23,7 @@ macro_rules! real_processes {
                 &RECORD
             }
 
-            /// What it was given for its record at its end. Without a destructor likewise.
+            /// What the calling thread was given for its record. This variable has no destructor either.
             fn ended() -> &'static LocalKey<Cell<EndedThread<Self>>> {
                 std::thread_local! {
                     static ENDED: Cell<EndedThread<$platform>> =
@@ -32,7 +32,8 @@ macro_rules! real_processes {
                 &ENDED
             }
 
-            /// Whether it has given back its record, and gets no other. Without a destructor likewise.
+            /// Whether the calling thread has given back its record; it gets no other. This variable has no
+            /// destructor either.
             fn has_ended() -> &'static LocalKey<Cell<bool>> {
                 std::thread_local! {
                     static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
@@ -44,9 +45,9 @@ macro_rules! real_processes {
             fn end_thread() {
                 Self::has_ended().set(true);
                 let record = Self::record().replace(core::ptr::null());
-                // SAFETY: as in `thread`.
+                // SAFETY: null or a record, and records live as long as the process.
                 if let Some(record) = unsafe { record.as_ref() } {
-                    // SAFETY: this thread's, which has just forgotten it.
+                    // SAFETY: this thread's own record, which the thread has just forgotten.
                     Self::ended().set(unsafe { Self::process().thread_ended(record) });
                 }
             }
@@ -67,12 +68,12 @@ macro_rules! real_processes {
                 unsafe extern "C" fn end_thread(_: *mut c_void) {
                     $platform::end_thread();
                 }
-                // Also by a thread that gets no record, as it may wait in a pooled queue.
+                // Also for a thread that gets no record, as it may wait in a pooled queue.
                 fork::handle();
                 if Self::has_ended().get() {
                     return None;
                 }
-                // Fails if the thread's variables were destroyed already.
+                // Fails if the thread's variables have been destroyed already.
                 LEAVER.try_with(|_| ()).ok()?;
                 KEY.arm(end_thread);
                 let record = Self::process().new_thread()?;
@@ -83,15 +84,17 @@ macro_rules! real_processes {
             /// This process is the child of a `fork` by the calling thread.
             ///
             /// # Safety
-            /// Of [`Process::forked`].
+            /// What [`Process::forked`] asks for.
             unsafe fn forked() {
-                // SAFETY: the caller's; and as in `thread`.
+                // SAFETY: the calling thread is the child's only one and not in a lock's code, as the
+                // caller promises. The pointer is null or a record, and records live as long as the
+                // process.
                 unsafe { Self::process().forked(Self::record().get().as_ref()) };
             }
         }
 
-        // SAFETY: one static process; a thread's record, and what is left of it, are in variables of that
-        // thread.
+        // SAFETY: there is one static process. A thread's record, and what remains of it, are in variables
+        // of that thread alone.
         unsafe impl Host for $platform {
             fn process() -> &'static Process<Self> {
                 static PROCESS: Process<$platform> = Process::NEW;
@@ -99,7 +102,7 @@ macro_rules! real_processes {
             }
             #[inline(always)]
             fn thread() -> Option<&'static Record<Self>> {
-                // SAFETY: null or a record, which live as long as the process.
+                // SAFETY: null or a record, and records live as long as the process.
                 unsafe { Self::record().get().as_ref() }.or_else(Self::new_record)
             }
             fn ended_thread() -> EndedThread<Self> {
@@ -111,12 +114,12 @@ macro_rules! real_processes {
 
 real_processes!(Os Counting Symmetric);
 
-/// In the child of a `fork`.
+/// To be called in the child of a `fork`.
 ///
 /// # Safety
-/// Of [`Process::forked`].
+/// What [`Process::forked`] asks for.
 pub(super) unsafe fn all_forked() {
-    // SAFETY: the caller is the child's only thread, and does not come from a lock's code.
+    // SAFETY: the calling thread is the child's only one and not in a lock's code, as the caller promises.
     unsafe {
         Os::forked();
         Counting::forked();
@@ -124,15 +127,15 @@ pub(super) unsafe fn all_forked() {
     }
 }
 
-/// A pthread key whose destructor tells the end of threads that use their first lock when their variables
-/// have been destroyed already, in the destructor of another key: the variable that tells it otherwise
-/// comes too late there (with glibc), and each such thread would keep a record for ever.
+/// A pthread key whose destructor runs at the end of threads that use their first lock in the destructor of
+/// another key, when their thread-local variables have been destroyed already. With glibc a variable
+/// made there is never destroyed, so without the key each such thread would keep a record for ever.
 ///
-/// Nobody deletes the key. Where the library that contains this is unloaded, no thread has a value for
-/// it: of one that had the variable was destroyed, which takes the value away, or never is, which keeps
-/// the library loaded.
+/// Nobody deletes the key. When the library that contains this is unloaded, no thread has a value for it: a
+/// thread that had one has either destroyed its variable, which takes the value away, or has not, which
+/// keeps the library loaded.
 struct EndKey {
-    /// Plus one; 0: none yet.
+    /// The key plus one; 0 if there is none yet.
     key: AtomicU32,
 }
 
@@ -140,14 +143,14 @@ impl EndKey {
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     const NEW: Self = EndKey { key: AtomicU32::new(0) };
 
-    /// The calling thread's end is told to `destructor`; unless there is no key left, or no memory.
+    /// From now on `destructor` runs at the calling thread's end, unless no key is left, or no memory.
     fn arm(&self, destructor: unsafe extern "C" fn(*mut c_void)) {
         let key = match self.key.load(Ordering::Relaxed) {
             0 => self.create(destructor),
             key => key,
         };
         if key != 0 {
-            // SAFETY: the key exists. Any value does but null.
+            // SAFETY: the key exists, and any value but null makes its destructor run.
             unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(self).cast()) };
         }
     }
@@ -163,8 +166,8 @@ impl EndKey {
     #[cold]
     fn create(&self, destructor: unsafe extern "C" fn(*mut c_void)) -> u32 {
         let mut new = 0;
-        // SAFETY: plain calls; the destructor is a function of this library, which is there when it runs,
-        // see above. A key that another thread was faster to create nobody has used.
+        // SAFETY: plain calls. The destructor is a function of this library, which is still loaded when it
+        // runs, see above. If another thread created the key first, nobody has used this one.
         unsafe {
             if libc::pthread_key_create(&mut new, Some(destructor)) != 0 {
                 return 0;

@@ -1,44 +1,50 @@
 //! A reader-writer lock for memory that several processes map: 24 bytes, without a pointer, all zero
-//! when free.
+//! when free. What it guarantees is written at [`ProcessSharedRwLock`].
 //!
-//! What the other locks do with nodes on their waiters' stacks has to be done by counting, as nobody
-//! can follow a pointer into another process. One 64-bit word (`word.rs`) counts the readers that are
-//! in and those that wait, and the writers that wait in two batches, and says whether a writer is in.
-//! Uncontended, each operation is one compare-exchange on it.
-//! 1. A writer that leaves lets in all readers that wait, or else hands the lock to a writer. The last
-//!    reader that leaves hands it to a writer. So readers and writers take turns.
-//! 2. Writers that wait form batches: the front, whose turn is first, and the back, which newcomers
-//!    join and which moves up when the front is empty. Within a batch it is whoever takes what was
-//!    handed over first, mostly the one that has slept longest.
-//! 3. Who waits spins for at most 25 µs and then sleeps: readers on `turn`, writers on the `handed`
-//!    of their batch. These change after the word: the word decides, they tell.
-//! 4. A reader that gives up is counted out, unless it has been let in. So is a writer, unless it is
-//!    the last of its batch that can take what has been handed to the batch.
-//! 5. If all of the front give up, the readers that wait need no longer wait for it: they are *called*,
-//!    which means that they may let themselves in past the writers that move up. Newcomers may not.
-//!    (To count them in at once, as in 1, is not possible: some readers might not yet have noticed the
-//!    last time that this was done, and two bits could not tell the one from the other.)
+//! How it works: the other locks link nodes on their waiters' stacks, but no process can follow a pointer
+//! into another. So this lock only counts. One 64-bit word (`word.rs`) says whether a writer holds the
+//! lock, and counts the readers that hold it, the readers that wait, and the writers that wait in two
+//! batches.
+//! 1. A writer that releases the lock grants it to all waiting readers at once or, if there are none, hands
+//!    it to a writer. The last reader that releases it hands it to a writer. So readers and writers
+//!    take turns.
+//! 2. Waiting writers form two batches: the front, whose turn is next, and the back, which newcomers
+//!    join and which moves up once the front is empty. The lock is handed to a batch, and the first of its
+//!    writers to notice takes it: mostly the one that has slept longest.
+//! 3. A waiter spins for at most `SPIN_ON_OWNER_NS` and then sleeps: readers on `turn`, writers on the
+//!    `handed` of their batch. These two change after the word: the word decides, and they make it known.
+//! 4. A reader that gives up is no longer counted, unless it has been granted the lock. The same is true
+//!    of a writer, unless no other writer of its batch is left to take what was handed to the batch.
+//! 5. If every writer of the front gives up, the waiting readers no longer have to wait for it. They are
+//!    *woken without a grant*: each may acquire the lock itself, past the writers that move up. Newcomers
+//!    may not. (Granting them the lock as in 1 is not possible: some readers might not yet have noticed the
+//!    previous grant, and two bits could not tell one grant from the other.)
 //!
 //! Invariants
-//! 1. While a writer is in, no reader is. Only the writer that is in leaves.
-//! 2. While a writer waits, somebody is in: the lock is not free in between. So nobody who waits has
-//!    to compete with newcomers.
-//! 3. While no writer is in, the back is empty if the front is. The back moves up only when nobody
-//!    of the front is left in `write`, not even one that was handed the lock and has not noticed.
-//! 4. The writers of a batch that are still in `write` are as many as the word counts, and one more
-//!    from the moment that the word hands the lock to the batch until one of them sets `handed` back
-//!    to 0. So one of the front that the word no longer counts must wait for `handed`.
-//! 5. Waiting readers are let in only by a writer that leaves. All readers that were let in before have
-//!    left by then, so they know of it, and `turn` was up to date. So `turn` is at most one grant
-//!    behind the word, and what a reader sees is at most one grant ahead of when it began to wait.
-//! 6. In an unlock the change of the word is the last access to the lock's memory; or else the change
-//!    of `turn` or `handed` is, on behalf of a thread that cannot return from `read` or `write`
-//!    before. The wake-up that follows uses the address alone.
-//! 7. A reader sleeps only while `turn` is what it was before it looked at the word in vain.
+//! 1. While a writer holds the lock, no reader does. Only the writer that holds it releases it.
+//! 2. While a writer waits, somebody holds the lock: it is not free in between. So a waiting writer never
+//!    competes with newcomers.
+//! 3. While no writer holds the lock, the back is empty if the front is. The back moves up only once no
+//!    writer of the front is still in `write`, not even one that was handed the lock and has not noticed.
+//! 4. The word counts the writers of a batch that are still in `write`; from the moment at which it
+//!    hands the lock to the batch until one of them sets `handed` back to 0, there is one more of them than
+//!    it counts. So a writer of the front that the word no longer counts must wait for `handed`.
+//! 5. Waiting readers are granted the lock only by a writer that releases it. By then all readers that were
+//!    granted it before have released it, so they had noticed their grant, and `turn` was up to date. So
+//!    `turn` is at most one grant behind the word, and a waiting reader sees at most one grant since it
+//!    began to wait.
+//! 6. An unlock accesses the lock's memory for the last time when it changes the word; or, if it has a
+//!    successor, when it then changes `turn` or `handed`, before which the successor cannot return from
+//!    `read` or `write`. The wake-up that follows uses the address alone.
+//! 7. A reader sleeps only while `turn` is what it was before the reader looked at the word in vain.
+//!
+//! What it costs: uncontended, each operation is one compare-exchange on the word. As waiters are only
+//! counted, a grant to readers wakes all that sleep, and within a batch there is no order.
 //!
 //! # A process that ends
-//! while it holds the lock, waits, or is about to tell another, leaves the lock as it is, and others
-//! may wait for ever: as with glibc's locks, of which only mutexes can be robust.
+//! If a process ends while one of its threads holds the lock, waits for it, or is about to wake another,
+//! the lock stays as it is, and others may wait for ever. The same is true of glibc's locks, of which only
+//! mutexes can be robust.
 
 mod word;
 
@@ -46,33 +52,36 @@ use core::sync::atomic::Ordering;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
+use crate::policy::SPIN_ON_OWNER_NS;
 use crate::spin_budget::SpinBudget;
 use crate::unguarded::{Refused, UnguardedRwLock};
-use word::{Batch, Heir, Word};
+use word::{Batch, Successor, Word};
 
 /// A fair reader-writer lock that processes share: put it into memory that each of them maps, at
 /// whatever address. All-zero memory is a free lock.
 ///
 /// # Guarantees
-/// * Readers and writers take turns. A reader that comes while a writer is in is let in when that
-///   writer leaves. One that comes while writers wait for readers to leave waits for those readers and
-///   for one writer's turn; or until all writers have given up that wait in the first batch.
-/// * A writer waits for the readers that are in, and for the writers before it. After the turn of each of
-///   those, and after a batch before it has given up as a whole, it also waits for the readers that
-///   came until then. No other reader enters before it but those that ask for it
-///   ([`past_waiters`](UnguardedRwLock#recursion)).
+/// * Readers and writers take turns. A reader that begins to wait while a writer holds the lock acquires it
+///   when that writer releases it. A reader that begins to wait while readers hold the lock and writers
+///   wait, waits for those readers and for one writer's turn; or until every writer of the batch whose turn
+///   is next has given up.
+/// * A writer waits for the readers that hold the lock, and for the writers before it. It also waits for
+///   readers that have begun to wait before a writer ahead of it releases the lock, or before the whole
+///   batch ahead of it gives up. No other reader acquires the lock before it, except those that ask
+///   for [`past_waiters`](UnguardedRwLock#recursion).
 /// * Writers are served in batches: a writer waits for those that waited before it, and for those that
 ///   began to wait before its own batch's turn came. So no other thread writes more than twice before it.
-///   If more than 2,047 writers wait in a batch, the next ones wait outside, in no order.
-/// * A timed acquisition that fails leaves no trace. It may end late by what the scheduler takes and
-///   a spin of 25 µs.
-/// * At most 262,143 readers hold it or wait, over all processes; the next one is refused as
+///   If 2,047 writers wait in a batch, further ones wait outside of it, in no order.
+/// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin
+///   ([`SPIN_ON_OWNER_NS`]) and by the time that the scheduler takes to run it.
+/// * At most 262,143 readers, over all processes, hold it or wait for it; further ones are refused as
 ///   [`Full`](Refused::Full).
-/// * The last user may free its memory as soon as it has the lock, or knows that nobody has it: those
-///   that are still in an unlock do not touch it any more. A mapping has to stay while others, in
-///   whatever process, wait.
-/// * Not robust: if a process ends while one of its threads holds the lock or waits for it, it stays held.
-/// * Processes that share a lock run the same version of this crate, built for the same architecture.
+/// * A thread may free the lock's memory as soon as it has acquired the lock as its last user, or knows
+///   that nobody holds it: an unlock that is still running no longer touches the memory. A mapping has to
+///   stay while others, in whatever process, wait.
+/// * Not robust: if a process ends while one of its threads holds the lock or waits for it, the lock stays
+///   as it is, and others may wait for ever.
+/// * Processes that share a lock must run the same version of this crate, built for the same architecture.
 ///
 /// # Example
 /// ```
@@ -92,33 +101,33 @@ use word::{Batch, Heir, Word};
 /// let lock = unsafe { &*memory.cast::<ProcessSharedRwLock>() };
 /// assert_eq!(lock.write(None), Ok(()));
 /// assert_eq!(lock.try_read(false), Err(Refused::Busy));
-/// // SAFETY: locked above.
+/// // SAFETY: held for writing since `write` above.
 /// unsafe { lock.unlock_write() };
 /// ```
 #[repr(C)]
 pub struct ProcessSharedRwLock<P: Platform = Os> {
     word: P::AtomicU64,
-    /// Waiting readers sleep here. Two bits: how often waiting readers were told that they have been let
-    /// in, modulo 4. The rest: how often they were called.
+    /// Waiting readers sleep here. The lowest two bits: how many grants to waiting readers have been
+    /// published, modulo 4. The others: how often they were woken without a grant.
     turn: P::AtomicU32,
-    /// The writers of each batch sleep here: 1 if the lock has been handed to one of them.
+    /// The writers of each batch sleep on one of these: 1 while the lock is handed to one of them that has
+    /// not noticed.
     handed: [P::AtomicU32; 2],
 }
 
 const _: () = assert!(size_of::<ProcessSharedRwLock>() <= 32);
 
-/// What a grant and a call add to `turn`.
-const TOLD: u32 = 1;
-const CALLED: u32 = 4;
-const TOLD_MODULO: u32 = CALLED;
+/// What a grant adds to `turn`.
+const TURN_GRANT: u32 = 1;
+/// What a wake-up without a grant adds to `turn`.
+const TURN_WAKE: u32 = 4;
+/// `turn` counts grants modulo this.
+const TURN_GRANTS: u32 = TURN_WAKE;
 
-/// Longest spin, ns: as long as `Mutex`'s, and for the same reason: it is about what a sleep costs.
-const SPIN: u64 = 25_000;
-
-/// The reader that began to wait at `queued` has been let in, and whoever let it in is done with the
-/// lock (invariant 5).
-fn was_told(turn: u32, queued: Word) -> bool {
-    turn % TOLD_MODULO == (queued.grants() + TOLD) % TOLD_MODULO
+/// The reader that began to wait at `queued` has been granted the lock, and the thread that granted it no
+/// longer touches the lock's memory (invariants 5 and 6).
+fn is_published(turn: u32, queued: Word) -> bool {
+    turn % TURN_GRANTS == (queued.grants() + TURN_GRANT) % TURN_GRANTS
 }
 
 fn has_passed<P: Platform>(deadline: Option<u64>) -> bool {
@@ -134,7 +143,7 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         handed: [P::AtomicU32::ZERO; 2],
     };
 
-    /// How many readers are in, or about to be.
+    /// How many readers hold the lock, or have been granted it.
     pub fn readers(&self) -> u32 {
         self.now().readers() as u32
     }
@@ -178,17 +187,18 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         mut deadline: Option<u64>,
         past_waiters: bool,
     ) -> Result<(), Refused> {
-        let mut spin = SpinBudget::new::<P>(SPIN, deadline);
+        let mut spin = SpinBudget::new::<P>(SPIN_ON_OWNER_NS, deadline);
         let mut spins = true;
         loop {
-            // Acquire pairs with the Releases in `tell` and `call_readers`, and keeps invariant 7.
+            // Acquire pairs with the Releases in `wake` and `wake_readers`, and keeps invariant 7.
             let turn = self.turn.load(Acquire);
-            if was_told(turn, queued) {
+            if is_published(turn, queued) {
                 return Ok(());
             }
             let word = self.now();
             if word.has_granted(queued) {
-                // It will be told, and has no choice (invariant 6).
+                // The thread that granted it is about to publish that; until then this one must not return
+                // (invariant 6).
                 deadline = None;
             } else if word.admits_waiting(queued, past_waiters) {
                 let next = word.without_waiting_reader().with_reader();
@@ -226,11 +236,11 @@ impl<P: Platform> ProcessSharedRwLock<P> {
                     Err(found) => word = found,
                 }
             } else if let Some((next, batch)) = word.with_waiting_writer() {
-                // What it reads is ordered by `handed` later.
+                // Relaxed: `handed` will order what it reads.
                 match self.replace(word, next, Relaxed) {
-                    // Others are before it, so it would spin in vain.
+                    // Other writers are before it, so it would spin in vain.
                     Ok(()) if word.writers_wait() => return self.wait_to_write(batch, 0, deadline),
-                    Ok(()) => return self.wait_to_write(batch, SPIN, deadline),
+                    Ok(()) => return self.wait_to_write(batch, SPIN_ON_OWNER_NS, deadline),
                     Err(found) => word = found,
                 }
             } else if has_passed::<P>(deadline) {
@@ -253,7 +263,7 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         let mut spin = SpinBudget::new::<P>(spin, deadline);
         let mut spins = true;
         loop {
-            // Acquire pairs with the Release in `tell`.
+            // Acquire pairs with the Release in `wake`.
             if handed.load(Relaxed) == 1 && handed.compare_exchange(1, 0, Acquire, Relaxed).is_ok()
             {
                 return Ok(());
@@ -266,7 +276,7 @@ impl<P: Platform> ProcessSharedRwLock<P> {
                 if self.give_up_writing(batch) {
                     return Err(Refused::TimedOut);
                 }
-                // Handed to this thread, as no other is left (invariant 4).
+                // The lock has been handed to this thread, as no other is left (invariant 4).
                 deadline = None;
                 continue;
             }
@@ -277,11 +287,11 @@ impl<P: Platform> ProcessSharedRwLock<P> {
     /// False if the lock has been handed to this thread.
     fn give_up_writing(&self, batch: Batch) -> bool {
         let mut word = self.now();
-        while let Some((next, calls)) = word.without_waiting_writer(batch) {
+        while let Some((next, wakes)) = word.without_waiting_writer(batch) {
             match self.replace(word, next, Relaxed) {
                 Ok(()) => {
-                    if calls {
-                        self.call_readers();
+                    if wakes {
+                        self.wake_readers();
                     }
                     return true;
                 }
@@ -291,66 +301,67 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         false
     }
 
-    /// Wakes the readers that may let themselves in now. The lock is in use as long as the caller has
-    /// not returned from `write`.
-    fn call_readers(&self) {
-        // Release pairs with the Acquire in `wait_to_read`: who sees it sees the word, too.
-        self.turn.fetch_add(CALLED, Release);
+    /// Wakes the waiting readers, which may now acquire the lock themselves. The lock's memory is still in
+    /// use, as the caller has not returned from `write`.
+    fn wake_readers(&self) {
+        // Release pairs with the Acquire in `wait_to_read`: a reader that sees this sees the word, too.
+        self.turn.fetch_add(TURN_WAKE, Release);
         P::unpark_all_shared(&self.turn);
     }
 
-    // ---- leaving ----
+    // ---- releasing ----
 
     #[inline]
-    fn leave_as_reader(&self) {
+    fn release_read(&self) {
         let mut word = self.now();
         loop {
-            let (next, heir) = word.after_read();
-            // Release pairs with the Acquire of a writer that enters later. One that is handed the lock
-            // learns of it in `tell`, and of the readers before this one only if this one has: Acquire
-            // pairs with their Releases.
-            let order = if heir == Heir::Nobody { Release } else { Acquire };
+            let (next, successor) = word.after_read();
+            // Release pairs with the Acquire of a writer that acquires the lock later. A writer that is
+            // handed the lock comes after this thread by the Release in `wake`, and after the readers
+            // before this one only if this thread does: so Acquire, which pairs with their Releases.
+            let order = if successor == Successor::Nobody { Release } else { Acquire };
             match self.replace(word, next, order) {
-                Ok(()) if heir == Heir::Nobody => return,
-                Ok(()) => return self.tell(word, heir),
+                Ok(()) if successor == Successor::Nobody => return,
+                Ok(()) => return self.wake(word, successor),
                 Err(found) => word = found,
             }
         }
     }
 
     #[inline]
-    fn leave_as_writer(&self) {
+    fn release_write(&self) {
         let mut word = self.now();
         loop {
-            let (next, heir) = word.after_write();
-            // Release pairs with the Acquire of whoever enters next.
+            let (next, successor) = word.after_write();
+            // Release pairs with the Acquire of the next holder.
             match self.replace(word, next, Release) {
-                Ok(()) if heir == Heir::Nobody => return,
-                Ok(()) => return self.tell(word, heir),
+                Ok(()) if successor == Successor::Nobody => return,
+                Ok(()) => return self.wake(word, successor),
                 Err(found) => word = found,
             }
         }
     }
 
-    /// Those that have been made the `heir` at `word` may go. They could not before, which keeps
-    /// invariant 6.
+    /// Publishes that the lock was granted to `successor` when the word was `word`, and wakes it. Before
+    /// this the successor could not return, which keeps invariant 6.
     #[cold]
-    fn tell(&self, word: Word, heir: Heir) {
-        match heir {
-            Heir::Nobody => {}
-            Heir::Readers => {
+    fn wake(&self, word: Word, successor: Successor) {
+        match successor {
+            Successor::Nobody => {}
+            Successor::Readers => {
                 let turn = core::ptr::from_ref(&self.turn);
-                // Release pairs with the Acquire in `wait_to_read`. Does not carry into the calls.
-                match word.grants() + TOLD {
-                    TOLD_MODULO => self.turn.fetch_sub(TOLD_MODULO - TOLD, Release),
-                    _ => self.turn.fetch_add(TOLD, Release),
+                // Release pairs with the Acquire in `wait_to_read`. The count must not carry into the bits
+                // above.
+                match word.grants() + TURN_GRANT {
+                    TURN_GRANTS => self.turn.fetch_sub(TURN_GRANTS - TURN_GRANT, Release),
+                    _ => self.turn.fetch_add(TURN_GRANT, Release),
                 };
                 P::unpark_all_shared(turn);
             }
-            Heir::Writer(batch) => {
+            Successor::Writer(batch) => {
                 let handed = core::ptr::from_ref(&self.handed[batch.0]);
-                // Release pairs with the Acquire in `wait_to_write`. It is 0: it was set back before
-                // the last writer of this batch had the lock.
+                // Release pairs with the Acquire in `wait_to_write`. It is 0 now: the last writer of this
+                // batch that got the lock set it back first.
                 self.handed[batch.0].store(1, Release);
                 P::unpark_shared(handed);
             }
@@ -358,7 +369,7 @@ impl<P: Platform> ProcessSharedRwLock<P> {
     }
 }
 
-// SAFETY: the module's invariants: a writer is alone; acquisitions are Acquire, releases Release.
+// SAFETY: a writer holds the lock alone (invariant 1); acquisitions are Acquire, releases Release.
 unsafe impl<P: Platform> UnguardedRwLock for ProcessSharedRwLock<P> {
     const FREE: Self = Self::NEW;
 
@@ -406,12 +417,12 @@ unsafe impl<P: Platform> UnguardedRwLock for ProcessSharedRwLock<P> {
 
     #[inline]
     unsafe fn unlock_read(&self) {
-        self.leave_as_reader();
+        self.release_read();
     }
 
     #[inline]
     unsafe fn unlock_write(&self) {
-        self.leave_as_writer();
+        self.release_write();
     }
 
     fn has_writer(&self) -> bool {
@@ -435,12 +446,12 @@ mod tests {
     }
 
     fn unlock_read(lock: &ProcessSharedRwLock) {
-        // SAFETY: every test below unlocks what it holds.
+        // SAFETY: held for reading, as every test below unlocks what it holds.
         unsafe { lock.unlock_read() }
     }
 
     fn unlock_write(lock: &ProcessSharedRwLock) {
-        // SAFETY: as above.
+        // SAFETY: held for writing, as every test below unlocks what it holds.
         unsafe { lock.unlock_write() }
     }
 
@@ -471,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_past_waiters_enters_while_a_writer_waits() {
+    fn a_reader_past_waiters_acquires_the_lock_while_a_writer_waits() {
         let lock: ProcessSharedRwLock = ProcessSharedRwLock::NEW;
         assert_eq!(lock.read(None, false), Ok(()));
         let (waits, batch) = lock.now().with_waiting_writer().expect("it is the first");

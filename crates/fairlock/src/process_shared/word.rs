@@ -1,45 +1,49 @@
-//! The lock word of [`ProcessSharedRwLock`](super::ProcessSharedRwLock): layout, a name for every
-//! condition on it, and what each operation makes of it. Nothing here waits or has an effect.
+//! The lock word of [`ProcessSharedRwLock`](super::ProcessSharedRwLock): its layout, a name for every
+//! condition on it, and how each operation changes it. Everything here is pure: nothing waits or has an
+//! effect.
 
-/// Bits 0 to 17: readers that are in.
+/// Bits 0 to 17: readers that hold the lock.
 const READERS: u64 = (1 << 18) - 1;
 const READER: u64 = 1;
 /// Bits 18 to 35: readers that wait.
 const WAITING: u64 = READERS << 18;
 const WAITING_READER: u64 = 1 << 18;
-/// Bits 36 to 46: writers that wait in the batch whose turn is first.
+/// Bits 36 to 46: writers that wait in the front, the batch whose turn is next.
 const FRONT: u64 = WRITERS_OF_A_BATCH << 36;
 const FRONT_WRITER: u64 = 1 << 36;
-/// Bits 47 to 57: writers that wait in the batch after it.
+/// Bits 47 to 57: writers that wait in the back, the batch after the front.
 const BACK: u64 = WRITERS_OF_A_BATCH << 47;
 const BACK_WRITER: u64 = 1 << 47;
-/// Bits 58 and 59: how often waiting readers were let in, modulo 4.
+/// Bits 58 and 59: how often the lock was granted to the waiting readers, modulo 4.
 const GRANTS: u64 = 3 << 58;
 const GRANT: u64 = 1 << 58;
-/// Bits 60 and 61: how often waiting readers were called, modulo 4.
-const CALLS: u64 = 3 << 60;
-const CALL: u64 = 1 << 60;
-/// Bit 62: which of the two batches is in front.
+/// Bits 60 and 61: how often the waiting readers were woken to acquire the lock themselves, modulo 4.
+const WAKES: u64 = 3 << 60;
+const WAKE: u64 = 1 << 60;
+/// Bit 62: which of the two batches is the front.
 const BATCH: u64 = 1 << 62;
-/// Bit 63: a writer is in.
+/// Bit 63: a writer holds the lock.
 const WRITER: u64 = 1 << 63;
 
+/// Writers that fit one batch: 2,047. With the counts of readers, this is how 64 bits were divided.
 const WRITERS_OF_A_BATCH: u64 = (1 << 11) - 1;
 
-/// So many readers may be in or wait, together: those that wait may all be let in.
+/// Readers that may hold the lock or wait for it, together: 262,143. Waiting readers count, too, as all of
+/// them may be granted the lock at once.
 pub(super) const MOST_READERS: u64 = READERS;
 
 /// One of the two batches of waiting writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Batch(pub(super) usize);
 
-/// Who gets the lock by an unlock, and has to be told.
+/// Who is granted the lock by an unlock, and has to be woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heir {
+pub(super) enum Successor {
+    /// The lock is free, or other readers still hold it.
     Nobody,
-    /// All that were waiting.
+    /// All waiting readers.
     Readers,
-    /// One of this batch.
+    /// One writer of this batch.
     Writer(Batch),
 }
 
@@ -66,14 +70,15 @@ impl Word {
         self.0 & (FRONT | BACK) != 0
     }
 
-    /// While no writer is in, the front is not empty if the back is not (invariant 3).
+    /// A writer holds the lock alone; and while none does, writers wait only while readers hold it, and the
+    /// front is not empty if the back is not (invariants 1 to 3).
     pub(super) fn is_consistent(self) -> bool {
         self.has_writer() && self.readers() == 0
             || !self.has_writer()
                 && (self.0 & FRONT != 0 && self.readers() > 0 || !self.writers_wait())
     }
 
-    /// A writer may enter past nobody but readers that have been called and are on their way.
+    /// A writer may acquire the lock. It passes nobody but readers that have been woken and not run yet.
     pub(super) fn is_free(self) -> bool {
         self.0 & (WRITER | FRONT | BACK | READERS) == 0
     }
@@ -83,21 +88,21 @@ impl Word {
         !self.has_writer() && (past_waiters || !self.writers_wait())
     }
 
-    /// One more reader is one too many.
+    /// No more readers can be counted.
     pub(super) fn is_full(self) -> bool {
         self.readers() + self.waiting_readers() >= MOST_READERS
     }
 
-    /// The reader that began to wait at `queued` was let in. It is in, so there is no further grant,
-    /// and two bits tell before from after.
+    /// The reader that began to wait at `queued` has been granted the lock. As it then holds the lock,
+    /// there is no further grant before it knows, so two bits are enough to tell before from after.
     pub(super) fn has_granted(self, queued: Word) -> bool {
         (self.0 ^ queued.0) & GRANTS != 0
     }
 
-    /// The reader that began to wait at `queued`, and was not let in, may let itself in.
+    /// The reader that began to wait at `queued`, and has not been granted the lock, may acquire it itself.
     pub(super) fn admits_waiting(self, queued: Word, past_waiters: bool) -> bool {
-        let called = (self.0 ^ queued.0) & CALLS != 0;
-        self.admits_reader(past_waiters || called)
+        let woken = (self.0 ^ queued.0) & WAKES != 0;
+        self.admits_reader(past_waiters || woken)
     }
 
     /// Grants so far, modulo 4.
@@ -105,13 +110,13 @@ impl Word {
         ((self.0 & GRANTS) / GRANT) as u32
     }
 
-    /// Another field begins above this one, so it must not carry.
+    /// The count must not carry into the field above.
     fn next_grant(self) -> Word {
         Word(self.0 & !GRANTS | (self.0 + GRANT) & GRANTS)
     }
 
-    fn next_call(self) -> Word {
-        Word(self.0 & !CALLS | (self.0 + CALL) & CALLS)
+    fn next_wake(self) -> Word {
+        Word(self.0 & !WAKES | (self.0 + WAKE) & WAKES)
     }
 
     fn front(self) -> Batch {
@@ -132,13 +137,13 @@ impl Word {
         Word(self.0 - WAITING_READER)
     }
 
-    /// A reader leaves; the last one leaves the lock to the first writer.
-    pub(super) fn after_read(self) -> (Word, Heir) {
+    /// A reader releases the lock. The last one hands it to the first writer.
+    pub(super) fn after_read(self) -> (Word, Successor) {
         debug_assert!(self.readers() > 0 && !self.has_writer(), "nobody reads: {self:?}");
         let left = Word(self.0 - READER);
         match left.readers() == 0 && left.writers_wait() {
             true => left.for_first_writer(),
-            false => (left, Heir::Nobody),
+            false => (left, Successor::Nobody),
         }
     }
 
@@ -148,10 +153,10 @@ impl Word {
         Word(self.0 | WRITER)
     }
 
-    /// A writer queues, and knows its batch. None if that is full.
+    /// A writer queues and learns its batch. None if that batch is full.
     ///
-    /// The front is open only where nobody is in it and nobody writes: a writer that is in may have
-    /// been handed the lock as one of the front, and not know yet.
+    /// It joins the front only if the front is empty and no writer holds the lock: a writer that does may
+    /// have been handed the lock as one of the front, and not have noticed yet.
     pub(super) fn with_waiting_writer(self) -> Option<(Word, Batch)> {
         if !self.has_writer() && !self.writers_wait() {
             return Some((Word(self.0 + FRONT_WRITER), self.front()));
@@ -160,8 +165,8 @@ impl Word {
         (self.0 & BACK != BACK).then(|| (Word(self.0 + BACK_WRITER), back))
     }
 
-    /// A writer gives up. None if it has been handed the lock. True if the readers that wait are called,
-    /// as it was the last in front.
+    /// A writer gives up. None if it has been handed the lock. True if the waiting readers have to be
+    /// woken, as it was the last of the front.
     pub(super) fn without_waiting_writer(self, batch: Batch) -> Option<(Word, bool)> {
         if batch != self.front() {
             return Some((Word(self.0 - BACK_WRITER), false));
@@ -175,26 +180,29 @@ impl Word {
         }
         let left = left.with_front();
         match left.waiting_readers() > 0 {
-            true => Some((left.next_call(), true)),
+            true => Some((left.next_wake(), true)),
             false => Some((left, false)),
         }
     }
 
-    /// A writer leaves: to the readers that wait, or else to the first writer.
-    pub(super) fn after_write(self) -> (Word, Heir) {
+    /// A writer releases the lock: to all waiting readers, or, if there are none, to the first writer.
+    pub(super) fn after_write(self) -> (Word, Successor) {
         debug_assert!(self.has_writer() && self.readers() == 0, "nobody writes: {self:?}");
         let left = Word(self.0 & !WRITER).with_front();
         let waiting = left.waiting_readers();
         if waiting > 0 {
-            return (Word(left.0 - waiting * WAITING_READER + waiting).next_grant(), Heir::Readers);
+            return (
+                Word(left.0 - waiting * WAITING_READER + waiting).next_grant(),
+                Successor::Readers,
+            );
         }
         match left.writers_wait() {
             true => left.for_first_writer(),
-            false => (left, Heir::Nobody),
+            false => (left, Successor::Nobody),
         }
     }
 
-    /// The back moves up if the front is empty. Only when no writer is in, or the one that is leaves.
+    /// The back moves up if the front is empty. Only while no writer holds the lock, or as one releases it.
     fn with_front(self) -> Word {
         let back = (self.0 & BACK) / BACK_WRITER;
         match self.0 & FRONT == 0 && back > 0 {
@@ -203,9 +211,9 @@ impl Word {
         }
     }
 
-    fn for_first_writer(self) -> (Word, Heir) {
+    fn for_first_writer(self) -> (Word, Successor) {
         debug_assert!(self.0 & FRONT != 0, "the front moves up: {self:?}");
-        (Word((self.0 - FRONT_WRITER) | WRITER), Heir::Writer(self.front()))
+        (Word((self.0 - FRONT_WRITER) | WRITER), Successor::Writer(self.front()))
     }
 }
 
@@ -219,7 +227,7 @@ impl core::fmt::Debug for Word {
             .field("back", &((self.0 & BACK) / BACK_WRITER))
             .field("batch", &self.front().0)
             .field("grants", &self.grants())
-            .field("calls", &((self.0 & CALLS) / CALL))
+            .field("wakes", &((self.0 & WAKES) / WAKE))
             .finish()
     }
 }
@@ -234,9 +242,9 @@ mod tests {
         word.with_waiting_writer().expect("the batch is not full")
     }
 
-    /// Everybody who can wait behind a writer does, and the small counts are about to wrap.
+    /// As many wait behind a writer as can, and the small counts are about to wrap.
     fn crowded() -> Word {
-        let fields = WRITER | FRONT | BACK | (MOST_READERS * WAITING_READER) | GRANTS | CALLS;
+        let fields = WRITER | FRONT | BACK | (MOST_READERS * WAITING_READER) | GRANTS | WAKES;
         Word(fields | BATCH)
     }
 
@@ -244,26 +252,26 @@ mod tests {
     fn full_fields_do_not_run_into_each_other() {
         let word = crowded();
         assert!(word.is_full() && word.with_waiting_writer().is_none());
-        let (reads, heir) = word.after_write();
-        assert_eq!(heir, Heir::Readers);
-        assert_eq!(reads.0, BATCH | CALLS | FRONT | BACK | MOST_READERS);
+        let (reads, successor) = word.after_write();
+        assert_eq!(successor, Successor::Readers);
+        assert_eq!(reads.0, BATCH | WAKES | FRONT | BACK | MOST_READERS);
         let (last, _) = Word(reads.0 - MOST_READERS + READER).after_read();
-        assert_eq!(last.0, BATCH | CALLS | (FRONT - FRONT_WRITER) | BACK | WRITER);
+        assert_eq!(last.0, BATCH | WAKES | (FRONT - FRONT_WRITER) | BACK | WRITER);
     }
 
     #[test]
-    fn readers_that_are_called_wrap_their_count_alone() {
-        let word = Word(BATCH | GRANTS | CALLS | FRONT_WRITER | BACK | WAITING_READER | READER);
-        let (left, calls) = word.without_waiting_writer(Batch(1)).expect("nothing was handed over");
-        assert!(calls);
+    fn wake_ups_of_readers_wrap_their_count_alone() {
+        let word = Word(BATCH | GRANTS | WAKES | FRONT_WRITER | BACK | WAITING_READER | READER);
+        let (left, wakes) = word.without_waiting_writer(Batch(1)).expect("nothing was handed over");
+        assert!(wakes);
         assert_eq!(left.0, GRANTS | FRONT | WAITING_READER | READER);
     }
 
     #[test]
-    fn a_reader_that_comes_between_a_grant_and_its_message_waits_for_the_next_one() {
+    fn a_reader_that_queues_between_a_grant_and_its_wake_up_waits_for_the_next_grant() {
         let writes = FREE.with_writer();
-        let (reads, heir) = writes.with_waiting_reader().after_write();
-        assert_eq!((reads.readers(), heir), (1, Heir::Readers));
+        let (reads, successor) = writes.with_waiting_reader().after_write();
+        assert_eq!((reads.readers(), successor), (1, Successor::Readers));
         assert!(reads.has_granted(writes));
         let (waits, _) = queue(reads);
         let newcomer = waits.with_waiting_reader();
@@ -275,13 +283,13 @@ mod tests {
         let (first, front) = queue(FREE.with_reader());
         let (second, back) = queue(first);
         assert_ne!(front, back);
-        let (writes, heir) = second.after_read();
-        assert_eq!(heir, Heir::Writer(front));
+        let (writes, successor) = second.after_read();
+        assert_eq!(successor, Successor::Writer(front));
         assert_eq!(queue(writes).1, back, "the front may not know yet that it writes");
-        let (handed, heir) = writes.after_write();
-        assert_eq!(heir, Heir::Writer(back));
+        let (handed, successor) = writes.after_write();
+        assert_eq!(successor, Successor::Writer(back));
         assert_eq!(handed.0, WRITER | BATCH);
-        assert_eq!(handed.after_write(), (Word(BATCH), Heir::Nobody));
+        assert_eq!(handed.after_write(), (Word(BATCH), Successor::Nobody));
     }
 
     #[test]
@@ -299,11 +307,11 @@ mod tests {
         let queued = waits.with_waiting_reader();
         assert!(!queued.admits_waiting(queued, false) && queued.admits_waiting(queued, true));
         let (next, back) = queue(queued);
-        let (called, calls) = next.without_waiting_writer(front).expect("nothing was handed over");
-        assert!(calls && called.writers_wait());
-        assert!(called.admits_waiting(queued, false), "past the writer that moves up");
-        let (again, _) = called.without_waiting_writer(back).expect("nothing was handed over");
+        let (woken, wakes) = next.without_waiting_writer(front).expect("nothing was handed over");
+        assert!(wakes && woken.writers_wait());
+        assert!(woken.admits_waiting(queued, false), "past the writer that moves up");
+        let (again, _) = woken.without_waiting_writer(back).expect("nothing was handed over");
         assert!(again.admits_reader(false));
-        assert!(!called.admits_reader(false), "not so a newcomer");
+        assert!(!woken.admits_reader(false), "not so a newcomer");
     }
 }

@@ -1,19 +1,19 @@
-//! How the readers of an [`RwLock`](crate::RwLock) enter: its bias, a word, and what decides when that
-//! changes.
+//! How the readers of an [`RwLock`](crate::RwLock) acquire it: a word, the bias, and the history that
+//! decides when the bias changes.
 //!
 //! ```text
 //!    63                          11 10        3 2     0
 //!   [ the lock's number            | tally     | mode  ]
 //! ```
 //!
-//! Who may change the mode, and when, is in the invariants of `mod.rs`.
+//! The invariants in `mod.rs` say who may change the mode, and when.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{AtomicCell, Platform};
 use crate::rwsem::ReaderBias;
 
-/// How readers enter: one bit or none.
+/// How readers acquire the lock: one bit or none.
 const MODE: u64 = 0b111;
 /// By the semaphore.
 pub(super) const UNBIASED: u64 = 0;
@@ -24,25 +24,27 @@ pub(super) const BIASED_UNFENCED: u64 = 0b010;
 /// By slots, with a full fence, as somebody waits; a writer still has to raise a barrier.
 pub(super) const BIAS_REVOKING: u64 = 0b100;
 
-/// Writes that find the lock biased until it is `UNBIASED` again.
+/// How many more writes may find the lock biased before it becomes `UNBIASED` again.
 const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
 
-/// The lock's number, 0 before its bias first leaves `UNBIASED`; in debug builds before its first read by a
-/// guard. 53 bits do not run out.
+/// The lock's number is above these bits. It is 0 until the bias first leaves `UNBIASED`; in debug builds,
+/// until the first read by a guard. 53 bits do not run out.
 const NUMBER_SHIFT: u32 = 11;
 
-/// A write outweighs this fraction of [`Bias::reads`](crate::policy::Bias::reads): with 128, 16 reads. Fewer,
-/// and a lock with a tenth of writes is biased and pays a look at all slots for each; more, and one in a
-/// hundred is not.
+/// A write outweighs one part in this many of [`Bias::reads`](crate::policy::Bias::reads). With fewer reads
+/// for each write, a lock with one write in ten accesses would be biased, and pay for a look at all slots
+/// at each; with more, a lock with one write in a hundred would not be biased. Chosen for that, not
+/// measured.
 pub(super) const WRITE_OUTWEIGHS: u32 = 8;
 
-/// No more reads than about this have to make up for writes. That is more than come in one phase of
-/// readers, and a lock whose writes have ended is biased again after some ten milliseconds of reads.
+/// The most reads, about, that writes can make necessary before the lock is biased. More than happen in one
+/// phase of readers, so that a phase does not make up for the writes before it; and few enough that a lock
+/// that is no longer written is biased after some ten milliseconds of reads. Chosen for that, not measured.
 const LARGEST_DEBT: i32 = 1 << 18;
 
-/// The clock of quiet times ticks every 4 µs and wraps after 68 s, which only makes a time look
-/// shorter.
+/// Quiet times are measured in ticks of this many doublings of 1 ns: about 4 µs. 24 bits of ticks wrap
+/// after 68 s, which only makes a quiet time look shorter.
 const TICK_SHIFT: u32 = 12;
 const TICKS: u32 = 0x00ff_ffff;
 
@@ -66,13 +68,13 @@ pub(super) fn word_of(number: u64, tally: u32, mode: u64) -> u64 {
     number << NUMBER_SHIFT | u64::from(tally) << TALLY_SHIFT | mode
 }
 
-/// So many reads as a balance can say.
+/// This many reads, or as many as a balance can count.
 pub(super) const fn enough(reads: u32) -> i32 {
     if reads > i32::MAX as u32 { i32::MAX } else { reads as i32 }
 }
 
-/// How readers enter: the mode, the tally and the lock's number. The semaphore keeps it for the lock,
-/// and tells it of waiters.
+/// How readers acquire the lock: the mode, the tally and the lock's number. The semaphore keeps this word
+/// for the lock, and calls it when threads queue.
 pub struct Bias<P: Platform>(P::AtomicU64);
 
 impl<P: Platform> Bias<P> {
@@ -81,13 +83,14 @@ impl<P: Platform> Bias<P> {
         &self.0
     }
 
-    /// Somebody waits for the semaphore, or is about to: readers use fences from now on, and see that.
+    /// Somebody waits for the semaphore, or is about to: from now on readers use fences, and so see
+    /// waiters.
     #[cold]
     pub(super) fn begin_revoking(&self) {
         let bias = self.0.load(Relaxed);
         if bias & BIASED_UNFENCED != 0 {
             let revoking = bias - BIASED_UNFENCED + BIAS_REVOKING;
-            // In vain if a writer was faster: then it is not `BIASED_UNFENCED` any more.
+            // Fails if a writer was faster: then the bias is no longer `BIASED_UNFENCED`.
             _ = self.0.compare_exchange(bias, revoking, Relaxed, Relaxed);
         }
     }
@@ -99,21 +102,23 @@ impl<P: Platform> ReaderBias for Bias<P> {
     const NO_HISTORY: History<P> = History(P::AtomicU32::ZERO);
 
     fn somebody_queued(&self) -> bool {
-        // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers do without
-        // fences, or the reader that decided so sees the waiter.
+        // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers have
+        // dropped their fences, or the reader that dropped them sees the waiter.
         P::fence_after_update();
         self.begin_revoking();
         is_biased(self.0.load(Relaxed))
     }
 }
 
-/// What decides when the bias changes. In `UNBIASED` a *balance*: how many reads came more than writes
-/// outweigh. Else, in the low byte, the tally that a reader saw when it last looked, which every write
-/// changes; in the rest when that was first seen, in ticks.
+/// What decides when the bias changes.
+///
+/// While the bias is `UNBIASED`, a *balance*: the number of reads, less what writes outweigh. Otherwise the
+/// low byte is the tally that a reader saw when it last looked, which every write changes; the rest says
+/// when a reader first saw that tally, in ticks.
 pub struct History<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> History<P> {
-    /// True if there are enough reads. May lose a count to another reader.
+    /// Counts a read, unless there are `enough`; then it returns true. May lose a count to another reader.
     #[inline(always)]
     pub(super) fn count_read(&self, enough: i32) -> bool {
         let balance = self.0.load(Relaxed).cast_signed();
@@ -124,7 +129,7 @@ impl<P: Platform> History<P> {
         is_enough
     }
 
-    /// One write, which outweighs so many reads.
+    /// Counts a write, which outweighs this many reads.
     #[inline(always)]
     pub(super) fn count_write(&self, outweighed: i32) {
         let balance = self.0.load(Relaxed).cast_signed();
@@ -133,12 +138,12 @@ impl<P: Platform> History<P> {
         }
     }
 
-    /// The lock is `UNBIASED` again.
+    /// The lock is `UNBIASED` again: the balance begins at 0.
     pub(super) fn forget(&self) {
         self.0.store(0, Relaxed);
     }
 
-    /// No write has come for so many ns, as far as the readers that looked know.
+    /// Whether no write has happened for `patience()` ns, as far as the readers that looked know.
     pub(super) fn is_quiet(&self, bias: u64, patience: impl FnOnce() -> u64) -> bool {
         let seen = self.0.load(Relaxed);
         if seen & 0xff != tally(bias) {
@@ -149,7 +154,7 @@ impl<P: Platform> History<P> {
         u64::from(ticks) << TICK_SHIFT >= patience()
     }
 
-    /// The tally has changed.
+    /// Notes that the tally has changed, and when.
     pub(super) fn note_write_seen(&self, bias: u64) {
         self.0.store((tick::<P>() & TICKS) << 8 | tally(bias), Relaxed);
     }

@@ -1,14 +1,15 @@
-//! The default reader-writer lock: where writes are rare, reads without a locked instruction or a
-//! shared cache line, under writers that are never starved.
+//! The default reader-writer lock. Where writes are rare, a read executes no locked instruction and writes
+//! no shared cache line, and writers never starve. What exactly is guaranteed is written at [`RwLock`].
 //!
-//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`] and a word, the *bias* (`bias.rs`), which says how
-//! readers enter:
+//! # How it works
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`], called the semaphore here, and a word, the
+//! *bias* (`bias.rs`), which says how readers acquire the lock:
 //!
-//! | bias | a reader | a writer, once it holds the semaphore |
+//! | bias | a reader | a writer that holds the semaphore |
 //! |---|---|---|
-//! | `UNBIASED` | takes the semaphore | is alone |
-//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore, it is not closed and the bias is the same, has entered | waits until no slot has the lock's number |
-//! | `BIASED_UNFENCED` | announces itself with a plain store, sees that the bias is the same, has entered | sets `BIASED_FENCED`, raises a barrier on all CPUs, then the same |
+//! | `UNBIASED` | acquires the semaphore | holds the lock |
+//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`), with a full fence; holds the lock if it then sees that no writer holds the semaphore, that the phase is not closed, and that the bias is unchanged | waits until no slot has the lock's number |
+//! | `BIASED_UNFENCED` | announces itself with a plain store; holds the lock if it then sees that the bias is unchanged | sets `BIASED_FENCED`, raises a barrier on all CPUs, then waits likewise |
 //! | `BIAS_REVOKING` | as in `BIASED_FENCED` | as in `BIASED_UNFENCED` |
 //!
 //! ```text
@@ -20,55 +21,64 @@
 //!                                └───────────────────────────────────── BIAS_REVOKING
 //! ```
 //!
-//! "Many" are 128 reads more than 16 for each write since the lock became `UNBIASED`; writes of long ago
-//! are forgotten in part. Reads without a write in between would say nothing: under contention TimeFair
-//! admits readers for a while, and then writers for a while, however often each of them comes.
+//! "Many reads" are 128 more than the writes since the lock became `UNBIASED` outweigh, which is 16 for
+//! each; writes of long ago are partly forgotten. The number of reads in a row would say nothing: under
+//! contention TimeFair admits readers for a while, and then writers for a while, however often each side
+//! asks. The figures are those of [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
 //!
-//! A reader that finds a writer spins for as long as a wake-up takes and then, like one that finds
-//! no free slot, takes the semaphore; so do upgradable readers. All waiting is done there. Writers
-//! exclude each other and those readers by the semaphore alone.
+//! A reader that finds a writer spins for as long as a wake-up takes, and then acquires the semaphore. A
+//! reader that finds no free slot, and an upgradable reader, acquires the semaphore, too. All waiting is
+//! done there, and the semaphore alone excludes these readers and other writers.
 //!
-//! **While somebody waits for the semaphore, readers pass by slots only within the budget of the running
-//! phase**, as newcomers do that take the semaphore: then it is closed, and every reader queues. So for
-//! how long anybody is passed is what [`TimeFair`] says, however readers enter. The deadline waiter
-//! closes the phase; as it may have no CPU, and there may be none, so does each reader that looks at
-//! the clock, about every 16 µs. (Readers without fences cannot see waiters, so whoever queues makes them
-//! use fences; see invariant 6.)
+//! **While somebody waits for the semaphore, readers use slots only within the budget of the running phase**,
+//! as newcomers that acquire the semaphore do. Once the budget has ended, the phase is closed and
+//! every reader queues. So [`TimeFair`] bounds how long anybody is passed, however readers acquire the
+//! lock. The deadline waiter closes the phase. As there may be none, or it may have no CPU, each reader
+//! that looks at the clock does so, too: about every 16 µs (`LOOK_EVERY` in `slots/`). Readers without
+//! fences cannot see waiters, so a thread that queues makes readers use fences (invariant 6).
 //!
-//! While readers use slots the semaphore stands free most of the time, so those that wait for it
-//! are woken to try again as soon as it is free, instead of being handed it: a lock that is reserved
-//! for a thread that has to wake up first would stop all readers meanwhile.
+//! While readers use slots, the semaphore is free most of the time. So its waiters are woken to try again
+//! as soon as it is free, instead of being handed it: a lock that is reserved for a thread that first has
+//! to wake up would stop all readers meanwhile.
 //!
-//! Why it is right: a reader that enters by a slot first stores its announcement, then loads the state;
-//! a writer first stores the state, then loads the slots. With a barrier between on both sides at
-//! least one of them sees the other (Dekker). In `BIASED_FENCED` the state is the semaphore's word and
-//! both barriers are full fences; in `BIASED_UNFENCED` it is the bias, the reader's barrier is free and
-//! the writer's is the asymmetric one that pays for both.
+//! # Why it is right
+//! A reader that uses a slot first stores its announcement and then loads the state; a writer first stores
+//! the state and then loads the slots. As both have a barrier in between, at least one of them sees the
+//! other (Dekker). In `BIASED_FENCED` the state is the semaphore's word, and both barriers are full fences.
+//! In `BIASED_UNFENCED` the state is the bias; the reader's barrier is free, and the writer's is the
+//! asymmetric one, which pays for both.
 //!
 //! Invariants
-//! 1. The bias leaves `UNBIASED` only by a reader that holds the semaphore, and `BIASED_FENCED` for
-//!    `BIASED_UNFENCED` only by a reader that holds the lock. So a writer that holds the semaphore and
-//!    waited for all slots has seen every such change, and looks again if there was one meanwhile.
-//! 2. The bias leaves `BIASED_UNFENCED` and `BIAS_REVOKING` for `BIASED_FENCED`, and `BIASED_FENCED` for
-//!    `UNBIASED`, only by a writer that holds the semaphore; for `UNBIASED` only after all slots are left.
-//!    From `BIASED_UNFENCED` to `BIAS_REVOKING` anybody may take it: writers treat the two alike.
-//! 3. A lock's number belongs to no other lock of the process, ever. A slot that was forgotten
-//!    blocks the lock that it was taken for, wherever that moves, and no other.
-//! 4. Reads of one thread are alike: without guards each unlock ends one of them, in a slot if there is
-//!    one, else in the semaphore, whichever way it entered. While a thread reads by a slot the bias
-//!    is not `UNBIASED` (invariant 2), and its number stays.
-//! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
-//!    that touches the lock only while it has seen, under the lock of the waiters' queue, that
+//! 1. Only a reader that holds the semaphore changes the bias from `UNBIASED`, and only a reader that holds
+//!    the lock changes it from `BIASED_FENCED` to `BIASED_UNFENCED`. So a writer that holds the semaphore
+//!    and has waited for all slots has seen every such change, and looks again if there was one meanwhile.
+//! 2. Only a writer that holds the semaphore changes the bias from `BIASED_UNFENCED` or `BIAS_REVOKING` to
+//!    `BIASED_FENCED`, or from `BIASED_FENCED` to `UNBIASED`, the latter only once no slot is used for the
+//!    lock. Any thread may change it from `BIASED_UNFENCED` to `BIAS_REVOKING`: writers treat both alike.
+//! 3. No other lock of the process ever gets the same number. A slot that was forgotten
+//!    blocks the lock for which it was used, wherever that moves, and no other.
+//! 4. A thread's reads are interchangeable. Without guards, each unlock ends one of them: one by a slot if
+//!    there is any, otherwise one by the semaphore, whichever was acquired last. While a thread reads by a
+//!    slot, the bias is not `UNBIASED` (invariant 2), and the lock's number does not change.
+//! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word. After
+//!    that it touches the lock only while it has seen, under the lock of the waiters' queue, that
 //!    somebody waits there for this very lock (`rwsem/queue_storage.rs`).
-//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not
-//!    `BIASED_UNFENCED`, but for moments: a thread that queues or takes the semaphore looks at the bias
-//!    afterwards, and a reader that makes it `BIASED_UNFENCED` looks for them afterwards, with a fence
-//!    between on both sides.
+//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `BIASED_UNFENCED`,
+//!    except for moments: a thread that queues or acquires the semaphore looks at the bias afterwards, and
+//!    a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a fence in
+//!    between.
 //!
-//! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
-//! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
-//! plain stores with an asymmetric barrier; and `BIASED_FENCED`, where a write costs a look at the
-//! slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
+//! # What it costs
+//! * A read: `BIASED_UNFENCED`, two plain stores and a few loads; `BIASED_FENCED`, a full fence more;
+//!   `UNBIASED`, what the semaphore costs.
+//! * A write, beside the semaphore: nothing in `UNBIASED`; in `BIASED_FENCED` a look at the slots of every
+//!   thread's record; in `BIASED_UNFENCED` also a barrier on all CPUs, which interrupts them.
+//!
+//! # Source
+//! Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019). There are three differences.
+//! Slots belong to threads, so a reader's line is its own, and no hash is needed to find it. A reader may
+//! announce itself by a plain store, thanks to the asymmetric barrier. And in `BIASED_FENCED` a write costs
+//! a look at the slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
 //! send all readers to a shared word.
 
 mod bias;
@@ -87,36 +97,42 @@ use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use bias::*;
 
-/// So often can one thread read within a read, by one slot: as often as by the semaphore.
+/// How many reads one thread can nest within a read by one slot: as many as the semaphore counts.
 const MOST_NESTED: u32 = 1 << 22;
 
-/// A reader-writer lock for data that is mostly read: the one to use unless you know better.
+/// A reader-writer lock for data that is mostly read: the lock to use unless another fits better.
 ///
 /// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
-/// stores and a few loads, on lines that nobody else writes: about a nanosecond, on any number of
+/// stores and a few loads, on cache lines that no other thread writes: about a nanosecond, on any number of
 /// CPUs at once. 32 bytes beside the data; usable in statics.
 ///
 /// # Guarantees
-/// * Nobody starves, however readers come in. From the moment at which somebody waits, everybody who
-///   comes takes turns under [`TimeFair`]: nobody is passed for longer than the running phase and one of the
-///   other side, which end after 4 ms at most, and as soon as those inside have left then; a writer that
-///   was woken in vain, twice as long. A writer whose turn it is waits for the readers it finds;
-///   readers that come after that wait for it.
-/// * A write that finds readers using slots costs a look at one cache line for each record of a
-///   thread: as many as threads have ever read at once. After a time without writes it also costs
-///   a barrier on all CPUs that run the process (microseconds); that time is twenty times as long.
-/// * While writes are frequent it is an [`RwSem`](crate::RwSem).
-/// * A lock may be freed as soon as its last user's unlock has begun to return, even while others are
-///   still inside unlocks of their own that released it before.
-/// * A try fails only if somebody holds the lock, waits for it or tries to get it at that moment. Readers that
-///   try do not make each other fail, and of writers that try one gets in; but of a reader and a writer that
-///   try at the same moment neither may.
+/// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads
+///   take turns under [`TimeFair`]: a waiter is passed for at most the rest of the running phase and one
+///   phase of the other side. A phase admits nobody after its budget, which is at most
+///   [`LONGEST_BUDGET_NS`](crate::policy::LONGEST_BUDGET_NS), and ends when its last holder releases
+///   the lock. A writer that was woken in vain may be passed for twice as long.
+/// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
+///   wait for that writer.
+/// * A try fails only if another thread holds the lock, waits for it or tries to acquire it at that moment.
+///   Readers that try at the same moment do not make each other fail, and of writers that try at the same
+///   moment one succeeds; but of a reader and a writer that try at the same moment, both may fail.
+/// * A lock may be freed as soon as its last user's unlock has begun to return, even while other threads
+///   are still in unlocks that released it before.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
-/// * Read guards do not move between threads.
+/// * Read guards cannot be sent to another thread.
 ///
-/// A thread that reads under more than four locks at once takes the semaphore of the others; so does
-/// one that is about to end, in destructors of thread-local variables, and one of more than 32,768.
+/// # Costs
+/// * A write that finds readers using slots looks at one cache line for each record of a thread; there
+///   are as many records as threads have ever read at the same time.
+/// * The first write after a time without writes also raises a barrier on all CPUs that run the process,
+///   which takes microseconds. By then that time has been [twenty times](crate::policy::Bias::patience) as
+///   long.
+/// * While writes are frequent, the lock behaves and costs like an [`RwSem`](crate::RwSem).
+/// * A thread has four slots. While it reads four locks, it reads further ones by their semaphores. So does
+///   a thread that is about to end, in destructors of thread-local variables, and each thread beyond the
+///   first 32,768.
 ///
 /// # Panics
 /// As [`RwSem`](crate::RwSem).
@@ -187,17 +203,17 @@ pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
     policy: PhantomData<fn() -> B>,
 }
 
-/// What a read guard remembers: the slot in which the thread said that it reads, if not the
-/// semaphore. Inert: forgetting it keeps the lock locked.
+/// What a read guard remembers: the slot by which the thread reads; none if by the semaphore. Inert:
+/// forgetting it keeps the lock locked.
 pub struct Shared<P: Platform> {
     slot: Option<&'static Slot<P>>,
-    /// Slots are thread-owned; see [`crate::slots`].
+    /// A slot belongs to a thread; see [`crate::slots`].
     not_send: PhantomData<*mut ()>,
 }
 
 const _: () = assert!(size_of::<RwLock<()>>() <= 32);
 
-// SAFETY: a shared reference to it gives access to nothing.
+// SAFETY: a shared reference to it gives access to nothing: both fields are private and have no functions.
 unsafe impl<P: Platform> Sync for Shared<P> {}
 
 impl<P: Platform> Shared<P> {
@@ -217,19 +233,20 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
 
-    /// What the lock is called where recursion is looked for: by its number, which no other lock ever has.
-    /// An address would be another lock's when this one is dropped or moved, with a guard that was forgotten.
+    /// What identifies the lock to the check for recursion: its number, which no other lock ever has. Its
+    /// address could become another lock's when this one is dropped or moved while a forgotten guard
+    /// still counts as held.
     fn id(&self) -> *const () {
         let bias = self.bias().load(Relaxed);
         let number = match number(bias) {
             0 => self.get_number(),
             number => number,
         };
-        // Odd, which addresses of locks are not.
+        // Odd, as no address of a lock is.
         core::ptr::without_provenance((number as usize) << 1 | 1)
     }
 
-    /// Gives it a number before readers use slots, which changes nothing else.
+    /// Gives the lock a number before readers use slots, which changes nothing else.
     #[cold]
     fn get_number(&self) -> u64 {
         let number = P::threads().new_lock();
@@ -251,12 +268,12 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     // ---- readers ----
 
-    /// By this slot, without a fence: the bias is `BIASED_UNFENCED`.
+    /// Reads by this slot without a fence: the bias is `BIASED_UNFENCED`.
     #[inline(always)]
     fn read_unfenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce(bias);
-        // Acquire pairs with the Release in `look` and `begin_bias`, and so with all writers before
-        // that.
+        // Acquire pairs with the Release in `drop_fences` and `begin_bias`: this read comes after all
+        // writers before that.
         if self.bias().load(Acquire) == bias {
             return Some(Shared::by(slot));
         }
@@ -265,7 +282,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         None
     }
 
-    /// By this slot of this thread, with a fence.
+    /// Reads by this slot of this thread, with a fence.
     #[inline(always)]
     fn read_fenced(
         &self,
@@ -274,12 +291,12 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         bias: u64,
     ) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
-        // In this order: a writer that came and went may have left the lock without slots.
-        // Its Release pairs with the Acquire in `entrance`. Acquire as in `read_unfenced`.
+        // The semaphore before the bias: a writer that has come and gone in between may have made the lock
+        // `UNBIASED`. Its Release pairs with the Acquire in `entrance`. Acquire as in `read_unfenced`.
         let is_open = match self.sem.entrance() {
             Entrance::Free => true,
             Entrance::PastWaiters(word) => {
-                // In place, as a call would be: see `read_at_once`.
+                // Inlined, as `read_at_once` explains.
                 cold_path();
                 !thread.is_time_to_look() || self.look_past_waiters(thread, word)
             }
@@ -292,22 +309,22 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Some(Shared::by(slot))
     }
 
-    /// Readers may still pass those that wait, as far as the clock is concerned.
+    /// Looks at the clock: whether readers may still pass the waiters.
     #[cold]
     fn look_past_waiters(&self, thread: &Record<P>, word: u64) -> bool {
         thread.note_look();
         self.sem.has_budget(word)
     }
 
-    /// Everything that can be tried without waiting, in place: what a call keeps on the stack would
-    /// have to reach the cache before a fence ends, which makes such a read half as dear again.
+    /// Tries every way to read that needs no waiting. Inlined: what a call puts on the stack would have to
+    /// reach the cache before a fence ends, which makes a read with a fence half as expensive again.
     #[inline(always)]
     fn read_at_once(&self) -> Option<Shared<P>> {
         let bias = self.bias().load(Relaxed);
         if bias & BIASED_UNFENCED != 0 {
             return self.read_unfenced(P::thread()?.first_slot()?, bias);
         }
-        // Not rare, but where a jump more hardly counts.
+        // Not rare, but here one jump more hardly counts.
         cold_path();
         if is_biased(bias) {
             let thread = P::thread()?;
@@ -328,7 +345,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.read_slow(None).expect("without a deadline a wait ends with the lock")
     }
 
-    /// By a slot or by the semaphore. None if the deadline passed.
+    /// Reads by a slot or by the semaphore. None if the deadline passed.
     #[cold]
     fn read_slow(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         if let Some(shared) = self.read_by_slot_soon(deadline) {
@@ -341,7 +358,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Some(Shared::by_semaphore())
     }
 
-    /// By a slot, now or as soon as a writer is out. None if it is better to ask the semaphore.
+    /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should rather
+    /// wait for the semaphore.
     #[inline(always)]
     fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
@@ -351,10 +369,10 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
                     return Some(shared);
                 }
                 if !self.sem.has_writer() {
-                    break; // No slot is free, or a writer came and went.
+                    break; // No slot is free, or a writer has come and gone.
                 }
             }
-            // While a writer is in that may be out sooner than a sleep takes.
+            // A writer holds the lock, and may release it sooner than a sleep would end.
             let budget = budget
                 .get_or_insert_with(|| SpinBudget::new::<P>(P::wake_latency().into(), deadline));
             if !self.sem.owner_may_run() || !budget.relax::<P>() {
@@ -364,7 +382,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         None
     }
 
-    /// By any slot.
+    /// Reads by any slot of this thread that is free.
     fn read_by_any_slot(&self) -> Option<Shared<P>> {
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
@@ -378,7 +396,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.read_fenced(thread, slot, bias)
     }
 
-    /// By a slot or the semaphore, without waiting.
+    /// Reads by a slot or the semaphore, without waiting.
     fn try_read(&self) -> Option<Shared<P>> {
         if let Some(shared) = self.read_by_any_slot() {
             return Some(shared);
@@ -390,8 +408,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         })
     }
 
-    /// The caller has just entered by the semaphore. Loses counts to other readers, which does not
-    /// matter; costs no locked instruction, and the lock's line is the caller's anyway.
+    /// The caller has just acquired the semaphore. May lose counts to other readers, which does not
+    /// matter. Costs no locked instruction, and the caller's CPU has the lock's line anyway.
     #[inline(always)]
     fn count_read(&self, bias: u64) {
         if mode(bias) == UNBIASED && self.history().count_read(const { enough(B::BIAS.reads) }) {
@@ -399,7 +417,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Invariant 1: the caller holds the semaphore, so no writer does.
+    /// Readers use slots from now on. Invariant 1: the caller holds the semaphore, so no writer does.
     #[cold]
     fn begin_bias(&self, bias: u64) {
         let number = match number(bias) {
@@ -407,7 +425,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             number => number,
         };
         let next = word_of(number, B::BIAS.writes.into(), BIASED_FENCED);
-        // Release pairs with the Acquire of readers that come in by it.
+        // Release pairs with the Acquire of readers that use slots because of it.
         if self.bias().compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
             self.history().note_write_seen(next);
             self.sem.count(Event::BiasBegin);
@@ -417,7 +435,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
+    /// Called now and then by a reader that uses fences: drops them if no write has happened for long
+    /// enough. Invariant 1: the caller holds the lock.
     #[cold]
     fn look(&self, bias: u64) {
         if bias & BIASED_FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
@@ -425,15 +444,15 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Readers do without fences, unless somebody waits or a writer waits for those that are in.
-    /// Invariant 1: the caller is in.
+    /// Readers use no fences from now on, unless somebody is queued or a writer waits for readers in slots.
+    /// Invariant 1: the caller holds the lock.
     fn drop_fences(&self, bias: u64) {
         if self.sem.has_waiters() || self.sem.has_writer() {
             return;
         }
-        // Release pairs with the Acquire of readers that come in by it.
-        let light = bias - BIASED_FENCED + BIASED_UNFENCED;
-        if self.bias().compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
+        // Release pairs with the Acquire of readers that use no fence because of it.
+        let unfenced = bias - BIASED_FENCED + BIASED_UNFENCED;
+        if self.bias().compare_exchange(bias, unfenced, AcqRel, Relaxed).is_ok() {
             self.sem.count(Event::BiasUnfenced);
             // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
             P::fence_after_update();
@@ -443,7 +462,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// No write has come for `patience` times as long as a barrier takes.
+    /// Whether no write has happened for `patience` times as long as a barrier takes.
     fn is_quiet(&self, bias: u64) -> bool {
         let patience = || P::threads().barrier_ns() * u64::from(B::BIAS.patience);
         self.history().is_quiet(bias, patience)
@@ -462,11 +481,11 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     // ---- writers ----
 
-    /// Waits for the readers in slots. The caller holds the semaphore exclusively; so it does
+    /// Waits for the readers in slots. The caller holds the semaphore exclusively, and still does
     /// afterwards, also if the deadline passed and this returns false.
     #[inline(always)]
     fn exclude_readers(&self, deadline: Option<u64>) -> bool {
-        // Relaxed: invariant 1.
+        // Relaxed: the semaphore orders this after every change from `UNBIASED` (invariant 1).
         let bias = self.bias().load(Relaxed);
         if is_biased(bias) {
             return self.revoke(bias, Wait::Until(deadline));
@@ -475,7 +494,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         true
     }
 
-    /// The same without waiting: false if there are any.
+    /// The same without waiting: false if there are readers in slots.
     #[inline(always)]
     fn finds_no_readers(&self) -> bool {
         let bias = self.bias().load(Relaxed);
@@ -511,13 +530,13 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             if !left {
                 return false;
             }
-            // One that was in may have changed it.
+            // A reader that held the lock may have changed it.
             bias = self.bias().load(Relaxed);
             if bias & BIASED_FENCED != 0 {
                 break;
             }
         }
-        // Nobody is in by a slot, so nobody else writes the bias now.
+        // Nobody reads by a slot, so nobody else writes the bias now.
         let next = match tally(bias).checked_sub(1) {
             Some(tally) => word_of(mine, tally, BIASED_FENCED),
             None => {
@@ -532,7 +551,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         true
     }
 
-    /// To `BIASED_FENCED`, and a barrier so that every reader has seen it or is seen.
+    /// Sets `BIASED_FENCED` and raises a barrier, so that every reader has seen that or is seen.
     #[cold]
     fn revoke_unfenced(&self, bias: u64) {
         self.sem.count(Event::BiasBarrier);
@@ -542,7 +561,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         P::threads().note_barrier(P::now() - began);
     }
 
-    /// Some thread has said that it reads, or tries to.
+    /// Whether some thread has announced in a slot that it reads, or tries to.
     fn has_reader_in_slot(&self) -> bool {
         let bias = self.bias().load(Relaxed);
         is_biased(bias) && P::threads().any_reader(|tag| number(tag) == number(bias))
@@ -562,7 +581,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
         let alone = self.exclude_readers(deadline);
         if !alone {
-            // SAFETY: acquired above.
+            // SAFETY: the semaphore is held exclusively, by one of the two calls above.
             unsafe { self.sem.unlock_write() };
         }
         alone
@@ -576,13 +595,13 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     fn try_write(&self) -> bool {
-        // First without disturbing anybody.
+        // First a look that disturbs nobody.
         if self.has_reader_in_slot() || !self.sem.try_write() {
             return false;
         }
         let alone = self.finds_no_readers();
         if !alone {
-            // SAFETY: acquired above.
+            // SAFETY: the semaphore is held exclusively since `try_write`.
             unsafe { self.sem.unlock_write() };
         }
         alone
@@ -598,7 +617,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
         let alone = self.exclude_readers(deadline);
         if !alone {
-            // SAFETY: upgraded above.
+            // SAFETY: the semaphore is held exclusively since `upgrade` above.
             unsafe { self.sem.take_back_upgrade() };
         }
         alone
@@ -613,7 +632,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
         let alone = self.finds_no_readers();
         if !alone {
-            // SAFETY: upgraded above.
+            // SAFETY: the semaphore is held exclusively since `try_upgrade` above.
             unsafe { self.sem.take_back_upgrade() };
         }
         alone
@@ -627,10 +646,10 @@ enum Wait {
     Until(Option<u64>),
 }
 
-// SAFETY: invariants 1 and 2: a writer is alone in the semaphore and in the slots; acquisitions are
-// Acquire, releases Release. The semaphore admits one upgradable holder, which becomes the writer once it is
-// alone in the semaphore and then in the slots. A lock that is moved takes its number along, and one that
-// is dropped its number with it (invariant 3).
+// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions are
+// Acquire, releases Release. The semaphore admits one upgradable holder, which becomes the writer once it
+// is alone in the semaphore and then in the slots. A lock's number moves with it and is never reused once
+// the lock is dropped, so a forgotten guard affects no other lock (invariant 3).
 unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
     type Platform = P;
     type Shared = Shared<P>;

@@ -43,35 +43,37 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Ok(())
     }
 
-    /// By a slot by which this thread reads already: no writer holds the lock or gets it before that read
-    /// ends, also not one that waits for just this slot. None if there is no such slot.
+    /// Reads within a read of this thread by a slot. No writer holds the lock or acquires it before the
+    /// first read ends, not even one that waits for just this slot. None if the thread reads by no slot.
     fn read_within_slot(&self) -> Option<Result<(), Refused>> {
-        // Relaxed: invariant 4; what this thread itself has seen.
+        // Relaxed: if this thread reads by a slot, the number is the one that it saw then (invariant 4).
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return None;
         }
         let nest = |own: &Record<P>| own.nest(|tag| number(tag) == number(bias), MOST_NESTED);
-        // SAFETY: adds a read to a slot's, if there is one.
+        // SAFETY: sets no tag that is 0: it adds a read to a slot with this lock's tag, if there is one.
         let entered = unsafe { with_record(nest) }??;
         Some(if entered { Ok(()) } else { Err(Refused::Full) })
     }
 
-    /// False if this thread is in by no slot.
+    /// Ends a read by a slot. False if this thread reads by no slot.
     #[inline(always)]
-    fn leave_slot(&self) -> bool {
-        // As in `read_within_slot`. The last look at the lock.
+    fn end_slot_read(&self) -> bool {
+        // Relaxed: invariant 4, as in `read_within_slot`. If there is such a read, this is the last access
+        // to the lock.
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return false;
         }
-        let leave = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
-        // SAFETY: ends a read, if there is one.
-        unsafe { with_record(leave) }.unwrap_or(false)
+        let end = |own: &Record<P>| own.leave(|tag| number(tag) == number(bias));
+        // SAFETY: sets no tag that is 0: it ends a read by a slot, if there is one.
+        unsafe { with_record(end) }.unwrap_or(false)
     }
 }
 
-// SAFETY: as for its guards (`mod.rs`).
+// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2 in `mod.rs`);
+// acquisitions are Acquire, releases Release.
 unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
@@ -109,17 +111,18 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> 
 
     #[inline]
     unsafe fn unlock_read(&self) {
-        if !self.leave_slot() {
-            // SAFETY: the caller holds the lock for reading, and invariant 4: not by a slot.
+        if !self.end_slot_read() {
+            // SAFETY: held for reading, as the caller promises, and by no slot, so by the semaphore
+            // (invariant 4).
             unsafe { self.sem.unlock_read() };
         }
     }
 
     #[inline]
     unsafe fn try_unlock_read(&self) -> bool {
-        // SAFETY: the thread reads, or nobody does, as the caller promises; if not by a slot, then by the
-        // semaphore.
-        self.leave_slot() || unsafe { self.sem.try_unlock_read() }
+        // SAFETY: the thread reads, or nobody holds the lock, as the caller promises; if the thread reads
+        // by no slot, it reads by the semaphore (invariant 4).
+        self.end_slot_read() || unsafe { self.sem.try_unlock_read() }
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! Slots: a thread that reads under an [`RwLock`](crate::RwLock), or holds a range of a
-//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads share nothing.
+//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads write no line in
+//! common.
 //!
 //! ```text
 //!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned  [ range | … ]
@@ -7,46 +8,47 @@
 //!                         …                     ▲ one cache line, written by that thread
 //! ```
 //!
-//! What follows is about the slots of readers; those of ranges are in `range.rs`.
+//! This header is about the slots of readers; those of ranges are in `range.rs`. A slot's *tag* names the
+//! lock that its thread reads, and is 0 if there is none.
 //!
 //! A thread claims a record at its first read and gives it back when it ends. Records are never
-//! freed, so a writer may look at all of them at any time, and a reader that leaves touches
+//! freed, so a writer may look at all of them at any time. A reader that releases the lock touches
 //! nothing but its own record: not even the lock, which may be gone by then.
 //!
 //! A thread's end is not its last instruction: destructors run after it, in an order that nobody here
-//! chooses, and may unlock what the thread still reads. So a record that still says something when
-//! its thread ends stays that thread's until it says nothing any more:
+//! chooses, and may release what the thread still reads. So a record in which a tag is set when its
+//! thread ends remains that thread's until all its tags are 0:
 //!
 //! | `owned` | the record | leaves that state when |
 //! |---|---|---|
-//! | `FREE` | is nobody's, and empty | a thread claims it |
-//! | `OWNED` | is a thread's, which enters and leaves by it | its thread ends: `FREE` if it is empty, else `ENDED` |
-//! | `ENDED` | is a thread's that has ended, which only leaves by it | its thread takes it back for one operation ([`EndedThread`]); or it is empty, and a thread claims it |
+//! | `FREE` | belongs to nobody, and is empty | a thread claims it |
+//! | `OWNED` | belongs to a thread, which acquires and releases by it | its thread ends: `FREE` if it is empty, otherwise `ENDED` |
+//! | `ENDED` | belongs to a thread that has ended, which only releases by it | its thread takes it back for one operation ([`EndedThread`]); or it is empty, and another thread claims it |
 //!
-//! The ended thread remembers the record and which claim of it was its own. If another thread has
-//! claimed the record since, the ended thread sees a later claim and leaves the record alone.
+//! The ended thread remembers the record and the number of its own claim. If another thread has
+//! claimed the record since, the ended thread sees a later number and leaves the record alone.
 //!
 //! Invariants
-//! 1. A slot's tag is 0, or that of the lock that its thread reads under or tries to. The
-//!    record's thread alone sets a tag that is 0; whoever drops the guard clears it.
-//! 2. `used` is more than the index of every record that was ever claimed, seen by everybody who
-//!    sees a tag in it.
+//! 1. A slot's tag is 0, or that of the lock that its thread reads or tries to read. Only the
+//!    record's thread sets a tag that is 0. Dropping the guard clears the tag.
+//! 2. `used` is greater than the index of every record that was ever claimed. Every thread that sees a tag
+//!    in a record sees such a `used`, too.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
-//!    keeps its slot, and the record, for ever. Except in the child of a `fork`, see
-//!    `Threads::keep_only`. In `FREE` all tags are 0, and in `ENDED` none is set that is 0: so a record
-//!    that was seen empty in either stays so until its next claim.
-//! 4. `search` does not pass a record that can be claimed: all below it are owned, or were given back
-//!    with a tag. Those are found again once their thread has ended the last of its reads without a
-//!    guard, or once a lower one is given back.
-//! 5. Whoever clears a tag looks at `awaited` *afterwards*; a writer raises `awaited` *before* the
-//!    last look at the tag that precedes its sleep. A barrier lies between on both sides.
-//! 6. The plain cells are touched by the record's thread alone; in the child of a `fork` by
-//!    the only thread that there is.
-//! 7. `nested` counts the reads, of those without guards, that came in by a slot that said already
-//!    what they would have said. Where the tag is 0 so is the count: a read without a guard that ends
-//!    takes the count down first, and clears the tag only where it is 0.
-//! 8. Each claim of a record has a number of its own, in `owned`. From `ENDED` only the thread whose
-//!    claim it was goes back to `OWNED` with the same number.
+//!    keeps its slot, and the record, for ever. The child of a `fork` is an exception, see
+//!    `Threads::keep_only`. In `FREE` all tags are 0, and in `ENDED` no tag that is 0 is set. So a record
+//!    that was seen empty in either state stays empty until its next claim.
+//! 4. `search` does not pass a record that can be claimed: each record below it is owned, or was given back
+//!    with a tag set. A record given back with a tag is found again once its thread has ended the last of
+//!    its reads without a guard, or once a lower one is given back.
+//! 5. A thread that clears a tag looks at `awaited` *afterwards*. A writer raises `awaited` *before* it
+//!    looks at the tag for the last time and sleeps. Both have a barrier in between.
+//! 6. Only the record's thread touches the plain cells; in the child of a `fork`, only the one thread that
+//!    exists there.
+//! 7. `nested` counts reads without guards that found a slot with the right tag already set, and so set
+//!    none. Where the tag is 0, the count is 0: the end of a read without a guard decrements the count, and
+//!    clears the tag only if the count is 0.
+//! 8. Each claim of a record has a number of its own, in `owned`. Only the thread whose claim it was
+//!    brings a record back from `ENDED` to `OWNED` with the same number.
 
 pub(crate) mod range;
 
@@ -60,11 +62,11 @@ use crate::spin_budget::SpinBudget;
 
 pub(crate) use range::RangeSlot;
 
-/// A platform whose threads have records: what locks need of it that say who reads in slots. Every
+/// A platform whose threads have records: what a lock needs whose readers use slots. Every
 /// [`Host`](crate::process::Host) is one.
 ///
 /// # Safety
-/// As `Host`: only its implementations implement this.
+/// What `Host` asks for: only types that implement it implement this.
 pub unsafe trait HasRecords: Platform {
     /// The records of this process.
     fn threads() -> &'static Threads<Self>;
@@ -72,95 +74,102 @@ pub unsafe trait HasRecords: Platform {
     /// The calling thread's record; none where it cannot have one.
     fn thread() -> Option<&'static Record<Self>>;
 
-    /// What the calling thread was given for its record at its end.
+    /// What the calling thread was given when it gave back its record.
     fn ended_thread() -> EndedThread<Self>;
 
-    /// The expensive side of an asymmetric barrier, shared with threads that want one at the same time.
+    /// The expensive side of an asymmetric barrier, shared by the threads that want one at the same time.
     fn asymmetric_heavy();
 }
 
-/// What `act` does with the calling thread's record; where the thread has ended, with the one by which
-/// it still reads.
+/// Runs `act` on the calling thread's record; if the thread has ended, on the record by which it still
+/// reads, if any.
 ///
 /// # Safety
-/// `act` sets no tag that is 0: it ends reads, or adds some to a slot's.
+/// `act` sets no tag that is 0: it ends reads, or adds reads to a slot whose tag is set.
 #[inline(always)]
 pub(crate) unsafe fn with_record<P: HasRecords, R>(act: impl FnOnce(&Record<P>) -> R) -> Option<R> {
     let Some(record) = P::thread() else {
-        // SAFETY: the platform answers what the records of this process gave to this thread at its end;
-        // `act` sets no tag that is 0, as this function's caller promises.
+        // SAFETY: the platform returns what this thread was given for a record of this process. `act` sets
+        // no tag that is 0, as this function's caller promises.
         return unsafe { P::ended_thread().with_record(P::threads(), act) };
     };
     Some(act(record))
 }
 
-/// Locks that one thread can read under at once without touching them: what fits a cache line.
+/// Locks that one thread can read at once without touching them: as many slots as fit a cache line.
 pub(crate) const SLOTS: usize = 4;
-/// Ranges that one thread can hold at once, of all locks together, without any memory from elsewhere:
-/// what fits two cache lines.
+/// Ranges that one thread can hold at once, of all locks together, without allocating: as many slots as fit
+/// two cache lines.
 pub(crate) const RANGES: usize = 4;
+/// Records that are allocated together, 16 KiB. Fewer: more allocations. More: a small program pays for
+/// records that it does not use. Chosen, not measured.
 const RECORDS_PER_CHUNK: usize = 64;
-/// So many times 64 threads; later ones do without a record. 4 KiB of pointers in the process.
+/// Chunks of records, and so 32,768 threads with a record; further threads do without. Bounded by what the
+/// pointers to them take in the process, 4 KiB.
 const CHUNKS: usize = 512;
 
-/// How often a thread that reads past those that wait looks at the clock, in µs: a small part of any budget.
+/// How often a thread that reads past waiters looks at the clock, in units of 1,024 ns, about a µs. Less
+/// often lets readers pass a waiter for longer after its budget has ended; more often costs reads time.
+/// Chosen, not measured: small against any budget.
 const LOOK_EVERY: u32 = 16;
-/// A look costs 28 ns here, a read at least 5, so looks cost 2 % at most.
+/// The most reads between two looks. Fewer cost reads time, more react later when reads become long. A look
+/// was measured at 28 ns and a read at 5 ns or more, so looks take at most 2 % of the reads' time.
 const MOST_BETWEEN_LOOKS: u32 = 256;
 
 /// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
-/// the rest, which says who waits.
+/// the remaining bits, which say who waits.
 const FENCED: u32 = 1 << 31;
 
-/// Of `owned`: whose the record is, and above that how often it was claimed.
+/// In `owned`: who owns the record. The bits above count its claims.
 const OWNERSHIP: u64 = 0b11;
 const FREE: u64 = 0b00;
 const OWNED: u64 = 0b01;
 const ENDED: u64 = 0b10;
 const ONE_CLAIM: u64 = OWNERSHIP + 1;
 
-/// One lock that a thread reads under.
+/// One lock that a thread reads.
 #[repr(C)]
 pub struct Slot<P: Platform> {
     tag: P::AtomicU64,
-    /// Writers that wait for the tag to change; see [`FENCED`].
+    /// How many writers wait for the tag to change, and [`FENCED`].
     awaited: P::AtomicU32,
-    /// What they sleep on: changes when the tag is cleared while somebody waits.
+    /// What these writers sleep on: changes when the tag is cleared while somebody waits.
     event: P::AtomicU32,
 }
 
-/// One thread's slots. Starts of two cache lines, as processors fetch lines in pairs.
+/// One thread's slots. Aligned to two cache lines, as processors fetch lines in pairs.
 #[repr(C, align(128))]
 pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
     // ---- the second line, which hardly anybody else touches ----
     owned: P::AtomicU64,
-    /// Counts the thread's reads, but for those without a fence.
+    /// Counts the thread's reads with a fence.
     reads: P::AtomicU32,
-    /// Reads past waiters until the thread looks at the clock, and between its looks.
+    /// Reads past waiters until the thread next looks at the clock.
     until_look: P::Cell<u32>,
+    /// Reads past waiters from one look to the next.
     between_looks: P::Cell<u32>,
-    /// When it looked last, µs.
+    /// When it last looked, in units of 1,024 ns.
     looked: P::Cell<u32>,
-    /// The room that this thread rents next (`rwsem/queue_pool.rs`), null if it has none. It stays with
-    /// the record when the thread ends.
+    /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has none. It
+    /// stays with the record when the thread ends.
     spare_queue: P::Cell<*const ()>,
-    /// The queue of spinners that this thread may be in (`rwsem/queue_storage.rs`), null if none.
+    /// The queue of spinners in which this thread may be (`rwsem/queue_storage.rs`), null if none.
     spins_in: P::Cell<*const ()>,
     index: u32,
-    /// Reads within the one that each slot says; see invariant 7.
+    /// For each slot, the reads within the first; see invariant 7.
     nested: [P::Cell<u32>; SLOTS],
     ranges: Ranges<P>,
 }
 
-/// On lines of their own.
+/// The slots for ranges, on cache lines of their own.
 #[repr(C, align(128))]
 struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 
 const _: () = assert!(size_of::<Ranges<crate::platform::Os>>() == 128, "two cache lines");
 const _: () = assert!(size_of::<Record<crate::platform::Os>>() == 256, "two, and those");
 
-// SAFETY: invariant 6 for the plain cells; everything else is atomic.
+// SAFETY: only the record's thread touches the plain cells (invariant 6); everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
 unsafe impl<P: Platform> Send for Record<P> {}
@@ -169,39 +178,40 @@ impl<P: HasRecords> Slot<P> {
     const NEW: Self =
         Slot { tag: P::AtomicU64::ZERO, awaited: P::AtomicU32::ZERO, event: P::AtomicU32::ZERO };
 
-    /// Says that this thread is about to read; ordered against what follows by nothing but
-    /// [`Platform::asymmetric_light`].
+    /// Says that this thread is about to read. Only [`Platform::asymmetric_light`] orders this before what
+    /// follows.
     #[inline(always)]
     pub(crate) fn announce(&self, tag: u64) {
         self.tag.store(tag, Relaxed);
         P::asymmetric_light();
     }
 
-    /// The same with a full barrier.
+    /// The same, followed by a full fence.
     #[inline(always)]
     pub(crate) fn announce_fenced(&self, tag: u64) {
         P::store_and_fence(&self.tag, tag);
     }
 
-    /// The thread has left, or did not enter. Touches nothing but the record.
+    /// The thread has released the lock, or did not acquire it. Touches nothing but the record.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         // Release pairs with the Acquire in `is_held_by`: the next writer comes after this reader.
         self.tag.store(0, Release);
         P::asymmetric_light();
         if self.awaited.load(Relaxed) != 0 {
-            self.tell();
+            self.wake_writers();
         }
     }
 
     #[cold]
-    fn tell(&self) {
+    fn wake_writers(&self) {
         if self.awaited.load(Relaxed) & FENCED != 0 {
             P::fence();
         }
         let writers = self.awaited.load(Relaxed) & !FENCED;
         if writers != 0 {
-            // Release pairs with the Acquire in `sleep`: who sees this event sees the tag cleared.
+            // Release pairs with the Acquire in `sleep`: a writer that sees this event sees the tag
+            // cleared.
             self.event.fetch_add(1, Release);
             (0..writers).for_each(|_| P::unpark(&self.event));
         }
@@ -212,10 +222,10 @@ impl<P: HasRecords> Slot<P> {
         is_tag(self.tag.load(Acquire))
     }
 
-    /// Waits until the tag is another. False if the deadline passed.
+    /// Waits until the tag has changed to another. False if the deadline passed.
     #[inline(never)]
     fn wait(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
-        // As long as a wake-up takes: that never costs more than twice the better choice.
+        // A spin that lasts as long as a wake-up never costs more than twice the better choice.
         let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), deadline);
         while self.is_held_by(is_tag) {
             if !budget.relax::<P>() {
@@ -228,14 +238,14 @@ impl<P: HasRecords> Slot<P> {
     #[cold]
     fn sleep(&self, is_tag: &impl Fn(u64) -> bool, deadline: Option<u64>) -> bool {
         self.awaited.fetch_add(1, Relaxed);
-        // Invariant 5; pairs with the barrier in `clear` or `tell`.
+        // Invariant 5; pairs with the barrier in `clear` or `wake_writers`.
         if P::is_asymmetric() {
             P::asymmetric_heavy()
         } else {
             P::fence()
         }
         let left = loop {
-            // Acquire pairs with the Release in `tell`.
+            // Acquire pairs with the Release in `wake_writers`.
             let event = self.event.load(Acquire);
             if !self.is_held_by(is_tag) {
                 break true;
@@ -277,7 +287,7 @@ impl<P: HasRecords> Record<P> {
         &self.spins_in
     }
 
-    /// The first slot, if it says nothing yet: for the path that must be short.
+    /// The first slot, if its tag is 0: for the path that must be short.
     #[inline(always)]
     pub(crate) fn first_slot(&self) -> Option<&Slot<P>> {
         let [first, ..] = &self.slots;
@@ -288,7 +298,7 @@ impl<P: HasRecords> Record<P> {
         None
     }
 
-    /// Counts one of this thread's reads; true for every so many-th.
+    /// Counts one of this thread's reads; true for one in `every`.
     #[inline(always)]
     pub(crate) fn counts_read(&self, every: u32) -> bool {
         let reads = self.reads.load(Relaxed).wrapping_add(1);
@@ -296,7 +306,7 @@ impl<P: HasRecords> Record<P> {
         reads.is_multiple_of(every)
     }
 
-    /// Counts one of this thread's reads past somebody who waits; true if it should look at the clock.
+    /// Counts one of this thread's reads past a waiter; true if it should look at the clock.
     #[inline(always)]
     pub(crate) fn is_time_to_look(&self) -> bool {
         let left = self.until_look.get();
@@ -304,13 +314,14 @@ impl<P: HasRecords> Record<P> {
         left == 0
     }
 
-    /// This thread looks at the clock. It does so about every [`LOOK_EVERY`], however long it reads
-    /// and whatever it does between reads, and at a read taken by chance, as it may read under several locks by turns.
+    /// This thread looks at the clock, and decides when to look next: about every [`LOOK_EVERY`], however
+    /// long its reads are and whatever it does in between, and at a read chosen at random, as it may read
+    /// several locks in turn.
     pub(crate) fn note_look(&self) {
         let now = (P::now() >> 10) as u32;
         let elapsed = now.wrapping_sub(self.looked.get());
         self.looked.set(now);
-        // By steps, as the thread may have been away: so many reads took so long, but for one of them.
+        // In steps, as one of these reads may have taken long because the thread was stopped.
         let between = self.between_looks.get().max(1);
         let between = if elapsed < LOOK_EVERY { between * 2 } else { between / 4 };
         let between = between.clamp(1, MOST_BETWEEN_LOOKS);
@@ -319,14 +330,14 @@ impl<P: HasRecords> Record<P> {
         self.until_look.set(between / 2 + by_chance % between);
     }
 
-    /// A slot that says nothing yet.
+    /// A slot whose tag is 0.
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<&Slot<P>> {
         self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
     }
 
-    /// One read more in a slot that says already that this thread reads: without a store that others
-    /// see, so no writer can object. `None` if no slot says so, false if it counts `most` already.
+    /// Adds a read to a slot that already says that this thread reads. Other threads see no store, so no
+    /// writer has to be asked. `None` if there is no such slot, false if it counts `most` already.
     pub(crate) fn nest(&self, is_tag: impl Fn(u64) -> bool, most: u32) -> Option<bool> {
         let at = self.slots.iter().position(|slot| is_tag(slot.tag.load(Relaxed)))?;
         let nested = self.nested[at].get();
@@ -336,7 +347,7 @@ impl<P: HasRecords> Record<P> {
         Some(nested < most)
     }
 
-    /// Ends a read of this thread's, without a guard, by a slot that says so. False if none does.
+    /// Ends one of this thread's reads without a guard, by a slot with such a tag. False if there is none.
     #[inline(always)]
     pub(crate) fn leave(&self, is_tag: impl Fn(u64) -> bool) -> bool {
         let ([first, ..], [nested, ..]) = (&self.slots, &self.nested);
@@ -360,15 +371,15 @@ impl<P: HasRecords> Record<P> {
         true
     }
 
-    /// A slot for a range that says nothing yet.
+    /// A slot for a range that is free.
     #[inline(always)]
     pub(crate) fn free_range(&self) -> Option<&RangeSlot<P>> {
         self.ranges.0.iter().find(|slot| slot.is_free())
     }
 
     fn is_empty(&self) -> bool {
-        // Acquire pairs with the Release in `clear`: the record's next thread comes after the last
-        // time that the one before left by it.
+        // Acquire pairs with the Release in `clear`: the record's next thread comes after the last release
+        // by its previous one.
         self.slots.iter().all(|slot| slot.tag.load(Acquire) == 0)
             && self.ranges.0.iter().all(RangeSlot::is_free)
     }
@@ -387,15 +398,15 @@ impl<P: HasRecords> Record<P> {
             return false;
         }
         if !P::is_asymmetric() {
-            // A writer may still be about to count itself out.
+            // Not a store, as a writer may still be about to decrement `awaited`.
             self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(FENCED, Relaxed));
             self.ranges.0.iter().for_each(RangeSlot::fence_always);
         }
         true
     }
 
-    /// For the record's thread only. If the record is not empty: the number of its claim, by which the
-    /// thread finds it again.
+    /// For the record's thread only. If the record is not empty, returns the number of its claim, by which
+    /// the thread finds it again.
     fn disown(&self) -> Option<u64> {
         let claim = self.owned.load(Relaxed) & !OWNERSHIP;
         let is_empty = self.is_empty();
@@ -404,19 +415,21 @@ impl<P: HasRecords> Record<P> {
         (!is_empty).then_some(claim)
     }
 
-    /// Makes it the ended thread's again whose claim this was. False if it is another's by now.
+    /// Gives the record back to the ended thread whose claim this was. False if another thread has claimed
+    /// it.
     fn take_back(&self, claim: u64) -> bool {
         self.owned.compare_exchange(claim | ENDED, claim | OWNED, Relaxed, Relaxed).is_ok()
     }
 }
 
-/// What a thread remembers of its record once it has [ended](crate::process::Process::thread_ended): by
-/// it, the reads without guards end that the thread had not ended before.
+/// What a thread remembers of its record once it has [ended](crate::process::Process::thread_ended). It
+/// needs this to end reads without guards that it has not ended before.
 ///
 /// Plain words; all zero is [`NONE`](Self::NONE).
 #[repr(C)]
 pub struct EndedThread<P: Platform> {
-    /// Null, or a record that lives as long as the thread's process. It may be another thread's by now.
+    /// Null, or a record that lives as long as the thread's process. Another thread may have claimed it
+    /// since.
     record: *const Record<P>,
     /// The number of the claim by which it was this thread's.
     claim: u64,
@@ -431,14 +444,14 @@ impl<P: Platform> Clone for EndedThread<P> {
 impl<P: Platform> Copy for EndedThread<P> {}
 
 impl<P: HasRecords> EndedThread<P> {
-    /// Of a thread that has not ended, or that held nothing when it did.
+    /// For a thread that has not ended, or that held nothing when it did.
     pub const NONE: Self = EndedThread { record: ptr::null(), claim: 0 };
 
-    /// What `act` does with the record, if it is still this thread's.
+    /// Runs `act` on the record, if it still belongs to this thread.
     ///
     /// # Safety
-    /// This is what the calling thread remembers of its record, which is among those of `threads`. `act`
-    /// sets no tag that is 0.
+    /// The calling thread was given this for its record, which is among those of `threads`. `act` sets no
+    /// tag that is 0.
     #[cold]
     pub(crate) unsafe fn with_record<R>(
         self,
@@ -459,22 +472,25 @@ impl<P: HasRecords> EndedThread<P> {
 /// The records of all threads of a process, and the numbers by which locks are named in them.
 pub struct Threads<P: Platform> {
     records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
-    /// Locks that got a number so far.
+    /// How many locks have got a number so far.
     locks: P::AtomicU64,
-    /// What a barrier on all CPUs takes a writer here, ns: a running estimate; 0 before the first.
+    /// How long a barrier on all CPUs delays a writer here, ns: a running estimate; 0 before the first.
     barrier_ns: P::AtomicU32,
     used: P::AtomicU32,
-    /// Where to look for a free record, and above that how often one was given back, by which a
-    /// thread that has found all of them taken sees that this is no longer so.
+    /// Where to begin to look for a free record. The upper half counts the records given back, so that a
+    /// thread that has found all records taken notices that one no longer is.
     search: P::AtomicU64,
 }
 
-/// Before one was measured, ns: a value for machines whose interrupts between CPUs are expensive.
+/// The estimate before a barrier was measured, ns. Lower: readers drop their fences too early, and the next
+/// writes pay for it. Higher: too late. Chosen, not measured, for machines on which interrupts between CPUs
+/// are expensive.
 const BARRIER_AT_FIRST: u32 = 10_000;
-/// A sample counts for at most this many ns, as its thread may have been preempted.
+/// A sample counts for at most this many ns, as its thread may have been preempted. Chosen, not measured:
+/// far above any barrier.
 const LONGEST_BARRIER: u64 = 1_000_000;
 
-/// Of `search`: one record given back.
+/// In `search`: one record given back.
 const GIVEN_BACK: u64 = 1 << 32;
 
 impl<P: HasRecords> Threads<P> {
@@ -499,24 +515,24 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// May lose a concurrent sample.
+    /// Adds a sample, in ns, to the estimate. May lose a concurrent one.
     pub(crate) fn note_barrier(&self, ns: u64) {
         let estimate = (3 * self.barrier_ns() + ns.min(LONGEST_BARRIER)) / 4;
         self.barrier_ns.store(estimate.max(1) as u32, Relaxed);
     }
 
-    /// A record for the calling thread; none if there are more threads than records, or no memory.
-    /// The lowest that is free, as writers look at all up to the highest ever used.
+    /// A record for the calling thread: the lowest that is free, as writers look at all up to the highest
+    /// ever used. None if there are more threads than records, or no memory.
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
-        // Acquire pairs with the Release in `release`: what was given back looks so.
+        // Acquire pairs with the Release in `release`: a record given back is seen to be free.
         let search = self.search.load(Acquire);
         for index in search as u32 as usize..CHUNKS * RECORDS_PER_CHUNK {
             let record = self.records.get_or_make(index, |index| Record::new(index as u32))?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
                 let further = (search & !(GIVEN_BACK - 1)) | (index as u64 + 1);
-                // Fails if one was given back meanwhile, perhaps among those seen taken
-                // (invariant 4), or if another thread was faster: then it is nearly as far.
+                // Fails if a record was given back meanwhile, perhaps one that was seen taken
+                // (invariant 4), or if another thread was faster, which has got nearly as far.
                 let _ = self.search.compare_exchange(search, further, Relaxed, Relaxed);
                 return Some(record);
             }
@@ -524,7 +540,7 @@ impl<P: HasRecords> Threads<P> {
         None
     }
 
-    /// Gives a record back: its thread has ended. For that thread only.
+    /// Gives a record back, as its thread has ended. For that thread only.
     pub(crate) fn release(&self, record: &Record<P>) -> EndedThread<P> {
         let left = record.disown();
         let mut found = self.search.load(Relaxed);
@@ -540,21 +556,21 @@ impl<P: HasRecords> Threads<P> {
         left.map_or(EndedThread::NONE, |claim| EndedThread { record, claim })
     }
 
-    /// In the child of a `fork`, whose only thread has the record `own`: the others are gone, and
-    /// with them what they read and whom they waited for. What a thread still held that had ended
-    /// before, be it by a guard that it forgot, remains; but no room, all of which are about to be vacant.
-    /// `left_spinning` is told each queue of spinners that one of those threads was in, or about to
-    /// enter or leave.
+    /// In the child of a `fork`, whose only thread has the record `own`: ends what the other threads read
+    /// and for whom they waited. What a thread that had ended before still held, for instance by a guard
+    /// that it forgot, remains; but no record keeps a pooled queue, as all of them are about to be free.
+    /// `left_spinning` is called with each queue of spinners that one of the other threads was in, or was
+    /// about to enter or leave.
     ///
     /// # Safety
-    /// The calling thread is the only one, and came from the `fork` by which this process began. It
-    /// was not in a lock's code.
+    /// The calling thread is the only one in this process, which began with its `fork`. It was not in a
+    /// lock's code.
     pub(crate) unsafe fn keep_only(
         &self,
         own: Option<&Record<P>>,
         mut left_spinning: impl FnMut(*const ()),
     ) {
-        // Not up to `used`: a thread may have been about to raise it.
+        // All places, not only those up to `used`: a thread may have been about to raise it.
         let places = 0..CHUNKS * RECORDS_PER_CHUNK;
         for record in places.map_while(|index| self.records.get(index)) {
             let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
@@ -566,7 +582,7 @@ impl<P: HasRecords> Threads<P> {
                     nested.set(0);
                 }
             }
-            // Guards of ranges may be with the thread that is left.
+            // The thread that remains may have the guards of ranges that other threads acquired.
             record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
             if !is_own {
                 record.spare_queue.set(ptr::null());
@@ -584,7 +600,7 @@ impl<P: HasRecords> Threads<P> {
     fn raise_used(&self, used: u32) {
         let mut found = self.used.load(Relaxed);
         while found < used {
-            // AcqRel: whoever sees the count sees the chunks up to it, also those of others.
+            // AcqRel: a thread that sees the count sees all chunks up to it, also those that others made.
             match self.used.compare_exchange(found, used, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(newer) => found = newer,
@@ -592,29 +608,30 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// Asks every slot of the threads that have ever read, until one says no; true if none does.
+    /// Whether `ask` is true of every slot of every record ever claimed; stops at the first of which it is
+    /// not.
     #[inline(always)]
     fn all(&self, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
-        // Invariant 2: records below `used` were published before it was raised.
+        // Invariant 2. Records below `used` were published before it was raised.
         let used = self.used.load(Acquire) as usize;
         self.records.all_of_first(used, |record| record.slots.iter().all(&mut ask))
     }
 
-    /// Asks every slot for a range likewise.
+    /// The same for the slots for ranges.
     #[inline(always)]
     pub(crate) fn all_ranges<'a>(&'a self, mut ask: impl FnMut(&'a RangeSlot<P>) -> bool) -> bool {
         let used = self.used.load(Acquire) as usize;
         self.records.all_of_first(used, |record| record.ranges.0.iter().all(&mut ask))
     }
 
-    /// Some thread reads under a lock with such a tag, or tries to.
+    /// Whether some thread reads a lock with such a tag, or tries to.
     #[inline(always)]
     pub(crate) fn any_reader(&self, is_tag: impl Fn(u64) -> bool) -> bool {
         !self.all(|slot| !slot.is_held_by(&is_tag))
     }
 
-    /// Waits until every slot that has such a tag now has another. The caller sees to it that no
-    /// thread enters by one any more. False if the deadline passed.
+    /// Waits until every slot that now has such a tag has another. The caller makes sure that no more reads
+    /// begin with such a tag. False if the deadline passed.
     #[inline(always)]
     pub(crate) fn wait_for_readers(
         &self,

@@ -1,18 +1,19 @@
 //! A slot for a range: which positions of which [`RangeLock`](crate::RangeLock) somebody holds, or is
-//! about to.
+//! about to hold.
 //!
-//! Unlike the slots beside it, which belong to guards that stay on their thread, it may be cleared
-//! by any thread, as range guards move.
+//! Slots of readers belong to guards that stay on their thread. A slot for a range may be cleared by any
+//! thread, as the guard of a range may be sent to another.
 //!
 //! Invariants
-//! 1. The record's thread alone sets a tag that is 0, and with it the positions, which stay until the
+//! 1. Only the record's thread sets a tag that is 0, and with it the positions, which stay until the
 //!    tag is 0 again.
-//! 2. From `TRYING` a slot goes on to `HELD` or `WAITING` after a few instructions of its thread, in
-//!    which it waits for nobody.
-//! 3. From `WAITING` it goes to `HELD` or 0 only under the lock of the range lock's queue.
-//! 4. `awaited` is 0 whenever a tag is set that was 0, but for [`FENCED`]. So a mark belongs to
-//!    whoever is in the slot, or to one who was there before and for whom it can only be too much.
-//! 5. Whoever leaves frees the slot only after the look for a mark: its thread may use it at once.
+//! 2. A slot changes from `TRYING` to `HELD` or `WAITING` after a few instructions of its thread, during
+//!    which the thread waits for nobody.
+//! 3. A slot changes from `WAITING` to `HELD` or 0 only under the lock of the range lock's queue.
+//! 4. Except for [`FENCED`], `awaited` is 0 when a tag that was 0 is set. So a mark is meant for
+//!    the slot's holder, or for an earlier one, and then costs at most a wake-up in vain.
+//! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse a free
+//!    slot at once.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,23 +22,23 @@ use crate::platform::{AtomicCell, AtomicInt, Platform};
 
 /// What a slot says about its range; part of the tag.
 const STATE: u64 = 0b11;
-/// Its thread is looking whether it may have the range.
+/// The slot's thread is finding out whether it may hold the range.
 pub(crate) const TRYING: u64 = 0b01;
-/// Somebody has it.
+/// Somebody holds the range.
 pub(crate) const HELD: u64 = 0b10;
-/// Its thread does not have it, and waits for the queue's lock or in the queue.
+/// The slot's thread does not hold the range; it waits for the queue's lock or in the queue.
 pub(crate) const WAITING: u64 = 0b11;
-/// A tag of no lock: nobody has the range any more, and whoever had it looks for a mark.
+/// A tag that names no lock: the range has been released, and its last holder is looking for a mark.
 const LEFT: u64 = 0b11;
-/// In the tag: alone.
+/// In the tag: the range is held exclusively.
 const EXCLUSIVE: u64 = 0b100;
 /// In the tag: the lock's number.
 const NUMBER_SHIFT: u32 = 3;
 
-/// In `awaited`: somebody waits for the range and sleeps.
+/// In `awaited`: somebody sleeps until the range is released.
 const MARKED: u32 = 1;
 
-/// Which lock, and whether exclusively: a tag but for its state.
+/// Which lock, and whether exclusively: a tag without its state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim(u64);
 
@@ -47,7 +48,7 @@ impl Claim {
         Claim(number << NUMBER_SHIFT | if exclusive { EXCLUSIVE } else { 0 })
     }
 
-    /// Of the same lock, and not both shared.
+    /// Whether the tag names the same lock, and not both are shared.
     #[inline(always)]
     fn conflicts(self, tag: u64) -> bool {
         let differs = (self.0 ^ tag) & !(STATE | EXCLUSIVE) != 0;
@@ -55,7 +56,7 @@ impl Claim {
     }
 }
 
-/// Whether a tag is that of a range that others may share.
+/// Whether a tag is that of a range held shared.
 pub(crate) fn is_shared(tag: u64) -> bool {
     tag & EXCLUSIVE == 0
 }
@@ -84,13 +85,13 @@ impl<P: HasRecords> RangeSlot<P> {
         self.tag.load(Acquire) == 0
     }
 
-    /// A writer may be about to look at marks without an asymmetric barrier.
+    /// From now on a release uses a full fence, as there is no asymmetric barrier.
     pub(super) fn fence_always(&self) {
         self.awaited.fetch_or(FENCED, Relaxed);
     }
 
-    /// In the child of a `fork`, which whoever was leaving did not survive, nor perhaps this slot's
-    /// thread: they will not go on.
+    /// In the child of a `fork`, where a thread in the middle of a release does not exist, nor this slot's
+    /// thread if it `is_gone`: ends what they will not finish.
     pub(super) fn forked(&self, is_gone: bool) {
         let tag = self.tag.load(Relaxed);
         if tag == LEFT || is_gone && tag & STATE != HELD {
@@ -104,17 +105,17 @@ impl<P: HasRecords> RangeSlot<P> {
         if awaited & MARKED != 0 {
             self.awaited.store(awaited & !MARKED, Relaxed); // Invariant 4.
         }
-        // Release pairs with the Acquire in `keeps_away`: whoever finds these beside the tag of the
-        // range before, and so takes that for another one, comes after its holder all the same.
+        // Release pairs with the Acquire in `keeps_away`: a thread that reads these positions beside the
+        // tag of the slot's previous range, and so overlooks that range, still comes after its holder.
         self.first.store(first, Release);
         self.last.store(last, Release);
     }
 
-    /// Says that this thread is about to take a range.
+    /// Says that this thread is about to acquire a range.
     #[inline(always)]
     pub(crate) fn announce(&self, claim: Claim, first: u64, last: u64) {
         self.fill(first, last);
-        // Release pairs with the Acquire in `tag`: on from whoever cleared the slot.
+        // Release pairs with the Acquire in `tag`: passes on what the thread that cleared the slot did.
         self.tag.store(claim.0 | TRYING, Release);
     }
 
@@ -125,47 +126,48 @@ impl<P: HasRecords> RangeSlot<P> {
         P::store_and_fence(&self.tag, claim.0 | TRYING);
     }
 
-    /// Goes on to another state, or to another access.
+    /// Changes to another state, or between shared and exclusive.
     #[inline(always)]
     pub(crate) fn set(&self, claim: Claim, state: u64) {
-        // Release pairs with the Acquire in `tag`: who sees the state sees the positions.
+        // Release pairs with the Acquire in `tag`: a thread that sees the state sees the positions.
         self.tag.store(claim.0 | state, Release);
     }
 
-    /// What the slot says now, for [`says`](Self::says).
+    /// The tag as it is now.
     #[inline(always)]
     pub(crate) fn tag(&self) -> u64 {
         // Acquire pairs with the Releases in `set` and `clear`.
         self.tag.load(Acquire)
     }
 
-    /// The state if it keeps this claim on these positions away; waiting ones do not.
+    /// The slot's state, if the slot prevents this claim on these positions. A waiting slot prevents none.
     #[inline(always)]
     pub(crate) fn keeps_away(&self, claim: Claim, first: u64, last: u64) -> Option<u64> {
         let tag = self.tag();
         if !claim.conflicts(tag) || tag & STATE == WAITING {
             return None;
         }
-        // If the slot's range changes in between, its thread has left, and sees this one now.
-        // Acquire pairs with the Releases in `fill`: what the slot's holder did before that is seen.
+        // If the slot's range changes in between, its holder has released it, and the slot's thread sees
+        // the caller's claim now. Acquire pairs with the Releases in `fill`: what the holder did before is
+        // seen.
         let overlaps = self.first.load(Acquire) <= last && first <= self.last.load(Acquire);
         overlaps.then_some(tag & STATE)
     }
 
-    /// Nobody has the range any more. Touches nothing but the record. True if somebody sleeps until
-    /// then and is to be told.
+    /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody who
+    /// sleeps until then.
     #[inline(always)]
     #[must_use]
     pub(crate) fn clear(&self) -> bool {
         self.tag.store(LEFT, Release);
         P::asymmetric_light();
         let is_marked = self.awaited.load(Relaxed) != 0 && self.is_marked();
-        // Release pairs with the Acquire in `is_free`: the next one takes a mark away after this look.
+        // Release pairs with the Acquire in `is_free`: the slot's next user removes a mark after this look.
         self.tag.store(0, Release);
         is_marked
     }
 
-    /// The same where nobody can be waiting for it, or the caller sees to them.
+    /// The same if nobody can be waiting for it, or the caller wakes them in another way.
     #[inline(always)]
     pub(crate) fn clear_unseen(&self) {
         self.tag.store(0, Release);
@@ -179,8 +181,8 @@ impl<P: HasRecords> RangeSlot<P> {
         self.awaited.load(Relaxed) & MARKED != 0
     }
 
-    /// Whoever clears the slot is to tell. Before sleeping, a barrier must follow, and another look
-    /// at the tag; unless the slot is not held yet.
+    /// Asks the thread that clears the slot to wake the caller. Before it sleeps, the caller must raise a
+    /// barrier and look at the tag again, unless the slot is not held yet.
     pub(crate) fn mark(&self) {
         self.awaited.fetch_or(MARKED, Relaxed);
     }
