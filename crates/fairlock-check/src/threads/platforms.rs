@@ -33,7 +33,7 @@ pub unsafe fn unmap(memory: *mut u8, layout: Layout, mapped: &AtomicUsize) {
     mapped.fetch_sub(layout.size(), Relaxed);
 }
 
-/// Defines platforms that are [`Os`] but for what is given. Where it is used, `AtomicU32`, `AtomicU64`,
+/// Defines platforms that are `Os` but for what is given. Where it is used, `AtomicU32`, `AtomicU64`,
 /// `AtomicPtr`, `Cell`, `NoCounters`, `Os`, `Platform`, `Process`, `Record` and `Zeroed` are in scope.
 #[macro_export]
 macro_rules! real_threads_but {

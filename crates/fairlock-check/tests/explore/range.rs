@@ -188,7 +188,7 @@ fn a_writer_that_waits_is_not_passed_by_readers() {
     program.store_buffers().assert(&Search::random(1, 3_000));
 }
 
-/// Thread 0 writes; thread 1 waits to write, then thread 2 to read: it comes in before thread 1, as
+/// Thread 0 writes; thread 1 waits to write, then thread 2 to read: it gets its range before thread 1, as
 /// both waited for the same writer. But not past a writer that did not.
 #[test]
 fn readers_pass_only_writers_that_waited_for_the_same_writer() {

@@ -1,4 +1,4 @@
-//! The reference range locks in every schedule within stated bounds: nobody is let in beside a
+//! The reference range locks in every schedule within stated bounds: nobody gets a range beside a
 //! writer of the same cell, nobody sleeps for ever, and those that wait are passed by nobody.
 
 use std::cell::Cell;
@@ -289,7 +289,7 @@ fn passed_asleep<R: RawRangeLock + 'static>(extent: Extent) -> Program<(Pair<R>,
         .early_spins(0)
 }
 
-/// Lets in whoever comes first when those who wait look again.
+/// Grants the range to whichever waiter looks again first.
 struct Barging {
     lock: OfNaive,
     nothing: <Explored as Platform>::AtomicU32,

@@ -118,11 +118,11 @@ fn a_writer_that_ends_elsewhere_and_a_reader() {
     check("slotted", [when_touched::<Loom, 2>(scenario)], 2, MOST_EXECUTIONS);
 }
 
-/// Who wants everything from 1 on always goes to the queue, as somebody is listed for a stripe of that
-/// without being in the way; and is let in by it while a newcomer looks at another stripe.
+/// A writer of everything from 1 on always goes to the queue, as somebody is listed for one of its stripes
+/// without a conflict; the queue grants its range while a newcomer looks at another stripe.
 #[test]
 fn a_wide_writer_that_the_queue_lets_in_and_a_reader() {
-    explore("a wide writer that the queue lets in", 2, || {
+    explore("a wide writer that is granted its range by the queue", 2, || {
         let state = Arc::new(State::<Hasty, 2>::new());
         let slots = [7, 8, 9, 10].map(|at| state.lock.read(extent(at, at + 1)));
         let without_slot = state.lock.read(extent(0, 1));

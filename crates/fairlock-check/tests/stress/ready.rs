@@ -305,7 +305,7 @@ fn unpark_unless_first(word: *const AtomicU32) {
 }
 
 real_threads_but! {
-    /// The first wake-up is not made before it is let go.
+    /// The first wake-up is held back until it is released.
     Stopping { asymmetric: false, records: own, unpark: unpark_unless_first };
 }
 

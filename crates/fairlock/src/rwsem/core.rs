@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Who enters when, and who is next, is for the two families of policies to say (`compete.rs`,
-//! `phases.rs`), which [`Family`] stands for here.
+//! `phases/`), which [`Family`] stands for here.
 //!
 //! Invariants of the lock, whatever its policy
 //! 1. At most one writer holds the lock, and then no reader does.

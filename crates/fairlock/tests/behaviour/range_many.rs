@@ -1,5 +1,5 @@
 //! Ten thousand ranges of one lock, held at once by one thread and by a hundred: others come in beside
-//! them at once, and those that are in the way are waited for. What that costs is counted in the
+//! them at once, and conflicting ones are waited for. What that costs is counted in the
 //! simulator's `timed/range_many.rs`.
 
 use std::sync::Barrier;

@@ -25,7 +25,7 @@ over_each_list! {
     an_outer_poll_wakes_up
 }
 
-/// Such programs have many executions: the lists' own locks, and the desk, are fought for.
+/// Such programs have many executions: the lists' own locks and the consumer lock are contended.
 fn two_consumers<L: List>(program: Program<World<L>>) {
     let program = program.early_spins(0);
     assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
