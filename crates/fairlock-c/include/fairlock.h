@@ -1,16 +1,16 @@
 /*
  * Fairlock: locks that stay fair and fast under contention, for C11 and later; for C++ see fairlock.hpp.
  *
- * Every function that returns an int returns 0, or a number of <errno.h> that says why it has done
- * nothing; errno itself may change. What a function does not list it does not return, but one:
- * ENOTRECOVERABLE, from range locks and polls, if Fairlock itself is wrong; a message has been printed
- * then, and the object is not to be used again.
+ * Every function that returns an int returns 0, or a number of <errno.h> that says why it did
+ * nothing; errno itself may change. Functions list the numbers that they return, except one: range
+ * locks and polls return ENOTRECOVERABLE if Fairlock itself has a bug. Then a message has been printed,
+ * and the object must not be used again.
  *
- * Pointers are NULL, which is EINVAL, or point to what their type says. Unless a function says
- * otherwise any thread may call it at any time, but not in a signal handler. A thread that is in a
- * function must not be cancelled with pthread_cancel.
+ * A pointer is NULL, which gives EINVAL, or points to what its type says. Unless a function says
+ * otherwise, any thread may call it at any time, but not in a signal handler. Do not cancel a thread with
+ * pthread_cancel while it is in a function.
  *
- * After fork the child has its parent's locks as they were: those that other threads held stay held.
+ * After fork the child has its parent's locks as they were: locks that other threads held stay held.
  *
  * Made from the sources by cbindgen: do not edit.
  */
@@ -41,7 +41,7 @@
 #define FAIRLOCK_READABLE 1
 
 /**
- * There is room to write or to send.
+ * There is space to write or to send.
  */
 #define FAIRLOCK_WRITABLE 2
 
@@ -100,13 +100,13 @@ typedef struct fairlock_source_t fairlock_source_t;
  * A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
  * one is all zero, so FAIRLOCK_RWLOCK_INITIALIZER, static memory and calloc make one.
  *
- * While readers and writers both want it, phases of either side alternate and share its time: those
- * that come later pass a waiting thread for two phases at most, of at most 4 ms each, or four if it was
- * woken in vain. Waiting threads sleep. Its memory may be
- * freed as soon as the last unlock that concerns it has let somebody else in, whether or not that
- * unlock has returned. Not for memory that processes share.
+ * While both readers and writers want it, phases of both sides alternate and share its time. Threads
+ * that come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was
+ * woken and did not get the lock. Waiting threads sleep. The lock's memory may be freed as soon as its
+ * last unlock has allowed another thread to acquire it, whether or not that unlock has returned. Not for
+ * memory that processes share.
  *
- * A thread that reads and asks to read again may wait for ever, if a writer came in between: see
+ * A thread that reads and asks to read again may wait for ever, if a writer has queued in between: see
  * fairlock_rwlock_read_recursive.
  */
 typedef struct fairlock_rwlock_t {
@@ -120,10 +120,10 @@ typedef struct fairlock_rwlock_t {
  * A mutex: one thread at a time. 40 bytes, anywhere in memory; a free one is all zero, so
  * FAIRLOCK_MUTEX_INITIALIZER, static memory and calloc make one.
  *
- * A thread that finds it taken spins for a while, then sleeps in the order of arrival. Whenever the
- * mutex is left free the one that has waited longest is woken, and competes with those that come,
- * which pass it for 4 ms at most. Its memory may be freed as soon as the last unlock has let somebody
- * else in, whether or not that unlock has returned. Not for memory that processes share.
+ * A thread that finds it held spins for a while, then sleeps in the order of arrival. An unlock wakes the
+ * thread that has waited longest. That thread competes with newcomers, which pass it for at most 4 ms. The
+ * mutex's memory may be freed as soon as its last unlock has allowed another thread to acquire it, whether
+ * or not that unlock has returned. Not for memory that processes share.
  */
 typedef struct fairlock_mutex_t {
     /**
@@ -133,7 +133,7 @@ typedef struct fairlock_mutex_t {
 } fairlock_mutex_t;
 
 /**
- * A range that is held: what its unlock needs. Anywhere in memory, and not initialised before.
+ * A held range: what its unlock needs. It may be anywhere in memory and need not be initialised.
  */
 typedef struct fairlock_range_hold_t {
     /**
@@ -151,7 +151,7 @@ typedef struct fairlock_ready_t {
      */
     uint64_t token;
     /**
-     * What it is ready for, of what was asked for: FAIRLOCK_READABLE and so on, together.
+     * What it is ready for, among what was asked for: FAIRLOCK_READABLE and so on, combined.
      */
     uint32_t readiness;
     /**
@@ -165,23 +165,23 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes the lock free, as FAIRLOCK_RWLOCK_INITIALIZER does: for memory that is not zero. Nobody may
- * be using it.
+ * Makes the lock free, as FAIRLOCK_RWLOCK_INITIALIZER does, in memory that is not zero. No thread may be
+ * using it.
  *
  * Errors: EINVAL (null).
  */
 int fairlock_rwlock_init(struct fairlock_rwlock_t *lock);
 
 /**
- * Ends the lock's use: it frees nothing, and whoever uses the lock afterwards gets EINVAL until it is
- * initialised again. May be left out.
+ * Ends the lock's use. It frees nothing: every use of the lock afterwards returns EINVAL until it is
+ * initialised again. Optional.
  *
- * Errors: EINVAL (null, or destroyed already), EBUSY (somebody holds it or waits: nothing is done).
+ * Errors: EINVAL (null, or destroyed already), EBUSY (a thread holds it or waits: nothing is done).
  */
 int fairlock_rwlock_destroy(struct fairlock_rwlock_t *lock);
 
 /**
- * Acquires the lock for reading, and waits as long as that takes.
+ * Acquires the lock for reading, and waits for as long as necessary.
  *
  * Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes), EAGAIN (more than four
  * million readers hold it).
@@ -191,12 +191,12 @@ int fairlock_rwlock_read(struct fairlock_rwlock_t *lock);
 /**
  * Acquires the lock for reading if that is possible without waiting.
  *
- * Errors: EBUSY (somebody writes, is to write first, or tries to at this moment), EINVAL, EAGAIN.
+ * Errors: EBUSY (a thread writes, is to write first, or tries to write at this moment), EINVAL, EAGAIN.
  */
 int fairlock_rwlock_try_read(struct fairlock_rwlock_t *lock);
 
 /**
- * Acquires the lock for reading, waiting so many nanoseconds at most.
+ * Acquires the lock for reading, waiting for at most so many nanoseconds.
  *
  * Errors: ETIMEDOUT; otherwise as fairlock_rwlock_read.
  */
@@ -204,9 +204,8 @@ int fairlock_rwlock_try_read_for(struct fairlock_rwlock_t *lock, uint64_t nanose
 
 /**
  * Acquires the lock for reading, waiting until the clock shows the deadline. The clock is
- * CLOCK_MONOTONIC or CLOCK_REALTIME, and may be set meanwhile: one that is set back prolongs the wait,
- * one that is set forward does not shorten it. A lock that is free is taken although the deadline is
- * over.
+ * CLOCK_MONOTONIC or CLOCK_REALTIME. If it is set back meanwhile the wait becomes longer; if it is set
+ * forward the wait does not become shorter. A free lock is acquired even if the deadline is over.
  *
  * Errors: ETIMEDOUT, EINVAL (also another clock, no deadline, or tv_nsec not below a billion);
  * otherwise as fairlock_rwlock_read.
@@ -216,31 +215,31 @@ int fairlock_rwlock_try_read_until(struct fairlock_rwlock_t *lock,
                                    const struct timespec *deadline);
 
 /**
- * As fairlock_rwlock_read, for a thread that reads already: it enters past writers that wait, which
- * would otherwise wait for this thread while it waits for them. It makes writers wait longer, so not
- * for others. Each of the acquisitions is unlocked.
+ * As fairlock_rwlock_read, for a thread that already reads: it passes waiting writers, which would
+ * otherwise wait for this thread while it waits for them. It makes writers wait longer, so other threads
+ * should not use it. Unlock each of the acquisitions.
  *
  * Errors: as fairlock_rwlock_read.
  */
 int fairlock_rwlock_read_recursive(struct fairlock_rwlock_t *lock);
 
 /**
- * Acquires the lock for writing, and waits as long as that takes.
+ * Acquires the lock for writing, and waits for as long as necessary.
  *
  * Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already).
  */
 int fairlock_rwlock_write(struct fairlock_rwlock_t *lock);
 
 /**
- * Acquires the lock for writing if that is possible without waiting. Of a thread that tries to read and one
- * that tries to write at the same moment neither may get in.
+ * Acquires the lock for writing if that is possible without waiting. If one thread tries to read and
+ * another tries to write at the same moment, both may fail.
  *
- * Errors: EBUSY (somebody holds it, is to get it first, or tries to at this moment), EINVAL.
+ * Errors: EBUSY (a thread holds it, is to get it first, or tries to at this moment), EINVAL.
  */
 int fairlock_rwlock_try_write(struct fairlock_rwlock_t *lock);
 
 /**
- * Acquires the lock for writing, waiting so many nanoseconds at most.
+ * Acquires the lock for writing, waiting for at most so many nanoseconds.
  *
  * Errors: ETIMEDOUT; otherwise as fairlock_rwlock_write.
  */
@@ -257,19 +256,19 @@ int fairlock_rwlock_try_write_until(struct fairlock_rwlock_t *lock,
                                     const struct timespec *deadline);
 
 /**
- * Releases the lock, in whichever way the calling thread holds it. The lock may be gone when this
- * returns, as somebody else may have freed it.
+ * Releases the lock, which the calling thread holds for reading or for writing. The lock may be gone when
+ * this returns, since another thread may have freed it.
  *
- * Errors: EPERM (nobody holds it, or another thread writes), EINVAL (null, or destroyed). A thread that
- * unlocks what other threads read is not noticed, and spoils the lock.
+ * Errors: EPERM (nobody holds it, or another thread writes), EINVAL (null, or destroyed). To unlock a lock
+ * that only other threads read is not detected, and breaks the lock.
  */
 int fairlock_rwlock_unlock(struct fairlock_rwlock_t *lock);
 
 /**
  * Releases the lock, which the calling thread holds for reading.
  *
- * Errors: EPERM (nobody reads), EINVAL (null, or destroyed). As with fairlock_rwlock_unlock, whose
- * read it is is not known.
+ * Errors: EPERM (nobody reads), EINVAL (null, or destroyed). As with fairlock_rwlock_unlock, the lock does
+ * not know which threads read.
  */
 int fairlock_rwlock_unlock_read(struct fairlock_rwlock_t *lock);
 
@@ -281,7 +280,7 @@ int fairlock_rwlock_unlock_read(struct fairlock_rwlock_t *lock);
 int fairlock_rwlock_unlock_write(struct fairlock_rwlock_t *lock);
 
 /**
- * Makes the mutex free, as FAIRLOCK_MUTEX_INITIALIZER does: for memory that is not zero. Nobody may be
+ * Makes the mutex free, as FAIRLOCK_MUTEX_INITIALIZER does, in memory that is not zero. No thread may be
  * using it.
  *
  * Errors: EINVAL (null).
@@ -289,15 +288,15 @@ int fairlock_rwlock_unlock_write(struct fairlock_rwlock_t *lock);
 int fairlock_mutex_init(struct fairlock_mutex_t *mutex);
 
 /**
- * Ends the mutex's use: it frees nothing, and whoever uses the mutex afterwards gets EINVAL until it is
- * initialised again. May be left out.
+ * Ends the mutex's use. It frees nothing: every use of the mutex afterwards returns EINVAL until it is
+ * initialised again. Optional.
  *
- * Errors: EINVAL (null, or destroyed already), EBUSY (somebody holds it or waits: nothing is done).
+ * Errors: EINVAL (null, or destroyed already), EBUSY (a thread holds it or waits: nothing is done).
  */
 int fairlock_mutex_destroy(struct fairlock_mutex_t *mutex);
 
 /**
- * Acquires the mutex, and waits as long as that takes.
+ * Acquires the mutex, and waits for as long as necessary.
  *
  * Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread holds it).
  */
@@ -306,12 +305,12 @@ int fairlock_mutex_lock(struct fairlock_mutex_t *mutex);
 /**
  * Acquires the mutex if that is possible without waiting.
  *
- * Errors: EBUSY (somebody holds it, or is to get it first), EINVAL.
+ * Errors: EBUSY (a thread holds it, or is to get it first), EINVAL.
  */
 int fairlock_mutex_try_lock(struct fairlock_mutex_t *mutex);
 
 /**
- * Acquires the mutex, waiting so many nanoseconds at most.
+ * Acquires the mutex, waiting for at most so many nanoseconds.
  *
  * Errors: ETIMEDOUT; otherwise as fairlock_mutex_lock.
  */
@@ -327,28 +326,28 @@ int fairlock_mutex_try_lock_until(struct fairlock_mutex_t *mutex,
                                   const struct timespec *deadline);
 
 /**
- * Releases the mutex. It may be gone when this returns, as somebody else may have freed it.
+ * Releases the mutex. It may be gone when this returns, since another thread may have freed it.
  *
  * Errors: EPERM (the calling thread does not hold it), EINVAL (null, or destroyed).
  */
 int fairlock_mutex_unlock(struct fairlock_mutex_t *mutex);
 
 /**
- * A new lock of which nothing is taken; null if there is no memory for it (about 1200 bytes).
+ * A new lock of which no range is held; null if there is no memory for it (about 1200 bytes).
  */
 struct fairlock_range_lock_t *fairlock_range_lock_new(void);
 
 /**
- * Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock
- * has let somebody else in, whether or not that unlock has returned.
+ * Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock has
+ * allowed another thread to acquire a range, whether or not that unlock has returned.
  *
- * Errors: EINVAL (null), EBUSY (some of it is held or waited for: nothing is done).
+ * Errors: EINVAL (null), EBUSY (a range of it is held or waited for: nothing is done).
  */
 int fairlock_range_lock_free(struct fairlock_range_lock_t *lock);
 
 /**
- * Acquires a range to share, `length` positions from `offset` on, and waits as long as that
- * takes. FAIRLOCK_TO_END is a length, too.
+ * Acquires a range shared: `length` positions from `offset` on. Waits for as long as necessary.
+ * FAIRLOCK_TO_END is a length, too.
  *
  * Errors: EINVAL (null, a length of 0, or an end beyond UINT64_MAX).
  */
@@ -358,9 +357,9 @@ int fairlock_range_read(struct fairlock_range_lock_t *lock,
                         struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to share if that is possible without waiting.
+ * Acquires a range shared if that is possible without waiting.
  *
- * Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+ * Errors: EBUSY (another thread holds some of it exclusively, or waited for it earlier), EINVAL.
  */
 int fairlock_range_try_read(struct fairlock_range_lock_t *lock,
                             uint64_t offset,
@@ -368,8 +367,8 @@ int fairlock_range_try_read(struct fairlock_range_lock_t *lock,
                             struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to share, waiting so many nanoseconds at most. A wait that is given up leaves
- * nothing behind.
+ * Acquires a range shared, waiting for at most so many nanoseconds. A wait that runs out of time leaves no
+ * trace.
  *
  * Errors: ETIMEDOUT, EINVAL.
  */
@@ -380,7 +379,7 @@ int fairlock_range_try_read_for(struct fairlock_range_lock_t *lock,
                                 struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to share, waiting until the clock shows the deadline, as
+ * Acquires a range shared, waiting until the clock shows the deadline, as
  * fairlock_rwlock_try_read_until does.
  *
  * Errors: ETIMEDOUT, EINVAL (also as there).
@@ -393,7 +392,7 @@ int fairlock_range_try_read_until(struct fairlock_range_lock_t *lock,
                                   struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to be alone in, and waits as long as that takes.
+ * Acquires a range exclusively, and waits for as long as necessary.
  *
  * Errors: EINVAL as with fairlock_range_read.
  */
@@ -403,9 +402,9 @@ int fairlock_range_write(struct fairlock_range_lock_t *lock,
                          struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to be alone in if that is possible without waiting.
+ * Acquires a range exclusively if that is possible without waiting.
  *
- * Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+ * Errors: EBUSY (another thread holds some of it, or waited for it earlier), EINVAL.
  */
 int fairlock_range_try_write(struct fairlock_range_lock_t *lock,
                              uint64_t offset,
@@ -413,8 +412,8 @@ int fairlock_range_try_write(struct fairlock_range_lock_t *lock,
                              struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to be alone in, waiting so many nanoseconds at most. A wait that is given up leaves
- * nothing behind.
+ * Acquires a range exclusively, waiting for at most so many nanoseconds. A wait that runs out of time
+ * leaves no trace.
  *
  * Errors: ETIMEDOUT, EINVAL.
  */
@@ -425,7 +424,7 @@ int fairlock_range_try_write_for(struct fairlock_range_lock_t *lock,
                                  struct fairlock_range_hold_t *hold);
 
 /**
- * Acquires a range to be alone in, waiting until the clock shows the deadline, as
+ * Acquires a range exclusively, waiting until the clock shows the deadline, as
  * fairlock_rwlock_try_read_until does.
  *
  * Errors: ETIMEDOUT, EINVAL (also as there).
@@ -438,43 +437,43 @@ int fairlock_range_try_write_until(struct fairlock_range_lock_t *lock,
                                    struct fairlock_range_hold_t *hold);
 
 /**
- * Releases a range, on any thread. The lock may be gone when this returns, as somebody else may have
+ * Releases a range, on any thread. The lock may be gone when this returns, since another thread may have
  * freed it.
  *
- * Errors: EPERM (it was released already), EINVAL (null). A hold must have been acquired once, and of
- * copies only one be released.
+ * Errors: EPERM (it was released already), EINVAL (null). The hold must come from an acquisition; if it was
+ * copied, release only one of the copies.
  */
 int fairlock_range_unlock(struct fairlock_range_hold_t *hold);
 
 /**
- * Goes on sharing a range that the thread was alone in, and lets in those that wait to share it, and
- * nobody in between.
+ * Turns an exclusive range into a shared one. Threads that wait to share it acquire it, and nobody acquires it
+ * exclusively in between.
  *
- * Errors: EPERM (it is not held, or not alone), EINVAL (null).
+ * Errors: EPERM (it is not held, or not held exclusively), EINVAL (null).
  */
 int fairlock_range_downgrade(struct fairlock_range_hold_t *hold);
 
 /**
- * A new counter at `count`: readable while it is not zero, writable while one can be added. What eventfd
- * is, in user space.
+ * A new counter with the value `count`: readable while it is not zero, writable while one can be added. It
+ * is to user space what eventfd is to the kernel.
  */
 struct fairlock_source_t *fairlock_counter_new(uint64_t count);
 
 /**
- * A new event, ready for nothing: for a thing of your own that becomes ready.
+ * A new event, ready for nothing, for your own purposes.
  */
 struct fairlock_source_t *fairlock_event_new(void);
 
 /**
- * Frees a source, and takes it out of its poll. Nobody else may be using it.
+ * Frees a source, and removes it from its poll. No other thread may be using it.
  *
  * Errors: EINVAL (null).
  */
 int fairlock_source_free(struct fairlock_source_t *source);
 
 /**
- * Adds to a counter, and tells its poll. Never waits for another thread. What the thread did before is
- * seen by whoever takes the count.
+ * Adds to a counter, and signals its poll. Never waits for another thread. The thread that takes the count
+ * sees everything that this thread did before.
  *
  * Errors: EAGAIN (the sum does not fit: nothing is added), EINVAL (null, or not a counter).
  */
@@ -489,16 +488,16 @@ int fairlock_counter_add(struct fairlock_source_t *counter_source,
 int fairlock_counter_take(struct fairlock_source_t *counter_source, uint64_t *count);
 
 /**
- * Adds to what an event is ready for, and tells its poll: an edge, even if it was ready already. Never
+ * Adds to what an event is ready for, and signals its poll: an edge, even if it was ready already. Never
  * waits for another thread.
  *
- * Errors: EINVAL (null, not an event, or bits that mean nothing).
+ * Errors: EINVAL (null, not an event, or unknown bits).
  */
 int fairlock_event_set(struct fairlock_source_t *event_source,
                        uint32_t readiness);
 
 /**
- * Takes from what an event is ready for.
+ * Removes from what an event is ready for.
  *
  * Errors: as fairlock_event_set.
  */
@@ -510,7 +509,7 @@ int fairlock_event_clear(struct fairlock_source_t *event_source, uint32_t readin
 struct fairlock_poll_t *fairlock_poll_new(void);
 
 /**
- * Frees a poll, and lets go of its sources, which live on. Nobody else may be using it.
+ * Frees a poll and removes its sources from it, but does not free them. No other thread may be using it.
  *
  * Errors: EINVAL (null), EBUSY (a thread waits: nothing is done).
  */
@@ -530,7 +529,7 @@ int fairlock_poll_add(struct fairlock_poll_t *poll,
                       uint32_t trigger);
 
 /**
- * Changes what is reported of a source, and looks anew: one that is ready is reported once more,
+ * Changes what is reported of a source, and looks at it again: if it is ready it is reported once more,
  * whatever the trigger.
  *
  * Errors: ENOENT (the source is not in this poll), EINVAL.
@@ -542,17 +541,17 @@ int fairlock_poll_modify(struct fairlock_poll_t *poll,
                          uint32_t trigger);
 
 /**
- * Waits for a source no longer. Nothing of it is reported to a wait that begins after this has returned.
+ * Removes a source from the poll. No wait that begins after this has returned reports it.
  *
  * Errors: ENOENT (the source is not in this poll), EINVAL (null).
  */
-int fairlock_poll_remove(struct fairlock_poll_t *poll,
-                         struct fairlock_source_t *source);
+int fairlock_poll_remove(struct fairlock_poll_t *poll, struct fairlock_source_t *source);
 
 /**
- * Waits until a source is ready, or so many nanoseconds are over; FAIRLOCK_FOR_EVER waits as long as it
- * takes, 0 does not wait. Fills `ready` with what is ready, `capacity` (and 4096) at most and the others
- * next time, in the order in which they became ready, and `count` with how many.
+ * Waits until a source is ready, or until so many nanoseconds are over. FAIRLOCK_FOR_EVER waits for as long as
+ * necessary, 0 does not wait. Fills `ready` with the sources that are ready, in the order in which they became
+ * ready, and `count` with their number: at most `capacity`, and at most 4096. The next wait reports the
+ * others.
  *
  * Errors: ETIMEDOUT (nothing was ready: the count is 0), EINVAL (null, no capacity, or another negative
  * timeout).
@@ -564,11 +563,11 @@ int fairlock_poll_wait(struct fairlock_poll_t *poll,
                        size_t *count);
 
 /**
- * A descriptor that is readable while something may be ready, for epoll, poll or select: when it is, call
- * fairlock_poll_wait with a timeout of 0, until nothing is ready. It belongs to the poll: do not read, write
- * or close it. It is closed on exec.
+ * A descriptor that is readable while something may be ready, for epoll, poll or select. When it is
+ * readable, call fairlock_poll_wait with a timeout of 0 until nothing is ready. The descriptor belongs to the
+ * poll: do not read, write or close it. It is closed on exec.
  *
- * Errors: EINVAL (null), EMFILE and others of the system's where no descriptor can be made.
+ * Errors: EINVAL (null), EMFILE and others of the system's if no descriptor can be made.
  */
 int fairlock_poll_descriptor(struct fairlock_poll_t *poll,
                              int *descriptor);

@@ -8,11 +8,11 @@
  *
  * Misuse that is noticed throws std::system_error with a number of <cerrno> in the generic category:
  * std::errc::resource_deadlock_would_occur if a thread would wait for itself,
- * std::errc::operation_not_permitted if it gives back what it does not hold. From a destructor, say that
- * of std::unique_lock, that ends the program.
+ * std::errc::operation_not_permitted if it releases what it does not hold. In a destructor, such as that of
+ * std::unique_lock, this ends the program.
  *
- * Beyond the standard's mutexes, memory may be freed as soon as the last unlock has let somebody else in,
- * whether or not that unlock has returned.
+ * Unlike with the standard's mutexes, memory may be freed as soon as the last unlock has allowed another
+ * thread to acquire the lock, whether or not that unlock has returned.
  */
 #ifndef FAIRLOCK_HPP
 #define FAIRLOCK_HPP
@@ -38,7 +38,7 @@ inline void check(int code, const char *what) {
     }
 }
 
-/* Whether it was acquired: false if it was only taken, or the time was over. */
+/* Whether it was acquired: false if another thread held it, or the time was over. */
 inline bool acquired(int code, const char *what) {
     if (code == EBUSY || code == ETIMEDOUT || code == EAGAIN) {
         return false;
@@ -68,7 +68,7 @@ int until(const std::chrono::time_point<Clock, Duration> &deadline, Attempt atte
     }
 }
 
-/* The same for so long; a century stands for all that is longer. */
+/* The same for a duration; a century stands for anything longer. */
 template <class Rep, class Period, class Attempt>
 int during(const std::chrono::duration<Rep, Period> &time, Attempt attempt) {
     using std::chrono::nanoseconds;
@@ -226,7 +226,7 @@ public:
         release();
     }
 
-    /* Goes on sharing a range that it was alone in, and lets in those that wait to share it. */
+    /* Turns an exclusive range into a shared one; threads that wait to share it acquire it. */
     void downgrade() {
         detail::check(held_ ? fairlock_range_downgrade(&hold_) : EPERM,
                       "fairlock::range_guard::downgrade");
@@ -247,7 +247,7 @@ private:
     bool held_ = false;
 };
 
-/* A lock over ranges of positions: read shares a range, write takes it alone. */
+/* A lock over ranges of positions: read acquires a range shared, write exclusively. */
 class range_lock {
 public:
     range_lock() : raw_(fairlock_range_lock_new()) {
@@ -258,7 +258,7 @@ public:
     range_lock(const range_lock &) = delete;
     range_lock &operator=(const range_lock &) = delete;
 
-    /* Nothing of it is held. */
+    /* No range of it is held. */
     ~range_lock() { fairlock_range_lock_free(raw_); }
 
     range_guard read(std::uint64_t offset, std::uint64_t length) {
@@ -337,7 +337,7 @@ enum class trigger : std::uint32_t {
     once = FAIRLOCK_ONCE,
 };
 
-/* Something that threads signal and that a poll waits for. Destroying it takes it out of its poll. */
+/* Something that threads signal and that a poll waits for. Destroying it removes it from its poll. */
 class source {
 public:
     source(const source &) = delete;
@@ -374,7 +374,7 @@ public:
     }
 };
 
-/* Is ready for what it is told. */
+/* Is ready for what threads set. */
 class event : public source {
 public:
     event() : source(fairlock_event_new()) {}
@@ -421,26 +421,26 @@ public:
         detail::check(fairlock_poll_remove(raw_, source.native_handle()), "fairlock::poll::remove");
     }
 
-    /* Waits as long as it takes; answers how many of the array it has filled. */
-    std::size_t wait(ready *room, std::size_t capacity) {
+    /* Waits for as long as necessary; returns how many elements of the array it has filled. */
+    std::size_t wait(ready *into, std::size_t capacity) {
         std::size_t count = 0;
-        detail::check(fairlock_poll_wait(raw_, room, capacity, FAIRLOCK_FOR_EVER, &count),
+        detail::check(fairlock_poll_wait(raw_, into, capacity, FAIRLOCK_FOR_EVER, &count),
                       "fairlock::poll::wait");
         return count;
     }
 
     template <std::size_t Capacity>
-    std::size_t wait(ready (&room)[Capacity]) {
-        return wait(room, Capacity);
+    std::size_t wait(ready (&into)[Capacity]) {
+        return wait(into, Capacity);
     }
 
-    /* Waits so long at most, and not at all if that is zero; then it answers 0. */
+    /* Waits for at most this time, and not at all if that is zero. Returns 0 if nothing was ready. */
     template <class Rep, class Period>
-    std::size_t wait_for(ready *room, std::size_t capacity,
+    std::size_t wait_for(ready *into, std::size_t capacity,
                          const std::chrono::duration<Rep, Period> &time) {
         std::size_t count = 0;
         const int code = detail::during(time, [&](std::uint64_t wait) {
-            return fairlock_poll_wait(raw_, room, capacity, static_cast<std::int64_t>(wait),
+            return fairlock_poll_wait(raw_, into, capacity, static_cast<std::int64_t>(wait),
                                       &count);
         });
         detail::check(code == ETIMEDOUT ? 0 : code, "fairlock::poll::wait_for");
@@ -448,9 +448,9 @@ public:
     }
 
     template <std::size_t Capacity, class Rep, class Period>
-    std::size_t wait_for(ready (&room)[Capacity],
+    std::size_t wait_for(ready (&into)[Capacity],
                          const std::chrono::duration<Rep, Period> &time) {
-        return wait_for(room, Capacity, time);
+        return wait_for(into, Capacity, time);
     }
 
     /* A descriptor for other event loops; it belongs to the poll. */

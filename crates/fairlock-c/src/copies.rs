@@ -1,7 +1,7 @@
 //! Several copies of this library in one process: the first one serves all.
 //!
 //! A program and a library that it loads may each contain the static library, and hand each other locks.
-//! Each copy has slots of its own, rooms of its own, a pool of range locks of its own, so a writer would
+//! Each copy has slots of its own, a queue pool of its own, a pool of range locks of its own, so a writer would
 //! look for readers in the wrong slots. Therefore one copy does everything, for all of them: the first one
 //! that the dynamic linker has loaded, the program's own if it has one. A function that is called in
 //! another copy passes the call on to the same function of the first.

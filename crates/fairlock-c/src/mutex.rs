@@ -10,10 +10,10 @@ use crate::owned::{Exclusive, Owned, Wait};
 /// A mutex: one thread at a time. 40 bytes, anywhere in memory; a free one is all zero, so
 /// FAIRLOCK_MUTEX_INITIALIZER, static memory and calloc make one.
 ///
-/// A thread that finds it taken spins for a while, then sleeps in the order of arrival. Whenever the
-/// mutex is left free the one that has waited longest is woken, and competes with those that come,
-/// which pass it for 4 ms at most. Its memory may be freed as soon as the last unlock has let somebody
-/// else in, whether or not that unlock has returned. Not for memory that processes share.
+/// A thread that finds it held spins for a while, then sleeps in the order of arrival. An unlock wakes the
+/// thread that has waited longest. That thread competes with newcomers, which pass it for at most 4 ms. The
+/// mutex's memory may be freed as soon as its last unlock has allowed another thread to acquire it, whether
+/// or not that unlock has returned. Not for memory that processes share.
 #[repr(C)]
 pub struct fairlock_mutex_t {
     /// The library's.
@@ -30,7 +30,7 @@ unsafe fn acquire(mutex: *mut fairlock_mutex_t, wait: Wait) -> c_int {
     number(unsafe { Lock::at(mutex) }.and_then(|lock| lock.write(wait)))
 }
 
-/// Makes the mutex free, as FAIRLOCK_MUTEX_INITIALIZER does: for memory that is not zero. Nobody may be
+/// Makes the mutex free, as FAIRLOCK_MUTEX_INITIALIZER does, in memory that is not zero. No thread may be
 /// using it.
 ///
 /// Errors: EINVAL (null).
@@ -41,10 +41,10 @@ pub unsafe extern "C" fn fairlock_mutex_init(mutex: *mut fairlock_mutex_t) -> c_
     number(unsafe { Lock::create(mutex) })
 }
 
-/// Ends the mutex's use: it frees nothing, and whoever uses the mutex afterwards gets EINVAL until it is
-/// initialised again. May be left out.
+/// Ends the mutex's use. It frees nothing: every use of the mutex afterwards returns EINVAL until it is
+/// initialised again. Optional.
 ///
-/// Errors: EINVAL (null, or destroyed already), EBUSY (somebody holds it or waits: nothing is done).
+/// Errors: EINVAL (null, or destroyed already), EBUSY (a thread holds it or waits: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_destroy(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_destroy(mutex));
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn fairlock_mutex_destroy(mutex: *mut fairlock_mutex_t) ->
     number(unsafe { Lock::at(mutex) }.and_then(Lock::destroy))
 }
 
-/// Acquires the mutex, and waits as long as that takes.
+/// Acquires the mutex, and waits for as long as necessary.
 ///
 /// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread holds it).
 #[unsafe(no_mangle)]
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn fairlock_mutex_lock(mutex: *mut fairlock_mutex_t) -> c_
 
 /// Acquires the mutex if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody holds it, or is to get it first), EINVAL.
+/// Errors: EBUSY (a thread holds it, or is to get it first), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_mutex_try_lock(mutex: *mut fairlock_mutex_t) -> c_int {
     served_by_first!(fairlock_mutex_try_lock(mutex));
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock(mutex: *mut fairlock_mutex_t) -
     unsafe { acquire(mutex, Wait::Not) }
 }
 
-/// Acquires the mutex, waiting so many nanoseconds at most.
+/// Acquires the mutex, waiting for at most so many nanoseconds.
 ///
 /// Errors: ETIMEDOUT; otherwise as fairlock_mutex_lock.
 #[unsafe(no_mangle)]
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn fairlock_mutex_try_lock_until(
     }
 }
 
-/// Releases the mutex. It may be gone when this returns, as somebody else may have freed it.
+/// Releases the mutex. It may be gone when this returns, since another thread may have freed it.
 ///
 /// Errors: EPERM (the calling thread does not hold it), EINVAL (null, or destroyed).
 #[unsafe(no_mangle)]

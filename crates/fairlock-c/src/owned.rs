@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use fairlock::platform::Os;
 use fairlock::policy::TimeFair;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{RawRwSem, Rented};
+use fairlock::rwsem::{Pooled, RawRwSem};
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 
 use crate::clock::{Moment, after};
@@ -22,7 +22,7 @@ pub(crate) type ReadWrite = RawRwLock;
 
 /// The lock under `fairlock_mutex_t`: its unlock leaves it alone once it is free, which that of
 /// [`fairlock::Mutex`] does not.
-pub(crate) type Exclusive = RawRwSem<TimeFair, Os, Rented<Os>>;
+pub(crate) type Exclusive = RawRwSem<TimeFair, Os, Pooled<Os>>;
 
 /// No thread's identity: those are addresses that are aligned.
 const DESTROYED: u64 = u64::MAX;

@@ -34,7 +34,7 @@ pub struct fairlock_range_lock_t {
     next: *mut fairlock_range_lock_t,
 }
 
-/// A range that is held: what its unlock needs. Anywhere in memory, and not initialised before.
+/// A held range: what its unlock needs. It may be anywhere in memory and need not be initialised.
 #[repr(C)]
 pub struct fairlock_range_hold_t {
     /// The library's.
@@ -84,7 +84,7 @@ fn build() -> *mut fairlock_range_lock_t {
     memory
 }
 
-/// A new lock of which nothing is taken; null if there is no memory for it (about 1200 bytes).
+/// A new lock of which no range is held; null if there is no memory for it (about 1200 bytes).
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
     served_by_first!(fairlock_range_lock_new());
@@ -95,10 +95,10 @@ pub extern "C" fn fairlock_range_lock_new() -> *mut fairlock_range_lock_t {
     .unwrap_or(ptr::null_mut())
 }
 
-/// Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock
-/// has let somebody else in, whether or not that unlock has returned.
+/// Frees a lock. Its memory is kept for later range locks, so it may be freed as soon as the last unlock has
+/// allowed another thread to acquire a range, whether or not that unlock has returned.
 ///
-/// Errors: EINVAL (null), EBUSY (some of it is held or waited for: nothing is done).
+/// Errors: EINVAL (null), EBUSY (a range of it is held or waited for: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_lock_free(lock: *mut fairlock_range_lock_t) -> c_int {
     served_by_first!(fairlock_range_lock_free(lock));
@@ -158,8 +158,8 @@ unsafe fn acquire(
     })
 }
 
-/// Acquires a range to share, `length` positions from `offset` on, and waits as long as that
-/// takes. FAIRLOCK_TO_END is a length, too.
+/// Acquires a range shared: `length` positions from `offset` on. Waits for as long as necessary.
+/// FAIRLOCK_TO_END is a length, too.
 ///
 /// Errors: EINVAL (null, a length of 0, or an end beyond UINT64_MAX).
 #[unsafe(no_mangle)]
@@ -174,9 +174,9 @@ pub unsafe extern "C" fn fairlock_range_read(
     unsafe { acquire(lock, offset, length, Access::Shared, Ok(Wait::ForEver), hold) }
 }
 
-/// Acquires a range to share if that is possible without waiting.
+/// Acquires a range shared if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+/// Errors: EBUSY (another thread holds some of it exclusively, or waited for it earlier), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_try_read(
     lock: *mut fairlock_range_lock_t,
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn fairlock_range_try_read(
     unsafe { acquire(lock, offset, length, Access::Shared, Ok(Wait::Not), hold) }
 }
 
-/// Acquires a range to share, waiting so many nanoseconds at most. A wait that is given up leaves
-/// nothing behind.
+/// Acquires a range shared, waiting for at most so many nanoseconds. A wait that runs out of time leaves no
+/// trace.
 ///
 /// Errors: ETIMEDOUT, EINVAL.
 #[unsafe(no_mangle)]
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn fairlock_range_try_read_for(
     unsafe { acquire(lock, offset, length, Access::Shared, Ok(Wait::For(nanoseconds)), hold) }
 }
 
-/// Acquires a range to share, waiting until the clock shows the deadline, as
+/// Acquires a range shared, waiting until the clock shows the deadline, as
 /// fairlock_rwlock_try_read_until does.
 ///
 /// Errors: ETIMEDOUT, EINVAL (also as there).
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn fairlock_range_try_read_until(
     unsafe { acquire(lock, offset, length, Access::Shared, until, hold) }
 }
 
-/// Acquires a range to be alone in, and waits as long as that takes.
+/// Acquires a range exclusively, and waits for as long as necessary.
 ///
 /// Errors: EINVAL as with fairlock_range_read.
 #[unsafe(no_mangle)]
@@ -241,9 +241,9 @@ pub unsafe extern "C" fn fairlock_range_write(
     unsafe { acquire(lock, offset, length, Access::Exclusive, Ok(Wait::ForEver), hold) }
 }
 
-/// Acquires a range to be alone in if that is possible without waiting.
+/// Acquires a range exclusively if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody holds some of it, or waits for it first), EINVAL.
+/// Errors: EBUSY (another thread holds some of it, or waited for it earlier), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_try_write(
     lock: *mut fairlock_range_lock_t,
@@ -256,8 +256,8 @@ pub unsafe extern "C" fn fairlock_range_try_write(
     unsafe { acquire(lock, offset, length, Access::Exclusive, Ok(Wait::Not), hold) }
 }
 
-/// Acquires a range to be alone in, waiting so many nanoseconds at most. A wait that is given up leaves
-/// nothing behind.
+/// Acquires a range exclusively, waiting for at most so many nanoseconds. A wait that runs out of time
+/// leaves no trace.
 ///
 /// Errors: ETIMEDOUT, EINVAL.
 #[unsafe(no_mangle)]
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn fairlock_range_try_write_for(
     unsafe { acquire(lock, offset, length, Access::Exclusive, Ok(Wait::For(nanoseconds)), hold) }
 }
 
-/// Acquires a range to be alone in, waiting until the clock shows the deadline, as
+/// Acquires a range exclusively, waiting until the clock shows the deadline, as
 /// fairlock_rwlock_try_read_until does.
 ///
 /// Errors: ETIMEDOUT, EINVAL (also as there).
@@ -301,11 +301,11 @@ unsafe fn held<'a>(hold: *mut fairlock_range_hold_t) -> Result<&'a mut Hold, Tro
     if hold.lock.is_null() { Err(Trouble::NotHeld) } else { Ok(hold) }
 }
 
-/// Releases a range, on any thread. The lock may be gone when this returns, as somebody else may have
+/// Releases a range, on any thread. The lock may be gone when this returns, since another thread may have
 /// freed it.
 ///
-/// Errors: EPERM (it was released already), EINVAL (null). A hold must have been acquired once, and of
-/// copies only one be released.
+/// Errors: EPERM (it was released already), EINVAL (null). The hold must come from an acquisition; if it was
+/// copied, release only one of the copies.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t) -> c_int {
     served_by_first!(fairlock_range_unlock(hold));
@@ -323,10 +323,10 @@ pub unsafe extern "C" fn fairlock_range_unlock(hold: *mut fairlock_range_hold_t)
     })
 }
 
-/// Goes on sharing a range that the thread was alone in, and lets in those that wait to share it, and
-/// nobody in between.
+/// Turns an exclusive range into a shared one. Threads that wait to share it acquire it, and nobody acquires it
+/// exclusively in between.
 ///
-/// Errors: EPERM (it is not held, or not alone), EINVAL (null).
+/// Errors: EPERM (it is not held, or not held exclusively), EINVAL (null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_range_downgrade(hold: *mut fairlock_range_hold_t) -> c_int {
     served_by_first!(fairlock_range_downgrade(hold));

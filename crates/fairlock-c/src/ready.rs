@@ -16,7 +16,7 @@ use crate::copies::served_by_first;
 
 /// There is something to read or to receive.
 pub const FAIRLOCK_READABLE: u32 = 1;
-/// There is room to write or to send.
+/// There is space to write or to send.
 pub const FAIRLOCK_WRITABLE: u32 = 2;
 /// The other side is gone. Reported whether asked for or not.
 pub const FAIRLOCK_CLOSED: u32 = 4;
@@ -67,7 +67,7 @@ impl Source<ReadyList> for fairlock_source_t {
 pub struct fairlock_ready_t {
     /// What it was added with.
     token: u64,
-    /// What it is ready for, of what was asked for: FAIRLOCK_READABLE and so on, together.
+    /// What it is ready for, among what was asked for: FAIRLOCK_READABLE and so on, combined.
     readiness: u32,
     /// 0.
     reserved: u32,
@@ -108,22 +108,22 @@ fn boxed<T>(build: impl FnOnce() -> T) -> *mut T {
 
 // ---- sources ----
 
-/// A new counter at `count`: readable while it is not zero, writable while one can be added. What eventfd
-/// is, in user space.
+/// A new counter with the value `count`: readable while it is not zero, writable while one can be added. It
+/// is to user space what eventfd is to the kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_counter_new(count: u64) -> *mut fairlock_source_t {
     served_by_first!(fairlock_counter_new(count));
     boxed(|| fairlock_source_t(Kind::Counter(Counter::new(count))))
 }
 
-/// A new event, ready for nothing: for a thing of your own that becomes ready.
+/// A new event, ready for nothing, for your own purposes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fairlock_event_new() -> *mut fairlock_source_t {
     served_by_first!(fairlock_event_new());
     boxed(|| fairlock_source_t(Kind::Event(Event::new())))
 }
 
-/// Frees a source, and takes it out of its poll. Nobody else may be using it.
+/// Frees a source, and removes it from its poll. No other thread may be using it.
 ///
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
@@ -159,8 +159,8 @@ unsafe fn event<'a>(source: *const fairlock_source_t) -> Result<&'a Event, Troub
     }
 }
 
-/// Adds to a counter, and tells its poll. Never waits for another thread. What the thread did before is
-/// seen by whoever takes the count.
+/// Adds to a counter, and signals its poll. Never waits for another thread. The thread that takes the count
+/// sees everything that this thread did before.
 ///
 /// Errors: EAGAIN (the sum does not fit: nothing is added), EINVAL (null, or not a counter).
 #[unsafe(no_mangle)]
@@ -212,10 +212,10 @@ unsafe fn change_event(
     })
 }
 
-/// Adds to what an event is ready for, and tells its poll: an edge, even if it was ready already. Never
+/// Adds to what an event is ready for, and signals its poll: an edge, even if it was ready already. Never
 /// waits for another thread.
 ///
-/// Errors: EINVAL (null, not an event, or bits that mean nothing).
+/// Errors: EINVAL (null, not an event, or unknown bits).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_event_set(
     event_source: *mut fairlock_source_t,
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn fairlock_event_set(
     unsafe { change_event(event_source, readiness, Event::set) }
 }
 
-/// Takes from what an event is ready for.
+/// Removes from what an event is ready for.
 ///
 /// Errors: as fairlock_event_set.
 #[unsafe(no_mangle)]
@@ -248,7 +248,7 @@ pub extern "C" fn fairlock_poll_new() -> *mut fairlock_poll_t {
     boxed(|| fairlock_poll_t { poll: Poll::new(), waiting: AtomicU32::new(0) })
 }
 
-/// Frees a poll, and lets go of its sources, which live on. Nobody else may be using it.
+/// Frees a poll and removes its sources from it, but does not free them. No other thread may be using it.
 ///
 /// Errors: EINVAL (null), EBUSY (a thread waits: nothing is done).
 #[unsafe(no_mangle)]
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn fairlock_poll_add(
     unsafe { watch(poll, source, token, interest, trigger, Poll::register) }
 }
 
-/// Changes what is reported of a source, and looks anew: one that is ready is reported once more,
+/// Changes what is reported of a source, and looks at it again: if it is ready it is reported once more,
 /// whatever the trigger.
 ///
 /// Errors: ENOENT (the source is not in this poll), EINVAL.
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn fairlock_poll_modify(
     unsafe { watch(poll, source, token, interest, trigger, Poll::modify) }
 }
 
-/// Waits for a source no longer. Nothing of it is reported to a wait that begins after this has returned.
+/// Removes a source from the poll. No wait that begins after this has returned reports it.
 ///
 /// Errors: ENOENT (the source is not in this poll), EINVAL (null).
 #[unsafe(no_mangle)]
@@ -336,9 +336,10 @@ pub unsafe extern "C" fn fairlock_poll_remove(
     })
 }
 
-/// Waits until a source is ready, or so many nanoseconds are over; FAIRLOCK_FOR_EVER waits as long as it
-/// takes, 0 does not wait. Fills `ready` with what is ready, `capacity` (and 4096) at most and the others
-/// next time, in the order in which they became ready, and `count` with how many.
+/// Waits until a source is ready, or until so many nanoseconds are over. FAIRLOCK_FOR_EVER waits for as long as
+/// necessary, 0 does not wait. Fills `ready` with the sources that are ready, in the order in which they became
+/// ready, and `count` with their number: at most `capacity`, and at most 4096. The next wait reports the
+/// others.
 ///
 /// Errors: ETIMEDOUT (nothing was ready: the count is 0), EINVAL (null, no capacity, or another negative
 /// timeout).
@@ -417,11 +418,11 @@ fn with_batch<R>(capacity: usize, wait: impl FnOnce(&mut Batch) -> R) -> R {
     outcome
 }
 
-/// A descriptor that is readable while something may be ready, for epoll, poll or select: when it is, call
-/// fairlock_poll_wait with a timeout of 0, until nothing is ready. It belongs to the poll: do not read, write
-/// or close it. It is closed on exec.
+/// A descriptor that is readable while something may be ready, for epoll, poll or select. When it is
+/// readable, call fairlock_poll_wait with a timeout of 0 until nothing is ready. The descriptor belongs to the
+/// poll: do not read, write or close it. It is closed on exec.
 ///
-/// Errors: EINVAL (null), EMFILE and others of the system's where no descriptor can be made.
+/// Errors: EINVAL (null), EMFILE and others of the system's if no descriptor can be made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_poll_descriptor(
     poll: *mut fairlock_poll_t,

@@ -10,13 +10,13 @@ use crate::owned::{Owned, ReadWrite, Wait};
 /// A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
 /// one is all zero, so FAIRLOCK_RWLOCK_INITIALIZER, static memory and calloc make one.
 ///
-/// While readers and writers both want it, phases of either side alternate and share its time: those
-/// that come later pass a waiting thread for two phases at most, of at most 4 ms each, or four if it was
-/// woken in vain. Waiting threads sleep. Its memory may be
-/// freed as soon as the last unlock that concerns it has let somebody else in, whether or not that
-/// unlock has returned. Not for memory that processes share.
+/// While both readers and writers want it, phases of both sides alternate and share its time. Threads
+/// that come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was
+/// woken and did not get the lock. Waiting threads sleep. The lock's memory may be freed as soon as its
+/// last unlock has allowed another thread to acquire it, whether or not that unlock has returned. Not for
+/// memory that processes share.
 ///
-/// A thread that reads and asks to read again may wait for ever, if a writer came in between: see
+/// A thread that reads and asks to read again may wait for ever, if a writer has queued in between: see
 /// fairlock_rwlock_read_recursive.
 #[repr(C)]
 pub struct fairlock_rwlock_t {
@@ -26,8 +26,8 @@ pub struct fairlock_rwlock_t {
 
 type Lock = Owned<ReadWrite>;
 
-/// Makes the lock free, as FAIRLOCK_RWLOCK_INITIALIZER does: for memory that is not zero. Nobody may
-/// be using it.
+/// Makes the lock free, as FAIRLOCK_RWLOCK_INITIALIZER does, in memory that is not zero. No thread may be
+/// using it.
 ///
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
@@ -37,10 +37,10 @@ pub unsafe extern "C" fn fairlock_rwlock_init(lock: *mut fairlock_rwlock_t) -> c
     number(unsafe { Lock::create(lock) })
 }
 
-/// Ends the lock's use: it frees nothing, and whoever uses the lock afterwards gets EINVAL until it is
-/// initialised again. May be left out.
+/// Ends the lock's use. It frees nothing: every use of the lock afterwards returns EINVAL until it is
+/// initialised again. Optional.
 ///
-/// Errors: EINVAL (null, or destroyed already), EBUSY (somebody holds it or waits: nothing is done).
+/// Errors: EINVAL (null, or destroyed already), EBUSY (a thread holds it or waits: nothing is done).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_destroy(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_destroy(lock));
@@ -64,7 +64,7 @@ unsafe fn write(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
     number(unsafe { Lock::at(lock) }.and_then(|lock| lock.write(wait)))
 }
 
-/// Acquires the lock for reading, and waits as long as that takes.
+/// Acquires the lock for reading, and waits for as long as necessary.
 ///
 /// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes), EAGAIN (more than four
 /// million readers hold it).
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn fairlock_rwlock_read(lock: *mut fairlock_rwlock_t) -> c
 
 /// Acquires the lock for reading if that is possible without waiting.
 ///
-/// Errors: EBUSY (somebody writes, is to write first, or tries to at this moment), EINVAL, EAGAIN.
+/// Errors: EBUSY (a thread writes, is to write first, or tries to write at this moment), EINVAL, EAGAIN.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_read(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_try_read(lock));
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read(lock: *mut fairlock_rwlock_t) 
     unsafe { read(lock, Wait::Not) }
 }
 
-/// Acquires the lock for reading, waiting so many nanoseconds at most.
+/// Acquires the lock for reading, waiting for at most so many nanoseconds.
 ///
 /// Errors: ETIMEDOUT; otherwise as fairlock_rwlock_read.
 #[unsafe(no_mangle)]
@@ -99,9 +99,8 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_for(
 }
 
 /// Acquires the lock for reading, waiting until the clock shows the deadline. The clock is
-/// CLOCK_MONOTONIC or CLOCK_REALTIME, and may be set meanwhile: one that is set back prolongs the wait,
-/// one that is set forward does not shorten it. A lock that is free is taken although the deadline is
-/// over.
+/// CLOCK_MONOTONIC or CLOCK_REALTIME. If it is set back meanwhile the wait becomes longer; if it is set
+/// forward the wait does not become shorter. A free lock is acquired even if the deadline is over.
 ///
 /// Errors: ETIMEDOUT, EINVAL (also another clock, no deadline, or tv_nsec not below a billion);
 /// otherwise as fairlock_rwlock_read.
@@ -120,9 +119,9 @@ pub unsafe extern "C" fn fairlock_rwlock_try_read_until(
     }
 }
 
-/// As fairlock_rwlock_read, for a thread that reads already: it enters past writers that wait, which
-/// would otherwise wait for this thread while it waits for them. It makes writers wait longer, so not
-/// for others. Each of the acquisitions is unlocked.
+/// As fairlock_rwlock_read, for a thread that already reads: it passes waiting writers, which would
+/// otherwise wait for this thread while it waits for them. It makes writers wait longer, so other threads
+/// should not use it. Unlock each of the acquisitions.
 ///
 /// Errors: as fairlock_rwlock_read.
 #[unsafe(no_mangle)]
@@ -132,7 +131,7 @@ pub unsafe extern "C" fn fairlock_rwlock_read_recursive(lock: *mut fairlock_rwlo
     number(unsafe { Lock::at(lock) }.and_then(|lock| lock.read(Wait::ForEver, true)))
 }
 
-/// Acquires the lock for writing, and waits as long as that takes.
+/// Acquires the lock for writing, and waits for as long as necessary.
 ///
 /// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already).
 #[unsafe(no_mangle)]
@@ -142,10 +141,10 @@ pub unsafe extern "C" fn fairlock_rwlock_write(lock: *mut fairlock_rwlock_t) -> 
     unsafe { write(lock, Wait::ForEver) }
 }
 
-/// Acquires the lock for writing if that is possible without waiting. Of a thread that tries to read and one
-/// that tries to write at the same moment neither may get in.
+/// Acquires the lock for writing if that is possible without waiting. If one thread tries to read and
+/// another tries to write at the same moment, both may fail.
 ///
-/// Errors: EBUSY (somebody holds it, is to get it first, or tries to at this moment), EINVAL.
+/// Errors: EBUSY (a thread holds it, is to get it first, or tries to at this moment), EINVAL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_try_write(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_try_write(lock));
@@ -153,7 +152,7 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write(lock: *mut fairlock_rwlock_t)
     unsafe { write(lock, Wait::Not) }
 }
 
-/// Acquires the lock for writing, waiting so many nanoseconds at most.
+/// Acquires the lock for writing, waiting for at most so many nanoseconds.
 ///
 /// Errors: ETIMEDOUT; otherwise as fairlock_rwlock_write.
 #[unsafe(no_mangle)]
@@ -185,11 +184,11 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_until(
     }
 }
 
-/// Releases the lock, in whichever way the calling thread holds it. The lock may be gone when this
-/// returns, as somebody else may have freed it.
+/// Releases the lock, which the calling thread holds for reading or for writing. The lock may be gone when
+/// this returns, since another thread may have freed it.
 ///
-/// Errors: EPERM (nobody holds it, or another thread writes), EINVAL (null, or destroyed). A thread that
-/// unlocks what other threads read is not noticed, and spoils the lock.
+/// Errors: EPERM (nobody holds it, or another thread writes), EINVAL (null, or destroyed). To unlock a lock
+/// that only other threads read is not detected, and breaks the lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_unlock(lock));
@@ -199,8 +198,8 @@ pub unsafe extern "C" fn fairlock_rwlock_unlock(lock: *mut fairlock_rwlock_t) ->
 
 /// Releases the lock, which the calling thread holds for reading.
 ///
-/// Errors: EPERM (nobody reads), EINVAL (null, or destroyed). As with fairlock_rwlock_unlock, whose
-/// read it is is not known.
+/// Errors: EPERM (nobody reads), EINVAL (null, or destroyed). As with fairlock_rwlock_unlock, the lock does
+/// not know which threads read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_unlock_read(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_unlock_read(lock));

@@ -1,54 +1,54 @@
-//! The file, structure by structure. A fresh file is all zero, and so is everything in it that was
-//! not written yet.
+//! The file, structure by structure. A fresh file is all zero, and so is every part of it that has not
+//! been written yet.
 //!
 //! ```text
-//!   page 0      Header: whose it is, how much of the tables below is used
+//!   page 0      Header: whose file it is, how much of the tables below is used
 //!   …           modules, stacks, locks, threads: tables of fixed size, filled from the front
-//!   …           pages that are handed out one by one (Header::next_page):
+//!   …           pages that are given out one by one (Header::next_page):
 //!                 Thread ──pages──► Entry × 64: what this thread did to 64 locks
 //!                                     └─details──► Details: waits, holds and where, once there are any
 //! ```
 //!
-//! A lock has a number, by which it is found in the table and in every thread's pages. Number 0 is
-//! no lock.
+//! Each lock has a number, which finds it in the table and in every thread's pages. No lock has the
+//! number 0.
 //!
 //! Invariants
-//! 1. A [`Thread`] and what hangs off it is written by one thread at a time. Everybody may read it.
+//! 1. One thread at a time writes a [`Thread`] and what it refers to. Everybody may read it.
 //! 2. What a number or page refers to is complete before the number is stored with Release.
-//! 3. Pages and places in tables are handed out once and never taken back.
-//! 4. A [`Waiting`] is announced before its thread can block, and withdrawn after: a wait that never
-//!    ends stands in the file, also when the program is killed.
+//! 3. Pages and places in tables are given out once and never taken back.
+//! 4. A [`Waiting`] is announced before its thread can block, and withdrawn afterwards. So a wait that
+//!    never ends is in the file, even if the program is killed.
 //!
-//! Nobody may rely on these for memory safety, as whoever maps the file may break them: a child that
-//! was forked off keeps its parent's map, also when it has given up its rights or runs somebody else's
-//! code. So everything here is [`Plain`]: any bytes are a value of it. Numbers of pages and places
-//! are checked whenever they come from the file.
+//! Memory safety must not depend on these invariants, because every process that maps the file can break
+//! them: a forked child keeps its parent's map, even after it has given up its rights, or while it runs
+//! somebody else's code. So every type here is [`Plain`]: any bytes are a value of it. Numbers of pages
+//! and places are checked whenever they come from the file.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-/// What any bytes are a value of, so that it can be copied from a file that others write to.
+/// A type of which any bytes are a value, so that it can be copied from a file that others write to.
 ///
 /// # Safety
 /// Made of atomic integers alone, without padding that matters and without references.
 pub unsafe trait Plain {}
 
-// SAFETY: atomic integers, and arrays and structures of them.
+// SAFETY: an atomic integer.
 unsafe impl Plain for AtomicU32 {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Header {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Module {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Stack {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Lock {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Thread {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Waiting {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Entry {}
-// SAFETY: as above.
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Details {}
 
 /// Of everything that is handed out.
@@ -115,7 +115,7 @@ pub struct Header {
     pub uncounted_waits: AtomicU64,
     /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
-    /// The lock policy by name, ends at the first 0.
+    /// The lock by name, ends at the first 0.
     pub policy: [AtomicU8; 32],
     /// The program's path, likewise.
     pub program: [AtomicU8; 512],

@@ -1,19 +1,19 @@
-//! What the drop-in library counts about a program's locks, as it stands in a file that both map:
-//! the program, which writes, and `fairlock run`, which reads whenever it likes. So nothing is lost
-//! when a program crashes, is killed or leaves by `_exit`, and a report needs no help of it.
+//! What the drop-in library counts about a program's locks, in a file. The program maps the file and
+//! writes to it; `fairlock run` reads it at any time. So nothing is lost when a program crashes, is killed
+//! or ends with `_exit`, and a report needs no help from the program.
 //!
-//! * [`layout`]: the file. Every thread writes to pages of its own; plain stores, no locked
+//! * [`layout`]: the file. Every thread writes to its own pages, with plain stores and no locked
 //!   instruction.
 //! * [`map`]: making the file, and writing to it.
-//! * [`snapshot`]: what stands there, copied and added up, in plain values.
-//! * [`regular`]: opening files that may be somebody else's.
+//! * [`snapshot`]: the contents of the file, copied and added up, in plain values.
+//! * [`regular`]: opening files that may belong to somebody else.
 //!
-//! Neither side trusts the file. The writer goes by no number in it unchecked, as a child that gave up
-//! its rights keeps the map. The reader maps nothing, and its memory and time are bounded, whatever the
-//! file says.
+//! Neither side trusts the file. The writer checks every number that it reads there, since a child that
+//! gave up its rights keeps the map. The reader maps nothing, and needs bounded memory and time,
+//! whatever the file contains.
 //!
-//! Not for: deciding what is counted when. That is the drop-in's business, and the report's what it
-//! means.
+//! Not for: deciding what is counted when, which the drop-in does, or what counts mean, which the report
+//! says.
 //!
 //! # Example
 //! ```
@@ -22,9 +22,9 @@
 //! use fairlock_counts::snapshot::Snapshot;
 //!
 //! let directory = tempfile::tempdir()?;
-//! let map = Map::create(directory.path(), "timefair")?;
+//! let map = Map::create(directory.path(), "rwsem")?;
 //! let snapshot = Snapshot::read(&regular::open(&map.path())?)?;
-//! assert_eq!(snapshot.policy, "timefair");
+//! assert_eq!(snapshot.policy, "rwsem");
 //! assert!(snapshot.locks.is_empty());
 //! # Ok::<(), std::io::Error>(())
 //! ```

@@ -1,5 +1,7 @@
-//! The file in the memory of the process that writes to it. Making one allocates nothing: a program's own allocator may be what takes a
-//! lock, and in the child of a `fork` it may be unusable still.
+//! The file in the memory of the process that writes to it.
+//!
+//! Making one allocates nothing: the lock may be in use inside the program's own allocator, which may also
+//! not be usable yet in the child of a `fork`.
 
 use std::ffi::{CStr, OsStr};
 use std::fmt::Write;
@@ -45,9 +47,9 @@ pub struct Map {
     present: [AtomicU64; PAGES as usize / 64],
 }
 
-// SAFETY: what is mapped consists of atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and consists of atomics.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: the mapping consists of atomics, which any number of threads may use at once.
 unsafe impl Sync for Map {}
 
 impl Map {
@@ -109,7 +111,7 @@ impl Map {
 
     fn table<T: Plain>(&self, offset: usize, length: usize) -> &[T] {
         assert!(offset + length * size_of::<T>() <= SIZE && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: as in `at`.
+        // SAFETY: inside the mapping and aligned, as `at` checks; any bytes are a `T`, which is made of atomics.
         unsafe { std::slice::from_raw_parts(self.start.add(offset).cast().as_ptr(), length) }
     }
 

@@ -1,8 +1,8 @@
-//! Opening files that somebody else may have named or made: regular ones, and nothing else.
+//! Opening files that somebody else may have named or made: regular files, and nothing else.
 //!
-//! To open a device can start it, and to open a FIFO can wait for ever, or wake somebody who waits
-//! for a reader. So a file is looked at before it is opened, and it is that file which is opened
-//! then, whatever its name has come to mean meanwhile.
+//! Opening a device can start it. Opening a FIFO can wait for ever, or wake a process that waits for a
+//! reader. So a file is examined before it is opened, and exactly that file is opened, even if its name
+//! has come to mean another one in between.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;

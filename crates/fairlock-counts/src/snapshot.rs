@@ -1,13 +1,13 @@
-//! What stands in the file at one moment, added up over threads, in plain values.
+//! The contents of the file at one moment, added up over threads, in plain values.
 //!
-//! A file may be damaged, or written to by somebody who means harm, also while it is read. So it is
-//! copied piece by piece with pread(2): a file that becomes shorter is an error then, where a mapping
-//! would end the process. Numbers of places and pages are checked before they are followed, each page is
-//! read as one thing only, once, and sums stop at the largest number. So whatever stands there, a
-//! snapshot takes a bounded time, and not more memory than [`MOST_LOCKS`] and [`MOST_USES`] do.
+//! A file may be damaged, or an attacker may write to it, even while it is read. So it is copied piece by
+//! piece with pread(2): if the file becomes shorter that is an error, where a mapping would end the
+//! process. Numbers of places and pages are checked before they are used, each page is read once and as
+//! one type only, and sums stop at the largest number. So whatever the file contains, a snapshot takes a
+//! bounded time, and no more memory than [`MOST_LOCKS`] and [`MOST_USES`] allow.
 //!
-//! A wait under way is in all figures with what it has taken up to now, as if it had ended then; but
-//! nothing was acquired by it.
+//! All figures include a wait under way with the time that it has taken so far, as if it ended now. It
+//! does not count as an acquisition.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub ended: Option<u64>,
     /// Likewise when this was copied.
     pub taken: u64,
-    /// The lock policy by name.
+    /// The lock by name.
     pub policy: String,
     /// The program's path.
     pub program: PathBuf,

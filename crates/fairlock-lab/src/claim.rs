@@ -1,12 +1,14 @@
 //! Claims and their verdicts.
 //!
-//! A claim says what a source published, or what Fairlock promises, as a figure computed from
-//! rows and an expectation of that figure. The verdict follows from the rows alone, and from
-//! their intervals: where the interval of the figure contains the threshold, the verdict is
-//! "inconclusive", whichever side the median is on.
+//! A claim states what a source published, or what Fairlock promises, as a figure computed from rows and an
+//! expectation of that figure. The verdict follows from the rows and their intervals alone: if the
+//! interval of the figure contains the threshold, the verdict is "inconclusive", on whichever side
+//! the median is.
 
+use fairlock::events::Event;
 use serde::{Deserialize, Serialize};
 
+use crate::former_names;
 use crate::grid::{self, Params};
 use crate::measure::{READER, WRITER};
 use crate::row::{Convoy, CpuShares, Estimate, Row, SimulatedCounts};
@@ -14,14 +16,14 @@ use crate::units;
 use crate::workloads::inversion::{HIGH, LOW};
 use crate::world::HERE;
 
-/// One name or several.
+/// One name or several. Where a file has a former name of a lock, this is the current one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Names {
     /// A single name.
-    One(String),
+    One(#[serde(deserialize_with = "former_names::read_lock")] String),
     /// A list of names.
-    Many(Vec<String>),
+    Many(#[serde(deserialize_with = "former_names::read_locks")] Vec<String>),
 }
 
 impl Names {
@@ -341,7 +343,9 @@ fn figures(row: &Row, metric: &str) -> Result<Vec<Estimate>, String> {
         "events" => {
             let name = metric.strip_prefix("events.").unwrap_or_default();
             let events = row.events.as_ref().ok_or_else(|| absent("lock events"))?;
-            let count = events.counts.get(name).ok_or_else(|| absent(metric))?;
+            let count = events.counts.get(name);
+            let count = count.or_else(|| events.counts.get(former_names::event(name)));
+            let count = count.ok_or_else(|| absent(metric))?;
             Ok(vec![exactly(*count as f64 / events.seconds)])
         }
         "simulated" => {
@@ -431,8 +435,10 @@ pub fn is_histogram(metric: &str) -> bool {
 /// Whether a path could lead to a figure in some row.
 pub fn is_metric(metric: &str) -> bool {
     let row = complete_row();
-    let is_event =
-        |name: &str| fairlock::events::Event::ALL.iter().any(|event| event.name() == name);
+    let is_event = |name: &str| {
+        let names = [name, former_names::event(name)];
+        Event::ALL.iter().any(|event| names.contains(&event.name()))
+    };
     metric.starts_with("params.")
         || metric.strip_prefix("events.").is_some_and(is_event)
         || figures(&row, metric).is_ok()
@@ -790,7 +796,7 @@ mod tests {
 
     #[test]
     fn switches_of_an_operation_shares_of_the_cpus_and_convoys_are_figures() {
-        let mut row = row("timefair", 100.0, 1.0);
+        let mut row = row("rwsem", 100.0, 1.0);
         row.total_ops_per_s = exactly(200.0);
         (row.voluntary_switches_per_s, row.involuntary_switches_per_s) = (290.0, 20.0);
         row.cpu = Some(CpuShares { user: 0.5, system: 0.125, idle: 0.375, spinning: None });

@@ -14,12 +14,13 @@ use clap::{Args, Parser, Subcommand};
 
 use fairlock_lab::calibrate;
 use fairlock_lab::dropin;
+use fairlock_lab::former_names;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
 use fairlock_lab::plan::Simulated;
 use fairlock_lab::printable::printable;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
-use fairlock_lab::report::{self, terminal, trace};
+use fairlock_lab::report::{self, terminal, timeline_file};
 use fairlock_lab::study::{self, Batch, Effort, Study};
 use fairlock_lab::units;
 use fairlock_lab::validate::{self, Score};
@@ -61,7 +62,7 @@ enum Command {
     /// Compare locks on one workload with parameters of your choice
     #[command(
         subcommand,
-        after_help = "Example:\n  fairlock bench mix --lock timefair,std --threads 2,8,32"
+        after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32"
     )]
     Bench(Bench),
     /// Does the work of one process of `bench readseek --processes`, which starts it
@@ -137,7 +138,7 @@ struct StudyArgs {
     /// Seconds of every repetition, instead of the study's
     #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
     seconds: Option<f64>,
-    /// Seconds that a run may take beyond its own before its lock is called hung
+    /// Seconds that a run may take too long before its lock counts as hung
     #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
 }
@@ -189,7 +190,7 @@ struct ValidateArgs {
     /// Also write the rows to this file, for `fairlock report`
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<PathBuf>,
-    /// Seconds that a run may take beyond its own before its lock is called hung
+    /// Seconds that a run may take too long before its lock counts as hung
     #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
 }
@@ -210,6 +211,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if !matches!(&cli.command, Command::Run(run) if run.is_quiet()) {
+        note_former_names();
+    }
     let result = match cli.command {
         Command::Study(args) => run_studies(&args),
         Command::Bench(bench) => run_bench(&bench),
@@ -245,6 +249,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(1)
         }
         Err(Failure::Cancelled) => ExitCode::from(130),
+    }
+}
+
+/// Says which names that were read are called otherwise now.
+fn note_former_names() {
+    if let Some(note) = former_names::take_note() {
+        eprintln!("{note}");
     }
 }
 
@@ -377,7 +388,8 @@ fn run_bench(bench: &Bench) -> Result<(), Failure> {
     print!("{}{}", terminal::tables(&recording.rows, true), terminal::missing(&recording));
     if let Some(path) = &common.timeline {
         let file = File::create(path);
-        let written = file.and_then(|file| trace::write(BufWriter::new(file), &outcome.traces));
+        let write = |file| timeline_file::write(BufWriter::new(file), &outcome.full_timelines);
+        let written = file.and_then(write);
         written.map_err(|error| {
             Failure::Run(format!(
                 "cannot write {} ({error}); choose a file in a writable directory with --timeline",
@@ -435,9 +447,11 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         )));
     }
     if let Some(report) = dropin::report::Report::read(&args.file).map_err(Failure::Run)? {
+        note_former_names();
         return write_locks_report(args, &report);
     }
     let recording = Recording::read(&args.file).map_err(Failure::Run)?;
+    note_former_names();
     let names = recording.header.studies.iter();
     let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
     print_studies(studies.map_err(|error| Failure::Run(error.to_string()))?, &recording);

@@ -68,7 +68,7 @@ pub enum LabError {
         /// What each thread waits for.
         waiting: Vec<String>,
     },
-    /// A workload's invariant did not hold: the lock (or the kernel) let somebody in who had to wait.
+    /// A workload's invariant did not hold: the lock (or the kernel) did not exclude a thread that had to wait.
     Broken {
         /// The lock's registry name.
         lock: String,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use crate::row::{
     Convoy, CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts,
 };
-use crate::strip::{Lane, SLOTS, Strip};
 use crate::study::CellSpec;
+use crate::timeline::{SLOTS, ThreadTimeline, Timeline};
 use crate::workloads::inversion::{HIGH, InversionForm, LOW};
 use crate::workloads::{forkstorm, forkstorm_kernel, rmapstorm, stress_epoll};
 
@@ -59,21 +59,21 @@ pub fn role(threads: u32, ops_per_s: f64) -> RoleStats {
 }
 
 /// A reader that is woken by a writer.
-pub fn strip(workload: &str, lock: &str, machine: &str) -> Strip {
-    let lane = |thread: &str, activity: [&str; 2], section: [&str; 2]| Lane {
+pub fn timeline(workload: &str, lock: &str, machine: &str) -> Timeline {
+    let thread = |thread: &str, activity: [&str; 2], section: [&str; 2]| ThreadTimeline {
         thread: thread.to_owned(),
         activity: activity.map(|letter| letter.repeat(SLOTS / 2)).concat(),
         section: section.map(|letter| letter.repeat(SLOTS / 2)).concat(),
     };
-    Strip {
+    Timeline {
         workload: workload.to_owned(),
         lock: lock.to_owned(),
         machine: machine.to_owned(),
         params: BTreeMap::from([("readers".to_owned(), 1.0), ("writers".to_owned(), 1.0)]),
         length_ns: 1_000_000,
-        lanes: vec![
-            lane("reader 1", ["z", "r"], ["w", "h"]),
-            lane("writer 1", ["r", "s"], ["H", "."]),
+        threads: vec![
+            thread("reader 1", ["z", "r"], ["w", "h"]),
+            thread("writer 1", ["r", "s"], ["H", "."]),
         ],
         wake_ups: vec![[1, 0, SLOTS / 2]],
     }

@@ -1,8 +1,8 @@
 //! `fairlock install`: this command, and Fairlock for C and C++, where programs and compilers look.
 //!
-//! What is compiled is taken from beside this command: Cargo builds the libraries with it, as
-//! dependencies, which leaves them in `deps/`; and an installed command has them in `../lib`. The rest
-//! is in the command itself. What is installed finds its own by relative paths, so a prefix can be moved.
+//! The compiled libraries are found beside this command. Cargo builds them with the command, as
+//! dependencies, and leaves them in `deps/`; an installed command has them in `../lib`. Everything else is
+//! in the command itself. Installed files refer to each other by relative paths, so a prefix can be moved.
 
 use std::env;
 use std::fs::{self, File, Permissions};

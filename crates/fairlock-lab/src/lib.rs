@@ -2,13 +2,13 @@
 //! the results behind the `fairlock` command.
 //!
 //! * [`world`]: what a workload may do to the machine it runs on.
-//! * [`locks`]: the registry of locks under test.
+//! * [`locks`]: the registry of locks under test; [`former_names`]: what earlier versions called some.
 //! * [`workloads`]: the workloads themselves, written once against [`world::World`].
 //! * [`measure`]: recorders, statistics, and how repetitions become a [`row::Row`].
 //! * [`plan`]: runs many cells interleaved and hands out rows.
 //! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
 //! * [`summary`]: what they say about each published system, in a few lines.
-//! * [`strip`]: what a run on a simulated machine looked like, to be drawn.
+//! * [`timeline`]: how a run on a simulated machine began, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
 //! * [`dropin`]: unmodified programs under the locks of this project: who starved, and what to do.
 //! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
@@ -21,6 +21,7 @@ pub mod claim;
 pub mod dropin;
 pub mod error;
 pub mod example;
+pub mod former_names;
 pub mod grid;
 pub mod locks;
 pub mod machine;
@@ -29,9 +30,9 @@ pub mod plan;
 pub mod printable;
 pub mod report;
 pub mod row;
-pub mod strip;
 pub mod study;
 pub mod summary;
+pub mod timeline;
 pub mod units;
 pub mod validate;
 pub mod workloads;

@@ -10,12 +10,12 @@ use fairlock_lab::calibrate::Watch;
 use fairlock_lab::grid;
 use fairlock_lab::plan::{Cell, Observer, Step};
 use fairlock_lab::report::recording::Writer;
-use fairlock_lab::report::trace::Traced;
+use fairlock_lab::report::timeline_file::NamedTimeline;
 use fairlock_lab::row::Row;
-use fairlock_lab::strip::Strip;
+use fairlock_lab::timeline::Timeline;
 use fairlock_lab::workloads::dio::remove_scratch_files;
 
-use fairlock_sim::timed::Timeline;
+use fairlock_sim::timed;
 
 use crate::watchdog::Watchdog;
 
@@ -93,9 +93,9 @@ pub struct Progress<'a> {
     /// The rows so far.
     pub rows: Vec<Row>,
     /// How runs began, where that was asked for.
-    pub strips: Vec<Strip>,
+    pub timelines: Vec<Timeline>,
     /// The same in full.
-    pub traces: Vec<Traced>,
+    pub full_timelines: Vec<NamedTimeline>,
     /// The first failure to write a row, if any.
     pub write_error: Option<String>,
 }
@@ -114,8 +114,8 @@ impl<'a> Progress<'a> {
             watchdog,
             writer,
             rows: Vec::new(),
-            strips: Vec::new(),
-            traces: Vec::new(),
+            timelines: Vec::new(),
+            full_timelines: Vec::new(),
             write_error: None,
         }
     }
@@ -179,24 +179,24 @@ impl Observer for Progress<'_> {
         }
     }
 
-    fn timeline(&mut self, cell: &Cell, timeline: &Timeline) {
-        let strip = Strip::new(cell, timeline);
+    fn timeline(&mut self, cell: &Cell, recorded: &timed::Timeline) {
+        let timeline = Timeline::new(cell, recorded);
         if let Some(writer) = self.writer.as_deref_mut() {
-            let result = writer.strip(&strip);
+            let result = writer.timeline(&timeline);
             self.remember(result);
         }
         let threads = grid::describe_workload(&cell.workload);
-        self.traces.push(Traced {
+        self.full_timelines.push(NamedTimeline {
             title: format!(
                 "{} · {} · {threads} on {}",
                 cell.workload.name(),
                 cell.lock,
-                strip.machine
+                timeline.machine
             ),
             threads: cell.workload.thread_names(),
-            timeline: timeline.clone(),
+            timeline: recorded.clone(),
         });
-        self.strips.push(strip);
+        self.timelines.push(timeline);
     }
 
     fn cancelled(&self) -> bool {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::former_names;
+
 /// A median over repetitions with a 95 % bootstrap interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -127,6 +129,7 @@ pub struct LockEvents {
     pub operations: u64,
     /// By event name, zeros included; `fairlock::events` says what each means. Event `name` per
     /// second is the metric `events.name`.
+    #[serde(deserialize_with = "former_names::read_events")]
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -225,6 +228,7 @@ pub struct Row {
     /// Workload and form: `mix`, `dio-kernel`, `dio-lock`, `readseek`.
     pub workload: String,
     /// The lock's registry name, or `kernel` where the kernel's own lock is measured.
+    #[serde(deserialize_with = "former_names::read_lock")]
     pub lock: String,
     /// Where it ran: `here`, or a simulated machine's name.
     pub machine: String,

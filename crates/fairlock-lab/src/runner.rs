@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock_lab::grid;
 use fairlock_lab::plan::{self, Cell, Plan};
 use fairlock_lab::report::recording::{Recording, Skipped, Writer};
-use fairlock_lab::report::trace::Traced;
+use fairlock_lab::report::timeline_file::NamedTimeline;
 use fairlock_lab::study::Batch;
 use fairlock_lab::workloads::dio::remove_scratch_files;
 use fairlock_lab::workloads::inversion::HIGHEST_PRIORITY;
@@ -20,7 +20,7 @@ pub struct Outcome {
     /// Batches that failed or rows that could not be written, in words.
     pub failures: Vec<String>,
     /// How runs on simulated machines began, where that was asked for.
-    pub traces: Vec<Traced>,
+    pub full_timelines: Vec<NamedTimeline>,
 }
 
 /// The engine's cells for a batch.
@@ -34,7 +34,7 @@ fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
             on: cell.on.clone(),
         })
     });
-    Ok(Plan { cells: cells.collect::<Result<_, String>>()?, ..Plan::default() })
+    Ok(Plan { cells: cells.collect::<Result<_, String>>()? })
 }
 
 /// Whether the engine takes all cells, before the first one runs.
@@ -123,8 +123,8 @@ pub fn run(
     progress.finish();
     // Also the rows of batches that failed later on.
     recording.rows.append(&mut progress.rows);
-    recording.strips.append(&mut progress.strips);
-    outcome.traces.append(&mut progress.traces);
+    recording.timelines.append(&mut progress.timelines);
+    outcome.full_timelines.append(&mut progress.full_timelines);
     if let Some(error) = progress.write_error.take() {
         outcome.failures.push(format!("results could not be written: {error}"));
     }

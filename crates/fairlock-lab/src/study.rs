@@ -8,9 +8,10 @@ use serde::Deserialize;
 
 use crate::claim::{self, Claim, Expect, Names, Selector, Take};
 use crate::grid::{self, Params, Quantity};
+use crate::locks;
 use crate::plan::{self, Simulated};
-use crate::strip::Strip;
 use crate::summary::Summary;
+use crate::timeline::Timeline;
 use crate::units;
 use crate::workloads::readseek::ReadseekForm;
 use crate::world::HERE;
@@ -60,13 +61,13 @@ pub struct Study {
     pub claims: Vec<Claim>,
     /// How runs on simulated machines begin.
     #[serde(default, rename = "timeline")]
-    pub timelines: Vec<Lanes>,
+    pub timelines: Vec<TimelineSpec>,
 }
 
 /// A picture of threads side by side for each lock: the beginning of its first seed's run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lanes {
+pub struct TimelineSpec {
     /// What it shows.
     pub title: String,
     /// The workload.
@@ -83,14 +84,19 @@ pub struct Lanes {
     pub length_ns: Quantity,
 }
 
-impl Lanes {
-    /// The strip of one of its locks.
-    pub fn strip<'a>(&self, lock: &str, strips: &'a [Strip]) -> Option<&'a Strip> {
-        strips.iter().find(|strip| {
-            strip.workload == self.workload
-                && strip.machine == self.machine
-                && strip.lock == lock
-                && self.params.iter().all(|(name, value)| strip.params.get(name) == Some(value))
+impl TimelineSpec {
+    /// The locks by name.
+    pub fn locks(&self) -> Vec<String> {
+        expand_locks(&self.locks, &self.workload, true)
+    }
+
+    /// The timeline of one of its locks.
+    pub fn find<'a>(&self, lock: &str, timelines: &'a [Timeline]) -> Option<&'a Timeline> {
+        timelines.iter().find(|it| {
+            it.workload == self.workload
+                && it.machine == self.machine
+                && it.lock == lock
+                && self.params.iter().all(|(name, value)| it.params.get(name) == Some(value))
         })
     }
 }
@@ -517,13 +523,26 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
     Study::parse(name, text)
 }
 
-/// The names with `all` replaced by what it means with the workload, see [`grid::all_locks`].
+/// What stands for [`locks::CORE`] in a list of locks.
+const CORE: &str = "core";
+
+/// The locks of a list under a workload: `all` is replaced by [`grid::all_locks`], and `core` by those of
+/// [`locks::CORE`] that the workload can run.
 pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
-    if locks.list() == ["all"] {
-        grid::all_locks(workload, simulated).into_iter().map(str::to_owned).collect()
-    } else {
-        locks.list().to_vec()
-    }
+    let expand = |name: &String| {
+        match name.as_str() {
+            "all" => grid::all_locks(workload, simulated),
+            CORE => {
+                let runs = |lock: &&str| grid::check_lock(workload, lock, simulated).is_ok();
+                locks::CORE.into_iter().filter(runs).collect()
+            }
+            name => vec![name],
+        }
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+    };
+    locks.list().iter().flat_map(expand).collect()
 }
 
 /// Every combination of the values of a point.
@@ -611,11 +630,11 @@ impl Study {
         let mut batches: Vec<Batch> =
             self.runs.iter().filter_map(|run| run.batch(effort)).collect();
         for cell in batches.iter_mut().flat_map(|batch| &mut batch.cells) {
-            for lanes in &self.timelines {
-                let shown = lanes.locks.list().contains(&cell.lock)
-                    && cell.is_at(&lanes.machine, &lanes.workload, &lanes.params);
+            for spec in &self.timelines {
+                let shown = spec.locks().contains(&cell.lock)
+                    && cell.is_at(&spec.machine, &spec.workload, &spec.params);
                 if let (true, Some(on)) = (shown, &mut cell.on) {
-                    on.timeline_ns = lanes.length_ns.0 as u64;
+                    on.timeline_ns = spec.length_ns.0 as u64;
                 }
             }
         }
@@ -697,6 +716,9 @@ impl Study {
             if claim.cases.is_empty() {
                 return Err(named("no cases".to_owned()));
             }
+            if self.claims.iter().filter(|it| it.id == claim.id).count() > 1 {
+                return Err(named("another claim has this id".to_owned()));
+            }
             for selector in
                 [Some(&claim.numerator), claim.denominator.as_ref()].into_iter().flatten()
             {
@@ -776,13 +798,13 @@ impl Study {
                 return Err(named(format!("unknown metric \"{}\"", grid.metric)));
             }
         }
-        for lanes in &self.timelines {
-            let named = |error| format!("timeline \"{}\": {error}", lanes.title);
-            if !(1.0..=1e9).contains(&lanes.length_ns.0) {
+        for spec in &self.timelines {
+            let named = |error| format!("timeline \"{}\": {error}", spec.title);
+            if !(1.0..=1e9).contains(&spec.length_ns.0) {
                 return Err(named("a length of 1 ns to 1 s".to_owned()));
             }
-            for lock in lanes.locks.list() {
-                check_one_cell(&cells, &lanes.machine, &lanes.workload, lock, &lanes.params)
+            for lock in spec.locks() {
+                check_one_cell(&cells, &spec.machine, &spec.workload, &lock, &spec.params)
                     .map_err(named)?;
             }
         }
@@ -828,6 +850,54 @@ fn check_one_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn core_stands_for_the_locks_of_every_study_that_the_workload_can_run() {
+        let names = |workload, names: &[&str]| {
+            let names = Names::Many(names.iter().map(|&name| name.to_owned()).collect());
+            expand_locks(&names, workload, false)
+        };
+        assert_eq!(names("mix", &["std", "core", "mutex"]), ["std", "rwlock", "rwsem", "mutex"]);
+        assert_eq!(names("stress-epoll", &["kernel", "core"]), ["kernel"]);
+    }
+
+    #[test]
+    fn what_compares_kernels_locks_with_std_s_runs_the_core_beside_them() {
+        for name in names() {
+            let study = find(name).unwrap_or_else(|error| panic!("{error}"));
+            for batch in study.batches(Effort::default()) {
+                let is_run = |lock: &str| batch.cells.iter().any(|cell| cell.lock == lock);
+                if is_run("linux-5.11") && is_run("std") {
+                    assert!(locks::CORE.into_iter().all(is_run), "{name}: {}", batch.title);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_study_file_may_have_former_names_of_locks() {
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "s4").expect("it is there");
+        // What columns are called is not a lock.
+        let former = text
+            .replace("\"rwsem\"", "\"timefair\"")
+            .replace("title = \"timefair\"", "title = \"rwsem\"")
+            .replace("\"rwlock\"", "\"biased\"")
+            .replace("title = \"biased\"", "title = \"rwlock\"");
+        assert_ne!(*text, former);
+        assert!(Study::parse("s4", &former) == find("s4"));
+    }
+
+    #[test]
+    fn two_claims_of_one_id_are_refused() {
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "s4").expect("it is there");
+        let first = text.find("\nid = ").expect("a claim") + 1;
+        let id = text[first..].lines().next().expect("a line");
+        let second =
+            first + id.len() + text[first + id.len()..].find("\nid = ").expect("a claim") + 1;
+        let other = text[second..].lines().next().expect("a line");
+        let error = Study::parse("s4", &text.replacen(other, id, 1)).unwrap_err();
+        assert!(error.0.contains("another claim has this id"), "{error}");
+    }
 
     #[test]
     fn every_study_file_is_sound() {
@@ -914,7 +984,7 @@ mod tests {
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
-        let peer = broken("\"linux-5.2\", \"rwlock\", \"timefair\"]\n#", "\"std\"]\n#");
+        let peer = broken("\"linux-5.2\", \"core\"]\n#", "\"std\"]\n#");
         assert!(peer.contains("real threads only"), "{peer}");
         assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::claim::{Claim, Status, Verdict};
 use crate::study::Study;
 
-/// A summary has room for so many lines of a study.
+/// Most lines of a study that fit into a summary.
 const MOST_LINES: usize = 3;
 
 /// What the summary says about a study, which is then one of those that run if none is named.
@@ -262,8 +262,8 @@ mod tests {
         let text = [
             "title = \"t\"\nquestion = \"q\"\nmethod = \"m\"\nrun = []\n".to_owned(),
             format!("[summary]\nsystem = \"a lock\"\n[[summary.line]]\ntext = \"x\"\n{line}\n"),
-            claim("real", "", "timefair", two),
-            claim("simulated", &machine, "timefair", two),
+            claim("real", "", "rwsem", two),
+            claim("simulated", &machine, "rwsem", two),
             claim("other", "", "rwlock", one),
         ];
         toml::from_str(&text.concat()).unwrap()
@@ -306,7 +306,7 @@ mod tests {
         for (machine, scale) in [("here", 1.0), (ELSEWHERE, 10.0)] {
             for readers in [1.0, 2.0] {
                 rows.push(row(machine, "mutex", readers, 100.0));
-                rows.push(row(machine, "timefair", readers, 300.0 * readers * scale));
+                rows.push(row(machine, "rwsem", readers, 300.0 * readers * scale));
             }
         }
         rows.push(row("here", "rwlock", 1.0, 900.0));
@@ -318,20 +318,20 @@ mod tests {
     #[test]
     fn the_worst_claim_of_a_place_is_its_verdict_and_says_nothing_of_the_other_place() {
         let study = both_places();
-        let rate = |machine, timefair, rwlock| {
+        let rate = |machine, rwsem, rwlock| {
             let mut rows =
-                vec![row(machine, "mutex", 1.0, 100.0), row(machine, "timefair", 1.0, timefair)];
+                vec![row(machine, "mutex", 1.0, 100.0), row(machine, "rwsem", 1.0, rwsem)];
             rows.extend((rwlock > 0.0).then(|| row(machine, "rwlock", 1.0, rwlock)));
             rows
         };
-        for (timefair, rwlock, words) in [
+        for (rwsem, rwlock, words) in [
             (900.0, 900.0, "reproduced here"),
             (900.0, 0.0, "not measured here"),
             (900.0, 200.0, "inconclusive here"),
             (900.0, 100.0, "not reproduced here"),
             (100.0, 200.0, "not reproduced here"),
         ] {
-            let rows = [rate("here", timefair, rwlock), rate(ELSEWHERE, 900.0, 0.0)].concat();
+            let rows = [rate("here", rwsem, rwlock), rate(ELSEWHERE, 900.0, 0.0)].concat();
             assert_eq!(only_line(&study, &rows).1, [words, "reproduced in simulation"]);
         }
     }
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_figure_that_was_not_measured_is_none() {
         let study = both_places();
-        let rows = [row("here", "mutex", 1.0, 100.0), row("here", "timefair", 1.0, 300.0)];
+        let rows = [row("here", "mutex", 1.0, 100.0), row("here", "rwsem", 1.0, 300.0)];
         let (figures, words) = only_line(&study, &rows);
         assert_eq!(figures, [None, None]);
         assert_eq!(words, ["not measured here", "not measured in simulation"]);

@@ -18,7 +18,7 @@ use crate::world::HERE;
 const WORKLOAD: &str = "mix";
 /// Locks that sleep, for any number of threads.
 const LOCKS: [&str; 6] =
-    ["timefair", "phase-fair", "linux-5.2", "linux-5.11", "no-reader-steal", "mutex"];
+    ["rwsem", "phase-fair", "linux-5.2", "linux-5.11", "no-reader-steal", "mutex"];
 /// Locks that only spin: not for more threads than CPUs.
 const SPIN_LOCKS: [&str; 6] = ["tas", "ttas", "ticket", "mcs", "clh", "queued-rwlock"];
 /// Differences below this do not make an order: two runs here differ by as much.

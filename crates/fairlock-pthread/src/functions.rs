@@ -22,7 +22,7 @@ use crate::clock::Deadline;
 use crate::counting::{self, Counted};
 use crate::glibc;
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER, PREFER_WRITER_NONRECURSIVE};
-use crate::modes::{Biased, Choice, Linux, Mode, PhaseFair, TimeFair};
+use crate::modes::{Choice, Linux, Mode, PhaseFair, RwLock, RwSem};
 use crate::platform::Preloaded;
 use crate::standstill::{Answer, CLOSED_NS, is_owned};
 use crate::thread::Thread;
@@ -35,10 +35,10 @@ enum Patience {
     Until(Deadline),
 }
 
-/// While a lock of `biased` is left to readers, a writer looks whether they have left every so many ns.
+/// While an `rwlock` is left to its readers, a writer looks every so many ns whether they have left.
 const LOOK_FOR_READERS: u64 = 2_000_000;
 
-/// A writer of `biased` looks whether somebody was refused after so many ns at most, at the cost of its
+/// A writer of `rwlock` looks whether somebody was refused after so many ns at most, at the cost of its
 /// place among the writers.
 const LONGEST_PAUSE: u64 = 4 * CLOSED_NS;
 
@@ -46,7 +46,7 @@ const LONGEST_PAUSE: u64 = 4 * CLOSED_NS;
 macro_rules! with_lock {
     ($mode:expr, $at:expr, $lock:ident => $body:expr) => {
         with_lock! { $mode, $at, $lock => $body;
-            Biased: Biased,
+            RwLock: RwLock,
             PhaseFair: PhaseFair,
             Linux3_10: Linux<policy::Linux3_10>,
             Linux3_16: Linux<policy::Linux3_16>,
@@ -67,8 +67,8 @@ macro_rules! with_lock {
                 let $lock = $at.of::<$type>();
                 $body
             })*
-            Choice::TimeFair | Choice::Glibc => {
-                let $lock = $at.of::<TimeFair>();
+            Choice::RwSem | Choice::Glibc => {
+                let $lock = $at.of::<RwSem>();
                 $body
             }
         }
@@ -85,11 +85,11 @@ pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
-    if mode == Mode::TIME_FAIR && at.of::<TimeFair>().read_at_once() {
+    if mode == Mode::RWSEM && at.of::<RwSem>().read_at_once() {
         Thread::with(Thread::now_reads);
         return 0;
     }
-    if mode == Mode::TIME_FAIR_COUNTED && at.of::<TimeFair>().read_at_once() {
+    if mode == Mode::RWSEM_COUNTED && at.of::<RwSem>().read_at_once() {
         return Thread::with(|thread| {
             thread.now_reads();
             counting::acquired_at_once(at, thread, READ)
@@ -108,7 +108,7 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::rdlock(lock) };
     }
-    if is_biased(at, mode) && at.of::<Biased>().read_at_once() {
+    if is_rwlock(at, mode) && at.of::<RwLock>().read_at_once() {
         return Thread::with(|thread| {
             thread.now_reads();
             if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
@@ -120,8 +120,8 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
 
 /// Reads by slots do not tell a process-shared lock by its first word.
 #[inline(always)]
-fn is_biased(at: &Lock, mode: Mode) -> bool {
-    matches!(mode, Mode::BIASED | Mode::BIASED_COUNTED) && at.may_have_slots()
+fn is_rwlock(at: &Lock, mode: Mode) -> bool {
+    matches!(mode, Mode::RWLOCK | Mode::RWLOCK_COUNTED) && at.may_have_slots()
 }
 
 /// What this lock is, unless it is process-shared. Where the kind does not let readers pass a writer that
@@ -129,7 +129,7 @@ fn is_biased(at: &Lock, mode: Mode) -> bool {
 fn choice(mode: Mode, at: &Lock) -> Choice {
     match mode.choice() {
         choice if at.is_recursive() => choice,
-        Choice::Biased => Choice::TimeFair,
+        Choice::RwLock => Choice::RwSem,
         Choice::Linux5_3 | Choice::Linux5_11 => Choice::NoReaderSteal,
         choice => choice,
     }
@@ -146,11 +146,11 @@ pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
-    if mode == Mode::TIME_FAIR && at.of::<TimeFair>().write_at_once() {
+    if mode == Mode::RWSEM && at.of::<RwSem>().write_at_once() {
         at.owner().store(Thread::with(Thread::tid), Relaxed);
         return 0;
     }
-    if mode == Mode::TIME_FAIR_COUNTED && at.of::<TimeFair>().write_at_once() {
+    if mode == Mode::RWSEM_COUNTED && at.of::<RwSem>().write_at_once() {
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
             counting::acquired_at_once(at, thread, WRITE)
@@ -169,7 +169,7 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::wrlock(lock) };
     }
-    if is_biased(at, mode) && at.of::<Biased>().write_at_once() {
+    if is_rwlock(at, mode) && at.of::<RwLock>().write_at_once() {
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
             if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
@@ -190,14 +190,14 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     let mode = Mode::at_a_glance();
-    if mode == Mode::TIME_FAIR && !at.is_shared() {
+    if mode == Mode::RWSEM && !at.is_shared() {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
-        return unsafe { unlock_with(at.of::<TimeFair>(), at) };
+        return unsafe { unlock_with(at.of::<RwSem>(), at) };
     }
-    let is_counted = mode == Mode::TIME_FAIR_COUNTED && !at.is_shared();
+    let is_counted = mode == Mode::RWSEM_COUNTED && !at.is_shared();
     if is_counted && Thread::with(|thread| counting::releases_at_once(at, thread)) {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
-        return match unsafe { unlock_with(at.of::<TimeFair>(), at) } {
+        return match unsafe { unlock_with(at.of::<RwSem>(), at) } {
             0 => 0,
             code => refused_unlock(at, code),
         };
@@ -225,11 +225,11 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         return unsafe { glibc::unlock(lock) };
     }
     let is_uncounted = !mode.counts();
-    if is_biased(at, mode)
+    if is_rwlock(at, mode)
         && (is_uncounted || Thread::with(|thread| counting::releases_at_once(at, thread)))
     {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
-        return match unsafe { unlock_with(at.of::<Biased>(), at) } {
+        return match unsafe { unlock_with(at.of::<RwLock>(), at) } {
             0 => 0,
             _ if is_uncounted => EPERM,
             code => refused_unlock(at, code),
@@ -456,7 +456,7 @@ fn code(refused: Refused) -> c_int {
 fn read_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Patience) -> c_int {
     Thread::with(|thread| {
         let counted = counted(at, mode, thread);
-        let reader = Reader { is_nested: thread.reads.get() > 0, is_biased: is_biased(at, mode) };
+        let reader = Reader { is_nested: thread.reads.get() > 0, is_rwlock: is_rwlock(at, mode) };
         let is_poll = matches!(patience, Patience::None);
         if !at.is_recursive() {
             lock.end_read_phase();
@@ -504,7 +504,7 @@ fn write_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pat
                 }
                 return EDEADLK;
             }
-            let wait = || match is_biased(at, mode) {
+            let wait = || match is_rwlock(at, mode) {
                 true => wait_to_write_where_readers_are_in_slots(lock, at, patience),
                 false => wait(patience, |end| lock.write(end)),
             };
@@ -538,13 +538,13 @@ struct Reader {
     is_nested: bool,
     /// A writer that has the semaphore and waits for readers in slots cannot be passed: it has to know
     /// that somebody waits, and gives way itself.
-    is_biased: bool,
+    is_rwlock: bool,
 }
 
 impl Reader {
     /// Before it has waited at all.
     fn asks_first(self, at: &Lock) -> bool {
-        self.is_nested || self.is_biased || at.standstill().is_known()
+        self.is_nested || self.is_rwlock || at.standstill().is_known()
     }
 
     /// Enters past those that wait, if it may (`standstill.rs`). If not, it may ask again at this moment,
@@ -568,9 +568,9 @@ impl Reader {
         let result = lock.try_read(true);
         if result.is_ok() {
             standstill.entered(mark, is_poll);
-        } else if self.is_biased && self.is_nested {
+        } else if self.is_rwlock && self.is_nested {
             standstill.refused(now);
-        } else if self.is_biased {
+        } else if self.is_rwlock {
             // The writer may give up before it would give way by itself, and the next one as well.
             standstill.give_way(now);
         }

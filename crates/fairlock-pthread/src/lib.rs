@@ -10,7 +10,7 @@
 //! * `thread.rs`, `platform.rs`, `clock.rs`, `start.rs`: what they need of the process.
 //!
 //! # Environment
-//! * `FAIRLOCK_LOCK`: the policy by name, `timefair` if not set.
+//! * `FAIRLOCK_LOCK`: the lock by name, `rwsem` if not set.
 //! * `FAIRLOCK_COUNTS`: a directory. If set, what happens is counted in a file there.
 //!
 //! # Guarantees
@@ -19,7 +19,7 @@
 //!   and that none of the functions is a cancellation point.
 //! * A lock path allocates nothing, looks up no symbol, registers nothing with the thread and leaves
 //!   `errno` alone. Variables of threads are at a fixed distance from the thread pointer.
-//! * A program that makes progress under glibc neither deadlocks nor waits for ever under `timefair`, even if
+//! * A program that makes progress under glibc neither deadlocks nor waits for ever under `rwsem`, even if
 //!   its threads try, or wait for a short time, in a loop. `standstill.rs` is what ensures it.
 //! * Who waits for whom, and how long, is otherwise the policy's: see the crate `fairlock`. By kind:
 //!
@@ -28,11 +28,11 @@
 //! | `PTHREAD_RWLOCK_PREFER_READER_NP`, the default, and `PTHREAD_RWLOCK_PREFER_WRITER_NP` | waits as the policy says, and passes the writer when that has lasted for 0.1 s (a poll) or 0.2 s (a wait) and no writer has got the lock meanwhile; its thread reads already, under any lock: passes at once |
 //! | `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` | waits until the writer has had the lock or has given up |
 //!
-//! | policy | what it keeps of this |
+//! | lock | what it keeps of this |
 //! |---|---|
-//! | `timefair`, `phase-fair`, `no-reader-steal`, `linux-3.10` to `linux-5.2` | all |
+//! | `rwsem`, `phase-fair`, `no-reader-steal`, `linux-3.10` to `linux-5.2` | all |
 //! | `linux-5.3`, `linux-5.11` | all; locks that prefer writers are `no-reader-steal`, as these let readers pass |
-//! | `biased` | all, but a wait in place of a poll may last 0.4 s: the writer has to give way itself; locks that prefer writers are `timefair`. A read must be unlocked by its thread |
+//! | `rwlock` | all, but a wait in place of a poll may last 0.4 s: the writer has to give way itself; locks that prefer writers are `rwsem`. A read must be unlocked by its thread |
 //! | `glibc` | readers pass at once |
 
 #[cfg(not(all(

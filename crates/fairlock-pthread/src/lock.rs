@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_free_lock_is_all_zero_whatever_the_policy() {
-        assert!(is_zero::<modes::TimeFair>());
+        assert!(is_zero::<modes::RwSem>());
         assert!(is_zero::<modes::PhaseFair>());
-        assert!(is_zero::<modes::Biased>());
+        assert!(is_zero::<modes::RwLock>());
         assert!(is_zero::<modes::Linux<fairlock::policy::Linux3_10>>());
         assert!(is_zero::<modes::Linux<fairlock::policy::Linux5_11>>());
         assert!(is_zero::<ProcessShared>());

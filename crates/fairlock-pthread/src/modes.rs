@@ -1,5 +1,5 @@
-//! Which locks the process uses, and whether it counts: said once, by the environment, before or at
-//! the first use of a lock.
+//! Which locks the process uses, and whether it counts. The environment decides both, once: when the
+//! library is loaded, or at the first use of a lock if that comes before.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
@@ -7,24 +7,25 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Pooled, PooledWithSpinners, RawRwSem};
 
 use crate::platform::{Preloaded, keeping_errno};
 use crate::{counting, glibc, start};
 
-/// The lock of a policy with phases.
-pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Rented<Preloaded>>;
-pub(crate) type TimeFair = Phased<policy::TimeFair>;
+/// An `RwSem` under a policy with phases.
+pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
+/// The default, as in the crate `fairlock`.
+pub(crate) type RwSem = Phased<policy::TimeFair>;
 pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
-/// [`TimeFair`] with readers in slots of their threads.
-pub(crate) type Biased = RawRwLock<Preloaded>;
+/// `RwLock`: a [`RwSem`] whose readers use slots of their threads while no writer is about.
+pub(crate) type RwLock = RawRwLock<Preloaded>;
 
-/// The lock of a policy of the Linux family.
-pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, RentedWithSpinners<Preloaded>>;
+/// An `RwSem` under a policy of the Linux family.
+pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, PooledWithSpinners<Preloaded>>;
 
 macro_rules! choices {
     ($($choice:ident = $number:literal: $name:literal,)*) => {
-        /// What all locks of the process are, but for process-shared ones.
+        /// What all locks of the process are, except process-shared ones.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u32)]
         pub(crate) enum Choice {
@@ -32,13 +33,14 @@ macro_rules! choices {
         }
 
         impl Choice {
+            /// Every choice with the name that `FAIRLOCK_LOCK` gives it.
             const ALL: &[(Choice, &'static str)] = &[$((Choice::$choice, $name),)*];
 
             #[inline(always)]
             fn numbered(number: u32) -> Choice {
                 match number {
                     $($number => Choice::$choice,)*
-                    _ => Choice::TimeFair,
+                    _ => Choice::RwSem,
                 }
             }
         }
@@ -46,8 +48,8 @@ macro_rules! choices {
 }
 
 choices! {
-    TimeFair = 1: "timefair",
-    Biased = 2: "biased",
+    RwSem = 1: "rwsem",
+    RwLock = 2: "rwlock",
     PhaseFair = 3: "phase-fair",
     Linux3_10 = 4: "linux-3.10",
     Linux3_16 = 5: "linux-3.16",
@@ -60,7 +62,23 @@ choices! {
 }
 
 impl Choice {
+    /// Names that earlier versions used, with the current ones.
+    const FORMER_NAMES: &[(&'static str, &'static str)] =
+        &[("timefair", "rwsem"), ("biased", "rwlock")];
+
+    /// The choice of this name. A former name is accepted, with a note that says the current one.
     fn named(name: &[u8]) -> Option<Choice> {
+        let former = Self::FORMER_NAMES.iter().find(|(former, _)| former.as_bytes() == name);
+        let name = former.map_or(name, |(_, now)| now.as_bytes());
+        if let Some((former, now)) = former {
+            start::say(&[
+                b"fairlock: note: FAIRLOCK_LOCK=",
+                former.as_bytes(),
+                b" is now called ",
+                now.as_bytes(),
+                b"\n",
+            ]);
+        }
         Self::ALL.iter().find(|(_, known)| known.as_bytes() == name).map(|(choice, _)| *choice)
     }
 
@@ -69,29 +87,29 @@ impl Choice {
     }
 }
 
-/// A [`Choice`], with [`COUNTS`]. 0: not decided yet.
+/// The number of a [`Choice`], and [`COUNTS`] if the process counts. 0: not decided yet.
 static MODE: AtomicU32 = AtomicU32::new(0);
 const COUNTS: u32 = 1 << 8;
 
-/// The mode.
+/// Which locks the process uses, and whether it counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode(u32);
 
 impl Mode {
-    /// The default.
-    pub(crate) const TIME_FAIR: Mode = Mode(Choice::TimeFair as u32);
-    /// The default, counted.
-    pub(crate) const TIME_FAIR_COUNTED: Mode = Mode(Choice::TimeFair as u32 | COUNTS);
-    /// As it says.
-    pub(crate) const BIASED: Mode = Mode(Choice::Biased as u32);
-    /// As it says, counted.
-    pub(crate) const BIASED_COUNTED: Mode = Mode(Choice::Biased as u32 | COUNTS);
+    /// `rwsem`, the default, not counted.
+    pub(crate) const RWSEM: Mode = Mode(Choice::RwSem as u32);
+    /// `rwsem`, the default, counted.
+    pub(crate) const RWSEM_COUNTED: Mode = Mode(Choice::RwSem as u32 | COUNTS);
+    /// `rwlock`, not counted.
+    pub(crate) const RWLOCK: Mode = Mode(Choice::RwLock as u32);
+    /// `rwlock`, counted.
+    pub(crate) const RWLOCK_COUNTED: Mode = Mode(Choice::RwLock as u32 | COUNTS);
 
-    /// glibc's own, not counted.
+    /// `glibc`, not counted.
     pub(crate) const GLIBC: Mode = Mode(Choice::Glibc as u32);
 
-    /// Perhaps not decided yet, or not for this thread to see: for those that ask whether it is
-    /// one of the above, and go the long way otherwise.
+    /// The mode as far as this thread sees it, which may be "not decided yet". For callers that compare it
+    /// with one of the modes above and call [`get`](Self::get) if it is another one.
     #[inline(always)]
     pub(crate) fn at_a_glance() -> Mode {
         Mode(MODE.load(Relaxed))
@@ -99,7 +117,8 @@ impl Mode {
 
     #[inline]
     pub(crate) fn get() -> Mode {
-        // Acquire pairs with the Release in `decide`: what the mode needs is there.
+        // Acquire pairs with the Release in `decide_once`: this thread sees everything that was prepared
+        // for the mode.
         match MODE.load(Acquire) {
             0 => decide(),
             mode => Mode(mode),
@@ -117,14 +136,15 @@ impl Mode {
     }
 }
 
-/// Threads have records: for readers that announce themselves in slots, and for those that spin as in
-/// Linux, of which a fork has to know.
+/// Whether threads have records: `rwlock` needs them for the slots of readers, and the Linux family for
+/// threads that spin, which a fork must know of.
 pub(crate) fn has_records() -> bool {
     let choice = Mode::get().choice();
-    !matches!(choice, Choice::TimeFair | Choice::PhaseFair | Choice::Glibc)
+    !matches!(choice, Choice::RwSem | Choice::PhaseFair | Choice::Glibc)
 }
 
-/// At the start; or at the first use of a lock, if another library's start comes before this one's.
+/// Decides when the library is loaded, or at the first use of a lock if another library, loaded earlier,
+/// uses one.
 #[cold]
 pub(crate) fn decide() -> Mode {
     keeping_errno(decide_once)
@@ -132,41 +152,52 @@ pub(crate) fn decide() -> Mode {
 
 fn decide_once() -> Mode {
     start::prepare();
-    let mut choice = Choice::TimeFair;
+    let mut choice = Choice::RwSem;
     if let Some(name) = variable(c"FAIRLOCK_LOCK") {
         match Choice::named(name) {
             Some(named) => choice = named,
             None => {
-                start::say(&[
-                    b"fairlock: FAIRLOCK_LOCK=",
-                    name,
-                    b" is no policy; using timefair\n",
-                ]);
+                start::say(&[b"fairlock: FAIRLOCK_LOCK=", name, b" names no lock; using rwsem\n"]);
             }
         }
     }
     if choice == Choice::Glibc && !glibc::look_up() {
         start::say(&[
-            b"fairlock: this C library lacks some pthread_rwlock function; using timefair\n",
+            b"fairlock: this C library lacks some pthread_rwlock function; using rwsem\n",
         ]);
-        choice = Choice::TimeFair;
+        choice = Choice::RwSem;
     }
     let counts = match variable(c"FAIRLOCK_COUNTS") {
         Some(directory) => counting::begin(directory, choice.name()),
         None => false,
     };
     let mode = choice as u32 | if counts { COUNTS } else { 0 };
-    // Release pairs with the Acquire in `get`. Threads that come here at once decide the same.
+    // Release pairs with the Acquire in `get`. Threads that decide at the same time decide the same.
     MODE.store(mode, Release);
     Mode(mode)
 }
 
-/// A variable of the environment, if it is set and not empty.
+/// The value of an environment variable, if it is set and not empty.
 fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: the name ends with a 0; nobody changes the environment this early.
+    // SAFETY: the name ends with a 0, and nobody changes the environment this early.
     let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: null, or a text that ends with a 0.
+    // SAFETY: `getenv` returned null or a text that ends with a 0.
     (!value.is_null())
         .then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
         .filter(|it| !it.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn current_and_former_names_choose_the_same_lock() {
+        for (choice, name) in Choice::ALL {
+            assert_eq!(Choice::named(name.as_bytes()), Some(*choice));
+        }
+        assert_eq!(Choice::named(b"timefair"), Some(Choice::RwSem));
+        assert_eq!(Choice::named(b"biased"), Some(Choice::RwLock));
+        assert_eq!(Choice::named(b"fast"), None);
+    }
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
-use fairlock::process::Process;
+use fairlock::process::{Host, Process};
 use fairlock::slots::{EndedThread, Record};
 
 use crate::thread::Thread;
@@ -23,8 +23,7 @@ const PAGE: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Preloaded;
 
-// SAFETY: std's atomics and cells, the barriers and clocks of `Os`; one static process; a thread's record,
-// and what is left of it, are among that thread's own words; memory is new pages. Nothing unwinds.
+// SAFETY: std's atomics and cells, the barriers and clocks of `Os`; memory is new pages. Nothing unwinds.
 unsafe impl Platform for Preloaded {
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
@@ -95,22 +94,6 @@ unsafe impl Platform for Preloaded {
     fn cpu() -> u32 {
         Os::cpu()
     }
-    fn process() -> &'static Process<Self> {
-        static PROCESS: Process<Preloaded> = Process::NEW;
-        &PROCESS
-    }
-
-    /// Only where the locks need one: others do without, and then nothing is to be given back.
-    #[inline(always)]
-    fn thread() -> Option<&'static Record<Self>> {
-        // SAFETY: null or a record, which live as long as the process.
-        Thread::with(|thread| unsafe { thread.record.get().as_ref() }).or_else(new_record)
-    }
-
-    fn ended_thread() -> EndedThread<Self> {
-        Thread::with(|thread| thread.ended.get())
-    }
-
     fn is_asymmetric() -> bool {
         keeping_errno(Os::is_asymmetric)
     }
@@ -132,6 +115,25 @@ unsafe impl Platform for Preloaded {
     #[inline(always)]
     fn store_and_fence(word: &AtomicU64, value: u64) {
         Os::store_and_fence(word, value);
+    }
+}
+
+// SAFETY: one static process; a thread's record, and what is left of it, are among that thread's own words.
+unsafe impl Host for Preloaded {
+    fn process() -> &'static Process<Self> {
+        static PROCESS: Process<Preloaded> = Process::NEW;
+        &PROCESS
+    }
+
+    /// Only where the locks need one: others do without, and then nothing is to be given back.
+    #[inline(always)]
+    fn thread() -> Option<&'static Record<Self>> {
+        // SAFETY: null or a record, which live as long as the process.
+        Thread::with(|thread| unsafe { thread.record.get().as_ref() }).or_else(new_record)
+    }
+
+    fn ended_thread() -> EndedThread<Self> {
+        Thread::with(|thread| thread.ended.get())
     }
 }
 

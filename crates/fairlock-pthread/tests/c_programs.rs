@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 /// What `FAIRLOCK_LOCK` may say.
 const POLICIES: [&str; 11] = [
-    "timefair",
-    "biased",
+    "rwsem",
+    "rwlock",
     "phase-fair",
     "linux-3.10",
     "linux-3.16",
@@ -69,7 +69,7 @@ fn everything_is_answered_as_by_glibc() {
         for policy in POLICIES {
             scope.spawn(|| run(under(policy, &program)));
         }
-        for policy in ["timefair", "biased", "linux-5.11", "glibc"] {
+        for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
             let mut counted = under(policy, &program);
             counted.env("FAIRLOCK_COUNTS", folder.path());
             scope.spawn(|| run(counted));
@@ -95,7 +95,7 @@ fn a_read_beside_readers_is_granted_in_time_although_a_writer_waits() {
         for policy in POLICIES {
             scope.spawn(|| assert_succeeds(&mut under(policy, &program)));
         }
-        for policy in ["timefair", "biased"] {
+        for policy in ["rwsem", "rwlock"] {
             let mut counted = under(policy, &program);
             counted.env("FAIRLOCK_COUNTS", folder.path());
             scope.spawn(move || assert_succeeds(&mut counted));
@@ -108,7 +108,7 @@ fn reads_that_are_unlocked_by_another_thread_do_not_keep_a_writer_out() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("reader_preference.c", folder.path());
     thread::scope(|scope| {
-        for policy in ["timefair", "phase-fair"] {
+        for policy in ["rwsem", "phase-fair"] {
             scope.spawn(|| assert_succeeds(under(policy, &program).arg("handed_over")));
         }
     });
@@ -158,11 +158,11 @@ fn the_library_has_no_variables_of_threads_but_those_in_their_fixed_place() {
 }
 
 #[test]
-fn an_unknown_policy_is_said_and_the_program_runs() {
+fn an_unknown_lock_is_said_and_the_program_runs() {
     let output = under("fastest", Path::new("true")).output().expect("it starts");
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("FAIRLOCK_LOCK=fastest is no policy"), "{said}");
+    assert!(said.contains("FAIRLOCK_LOCK=fastest names no lock"), "{said}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn threads_and_processes_are_tortured_in_vain() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("torture.c", folder.path());
     thread::scope(|scope| {
-        for (policy, counts) in [("timefair", false), ("phase-fair", true), ("linux-5.11", false)] {
+        for (policy, counts) in [("rwsem", false), ("phase-fair", true), ("linux-5.11", false)] {
             let mut command = under(policy, &program);
             if counts {
                 command.env("FAIRLOCK_COUNTS", folder.path());
@@ -186,7 +186,7 @@ fn counts_that_another_process_writes_to_do_not_harm_the_program() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("scribbled.c", folder.path());
     thread::scope(|scope| {
-        for policy in ["timefair", "biased", "linux-5.11", "glibc"] {
+        for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
             let mut command = under(policy, &program);
             command.env("FAIRLOCK_COUNTS", folder.path());
             scope.spawn(move || assert_succeeds(&mut command));
@@ -198,7 +198,7 @@ fn counts_that_another_process_writes_to_do_not_harm_the_program() {
 fn a_program_that_outlives_its_run_says_nothing_about_counts() {
     let folder = TempDir::new().expect("a folder");
     let counted_in = |directory: &str| {
-        let mut command = under("timefair", Path::new("true"));
+        let mut command = under("rwsem", Path::new("true"));
         command.env("FAIRLOCK_COUNTS", folder.path().join(directory));
         let output = command.output().expect("it starts");
         assert!(output.status.success());
@@ -207,4 +207,15 @@ fn a_program_that_outlives_its_run_says_nothing_about_counts() {
     assert_eq!(counted_in("fairlock-counts-x1y2z3/0123456789abcdef"), "");
     // Who named a directory that is not there gets to know.
     assert!(counted_in("missing").contains("no counts of this process"));
+}
+
+#[test]
+fn a_former_name_of_a_lock_is_accepted_with_a_note_that_says_the_current_one() {
+    for (former, now) in [("timefair", "rwsem"), ("biased", "rwlock")] {
+        let output = under(former, Path::new("true")).output().expect("it starts");
+        assert!(output.status.success());
+        let said = String::from_utf8(output.stderr).expect("text");
+        let note = format!("fairlock: note: FAIRLOCK_LOCK={former} is now called {now}\n");
+        assert_eq!(said, note);
+    }
 }

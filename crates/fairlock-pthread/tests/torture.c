@@ -8,7 +8,7 @@
  *     cargo build --release -p fairlock-pthread
  *     cc -O2 -g -pthread -o target/torture crates/fairlock-pthread/tests/torture.c
  *     target/torture 600                                  # glibc itself: so that it is no error of this
- *     LD_PRELOAD=$PWD/target/release/libfairlock_pthread.so FAIRLOCK_LOCK=timefair target/torture 600
+ *     LD_PRELOAD=$PWD/target/release/libfairlock_pthread.so FAIRLOCK_LOCK=rwsem target/torture 600
  *
  * FAIRLOCK_LOCK has to be set under the library: without it these are taken for glibc's locks, which can
  * do less, see below.

@@ -1,6 +1,12 @@
 //! What Fairlock's locks and lists are compared with, and is no part of them. For tests and measurements only:
 //! it is not published.
 //!
+//! * [`spin`]: spin locks as textbooks have them.
+//! * [`range`]: range locks that keep every range on one list, or ignore ranges until the first conflict.
+//! * [`ready`]: ready lists under a lock.
 //! * [`flawed`]: ready lists and polls with a mistake, which the checks have to notice.
 
 pub mod flawed;
+pub mod range;
+pub mod ready;
+pub mod spin;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use fairlock::events::CountEvents;
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
-use fairlock::process::Process;
+use fairlock::process::{Host, Process};
 use fairlock::slots::Record;
 
 use crate::explore::Explore;
@@ -304,8 +304,7 @@ fn word_of<B: Backend>(atomic: *const Atomic<u32, B>) -> usize {
     atomic.addr() + std::mem::offset_of!(Atomic<u32, B>, word)
 }
 
-// SAFETY: the atomics as above; one process for each run, and a record for each of its threads, which nobody
-// gives back; memory is the default's. What a backend raises ends its run, whose threads go no further.
+// SAFETY: the atomics as above; memory is the default's. What a backend raises ends its run, whose threads go no further.
 unsafe impl<B: Backend> Platform for On<B> {
     type AtomicU32 = Atomic<u32, B>;
     type AtomicU64 = Atomic<u64, B>;
@@ -343,6 +342,28 @@ unsafe impl<B: Backend> Platform for On<B> {
     fn cpu() -> u32 {
         B::cpu()
     }
+    fn is_asymmetric() -> bool {
+        B::IS_ASYMMETRIC
+    }
+    fn asymmetric_light() {}
+    fn barrier_on_all_cpus() {
+        B::barrier_on_all_cpus();
+    }
+    fn fence() {
+        B::fence();
+    }
+    fn fence_after_update() {}
+    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
+        if B::FENCES {
+            word.swap(value, Ordering::SeqCst);
+        } else {
+            word.store(value, Ordering::Release);
+        }
+    }
+}
+
+// SAFETY: one process for each run, and a record for each of its threads, which nobody gives back.
+unsafe impl<B: Backend> Host for On<B> {
     fn process() -> &'static Process<Self> {
         with_run::<B, _>(|process, _| process)
     }
@@ -361,29 +382,11 @@ unsafe impl<B: Backend> Platform for On<B> {
             Some(unsafe { &*record.cast() })
         })
     }
-    fn is_asymmetric() -> bool {
-        B::IS_ASYMMETRIC
-    }
-    fn asymmetric_light() {}
     fn asymmetric_heavy() {
         if B::SHARES_BARRIERS {
             Self::process().pass_barrier();
         } else {
             B::barrier_on_all_cpus();
-        }
-    }
-    fn barrier_on_all_cpus() {
-        B::barrier_on_all_cpus();
-    }
-    fn fence() {
-        B::fence();
-    }
-    fn fence_after_update() {}
-    fn store_and_fence(word: &Self::AtomicU64, value: u64) {
-        if B::FENCES {
-            word.swap(value, Ordering::SeqCst);
-        } else {
-            word.store(value, Ordering::Release);
         }
     }
 }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock, SharedWord, Slotted};
+use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
+use fairlock_reference::range::{Naive, SharedWord};
 
 const ROUNDS: usize = 31;
 const OPERATIONS: u32 = 100_000;

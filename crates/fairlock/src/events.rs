@@ -6,20 +6,14 @@
 //! locks on [`Counting`](crate::platform::Counting) carry sharded counters.
 //!
 //! ```
-//! use fairlock::{PolicyRwSem, events, platform::Counting, policy::TimeFair};
+//! use fairlock::{PolicyRwSem, platform::Counting, policy::TimeFair, rwsem};
 //! let lock: PolicyRwSem<u32, TimeFair, Counting> = PolicyRwSem::new(0);
 //! *lock.write() += 1;
-//! assert!(events::of_rwsem(&lock).iter().all(|(_, count)| count == 0)); // nobody waited
+//! assert!(rwsem::events(&lock).iter().all(|(_, count)| count == 0)); // nobody waited
 //! ```
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-
-use crate::mutex::RawMutex;
-use crate::platform::Platform;
-use crate::policy::{BiasPolicy, Policy};
-use crate::rwlock::RawRwLock;
-use crate::rwsem::{Lodging, RawRwSem};
 
 macro_rules! events {
     ($($variant:ident = $name:literal: $meaning:literal,)*) => {
@@ -68,17 +62,17 @@ events! {
     PhaseTurn = "phase_turn": "The next writer of a running phase of writers got its turn.",
     PhaseSecond = "phase_second": "A second writer was woken to compete within a phase of writers.",
     PhaseIdle = "phase_idle": "A newcomer entered in a phase of the other side, between two of its sections.",
-    PhaseCalled = "phase_called": "A waiter was told to try again: the writer that has waited longest where only writers wait, or because readers in slots leave the lock free most of the time.",
+    PhaseWoken = "phase_woken": "A waiter was told to try again: the writer that has waited longest where only writers wait, or because readers in slots leave the lock free most of the time.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",
     PhaseOpened = "phase_opened": "A phase was opened to newcomers that need not look at the clock.",
     BypassRead = "bypass_read": "A reader entered past a waiter after looking at the clock.",
     BypassWrite = "bypass_write": "A writer entered past a waiter after looking at the clock.",
     Upgrade = "rwsem_upgrade": "An upgradable read had to wait for other readers to leave.",
-    SlotsBegin = "slots_begin": "Readers began to use slots.",
-    SlotsEnd = "slots_end": "Readers stopped using slots, to find out anew whether they should.",
-    SlotsWrite = "slots_write": "A writer had to look at the slots.",
-    SlotsBarrier = "slots_barrier": "A writer raised a barrier on all CPUs, as readers used no fences.",
-    SlotsLight = "slots_light": "Readers stopped using fences.",
+    BiasBegin = "bias_begin": "Readers began to use slots.",
+    BiasEnd = "bias_end": "Readers stopped using slots, to find out anew whether they should.",
+    BiasRevoke = "bias_revoke": "A writer had to look at the slots.",
+    BiasBarrier = "bias_barrier": "A writer raised a barrier on all CPUs, as readers used no fences.",
+    BiasUnfenced = "bias_unfenced": "Readers stopped using fences.",
     MutexSleep = "mutex_sleep": "A thread that waits for a mutex went to sleep.",
     MutexWake = "mutex_wake": "A thread that waits for a mutex was woken.",
     MutexHandoff = "mutex_handoff": "A mutex was handed to the thread that had waited longest.",
@@ -174,42 +168,4 @@ impl Snapshot {
     pub fn iter(&self) -> impl Iterator<Item = (Event, u64)> + '_ {
         Event::ALL.iter().map(|&event| (event, self.get(event)))
     }
-}
-
-/// The events of a [`PolicyRwSem`](crate::PolicyRwSem) so far; all zero on a platform that does not
-/// count.
-pub fn of_rwsem<T: ?Sized, Pol: Policy, P: Platform, L: Lodging<P>>(
-    lock: &lock_api::RwLock<RawRwSem<Pol, P, L>, T>,
-) -> Snapshot {
-    // SAFETY: reading the counters touches neither the lock's state nor its data.
-    unsafe { lock.raw() }.events()
-}
-
-/// The events of a [`Mutex`](crate::Mutex) so far; all zero on a platform that does not count.
-///
-/// ```
-/// use fairlock::{events, events::Event, lock_api, mutex::RawMutex, platform::Counting};
-/// let lock = lock_api::Mutex::<RawMutex<Counting>, u32>::new(0);
-/// *lock.lock() += 1;
-/// assert_eq!(events::of_mutex(&lock).get(Event::MutexSleep), 0); // nobody waited
-/// ```
-pub fn of_mutex<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) -> Snapshot {
-    // SAFETY: reading the counters touches neither the lock's state nor its data.
-    unsafe { lock.raw() }.events()
-}
-
-/// The events of an [`RwLock`](crate::RwLock) so far, those of its semaphore among them; all zero on
-/// a platform that does not count.
-///
-/// ```
-/// use fairlock::{events, events::Event, lock_api, platform::Counting, rwlock::RawRwLock};
-/// let lock = lock_api::RwLock::<RawRwLock<Counting>, u32>::new(0);
-/// *lock.write() += 1;
-/// assert_eq!(events::of_rwlock(&lock).get(Event::SleepWriter), 0); // nobody waited
-/// ```
-pub fn of_rwlock<T: ?Sized, P: Platform, B: BiasPolicy>(
-    lock: &lock_api::RwLock<RawRwLock<P, B>, T>,
-) -> Snapshot {
-    // SAFETY: reading the counters touches neither the lock's state nor its data.
-    unsafe { lock.raw() }.events()
 }

@@ -14,15 +14,20 @@
 //!   producer that is preempted holds up nobody.
 //! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
 //!   that several processes map, in 24 bytes without a pointer.
-//! * [`spin`]: textbook spin locks to measure against; not for production.
 //!
 //! Locks are generic over a [`platform`]; users get real threads and never name it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+mod barrier;
+#[cfg(test)]
+mod child_process;
 mod chunks;
 pub mod events;
+mod guarded;
+#[doc(hidden)]
+pub mod inside;
 pub mod mutex;
 pub mod platform;
 pub mod policy;
@@ -32,9 +37,7 @@ pub mod range;
 pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
-mod shared_barrier;
 pub mod slots;
-pub mod spin;
 mod spin_budget;
 mod spin_queue;
 pub mod unguarded;

@@ -47,6 +47,7 @@ use lock_api::GuardNoSend;
 
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform, after, until};
+use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
 use crate::spin_budget::SpinBudget;
 use crate::spin_queue::SpinQueue;
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
@@ -101,6 +102,19 @@ pub type Mutex<T> = lock_api::Mutex<RawMutex<Os>, T>;
 /// Access to a [`Mutex`]'s data; releases when dropped.
 pub type MutexGuard<'a, T, P = Os> = lock_api::MutexGuard<'a, RawMutex<P>, T>;
 
+/// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.
+///
+/// ```
+/// use fairlock::{events::Event, lock_api, mutex, platform::Counting};
+/// let lock = lock_api::Mutex::<mutex::RawMutex<Counting>, u32>::new(0);
+/// *lock.lock() += 1;
+/// assert_eq!(mutex::events(&lock).get(Event::MutexSleep), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    Snapshot::of(&unsafe { lock.raw() }.events)
+}
+
 /// Somebody holds the lock.
 const LOCKED: u32 = 1 << 0;
 /// The queue is not empty: an unlock has to look at it.
@@ -114,16 +128,6 @@ const OWNER: u32 = !0 << OWNER_SHIFT;
 const OWNER_SHIFT: u32 = 8;
 /// An `OWNER` that was granted the lock and has not run since.
 const OWNER_ASLEEP: u32 = OWNER;
-
-/// A head that has waited longer than this has the lock handed over, ns: the kernel rwsem's
-/// `RWSEM_WAIT_TIMEOUT`, one tick of a 250 Hz kernel. (The kernel's mutex hands over at the
-/// head's first failure, which makes every contended acquisition wait for a wake-up.)
-const HANDOFF_AFTER: u64 = 4_000_000;
-/// Longest spin, ns: as long as `RwSem`'s on a writer, so that the two differ in nothing but
-/// their kind. It is what a sleep costs: wake-ups have been measured at 3.4 to 32 µs, and one
-/// that spins for as long as a sleep would take never pays more than twice the better of the two
-/// (Karlin et al., 1991).
-const SPIN: u64 = 25_000;
 
 fn is_free(word: u32) -> bool {
     word & LOCKED == 0
@@ -207,10 +211,6 @@ impl<P: Platform> RawMutex<P> {
         events: P::Counters::NEW,
     };
 
-    pub(crate) fn events(&self) -> Snapshot {
-        Snapshot::of(&self.events)
-    }
-
     /// Takes the lock if it is free and nobody waits.
     #[inline]
     fn take_idle(&self) -> bool {
@@ -276,7 +276,8 @@ impl<P: Platform> RawMutex<P> {
             } else if word & HANDOFF != 0 || !owner_may_run::<P>(word) {
                 return false;
             }
-            let budget = budget.get_or_insert_with(|| SpinBudget::new::<P>(SPIN, deadline));
+            let budget =
+                budget.get_or_insert_with(|| SpinBudget::new::<P>(SPIN_ON_OWNER_NS, deadline));
             if !budget.relax::<P>() {
                 return false;
             }
@@ -363,7 +364,7 @@ impl<P: Platform> RawMutex<P> {
             let free = is_free(word);
             let next = if free {
                 word | LOCKED | this_owner::<P>()
-            } else if P::now() - head.since > HANDOFF_AFTER {
+            } else if P::now() - head.since > HANDOFF_AFTER_NS {
                 (word & !HEAD_AWAKE) | HANDOFF
             } else {
                 word & !HEAD_AWAKE

@@ -14,6 +14,7 @@
 //! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10: readers spin | writers, under readers that spin and overlap |
 //! | [`Linux5_11`] | rwsem of Linux 5.11 and later: readers steal | writers, 4 ms for each write |
 //! | [`NoReaderSteal`] | the same without reader stealing (Wang, 2026-05-21) | nobody for long |
+//! | [`ImmediateHandoff`] | the same, handed over by every release: no real lock, but what 4 ms of stealing are for | nobody; slow under contention |
 //!
 //! ```
 //! use fairlock::{PolicyRwSem, policy::Linux5_11};
@@ -36,6 +37,22 @@
 //! static LOCK: PolicyRwSem<u64, Patient> = PolicyRwSem::new(7);
 //! assert_eq!(*LOCK.read(), 7);
 //! ```
+
+/// For how long the head of a queue may be passed before the lock is reserved for it, ns: the kernel
+/// rwsem's `RWSEM_WAIT_TIMEOUT`, one tick of a 250 Hz kernel. A shorter one hands over more often, each
+/// time at the cost of a wake-up during which nobody holds the lock; a longer one makes the longest wait
+/// longer.
+pub const HANDOFF_AFTER_NS: u64 = 4_000_000;
+
+/// The longest budget of a phase, ns: as long as Linux lets the head of the queue be passed, so that the
+/// longest waits of both families compare.
+pub const LONGEST_BUDGET_NS: u64 = HANDOFF_AFTER_NS;
+
+/// Longest spin on a writer that may be running, ns. Linux spins for as long as the owner runs; a section
+/// that runs for longer than this is worth a sleep. It is what a sleep costs: wake-ups have been measured
+/// at 3.4 to 32 µs, and a thread that spins for as long as a sleep would take never pays more than twice
+/// the better of the two (Karlin et al., 1991).
+pub const SPIN_ON_OWNER_NS: u64 = 25_000;
 
 /// A policy of [`RwSem`](crate::RwSem). Implementations are never instantiated.
 pub trait Policy: Send + Sync + 'static {
@@ -111,7 +128,8 @@ pub enum Handoff {
     Never,
     /// Once it has waited this long, in ns.
     After(u64),
-    /// At once. Ruinous for throughput, and therefore of interest.
+    /// At once: a release hands the lock to the head of the queue, and the lock is reserved for a head
+    /// that finds it held. Ruinous for throughput, and therefore of interest ([`ImmediateHandoff`]).
     Immediate,
 }
 
@@ -152,7 +170,7 @@ impl Competition {
         writer_spins: WriterSpin::BeforeQueueing,
         writer_spins_on_readers: true,
         reader_spins: false,
-        handoff: Handoff::After(4_000_000),
+        handoff: Handoff::After(HANDOFF_AFTER_NS),
         writer_fast_fail: true,
     };
 }
@@ -206,7 +224,7 @@ policies! {
     TimeFair "timefair" = Discipline::Phases(Phases {
         shortest_budget: 48,
         budget_per_wakeup: 2,
-        longest_budget: 4_000_000,
+        longest_budget: LONGEST_BUDGET_NS,
         spin: 8,
     });
 
@@ -293,6 +311,18 @@ policies! {
     /// most 4 ms.
     NoReaderSteal "no-reader-steal" = Discipline::Compete(Competition {
         reader_steals: false,
+        ..Competition::LINUX_5_11
+    });
+
+    /// [`Linux5_11`] that hands over at once: what its 4 ms of stealing buy is the difference.
+    ///
+    /// # Guarantees
+    /// The lock is reserved for a waiter that heads the queue, and the holder's release hands it over. Only
+    /// those pass that waiter who take the lock between a release and the handover, before the lock is
+    /// reserved: each thread at most once. Every handover waits for a thread to wake up, so throughput under
+    /// contention is that of wake-ups.
+    ImmediateHandoff "immediate-handoff" = Discipline::Compete(Competition {
+        handoff: Handoff::Immediate,
         ..Competition::LINUX_5_11
     });
 }

@@ -5,12 +5,8 @@
 //!
 //! | lock | a read within a read of the same thread | its unlock |
 //! |---|---|---|
-//! | [`RawRwSem`], any policy | enters at once if asked for with `past_waiters` | is one operation on the word |
+//! | [`RawRwSem`](crate::rwsem::RawRwSem), any policy | enters at once if asked for with `past_waiters` | is one operation on the word |
 //! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; by a slot, it needs not even ask | looks for a slot of its thread, also of one that is ending, else at the semaphore |
-
-use crate::platform::Platform;
-use crate::policy::Policy;
-use crate::rwsem::{Lodging, RawRwSem};
 
 /// Why a lock was not acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +21,7 @@ pub enum Refused {
 
 /// A reader-writer lock that is used without guards.
 ///
-/// Deadlines are moments of [`Platform::now`], ns; without one a wait ends with the lock.
+/// Deadlines are moments of [`Platform::now`](crate::platform::Platform::now), ns; without one a wait ends with the lock.
 ///
 /// # Guarantees
 /// * Writers are alone. Who waits for whom and how long is what the lock's policy says, but for
@@ -58,10 +54,10 @@ pub enum Refused {
 /// ```
 /// use fairlock::platform::Os;
 /// use fairlock::policy::TimeFair;
-/// use fairlock::rwsem::{RawRwSem, Rented};
+/// use fairlock::rwsem::{RawRwSem, Pooled};
 /// use fairlock::unguarded::{Refused, UnguardedRwLock};
 ///
-/// static LOCK: RawRwSem<TimeFair, Os, Rented<Os>> = RawRwSem::NEW;
+/// static LOCK: RawRwSem<TimeFair, Os, Pooled<Os>> = RawRwSem::NEW;
 ///
 /// assert_eq!(LOCK.read(None, false), Ok(()));
 /// assert_eq!(LOCK.try_write(), Err(Refused::Busy));
@@ -169,7 +165,7 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     unsafe fn try_unlock_read(&self) -> bool {
         let is_locked = self.is_locked();
         if is_locked {
-            // SAFETY: the caller's.
+            // SAFETY: it is locked, and then the calling thread holds it for reading, as the caller promises.
             unsafe { self.unlock_read() };
         }
         is_locked
@@ -186,87 +182,4 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
 
     /// Somebody holds it, or is about to.
     fn is_locked(&self) -> bool;
-}
-
-// SAFETY: the semaphore's.
-unsafe impl<Pol: Policy, P: Platform, L: Lodging<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
-    const FREE: Self = Self::NEW;
-
-    #[inline]
-    fn read(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
-        match self.try_read_once() {
-            true => Ok(()),
-            false => self.read_unguarded(deadline, past_waiters),
-        }
-    }
-
-    #[inline]
-    fn try_read(&self, past_waiters: bool) -> Result<(), Refused> {
-        match self.try_read_once() {
-            true => Ok(()),
-            false => self.try_read_unguarded(past_waiters),
-        }
-    }
-
-    #[inline]
-    fn read_at_once(&self) -> bool {
-        self.try_read_once()
-    }
-
-    #[inline]
-    fn end_read_phase(&self) {
-        RawRwSem::end_read_phase(self);
-    }
-
-    #[inline]
-    fn write_at_once(&self) -> bool {
-        // Not by the bias that some policies add first, and would have to take away.
-        !Self::ADDS_BIAS_FIRST && RawRwSem::write_at_once(self)
-    }
-
-    #[inline]
-    fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        match RawRwSem::write_at_once(self) || self.write_slow(deadline) {
-            true => Ok(()),
-            false => Err(Refused::TimedOut),
-        }
-    }
-
-    #[inline]
-    fn try_write(&self) -> Result<(), Refused> {
-        match RawRwSem::try_write(self) {
-            true => Ok(()),
-            false => Err(Refused::Busy),
-        }
-    }
-
-    #[inline]
-    unsafe fn unlock_read(&self) {
-        // SAFETY: the caller's.
-        unsafe { RawRwSem::unlock_read(self) }
-    }
-
-    #[inline]
-    unsafe fn try_unlock_read(&self) -> bool {
-        let has_readers = self.has_readers();
-        if has_readers {
-            // SAFETY: the caller's.
-            unsafe { RawRwSem::unlock_read(self) };
-        }
-        has_readers
-    }
-
-    #[inline]
-    unsafe fn unlock_write(&self) {
-        // SAFETY: the caller's.
-        unsafe { RawRwSem::unlock_write(self) }
-    }
-
-    fn has_writer(&self) -> bool {
-        RawRwSem::has_writer(self)
-    }
-
-    fn is_locked(&self) -> bool {
-        RawRwSem::is_locked(self)
-    }
 }

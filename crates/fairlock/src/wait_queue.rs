@@ -24,13 +24,14 @@ use crate::spin_budget::SpinBudget;
 
 /// A node's neighbours. Untyped: a node type that names itself in a cell's parameter would be
 /// infinite.
-pub(crate) struct Links<P: Platform> {
+pub struct Links<P: Platform> {
     next: P::Cell<*const ()>,
     prev: P::Cell<*const ()>,
 }
 
 impl<P: Platform> Links<P> {
-    pub(crate) const NEW: Self = Links { next: P::Cell::ZERO, prev: P::Cell::ZERO };
+    /// Of a node that is on no ring.
+    pub const NEW: Self = Links { next: P::Cell::ZERO, prev: P::Cell::ZERO };
 
     /// On a ring. Chaining uses `next`, so `prev` tells.
     pub(crate) fn is_linked(&self, _locked: &Locked<'_, P>) -> bool {
@@ -49,13 +50,13 @@ impl<P: Platform> Links<P> {
 }
 
 /// A node that can be on a [`Ring`].
-pub(crate) trait OnRing<P: Platform> {
+pub trait OnRing<P: Platform> {
     /// Its neighbours.
     fn links(&self) -> &Links<P>;
 }
 
 /// A FIFO of nodes from which any may leave; null when empty.
-pub(crate) struct Ring<P: Platform, N> {
+pub struct Ring<P: Platform, N> {
     oldest: P::Cell<*const ()>,
     nodes: PhantomData<*const N>,
 }
@@ -65,7 +66,8 @@ fn link<N>(node: &N) -> *const () {
 }
 
 impl<P: Platform, N: OnRing<P>> Ring<P, N> {
-    pub(crate) const EMPTY: Self = Ring { oldest: P::Cell::ZERO, nodes: PhantomData };
+    /// Without a node.
+    pub const EMPTY: Self = Ring { oldest: P::Cell::ZERO, nodes: PhantomData };
 
     /// Empties the ring without a look at its nodes, which may be gone.
     pub(crate) fn forget_all(&self, _locked: &Locked<'_, P>) {
@@ -77,19 +79,14 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     /// # Safety
     /// `link` is null or leads to a node that lives for as long as the result is used.
     unsafe fn node<'a>(link: *const ()) -> Option<&'a N> {
-        // SAFETY: the caller's.
+        // SAFETY: null or a live node, as the caller promises; links come from `link` and so lead to an `N`.
         unsafe { link.cast::<N>().as_ref() }
     }
 
-    pub(crate) fn oldest<'l>(&self, _locked: &'l Locked<'_, P>) -> Option<&'l N> {
+    /// The node that has been on the ring for longest.
+    pub fn oldest<'l>(&self, _locked: &'l Locked<'_, P>) -> Option<&'l N> {
         // SAFETY: invariant 2, a linked node is alive.
         unsafe { Self::node(self.oldest.get()) }
-    }
-
-    /// The next younger node; the oldest after the youngest.
-    pub(crate) fn next<'l>(&self, _locked: &'l Locked<'_, P>, node: &'l N) -> &'l N {
-        // SAFETY: invariant 2, a neighbour is linked and so alive.
-        unsafe { Self::node(node.links().next.get()) }.expect("a linked node has neighbours")
     }
 
     /// The next younger node, none after the youngest.
@@ -100,12 +97,12 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     }
 
     /// All nodes, oldest first.
-    pub(crate) fn iter<'l>(&'l self, locked: &'l Locked<'_, P>) -> impl Iterator<Item = &'l N> {
+    pub fn iter<'l>(&'l self, locked: &'l Locked<'_, P>) -> impl Iterator<Item = &'l N> {
         core::iter::successors(self.oldest(locked), |node| self.younger(locked, node))
     }
 
     /// Links `node` as the youngest. It must stay where it is until it is off the ring.
-    pub(crate) fn push(&self, locked: &Locked<'_, P>, node: &N) {
+    pub fn push(&self, locked: &Locked<'_, P>, node: &N) {
         let links = node.links();
         let Some(oldest) = self.oldest(locked) else {
             links.next.set(link(node));
@@ -123,13 +120,13 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     }
 
     /// Links `node` as the oldest.
-    pub(crate) fn push_front(&self, locked: &Locked<'_, P>, node: &N) {
+    pub fn push_front(&self, locked: &Locked<'_, P>, node: &N) {
         self.push(locked, node);
         self.oldest.set(link(node));
     }
 
     /// Takes `node` off, wherever it stands.
-    pub(crate) fn remove(&self, _locked: &Locked<'_, P>, node: &N) {
+    pub fn remove(&self, _locked: &Locked<'_, P>, node: &N) {
         let links = node.links();
         // SAFETY: invariant 2, both neighbours are linked and so alive.
         let neighbours = unsafe { (Self::node(links.next.get()), Self::node(links.prev.get())) };
@@ -171,13 +168,14 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
 }
 
 /// The lock over a queue, held for a few instructions at a time.
-pub(crate) struct QueueLock<P: Platform> {
+pub struct QueueLock<P: Platform> {
     /// 0 free, 1 held, 2 held and somebody may sleep for it.
     state: P::AtomicU32,
 }
 
 impl<P: Platform> QueueLock<P> {
-    pub(crate) const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
+    /// Free.
+    pub const NEW: Self = QueueLock { state: P::AtomicU32::ZERO };
 
     /// Takes the lock, whoever seems to have it.
     ///
@@ -196,7 +194,7 @@ impl<P: Platform> QueueLock<P> {
 
     /// Takes the lock: spins for as long as a wake-up takes, then sleeps, so that a preempted holder
     /// of lower priority can run.
-    pub(crate) fn lock(&self) -> Locked<'_, P> {
+    pub fn lock(&self) -> Locked<'_, P> {
         let free = || self.state.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
         if !free() {
             let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), None);
@@ -215,7 +213,7 @@ impl<P: Platform> QueueLock<P> {
 }
 
 /// The queue's lock is held; released when dropped.
-pub(crate) struct Locked<'a, P: Platform> {
+pub struct Locked<'a, P: Platform> {
     lock: &'a QueueLock<P>,
 }
 

@@ -11,16 +11,15 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::Mutex;
-use fairlock::events::{self, Event};
+use fairlock::events::Event;
 use fairlock::lock_api::{self, RwLock};
 use fairlock::platform::Counting;
 use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
-use fairlock::ready::{
-    Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
+use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Lodging, RawRwSem, Rented};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock_reference::ready::{RwLockList, SpinList};
 
 thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };
@@ -54,14 +53,14 @@ fn watched(wait: impl FnOnce()) {
 }
 
 /// A reader and a writer wait for a writer until both have gone to sleep.
-fn waiters_of<Pol: Policy, L: Lodging<Counting>>() {
+fn waiters_of<Pol: Policy, L: QueueStorage<Counting>>() {
     let lock: RwLock<RawRwSem<Pol, Counting, L>, ()> = RwLock::new(());
     let held = lock.write();
     thread::scope(|scope| {
         scope.spawn(|| watched(|| drop(lock.read())));
         scope.spawn(|| watched(|| drop(lock.write())));
         scope.spawn(|| watched(|| drop(lock.try_write_for(Duration::from_millis(1)))));
-        let count = |event| events::of_rwsem(&lock).get(event);
+        let count = |event| fairlock::rwsem::events(&lock).get(event);
         while count(Event::SleepReader) == 0
             || count(Event::SleepWriter) == 0
             || count(Event::WlockFail) == 0
@@ -85,8 +84,8 @@ fn users_of_slots() {
     // So often that all of them use slots.
     (0..200).for_each(|_| read_all());
     let lock = &locks[0];
-    let count = |event| events::of_rwlock(lock).get(event);
-    assert!(count(Event::SlotsBegin) > 0);
+    let count = |event| fairlock::rwlock::events(lock).get(event);
+    assert!(count(Event::BiasBegin) > 0);
 
     // A writer waits for a slot, first in vain.
     let held = lock.read();
@@ -99,7 +98,7 @@ fn users_of_slots() {
                 drop(lock.write());
             });
         });
-        while count(Event::SlotsWrite) < 2 {
+        while count(Event::BiasRevoke) < 2 {
             thread::yield_now();
         }
         drop(held);
@@ -227,7 +226,7 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     waiters_of::<TimeFair, Inline<_>>();
     waiters_of::<PhaseFair, Inline<_>>();
     waiters_of::<Linux5_11, Inline<_>>();
-    waiters_of::<TimeFair, Rented<_>>();
+    waiters_of::<TimeFair, Pooled<_>>();
     users_of_slots();
     holders_of_ranges();
     users_of_a_poll::<ReadyList>();

@@ -5,7 +5,6 @@
 #[path = "../examples/storm/storm/mod.rs"]
 #[allow(dead_code)]
 mod storm;
-mod stress;
 
 use std::cell::Cell;
 use std::process::{Command, ExitCode};
@@ -19,10 +18,11 @@ use fairlock::process::Process;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, RawRwSem};
 use fairlock::slots::Record;
+use fairlock_check::threads::platforms::Unseen;
+use fairlock_check::{real_threads_but, threads as stress};
 use storm::bounds::Promise;
 use storm::subjects::{AtOnce, Kind, guarded};
 use storm::{Settings, subjects};
-use stress::platforms::{Unseen, real_threads_but};
 
 real_threads_but! {
     /// Wake-ups are lost.

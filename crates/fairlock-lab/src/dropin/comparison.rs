@@ -1,13 +1,13 @@
-//! Many runs of one program under several locks: in which order, and what they took.
+//! Many runs of one program under several locks: their order, and what they took.
 //!
-//! Rounds of one run under each lock, in a new order every round, so that whatever else changes on
-//! the machine meanwhile changes for all. A ratio is taken within its round.
+//! A round has one run under each lock, in an order that changes from round to round, so that other
+//! changes on the machine affect all locks alike. A ratio compares runs of the same round.
 //!
-//! Intervals come from the ratios' ranks alone: whatever their distribution, the true median lies
-//! between the least and the greatest of n ratios but for twice the chance that n coins all show heads.
-//! So fewer than [`ENOUGH_RUNS`] have no interval, only a range.
+//! Intervals use only the ranks of the ratios. Whatever their distribution, the true median lies between
+//! the least and the greatest of n ratios, except with twice the probability that n coins all show heads.
+//! So fewer than [`ENOUGH_RUNS`] ratios have no interval, only a range.
 //!
-//! Not for: running. [`Comparison`] is what a report says about runs that were made.
+//! Not for: running programs. [`Comparison`] describes runs that were made.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +29,7 @@ pub const NONE: &str = "none";
 /// Behind a lock's name: the run is counted, as for a report.
 pub const COUNTED: &str = "+counts";
 
-/// What a run is made under, as it is named on the command line: `timefair`, `glibc+counts`.
+/// What a run is made under, as it is named on the command line: `rwsem`, `glibc+counts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variant {
     /// The lock by name; none: without the drop-in.
@@ -473,9 +473,9 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_rounds_and_to_glibc() {
-        // The machine became twice as slow; timefair always takes half of glibc's time.
+        // The machine became twice as slow; rwsem always takes half of glibc's time.
         let compared = comparison(
-            &["timefair", "glibc+counts", "glibc"],
+            &["rwsem", "glibc+counts", "glibc"],
             &[
                 &[run(1.0, 7), run(2.0, 7), run(2.0, 7)],
                 &[run(2.0, 7), run(4.0, 7), run(4.0, 7)],
@@ -496,7 +496,7 @@ mod tests {
         let with = |runs: usize| {
             let one = vec![run(1.0, 7); runs];
             let other: Vec<Run> = times[..runs].iter().map(|time| run(*time, 7)).collect();
-            comparison(&["glibc", "timefair"], &[&one, &other])
+            comparison(&["glibc", "rwsem"], &[&one, &other])
         };
         for few in [1, 2, 3, 5] {
             let compared = with(few);
@@ -529,14 +529,14 @@ mod tests {
 
     #[test]
     fn without_glibc_the_first_is_what_others_are_compared_to() {
-        assert_eq!(comparison(&["biased", "none"], &[]).baseline, 0);
+        assert_eq!(comparison(&["rwlock", "none"], &[]).baseline, 0);
     }
 
     #[test]
     fn a_round_that_not_all_finished_does_not_count() {
-        let one = comparison(&["none", "biased"], &[&[run(1.0, 7), run(9.0, 7)], &[run(1.0, 7)]]);
+        let one = comparison(&["none", "rwlock"], &[&[run(1.0, 7), run(9.0, 7)], &[run(1.0, 7)]]);
         assert_eq!(one.summary(0).unwrap().wall_s.median, 1.0);
-        let none = comparison(&["none", "biased"], &[&[run(1.0, 7)], &[]]);
+        let none = comparison(&["none", "rwlock"], &[&[run(1.0, 7)], &[]]);
         assert_eq!(none.summary(0), None);
         assert!(none.to_string().contains("nothing to compare"));
     }
@@ -544,13 +544,13 @@ mod tests {
     #[test]
     fn output_that_differs_is_told_from_output_that_always_differs() {
         let by_lock = comparison(
-            &["none", "biased"],
+            &["none", "rwlock"],
             &[&[run(1.0, 7), run(1.0, 7)], &[run(1.0, 7), run(1.0, 8)]],
         );
         let said = by_lock.differences().join("\n");
-        assert!(said.contains("from that under none: biased (1 of 2 runs)"), "{said}");
+        assert!(said.contains("from that under none: rwlock (1 of 2 runs)"), "{said}");
         let always =
-            comparison(&["none", "biased"], &[&[run(1.0, 7), run(1.0, 8)], &[run(1.0, 9)]]);
+            comparison(&["none", "rwlock"], &[&[run(1.0, 7), run(1.0, 8)], &[run(1.0, 9)]]);
         let said = always.differences().join("\n");
         assert!(said.contains("even under none"), "{said}");
     }
@@ -558,10 +558,10 @@ mod tests {
     #[test]
     fn runs_that_end_differently_are_named() {
         let died = Run { exit: Exit::Signal(11), ..run(1.0, 7) };
-        let compared = comparison(&["none", "biased"], &[&[run(1.0, 7)], &[died]]);
+        let compared = comparison(&["none", "rwlock"], &[&[run(1.0, 7)], &[died]]);
         assert_eq!(compared.exit(), None);
         let said = compared.differences().join("\n");
-        assert!(said.contains("none: exit code 0 (1 of 1); biased: death by signal 11"), "{said}");
+        assert!(said.contains("none: exit code 0 (1 of 1); rwlock: death by signal 11"), "{said}");
     }
 
     #[test]

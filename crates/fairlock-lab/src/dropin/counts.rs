@@ -1,12 +1,12 @@
 //! The directory that the program's processes leave their counts in.
 //!
-//! Each process makes a file there that stays when it ends, however it ends. The directory is gone
-//! when its [`Counts`] is; a process that still runs then goes on, and nobody reads its counts.
-//! Whoever owns a directory holds a lock on it: one without was left by a command that was killed,
-//! and the next takes it away.
+//! Each process makes a file there that remains when the process ends, however it ends. The directory is
+//! removed when its [`Counts`] is dropped; a process that still runs continues, and nobody reads its
+//! counts. The owner of a directory holds a lock on it. A directory without a lock was left by a command
+//! that was killed, and the next command removes it.
 //!
-//! Nobody else gets a file in. Below a directory that only its owner can list is another one, whose name
-//! nobody can guess, and which only the program's environment tells:
+//! No other user can add a file. The outer directory can be listed only by its owner. Inside is another
+//! one, whose name nobody can guess, and which is known only from the program's environment:
 //!
 //! ```text
 //!   /dev/shm/fairlock-counts-Xy4kQ2                       0700   (root's: 0711)
@@ -14,10 +14,10 @@
 //!       ├── 4711-0.counts                                 0600, its process's
 //! ```
 //!
-//! A root's program may become somebody else who must still make files, for programs that it then
-//! executes: that is what root's modes are for. Whoever can read the environment of such a process, which
-//! is who can trace it anyway, can make files, too. So files are not trusted either: only regular
-//! ones are opened, [`Snapshot::read`] is bounded, and so is what is read in all.
+//! A program that root starts may become another user, and must then still make files for programs that it
+//! executes: the modes in brackets allow that. A process that can read the environment of such a program,
+//! and so could also trace it, can make files, too. So files are not trusted: only regular files are
+//! opened, [`Snapshot::read`] is bounded, and so is the total that is read.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -74,7 +74,7 @@ pub struct Counted {
 }
 
 impl Counts {
-    /// Makes it, in memory if there is room.
+    /// Makes it, in memory if there is enough space.
     ///
     /// # Errors
     /// Those of mkdir(2), flock(2) and getrandom(2).
@@ -156,7 +156,7 @@ impl Drop for Counts {
 /// A name that nobody guesses.
 fn secret() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
-    // SAFETY: as many bytes as it is told.
+    // SAFETY: the call writes as many bytes as the buffer has.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) {
         Ok(got) if got == bytes.len() => {
@@ -174,7 +174,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
 }
 
 fn user() -> u32 {
-    // SAFETY: only asks.
+    // SAFETY: the call takes nothing and returns a number.
     unsafe { libc::geteuid() }
 }
 
@@ -239,9 +239,9 @@ mod tests {
     fn counts_of_processes_are_read_and_other_files_are_not() {
         let counts = Counts::create().unwrap();
         assert!(pids(&counts).is_empty());
-        let map = Map::create(counts.path(), "timefair").unwrap();
+        let map = Map::create(counts.path(), "rwsem").unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
-        let stranger = Map::create(elsewhere.path(), "timefair").unwrap();
+        let stranger = Map::create(elsewhere.path(), "rwsem").unwrap();
         let at = |name: &str| counts.path().join(name);
         fs::write(at("1-0.counts"), "not complete").unwrap();
         symlink(map.path(), at("2-0.counts")).unwrap();
@@ -267,7 +267,7 @@ mod tests {
         let name = inner.file_name().unwrap().to_str().unwrap();
         assert!(name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
         assert_ne!(secret().unwrap(), secret().unwrap());
-        let map = Map::create(inner, "timefair").unwrap();
+        let map = Map::create(inner, "rwsem").unwrap();
         assert_eq!(mode(&map.path()), 0o600);
     }
 

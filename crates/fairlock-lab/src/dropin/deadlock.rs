@@ -1,11 +1,11 @@
 //! Threads that wait for each other in a circle, found in the waits under way.
 //!
-//! A thread that waits for a lock waits for those that are in its way: to write, for all that hold the
-//! lock; to read, for the writer that holds it, or where none does for the writers that came earlier
-//! and wait themselves. Where these wait, too, and it leads back to the first, nobody of them can go
-//! on, whatever the policy; unless one of the waits has a time limit, which is not known here.
+//! A thread that waits to write waits for all holders of the lock. A thread that waits to read waits for
+//! the writer that holds the lock or, if none does, for the writers that queued earlier. If these threads
+//! wait, too, and following the waits leads back to the first thread, none of them can continue, whatever
+//! the policy. (Unless one of the waits has a time limit, which is not known here.)
 //!
-//! Not for: locks of other kinds. A circle over a mutex is not seen.
+//! Not for: locks of other kinds. A circle that includes a mutex is not found.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub struct Circle<'a> {
     pub links: Vec<Link<'a>>,
 }
 
-/// A thread of a circle, the lock that it waits for, and how the next one is in its way.
+/// A thread of a circle, the lock that it waits for, and how the next thread blocks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link<'a> {
     /// Index of the lock.

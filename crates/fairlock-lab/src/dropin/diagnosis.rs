@@ -1,13 +1,13 @@
-//! What the facts mean: rules that each look for one thing, say what they saw, and what to try.
+//! What the facts mean: each rule looks for one problem, says what it found and what to try.
 //!
-//! A rule speaks only where its evidence is in the facts, and its words carry that evidence. All
-//! thresholds are constants here, with what they are for; `docs/src/reading-a-run.md` lists the
-//! rules by name.
+//! A rule makes a finding only if the facts contain the evidence, and the finding quotes it. All thresholds
+//! are constants here, each with its reason; `docs/src/reading-a-run.md` lists the rules by name.
 //!
 //! Invariants
-//! 1. Every lock gets at least one finding; where no rule sees anything, that the lock is fine.
-//! 2. A finding that something is fine stands alone.
+//! 1. Every lock gets at least one finding: if no rule finds a problem, that the lock is fine.
+//! 2. A lock with the finding that it is fine has no other finding.
 
+use fairlock::policy::LONGEST_BUDGET_NS;
 use serde::{Deserialize, Serialize};
 
 use super::comparison::ENOUGH_RUNS;
@@ -28,20 +28,21 @@ pub const ENOUGH_TIMED_OUT: u64 = 10;
 pub const TIMED_OUT_SHARE: f64 = 0.5;
 /// Likewise, for holds that were looked at: so many must show something before it is a habit.
 pub const ENOUGH_HOLDS: u64 = 10;
-/// A lock that fewer acquisitions than one in a thousand wait for has no policy to speak of: they
-/// enter at once under any.
+/// If fewer acquisitions than one in a thousand wait for a lock, its policy does not matter: under any
+/// policy nearly all acquire it at once.
 pub const CONTENDED: f64 = 0.001;
-/// From here on a good part of the threads' work goes through waiting.
+/// From this share on, waiting is a good part of what the threads do.
 pub const HEAVILY_CONTENDED: f64 = 0.1;
 
-/// A wait that so many of the other role pass is no queue any more: fair locks let each wait be
-/// passed by about as many as there are threads.
+/// A wait that so many acquisitions of the other role pass starves: under a fair lock a wait is passed by
+/// about as many acquisitions as there are threads.
 pub const STARVED_BYPASS: u64 = 100;
-/// A shorter wait, one time slice of most kernels, hardly anybody notices, whoever passed it.
-pub const STARVED_WAIT_NS: u64 = 4_000_000;
+/// A shorter wait is no starvation, whoever passed it: even Fairlock's own locks let a phase pass a waiter for
+/// this long.
+pub const STARVED_WAIT_NS: u64 = LONGEST_BUDGET_NS;
 
-/// A wait under way that is longer than this is told, whatever let it come to that: a lock is for
-/// waits that nobody notices.
+/// A wait under way that is longer than this is reported, whatever its cause: waits for a lock should be
+/// too short to notice.
 pub const STUCK_WAIT_NS: u64 = 1_000_000_000;
 
 /// A hold of this length or less costs no more than the transfers of the lock's own cache line
@@ -49,7 +50,7 @@ pub const STUCK_WAIT_NS: u64 = 1_000_000_000;
 pub const SHORT_HOLD_NS: u64 = 200;
 /// Below this share of writes readers could often overlap, above it they seldom can.
 pub const MUTEX_WRITE_SHARE: f64 = 0.1;
-/// A biased lock revokes its bias for each write, so writes must be this rare.
+/// An `rwlock` revokes its bias for each write, so writes must be this rare.
 pub const BIASED_WRITE_SHARE: f64 = 0.01;
 /// At a lower rate, a second, transfers of the lock's line take less than 2 % of a CPU.
 pub const BOUNCING_RATE: f64 = 100_000.0;
@@ -63,11 +64,11 @@ pub const LONG_HOLD_NS: u64 = 10_000_000;
 /// A hold that is so many times longer than usual did something else than the section's work: most
 /// often nothing, without a CPU.
 pub const UNUSUAL_HOLD: u64 = 8;
-/// A person notices what takes so long.
+/// A person notices a delay of this length.
 pub const LONG_WAIT_NS: u64 = 100_000_000;
-/// Preempted or sleeping holders are no accident from this share of holds on.
+/// From this share of holds on, preempted or sleeping holders are no accident.
 pub const DISTURBED_HOLDS: f64 = 0.01;
-/// Waits that are so many times the holds are waits for a queue, not for a holder.
+/// A wait that is so many times as long as a hold is a wait for a queue, not for a holder.
 pub const CONVOY_FACTOR: u64 = 10;
 
 /// Jain's index below this is no drift: of two threads one has more than four fifths.
@@ -463,7 +464,7 @@ fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
     };
     Some(Finding::new("self-deadlock", Weight::Problem, text).mend_by(
         to_try,
-        "The program should then keep running. No policy can let this thread in, not even glibc's.",
+        "The program should then keep running. No policy can give this thread the lock, not even glibc's.",
     ))
 }
 
@@ -480,7 +481,7 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     let first = links.iter().map(|link| link.lock).min().expect("a circle has links");
     if first != case.index {
         let text = format!(
-            "Deadlock: this lock is in the circle of {} threads that is told at {}.{}",
+            "Deadlock: this lock is in the circle of {} threads that is described at {}.{}",
             links.len(),
             name(first),
             behind(case.lock, named)
@@ -488,7 +489,7 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
         return Some(Finding::new("deadlock", Weight::Problem, text));
     }
     let each = links.iter().enumerate().map(|(index, link)| {
-        // The link before says how this thread is in the way of the one before.
+        // The previous link says how this thread blocks the previous one.
         let before = &links[(index + links.len() - 1) % links.len()];
         let has = match before.holding {
             Some(holding) => format!(" {} and", holds(holding, &name(before.lock))),
@@ -560,7 +561,7 @@ fn starves(case: &Case<'_>) -> Option<Finding> {
         behind(case.lock, 1)
     );
     Some(Finding::new("starves", Weight::Problem, text).try_to(
-        case.compare("glibc,timefair,phase-fair"),
+        case.compare("glibc,rwsem,phase-fair"),
         "how long it waits, and how many pass it, under a lock that bounds both",
     ))
 }
@@ -590,7 +591,7 @@ fn still_waits(case: &Case<'_>) -> Option<Finding> {
         None => finding.try_to(
             "looking at what the holder does meanwhile (gdb -p, or perf trace), and doing that \
              without the lock",
-            "what keeps the holder; no policy lets anybody in before it is done",
+            "what keeps the holder; no policy gives anybody the lock before it is done",
         ),
     })
 }
@@ -623,8 +624,8 @@ fn misused(case: &Case<'_>) -> Option<Finding> {
     }
     let text = format!("Misused: {}.", each.join("; "));
     Some(Finding::new("misused", Weight::Problem, text).mend_by(
-        "checking what these calls return: after a refused one the thread does not hold the lock \
-         once more, and must not unlock it for it",
+        "checking what these calls return: a refused call did not acquire the lock, so there is \
+         nothing to unlock for it",
         "Until then, sections may run without the lock.",
     ))
 }
@@ -650,7 +651,7 @@ fn runs_out_of_time(case: &Case<'_>) -> Option<Finding> {
     };
     is_habit.then(|| {
         Finding::new("runs-out-of-time", Weight::Problem, text()).try_to(
-            case.compare("glibc,timefair,phase-fair"),
+            case.compare("glibc,rwsem,phase-fair"),
             "how many still do, and how long a wait takes, under a lock that bounds it",
         )
     })
@@ -679,7 +680,7 @@ fn readers_starve_writer(case: &Case<'_>) -> Option<Finding> {
     let shows = "how many reads pass a write under a lock that bounds them, and what that costs";
     (is_starved(writes) && !is_told(case, "writes")).then(|| {
         Finding::new("readers-starve-writer", Weight::Problem, text())
-            .try_to(case.compare("glibc,timefair,phase-fair"), shows)
+            .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
     })
 }
 
@@ -692,10 +693,10 @@ fn writers_starve_readers(case: &Case<'_>) -> Option<Finding> {
             ns(reads.longest_bypass_wait_ns)
         )
     };
-    let shows = "how long a read waits under a lock that lets readers in between two writers";
+    let shows = "how long a read waits under a lock that gives readers a turn between two writers";
     (is_starved(reads) && !is_told(case, "reads")).then(|| {
         Finding::new("writers-starve-readers", Weight::Problem, text())
-            .try_to(case.compare("glibc,timefair,phase-fair"), shows)
+            .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
     })
 }
 
@@ -741,7 +742,7 @@ fn holders_preempted(case: &Case<'_>) -> Option<Finding> {
     let (name, role) = disturbed(case, |role| role.holds_preempted)?;
     let text = format!(
         "Holders lose their CPU: in {} of {} {name} that were looked at ({}) the kernel ran somebody \
-         else while the lock was held, and all who wait waited for that, too.",
+         else while the lock was held, and all waiters waited for that, too.",
         format_count(role.holds_preempted as f64),
         format_count(role.holds_looked_at as f64),
         percent(share(role.holds_preempted, role.holds_looked_at))
@@ -790,7 +791,7 @@ fn long_holds(case: &Case<'_>) -> Option<Finding> {
     }
     Some(Finding::new("long-holds", Weight::Problem, text).try_to(
         "splitting that section, or copying what it needs and working on the copy",
-        "a longest wait that shrinks with the longest hold; no policy goes below it",
+        "a shorter longest wait: whatever the policy, a wait can last as long as the longest hold",
     ))
 }
 
@@ -834,7 +835,7 @@ fn convoy(case: &Case<'_>) -> Option<Finding> {
     };
     (is_queue && is_heavy && case.is_contended()).then(|| {
         Finding::new("convoy", Weight::Problem, text()).try_to(
-            case.compare("glibc,timefair,linux-5.11"),
+            case.compare("glibc,rwsem,linux-5.11"),
             "whether a lock that lets running threads in before it wakes sleeping ones resolves it",
         )
     })
@@ -862,7 +863,7 @@ fn long_waits(case: &Case<'_>) -> Option<Finding> {
     };
     let text = format!("Long waits: a {one} waited for {}{holds}.{passed}", ns(role.wait.max_ns));
     Some(Finding::new("long-waits", Weight::Hint, text).try_to(
-        case.compare("glibc,timefair,phase-fair"),
+        case.compare("glibc,rwsem,phase-fair"),
         "whether the policy makes it wait, or the threads wait for CPUs",
     ))
 }
@@ -887,7 +888,7 @@ fn one_thread_dominates(case: &Case<'_>) -> Option<Finding> {
             format_number(role.jain)
         );
         return Some(Finding::new("one-thread-dominates", Weight::Hint, text).try_to(
-            case.compare("glibc,timefair,phase-fair"),
+            case.compare("glibc,rwsem,phase-fair"),
             "whether it is the lock that favours it; if not, it asks more often, and all is well",
         ));
     }
@@ -940,10 +941,10 @@ fn read_mostly_and_bouncing(case: &Case<'_>) -> Option<Finding> {
             percent(case.write_share())
         )
     };
-    (fits && case.process.policy != "biased").then(|| {
+    (fits && case.process.policy != "rwlock").then(|| {
         Finding::new("read-mostly", Weight::Hint, text()).try_to(
-            case.compare("glibc,timefair,biased"),
-            "what reads cost that write to places of their own",
+            case.compare("glibc,rwsem,rwlock"),
+            "what a read costs if each thread writes only to a cache line of its own",
         )
     })
 }
@@ -957,12 +958,12 @@ fn prefers_writers(case: &Case<'_>) -> Option<Finding> {
              PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP."
         }
         LockKind::PreferWriterNonrecursive => {
-            "Its kind makes readers wait behind waiting writers, always: a thread that read-locks it \
+            "Its kind always makes readers wait for waiting writers: a thread that read-locks it \
              twice can wait for itself."
         }
     };
     Some(Finding::new("prefers-writers", Weight::Hint, text.to_owned()).try_to(
-        case.run("timefair"),
+        case.run("rwsem"),
         "whether the default kind is enough under a lock that does not starve writers",
     ))
 }
@@ -986,7 +987,7 @@ fn tries_refused(case: &Case<'_>) -> Option<Finding> {
     is_loop.then(|| {
         Finding::new("tries-refused", Weight::Hint, text()).try_to(
             "waiting for the lock instead of asking again and again",
-            "less CPU time; a lock that is only tried keeps no place in its queue for the caller",
+            "less CPU time; a thread that only tries has no place in the lock's queue",
         )
     })
 }
@@ -1157,7 +1158,7 @@ mod tests {
             found[0].text,
             "Readers starve the writer: 812 reads passed one waiting write, which waited 1.20s."
         );
-        let command = "fairlock run --compare glibc,timefair,phase-fair -- server 'a b'";
+        let command = "fairlock run --compare glibc,rwsem,phase-fair -- server 'a b'";
         assert_eq!(found[0].to_try.as_deref(), Some(command));
     }
 
@@ -1234,7 +1235,7 @@ mod tests {
         for thread in ["reader-1 (7) holds", "reader-2 (7) holds", "for this lock to read"] {
             assert!(first.text.contains(thread), "{}", first.text);
         }
-        let at = format!("2 threads that is told at {}.", report.locks[0].title());
+        let at = format!("2 threads that is described at {}.", report.locks[0].title());
         assert!(second.text.contains(&at) && second.to_try.is_none(), "{}", second.text);
         let behind = "1 more thread waits for this lock.";
         assert!(
@@ -1454,8 +1455,8 @@ mod tests {
         let mut long = reading(200_000, 10);
         holds(&mut long.roles[READ], 200, 10_000);
         assert_eq!(rules(long), ["uncontended"]);
-        let biased = report_of(reading(200_000, 10), "biased");
-        assert_eq!(biased.locks[0].findings[0].rule, "uncontended");
+        let rwlock = report_of(reading(200_000, 10), "rwlock");
+        assert_eq!(rwlock.locks[0].findings[0].rule, "uncontended");
     }
 
     #[test]
@@ -1523,7 +1524,7 @@ mod tests {
         assert_eq!(
             sentences,
             [
-                "timefair takes 20.0 % less time than glibc (0.80 of glibc's time, \
+                "rwsem takes 20.0 % less time than glibc (0.80 of glibc's time, \
                  95 % interval 0.78 to 0.83, 10 runs).",
                 "phase-fair: no difference from glibc that these runs can tell (1.01 of glibc's time, \
                  95 % interval 0.97 to 1.04, 10 runs).",
@@ -1536,14 +1537,12 @@ mod tests {
         policy.ratio_range = Some(Estimate { median: 1.69, low: 1.4, high: 1.98 });
         assert_eq!(
             super::compared(&few),
-            [
-                "timefair: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
-              time); use --runs 6 or more."
-            ]
+            ["rwsem: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
+              time); use --runs 6 or more."]
         );
         few.used_locks = Some(false);
         let [only] = &super::compared(&few)[..] else { panic!("{:?}", super::compared(&few)) };
-        assert!(only.contains("used no pthread_rwlock") && !only.contains("timefair"), "{only}");
+        assert!(only.contains("used no pthread_rwlock") && !only.contains("rwsem"), "{only}");
         let mut failing = comparison();
         failing.policies[1].failed = 2;
         assert!(super::compared(&failing)[1].contains("2 of 10 runs did not end"));
@@ -1568,7 +1567,7 @@ mod tests {
         };
         assert_eq!(
             told(role(900, 3_000_000), role(398, 38_000_000))[1],
-            "timefair against glibc, in one counted run each: 0.50 writes a second became 199, and the \
+            "rwsem against glibc, in one counted run each: 0.50 writes a second became 199, and the \
              longest wait of writes shrank from 2.00s to 38.0ms."
         );
         assert_eq!(told(role(501, 0), role(5, 600_000_000)).len(), 1);

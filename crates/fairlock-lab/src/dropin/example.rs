@@ -132,7 +132,7 @@ pub(super) fn comparison() -> Compared {
         used_locks: None,
         policies: vec![
             policy("glibc", 2.0, None),
-            policy("timefair", 1.6, Some([0.78, 0.8, 0.83])),
+            policy("rwsem", 1.6, Some([0.78, 0.8, 0.83])),
             policy("phase-fair", 2.02, Some([0.97, 1.01, 1.04])),
         ],
     }

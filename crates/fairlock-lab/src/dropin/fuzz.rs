@@ -124,7 +124,7 @@ fn real_counts(folder: &Path) -> Option<PathBuf> {
     fs::create_dir(&counts).expect("a writable folder");
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library::find().expect("it is built with this test"));
-    command.env("FAIRLOCK_LOCK", "timefair").env("FAIRLOCK_COUNTS", &counts);
+    command.env("FAIRLOCK_LOCK", "rwsem").env("FAIRLOCK_COUNTS", &counts);
     assert!(command.status().expect("it starts").success());
     let mut files = fs::read_dir(&counts).expect("a folder");
     Some(files.next().expect("a file of counts").expect("a name").path())
@@ -229,7 +229,7 @@ enum Change {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let name = select(vec!["run", "lock", "header", "strip", "events", "x\u{1b}", ""]);
+    let name = select(vec!["run", "lock", "header", "timeline", "events", "x\u{1b}", ""]);
     let name = prop::option::of(name.prop_map(str::to_owned));
     prop_oneof![
         8 => (any::<Index>(), odd_value()).prop_map(|(at, value)| Change::Leaf(at, value)),
@@ -358,13 +358,13 @@ fn damaged_rows_are_shown_or_refused() {
         let cells = batches.iter().flat_map(|batch| batch.cells.iter().take(3));
         recording.rows.extend(cells.map(crate::example::row_of));
     }
-    recording.strips.push(crate::example::strip("mix", "timefair", "eight-sockets"));
+    recording.timelines.push(crate::example::timeline("mix", "rwsem", "eight-sockets"));
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rows.jsonl");
     let mut writer =
         report::recording::Writer::create(&path, &recording.header).expect("a writable folder");
     recording.rows.iter().for_each(|row| writer.row(row).expect("room"));
-    recording.strips.iter().for_each(|strip| writer.strip(strip).expect("room"));
+    recording.timelines.iter().for_each(|it| writer.timeline(it).expect("room"));
     let lines = parsed(&fs::read(&path).expect("it was written"));
     fuzz(24, vec(change(), 1..6), |changes| {
         let bytes = changed(lines.clone(), &changes);

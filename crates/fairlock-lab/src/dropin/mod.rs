@@ -5,7 +5,7 @@
 //! | [`library`] | where the library is that programs are started with |
 //! | [`target`] | whether a command is a program that it can be put under |
 //! | [`counts`] | the directory that the program's processes leave their counts in |
-//! | [`signals`] | signals as something to wait for, and handed on |
+//! | [`signals`] | signals that this process waits for and passes on |
 //! | [`process`] | one run of the program, to its end |
 //! | [`comparison`] | many runs under several locks, what they took |
 //! | [`symbols`] | names for addresses |
@@ -13,7 +13,7 @@
 //! | [`diagnosis`] | what the facts mean, and what to try |
 //! | [`report`] | the facts, for a terminal, as JSON Lines, and as a page |
 //!
-//! Not for: the terminal. What is said, and when, is the command's business.
+//! Not for: the terminal. The command decides what is printed, and when.
 
 pub mod comparison;
 pub mod counts;
@@ -30,11 +30,13 @@ pub mod signals;
 pub mod symbols;
 pub mod target;
 
+use crate::former_names;
+
 /// The locks that the drop-in can put in place of `pthread_rwlock_t`, by name, and what they are.
 /// `glibc` is the C library's own, counted or not: the control for all others.
 pub const LOCKS: [(&str, &str); 11] = [
-    ("biased", "reads write to the thread's own line while no writer is about"),
-    ("timefair", "readers and writers take turns of equal time"),
+    ("rwlock", "reads write to the thread's own line while no writer is about"),
+    ("rwsem", "readers and writers take turns of equal time"),
     ("phase-fair", "readers and writers take turns"),
     ("linux-3.10", "as the kernel's semaphore of that version"),
     ("linux-3.16", "as the kernel's semaphore of that version"),
@@ -47,7 +49,7 @@ pub const LOCKS: [(&str, &str); 11] = [
 ];
 
 /// What runs are under where nothing is said.
-pub const DEFAULT_LOCK: &str = "timefair";
+pub const DEFAULT_LOCK: &str = "rwsem";
 
 /// The C library's own locks, through the drop-in.
 pub const GLIBC: &str = "glibc";
@@ -55,10 +57,10 @@ pub const GLIBC: &str = "glibc";
 /// What [`check`] refuses to know.
 fn unknown(name: &str) -> String {
     let known = LOCKS.map(|(name, _)| name).join(", ");
-    format!("there is no lock `{name}` for programs; valid: {known} (rwlock is biased)")
+    format!("there is no lock `{name}` for programs; valid: {known}")
 }
 
-/// The name, if there is such a lock; of `rwlock`, as it is called elsewhere, that is `biased`.
+/// The name of this lock, which may be a [former name](crate::former_names).
 ///
 /// # Errors
 /// The names that there are.
@@ -66,12 +68,11 @@ fn unknown(name: &str) -> String {
 /// ```
 /// use fairlock_lab::dropin;
 /// assert_eq!(dropin::check("phase-fair"), Ok("phase-fair".to_owned()));
-/// assert_eq!(dropin::check("rwlock"), Ok("biased".to_owned()));
-/// assert!(dropin::check("fast").is_err_and(|said| said.contains("timefair")));
+/// assert_eq!(dropin::check("biased"), Ok("rwlock".to_owned()));
+/// assert!(dropin::check("fast").is_err_and(|said| said.contains("rwsem")));
 /// ```
 pub fn check(name: &str) -> Result<String, String> {
-    // What the library calls the lock that is `biased` here.
-    let name = if name == "rwlock" { "biased" } else { name };
+    let name = former_names::lock(name);
     match LOCKS.iter().any(|(known, _)| *known == name) {
         true => Ok(name.to_owned()),
         false => Err(unknown(name)),

@@ -1,13 +1,13 @@
 //! One run of the program, to its end.
 //!
-//! The program is a child in the same process group, with the same terminal, and nothing of it is
-//! changed but its environment. Invariants
-//! 1. The child is waited for in one place, [`Running::attend`], so its number is its own as long
-//!    as the run has not ended.
-//! 2. A signal goes to the program once: one of the terminal's reached it already, and one that it
-//!    sent itself is not meant for it.
-//! 3. A run ends with its process. What that left in the background may hold its output open and
-//!    is not waited for.
+//! The program is a child in the same process group, with the same terminal. Only its environment is
+//! changed. Invariants
+//! 1. The child is waited for in one place, [`Running::attend`], so its process id stays valid until the
+//!    run has ended.
+//! 2. A signal reaches the program once. The terminal sends its signals to the program directly, and a
+//!    signal that the program itself sent is not for it.
+//! 3. A run ends with its process. Processes that it left in the background may keep its output open; the
+//!    run does not wait for them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -1,11 +1,11 @@
-//! Signals as something to wait for, and handed on to the program that was started.
+//! Signals that this process waits for and passes on to the program that it started.
 //!
-//! From [`Signals::take`] on, to its end, no signal acts on this process by itself: it becomes
-//! readable. No handler runs, so there is nothing that one could interrupt, and a program that is
-//! started inherits what this process itself had inherited.
+//! As long as a [`Signals`] exists, signals do not act on this process but become readable. No handler
+//! runs, so no handler can interrupt anything. A program that is started inherits the signal settings
+//! that this process had inherited.
 //!
-//! Not for: signals that a fault raises, which end this process as ever, and SIGKILL and SIGSTOP,
-//! which nobody can wait for.
+//! Not for: signals that a fault raises, which end this process as usual, and SIGKILL and SIGSTOP, for
+//! which no process can wait.
 
 use std::fs::File;
 use std::io::{self, Read};

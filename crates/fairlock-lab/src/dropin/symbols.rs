@@ -1,16 +1,16 @@
 //! Names for addresses: which function, file and line a frame is, and which variable lies where.
 //!
-//! What is known comes from the module's file: its symbol tables, its debug information, and those
-//! of its debug file, which is found by build-id below `/usr/lib/debug`, as Debian installs it.
-//! A file that is missing or that cannot be read leaves addresses as they are; it is no error, as a
-//! report with hexadecimal numbers is better than none.
+//! Names come from the module's file: from its symbol tables, its debug information, and those of its
+//! debug file, which is found by build-id below `/usr/lib/debug`, where Debian installs it. If a file is
+//! missing or cannot be read, addresses stay as they are. That is no error, since a report with
+//! hexadecimal numbers is better than none.
 //!
 //! The program says which files these are, and may have made them. So only regular files are opened, none
-//! is mapped (whoever cut it short would end this process), and there is a limit to what is
-//! read, and to how long names are.
+//! is mapped (to truncate a mapped file would end this process), and both the amount that is read and the
+//! length of names are limited.
 //!
-//! Not for: files that were replaced since the program loaded them, whose names would be wrong; and debug
-//! information that is not in these files (`.dwo`, `.dwp`).
+//! Not for: files that were replaced since the program loaded them, whose names would be wrong; debug
+//! information outside of these files (`.dwo`, `.dwp`).
 
 use std::borrow::Cow;
 use std::cell::Cell;

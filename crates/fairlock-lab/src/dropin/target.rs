@@ -1,11 +1,11 @@
 //! Whether a command is a program that the drop-in can be put under.
 //!
-//! The loader of a dynamically linked program maps the drop-in, if it is glibc's loader and the
-//! program is not trusted with rights that its user lacks. Everything else is refused before it
-//! runs, as it would run without the drop-in and a report about nothing would follow.
+//! The loader of a dynamically linked program maps the drop-in if it is glibc's loader and the program
+//! has no rights that its user lacks. Every other program is refused before it runs, because it would run
+//! without the drop-in, and the report would be empty.
 //!
-//! Scripts are followed to the program that reads them. What that starts is not looked at: a
-//! process below it that cannot have the drop-in runs as ever, uncounted.
+//! A script is followed to the program that reads it. Programs that it starts are not examined: one that
+//! cannot have the drop-in runs as usual, uncounted.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -276,9 +276,9 @@ struct Rights {
 fn check_rights(path: &Path, file: &fs::Metadata) -> Result<(), Refusal> {
     let text = CString::new(path.as_os_str().as_bytes()).expect("the path of a file");
     let rights = Rights {
-        // SAFETY: these only ask.
+        // SAFETY: the call takes nothing and returns a number.
         user: unsafe { libc::getuid() },
-        // SAFETY: as above.
+        // SAFETY: the call takes nothing and returns a number.
         group: unsafe { libc::getgid() },
         file_user: file.uid(),
         file_group: file.gid(),

@@ -7,10 +7,31 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::Policy;
+use fairlock::process::Host;
 use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
 use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
+
+/// The sections of a [`LabLock`], by the guards under which they run; a mutex reads exclusively.
+macro_rules! sections {
+    ($self:ident, $data:ty; read: $read:expr, try_read: $try_read:expr, write: $write:expr,) => {
+        #[inline]
+        fn read<T>(&$self, section: impl FnOnce(&$data) -> T) -> T {
+            section(&$read)
+        }
+
+        #[inline]
+        fn try_read<T>(&$self, section: impl FnOnce(&$data) -> T) -> Option<T> {
+            Some(section(&*$try_read?))
+        }
+
+        #[inline]
+        fn write<T>(&$self, section: impl FnOnce(&$data) -> T) -> T {
+            section(&$write)
+        }
+    };
+}
 
 /// Fairlock's own, with any policy.
 impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
@@ -22,32 +43,23 @@ impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
         PolicyRwSem::from_raw(lock_api::RawRwLock::INIT, data)
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&PolicyRwSem::read(self))
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
-        Some(section(&*PolicyRwSem::try_read(self)?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&PolicyRwSem::write(self))
+    sections! { self, Protected<P>;
+        read: PolicyRwSem::read(self),
+        try_read: PolicyRwSem::try_read(self),
+        write: PolicyRwSem::write(self),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_rwsem(self))
+        counted::<P>(|| fairlock::rwsem::events(self))
     }
 }
 
 /// Fairlock's default lock.
-pub struct DefaultRwLock<P: Platform = Os>(
+pub struct DefaultRwLock<P: Host = Os>(
     lock_api::RwLock<fairlock::rwlock::RawRwLock<P>, Protected<P>>,
 );
 
-impl<P: Platform> LabLock for DefaultRwLock<P> {
+impl<P: Host> LabLock for DefaultRwLock<P> {
     type Platform = P;
 
     const BYTES: usize = size_of::<fairlock::rwlock::RawRwLock<P>>();
@@ -56,23 +68,14 @@ impl<P: Platform> LabLock for DefaultRwLock<P> {
         DefaultRwLock(lock_api::RwLock::from_raw(lock_api::RawRwLock::INIT, data))
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.0.read())
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
-        Some(section(&*self.0.try_read()?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.0.write())
+    sections! { self, Protected<P>;
+        read: self.0.read(),
+        try_read: self.0.try_read(),
+        write: self.0.write(),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_rwlock(&self.0))
+        counted::<P>(|| fairlock::rwlock::events(&self.0))
     }
 }
 
@@ -86,23 +89,14 @@ impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected<P>>
         lock_api::Mutex::new(data)
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.lock())
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
-        Some(section(&*self.try_lock()?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.lock())
+    sections! { self, Protected<P>;
+        read: self.lock(),
+        try_read: self.try_lock(),
+        write: self.lock(),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| events::of_mutex(self))
+        counted::<P>(|| fairlock::mutex::events(self))
     }
 }
 
@@ -131,19 +125,10 @@ where
         ApiRwLock(lock_api::RwLock::new(data))
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.0.read())
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
-        Some(section(&*self.0.try_read()?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.0.write())
+    sections! { self, Protected<P>;
+        read: self.0.read(),
+        try_read: self.0.try_read(),
+        write: self.0.write(),
     }
 }
 
@@ -163,19 +148,10 @@ where
         ApiMutex(lock_api::Mutex::new(data))
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.0.lock())
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> Option<T> {
-        Some(section(&*self.0.try_lock()?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected<P>) -> T) -> T {
-        section(&self.0.lock())
+    sections! { self, Protected<P>;
+        read: self.0.lock(),
+        try_read: self.0.try_lock(),
+        write: self.0.lock(),
     }
 }
 
@@ -191,19 +167,10 @@ impl LabLock for UsyncRwLock {
         UsyncRwLock(usync::RwLock::new(data))
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&self.0.read())
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
-        Some(section(&*self.0.try_read()?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&self.0.write())
+    sections! { self, Protected;
+        read: self.0.read(),
+        try_read: self.0.try_read(),
+        write: self.0.write(),
     }
 }
 
@@ -226,19 +193,10 @@ impl LabLock for std::sync::RwLock<Protected> {
         std::sync::RwLock::new(data)
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&std::sync::RwLock::read(self).unwrap_or_else(PoisonError::into_inner))
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
-        Some(section(&*taken(std::sync::RwLock::try_read(self))?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&std::sync::RwLock::write(self).unwrap_or_else(PoisonError::into_inner))
+    sections! { self, Protected;
+        read: std::sync::RwLock::read(self).unwrap_or_else(PoisonError::into_inner),
+        try_read: taken(std::sync::RwLock::try_read(self)),
+        write: std::sync::RwLock::write(self).unwrap_or_else(PoisonError::into_inner),
     }
 }
 
@@ -251,19 +209,10 @@ impl LabLock for std::sync::Mutex<Protected> {
         std::sync::Mutex::new(data)
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&self.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
-        Some(section(&*taken(self.try_lock())?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&self.lock().unwrap_or_else(PoisonError::into_inner))
+    sections! { self, Protected;
+        read: self.lock().unwrap_or_else(PoisonError::into_inner),
+        try_read: taken(self.try_lock()),
+        write: self.lock().unwrap_or_else(PoisonError::into_inner),
     }
 }
 
@@ -279,18 +228,9 @@ impl LabLock for ShardedLock<Protected> {
         ShardedLock::new(data)
     }
 
-    #[inline]
-    fn read<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&ShardedLock::read(self).unwrap_or_else(PoisonError::into_inner))
-    }
-
-    #[inline]
-    fn try_read<T>(&self, section: impl FnOnce(&Protected) -> T) -> Option<T> {
-        Some(section(&*taken(ShardedLock::try_read(self))?))
-    }
-
-    #[inline]
-    fn write<T>(&self, section: impl FnOnce(&Protected) -> T) -> T {
-        section(&ShardedLock::write(self).unwrap_or_else(PoisonError::into_inner))
+    sections! { self, Protected;
+        read: ShardedLock::read(self).unwrap_or_else(PoisonError::into_inner),
+        try_read: taken(ShardedLock::try_read(self)),
+        write: ShardedLock::write(self).unwrap_or_else(PoisonError::into_inner),
     }
 }

@@ -5,15 +5,15 @@
 //!   word: │ registrations │ holder's number + 1, 0 if it is free │
 //! ```
 //!
-//! Taking a free lock and releasing one that nobody waits for is one compare-exchange. Otherwise the
-//! holder runs with the highest priority among its waiters and its own, and hands the lock over to the
-//! one of highest priority, the first among equals.
+//! To acquire a free lock, or to release one that nobody waits for, takes one compare-exchange. While
+//! threads wait, the holder runs with the highest priority among theirs and its own, and hands the lock
+//! over to the waiter of the highest priority, the first among equals.
 //!
 //! Invariants
-//! 1. Who registers counts that in the word, by the same step; who releases the lock does so only with
-//!    the count that it knew. So no waiter is overlooked.
-//! 2. Simulated threads change places only at operations on simulated words, so what follows a step on
-//!    the word up to the next one belongs to it.
+//! 1. A waiter registers and counts that in the word in one step. A release succeeds only with the count
+//!    that the holder knew. So no waiter is overlooked.
+//! 2. Simulated threads change places only at operations on simulated words, so everything between two
+//!    operations on the word belongs to the first.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,7 +82,7 @@ impl SimulatedInherit {
     fn try_lock(&self) -> bool {
         let taken = Self::caller() as u64 + 1;
         let mut word = self.word.load(Relaxed);
-        // Who waits is handed the lock, so a free one is nobody's.
+        // The lock is handed over to waiters, so a free lock has none.
         while word & HOLDER == 0 {
             // Acquire pairs with the Release in `unlock`.
             match self.word.compare_exchange(word, word | taken, Acquire, Relaxed) {

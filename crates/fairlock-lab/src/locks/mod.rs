@@ -1,7 +1,7 @@
 //! The locks under test: what a workload needs of one, and the registry of all of them.
 //!
-//! Adding a lock is one line in [`registry`]'s table. A workload is compiled once per lock,
-//! so that no call in a measured section goes through a pointer.
+//! Adding a lock is one line in [`registry`]'s table, and one name in [`CORE`] if every study is to run it.
+//! A workload is compiled once per lock, so that no call in a measured section goes through a pointer.
 //!
 //! A lock that can count what its slow paths do is listed with a *counted twin*: the same lock
 //! built to count. Speed is measured on the lock itself, which carries no counters; the twin
@@ -28,10 +28,10 @@ pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLo
 use fairlock::PolicyRwSem;
 use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
-    Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair,
-    TimeFair,
+    ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
+    PhaseFair, TimeFair,
 };
-use fairlock::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
 use crate::error::LabError;
@@ -73,11 +73,11 @@ pub enum Kind {
     Ours,
     /// One that people use today, for comparison.
     Peer,
-    /// To measure against, run by name only, never as one of [`all`]: a textbook's spin lock, whose
-    /// waiters can burn a whole time slice for each handover with more threads than CPUs, one of
-    /// [`INHERITING`], or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
+    /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
+    /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
+    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
     Reference,
-    /// Wrong on purpose: proves that the lab catches a broken lock. Not listed.
+    /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
     Broken,
 }
 
@@ -176,8 +176,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Waiters spin until they have the lock, whoever else could run: a textbook's spin lock, which
-    /// has no slow path to count and lends nothing.
+    /// Whether waiters spin until they have the lock, whatever other threads could run: true of a
+    /// textbook's spin lock, which has no slow path to count and lends no priority.
     pub(crate) fn only_spins(&self) -> bool {
         let is_sleeper = self.counted.is_some() || INHERITING.contains(&self.name);
         self.kind == Kind::Reference && !is_sleeper
@@ -211,14 +211,18 @@ type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 /// Mutexes that are registered for `inversion-lock`: with priority inheritance, and the same without.
 pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
 
+/// The locks that every study runs: `"core"` in a study's list of locks stands for those of them that its
+/// workload can run. A lock that is to be in every study is one more name here.
+pub const CORE: [&str; 2] = ["rwlock", "rwsem"];
+
 /// Every registered lock, in listing order, the broken one included.
 pub fn registry() -> &'static [Descriptor] {
     static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         registry! {
             Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
-            Ours "timefair" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
-            Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases nobody joins past a waiter";
+            Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
+            Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
             Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
             Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
             Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
@@ -226,6 +230,7 @@ pub fn registry() -> &'static [Descriptor] {
             Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
             Ours "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
             Ours "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
+            Ours "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
             Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
             Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
             Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
@@ -245,8 +250,8 @@ pub fn registry() -> &'static [Descriptor] {
             Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
             Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
             Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
-            Broken "broken" Broken, simulated: Broken<Sim>, "lets everybody in; every workload must notice";
-            Broken "stuck" Stuck, "lets nobody in; the command must notice";
+            Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";
+            Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";
         }
     })
 }
@@ -303,6 +308,7 @@ pub fn find(name: &str) -> Result<&'static Descriptor, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::former_names;
     use fairlock::policy::Policy;
     use std::any::type_name;
     use std::collections::BTreeSet;
@@ -317,7 +323,8 @@ mod tests {
     #[test]
     fn our_locks_carry_their_policies_names_and_count() {
         fn check<Pol: Policy>() {
-            let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
+            let lock =
+                find(former_names::lock(Pol::NAME)).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lock.kind, Kind::Ours);
             assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
             assert_eq!(lock.counted.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Counting>>());
@@ -332,6 +339,7 @@ mod tests {
         check::<Linux5_3>();
         check::<Linux5_11>();
         check::<NoReaderSteal>();
+        check::<ImmediateHandoff>();
     }
 
     #[test]
@@ -393,9 +401,9 @@ mod tests {
     #[test]
     fn a_peer_does_not_run_on_a_simulated_machine() {
         let error = find_simulated("std").err().unwrap().to_string();
-        assert!(error.contains("`std`") && error.contains("timefair, phase-fair"), "{error}");
+        assert!(error.contains("`std`") && error.contains("rwsem, phase-fair"), "{error}");
         assert!(!error.contains("usync") && !error.contains("broken"), "{error}");
-        assert!(find_simulated("timefair").is_ok());
+        assert!(find_simulated("rwsem").is_ok());
         assert!(find_simulated("foo").err().unwrap().to_string().contains("no lock"));
     }
 

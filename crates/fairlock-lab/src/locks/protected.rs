@@ -1,10 +1,10 @@
 //! The data under a lock, and the invariant that shows whether the lock works.
 //!
-//! Two counters that are equal whenever nobody writes. A writer raises the first when its
-//! section begins and the second when it ends, with plain loads and stores, so they differ for
-//! the whole section and whoever else is inside sees it. They count the writes, so a lost
-//! update shows at the end even if nobody met. A reader's check costs four loads: little
-//! enough for the tiny sections that locks are compared on.
+//! Two counters are equal whenever nobody writes. A writer raises the first when its section begins and
+//! the second when it ends, with plain loads and stores. So they differ during the whole section, and
+//! any other thread inside sees that. They count the writes, so a lost update shows at the end even if
+//! no two threads were inside at once. A reader's check costs four loads, which is little enough for the
+//! tiny sections that locks are compared on.
 
 use std::sync::atomic::Ordering;
 

@@ -22,7 +22,8 @@ struct Pthread {
 // SAFETY: a pthread rwlock may be used and destroyed from any thread; while locks are held
 // through `Held`, the borrow keeps `self` alive. `Protected` is Sync by itself.
 unsafe impl Send for Pthread {}
-// SAFETY: as above; all shared use of `raw` goes through the pthread calls.
+// SAFETY: threads use the shared `raw` through the pthread calls alone, which are made for that, and
+// `Protected` is Sync by itself.
 unsafe impl Sync for Pthread {}
 
 /// The lock is held by this thread; dropping releases it, also when a section panics.
@@ -98,7 +99,8 @@ struct Mutex {
 // SAFETY: a pthread mutex may be used and destroyed from any thread, and is unlocked by the thread that
 // locked it, in `Mutex::with` and `Mutex::try_with`. `Protected` is Sync by itself.
 unsafe impl Send for Mutex {}
-// SAFETY: as above; all shared use of `raw` goes through the pthread calls.
+// SAFETY: threads use the shared `raw` through the pthread calls alone, which are made for that, and
+// `Protected` is Sync by itself.
 unsafe impl Sync for Mutex {}
 
 /// The mutex is held by this thread; dropping releases it, also when a section panics.

@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 use fairlock::platform::{Os, Platform};
-use fairlock::range::{Extent, Naive, RangeLock, RawRangeLock, SharedWord, Slotted};
+use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
+use fairlock_reference::range::{Naive, SharedWord};
 use fairlock_sim::Sim;
 
-use super::{Kind, LabLock, Protected, Runner};
+use super::{LabLock, Protected, Runner};
 use crate::error::LabError;
 use crate::workloads::readseek::{self, ReadseekParams};
 use crate::world::{RealWorld, SimWorld};
@@ -117,8 +118,6 @@ pub struct RangeDescriptor {
     pub name: &'static str,
     /// One line for listings.
     pub about: &'static str,
-    /// Where it comes from.
-    pub kind: Kind,
     /// Bytes of a lock over which nothing is held.
     pub bytes: usize,
     pub(crate) real: Runner<RealWorld, ReadseekParams>,
@@ -135,11 +134,10 @@ fn simulated<L: FileLock<Platform = Sim>>() -> Runner<SimWorld, ReadseekParams> 
 }
 
 macro_rules! registry {
-    ($($kind:ident $name:literal $lock:ty, simulated: $simulated:ty, $about:literal;)*) => {
+    ($($name:literal $lock:ty, simulated: $simulated:ty, $about:literal;)*) => {
         vec![$(RangeDescriptor {
             name: $name,
             about: $about,
-            kind: Kind::$kind,
             bytes: <$lock as FileLock>::BYTES,
             real: real::<$lock>(),
             simulated: simulated::<$simulated>(),
@@ -152,10 +150,10 @@ pub fn registry() -> &'static [RangeDescriptor] {
     static REGISTRY: OnceLock<Vec<RangeDescriptor>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         registry! {
-            Ours "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
-            Ours "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
-            Ours "shared-word" Ranged<SharedWord<Os>>, simulated: Ranged<SharedWord<Sim>>, "one word for the whole file until the first conflict, then as naive; FreeBSD's today";
-            Reference "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
+            "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
+            "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
+            "shared-word" Ranged<SharedWord<Os>>, simulated: Ranged<SharedWord<Sim>>, "one word for the whole file until the first conflict, then as naive; FreeBSD's today";
+            "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
         }
     })
 }
@@ -210,7 +208,7 @@ mod tests {
         let unknown = check("foo", false).unwrap_err().to_string();
         let real_only = check("std", true).unwrap_err().to_string();
         for message in [unknown, real_only] {
-            assert!(message.contains("naive") && message.contains("timefair"), "{message}");
+            assert!(message.contains("naive") && message.contains("rwsem"), "{message}");
         }
     }
 }

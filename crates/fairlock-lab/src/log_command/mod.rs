@@ -47,7 +47,7 @@ pub enum LogCommand {
     #[command(after_help = "Example:\n  \
         fairlock log backup journal /backup/journal-monday\n  \
         fairlock log backup journal copy --json | jq .end\n\n\
-        On the same file system full segments are linked: that takes no room and no time, but is no second \
+        On the same file system full segments are linked: that takes no space and no time, but is no second \
         copy of the bytes. The appending program need not know of it, and waits for nothing.")]
     Backup(backup::Backup),
     /// Read all of a log and list what is damaged; exit code 1 if anything is
@@ -94,7 +94,7 @@ impl LogCommand {
     }
 }
 
-/// A log is a directory: who names something else is told so.
+/// A log is a directory: a path of anything else is refused.
 fn refuse_files(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(there) if !there.is_dir() => Err(Failure::Run(format!(

@@ -1,9 +1,9 @@
 //! Runs many cells so that they can be compared: interleaved, checked, interruptible.
 //!
-//! Cells that differ only in their lock, or in which of the forms of the kernel's they are, form a group. A group runs the first repetition of
-//! every lock, then the second of every lock, and so on (A B A B …): whatever the machine does
-//! meanwhile hits all of them alike. At its end come the counted twins of its locks, each once and
-//! briefly, for the rows' lock events.
+//! Cells that differ only in their lock, or in their form of a workload under the kernel's lock, are a
+//! group. A group runs the first repetition of every lock, then the second of every lock, and so on
+//! (A B A B …), so that changes on the machine affect all of them alike. At the end it runs the counted
+//! twins of its locks, each once and briefly, for the rows' lock events.
 //!
 //! On a simulated machine a repetition is a seed, and all of them run side by side.
 
@@ -51,9 +51,6 @@ pub const HERE_SIMULATED: &str = "here-simulated";
 pub struct Plan {
     /// Every combination of workload, lock and machine, in any order.
     pub cells: Vec<Cell>,
-    /// Whether worker *i* is pinned to the *i*-th usable CPU, round robin, on real threads, whatever
-    /// the workload says.
-    pub pinned: bool,
 }
 
 /// A simulated machine, and where its chances begin.
@@ -217,19 +214,6 @@ impl Workload {
             }
         };
         count("reader", readers).chain(count("writer", writers)).collect()
-    }
-
-    /// Names of the locks that `all` means with this workload, on real threads.
-    pub fn lock_names(&self) -> Vec<&'static str> {
-        match self {
-            Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
-            Workload::ForkstormKernel(_) => vec![KERNEL],
-            Workload::Readseek(params) => params.form.all_locks(false),
-            Workload::Inversion(params) => params.form.all_locks(false),
-            Workload::Log(_) => log::names(),
-            Workload::StressEpoll(_) | Workload::EpollWait(_) => epoll::names(false),
-            _ => locks::all(),
-        }
     }
 }
 
@@ -592,10 +576,6 @@ impl Run {
 /// One repetition of one cell, as an observer sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
-    /// Counts all steps of the plan from 0.
-    pub index: usize,
-    /// Steps in the plan.
-    pub total: usize,
     /// What is run.
     pub cell: &'a Cell,
     /// Counts the cell's repetitions from 0.
@@ -636,7 +616,7 @@ impl Observer for () {}
 /// before an error were handed to [`Observer::row`].
 pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabError> {
     plan.cells.iter().try_for_each(Cell::validate)?;
-    let world = RealWorld::new(plan.pinned);
+    let world = RealWorld::new(false);
     let pinned_world = RealWorld::new(true);
     // Measured now, not while the first workload's threads wait for it.
     world.pause_ns();
@@ -665,15 +645,13 @@ fn execute(
         observer.run_ended();
         result
     };
-    let total = plan.cells.iter().map(|cell| cell.repetitions as usize).sum();
-    let mut index = 0;
     let mut rows = Vec::new();
     for group in groups(&plan.cells) {
         if observer.cancelled() {
             break;
         }
         if group[0].on.is_some() {
-            let done = simulated::run_group(&group, &mut index, total, observer, simulate_once)?;
+            let done = simulated::run_group(&group, observer, simulate_once)?;
             for (cell, repetitions) in group.iter().zip(&done) {
                 let report = repetitions.first().and_then(|first| first.simulated.as_ref());
                 if let Some(report) = report.filter(|report| !report.timeline.is_empty()) {
@@ -690,7 +668,7 @@ fn execute(
         let mut discarded = vec![0; group.len()];
         'group: for repetition in 0..group[0].repetitions {
             for ((cell, done), discarded) in group.iter().zip(&mut done).zip(&mut discarded) {
-                let step = Step { index, total, cell, repetition };
+                let step = Step { cell, repetition };
                 if observer.cancelled() {
                     break 'group;
                 }
@@ -711,7 +689,6 @@ fn execute(
                 }
                 done.push(measured);
                 observer.finished(&step);
-                index += 1;
             }
         }
         for ((cell, repetitions), discarded) in group.iter().zip(&done).zip(discarded) {
@@ -760,7 +737,7 @@ mod tests {
     }
 
     fn plan(cells: Vec<Cell>) -> Plan {
-        Plan { cells, pinned: false }
+        Plan { cells }
     }
 
     /// Writes down what it is told and cancels after some steps.
@@ -773,7 +750,6 @@ mod tests {
 
     impl Observer for Diary {
         fn finished(&mut self, step: &Step<'_>) {
-            assert_eq!(step.index, self.steps.len());
             self.steps.push(format!("{}{}", step.cell.lock, step.repetition));
         }
 
@@ -875,12 +851,12 @@ mod tests {
             pretend(cell, run, cancelled)
         };
         let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
-        let cells = vec![once("timefair"), once("std")];
+        let cells = vec![once("rwsem"), once("std")];
         let rows = execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
         let counted: Vec<bool> =
             runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
         assert_eq!(counted, [false, false, false, false, true]);
-        assert_eq!(runs.borrow()[4].0, "timefair");
+        assert_eq!(runs.borrow()[4].0, "rwsem");
         assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
         assert_eq!(rows[1].events, None);
     }
@@ -900,7 +876,7 @@ mod tests {
         let profile = Arc::new(Profile::example());
         let on = Some(Simulated { profile, seed: 7, timeline_ns: 0 });
         let simulated = |lock| Cell { repetitions: 50, on: on.clone(), ..cell(lock, 1) };
-        let cells = vec![simulated("timefair"), simulated("phase-fair"), cell("std", 1)];
+        let cells = vec![simulated("rwsem"), simulated("phase-fair"), cell("std", 1)];
         let simulate = |_: &Cell, _, cancelled: &dyn Fn() -> bool| {
             assert!(!cancelled());
             Ok(Repetition::default())

@@ -1,6 +1,6 @@
-//! Runs a group of cells on a simulated machine: all seeds of all locks, as many at a time as the
-//! host has CPUs. Nothing that runs beside a simulated machine can change what it shows, so nothing
-//! is warmed up, interleaved or made anew.
+//! Runs a group of cells on a simulated machine: all seeds of all locks, as many at a time as the host
+//! has CPUs. Other load on the host cannot change the results of a simulated machine, so nothing is warmed
+//! up, interleaved or repeated.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -27,12 +27,10 @@ enum News {
     Ended { job: usize, result: Box<Result<Repetition, LabError>> },
 }
 
-/// Runs the group; `ended` counts the plan's steps. Answers the repetitions of each cell, in the
+/// Runs the group. Answers the repetitions of each cell, in the
 /// order of their seeds. If the observer cancels, those before the first one that did not end.
 pub(super) fn run_group(
     group: &[&Cell],
-    ended: &mut usize,
-    total: usize,
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
 ) -> Result<Vec<Vec<Repetition>>, LabError> {
@@ -65,21 +63,20 @@ pub(super) fn run_group(
         }
         drop(sender);
         loop {
-            let step = |job: usize, index| {
+            let step = |job: usize| {
                 let (cell, repetition) = jobs[job];
-                Step { index, total, cell: group[cell], repetition }
+                Step { cell: group[cell], repetition }
             };
             match news.recv_timeout(CANCEL_POLL) {
                 Ok(News::Started { job }) => {
-                    let step = step(job, *ended);
+                    let step = step(job);
                     observer.started(&step);
                     observer.run_begins(step.cell, step.cell.thread_seconds() * SLOWEST);
                 }
                 Ok(News::Ended { job, result }) => match *result {
                     Ok(repetition) => {
                         done[job] = Some(repetition);
-                        observer.finished(&step(job, *ended));
-                        *ended += 1;
+                        observer.finished(&step(job));
                     }
                     Err(error) => {
                         stop.store(true, Ordering::Relaxed);

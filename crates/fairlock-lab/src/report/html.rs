@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use super::recording::Recording;
 use super::terminal::{groups, percentiles, shares, sign};
-use super::{Judged, grids, judge, lanes, plot, published, terminal};
+use super::{Judged, grids, judge, plot, published, terminal, timeline};
 use crate::claim::{self, Names, Status, Verdict};
 use crate::grid;
 use crate::row::Row;
-use crate::strip::Strip;
 use crate::study::{self, Plot, PlotKind, Study};
 use crate::summary::{Figure, Line};
+use crate::timeline::Timeline;
 use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
 
 pub(crate) const STYLE: &str = include_str!("page.css");
@@ -76,13 +76,13 @@ pub fn page(recording: &Recording) -> String {
             figure(&mut html, &plot, &rest);
         }
         html.push_str("</div>\n");
-        let strips: Vec<(String, &Strip)> = recording
-            .strips
+        let begun: Vec<(String, &Timeline)> = recording
+            .timelines
             .iter()
-            .filter(|strip| !studies.iter().any(|study| study.uses(&strip.workload)))
-            .map(|strip| (grid::describe(&strip.workload, &strip.params), strip))
+            .filter(|it| !studies.iter().any(|study| study.uses(&it.workload)))
+            .map(|it| (grid::describe(&it.workload, &it.params), it))
             .collect();
-        timelines(&mut html, strips.iter().map(|(title, strip)| (title, *strip)));
+        timelines(&mut html, begun.iter().map(|(title, it)| (title, *it)));
         result_tables(&mut html, &rest, true);
         html.push_str("</section>\n");
     }
@@ -208,11 +208,11 @@ fn study_section(html: &mut String, study: &Study, verdicts: &[Verdict], recordi
         figure(html, plot, &rows);
     }
     html.push_str("</div>\n");
-    let lanes = study.timelines.iter().flat_map(|lanes| {
-        let locks = lanes.locks.list().iter();
-        locks.filter_map(|lock| Some((&lanes.title, lanes.strip(lock, &recording.strips)?)))
+    let shown = study.timelines.iter().flat_map(|spec| {
+        let locks = spec.locks().into_iter();
+        locks.filter_map(|lock| Some((&spec.title, spec.find(&lock, &recording.timelines)?)))
     });
-    timelines(html, lanes);
+    timelines(html, shown);
     html.push_str("<h3>All results</h3>\n");
     result_tables(html, &rows, false);
     html.push_str("</section>\n");
@@ -328,24 +328,24 @@ fn figure(html: &mut String, plot: &Plot, rows: &[Row]) {
     }
 }
 
-/// A picture of each strip.
-fn timelines<'a>(html: &mut String, strips: impl Iterator<Item = (&'a String, &'a Strip)>) {
-    let mut strips = strips.peekable();
-    if strips.peek().is_none() {
+/// A picture of each timeline.
+fn timelines<'a>(html: &mut String, shown: impl Iterator<Item = (&'a String, &'a Timeline)>) {
+    let mut shown = shown.peekable();
+    if shown.peek().is_none() {
         return;
     }
     html.push_str("<h3>Who held the lock, and who waited</h3>\n");
     html.push_str(
-        "<p class=\"source\">Simulated; the first seed's run from its start. Lines between lanes are wake-ups.</p>\n\
+        "<p class=\"source\">Simulated; the first seed's run from its start. Lines between threads are wake-ups.</p>\n\
          <div class=\"plots\">\n",
     );
-    for (title, strip) in strips {
-        let title = format!("{title} · {} on {}", strip.lock, strip.machine);
+    for (title, shown) in shown {
+        let title = format!("{title} · {} on {}", shown.lock, shown.machine);
         let _ = writeln!(
             html,
             "<figure><figcaption>{}</figcaption>\n{}</figure>",
             escape(&title),
-            lanes::svg(strip, &title)
+            timeline::svg(shown, &title)
         );
     }
     html.push_str("</div>\n");
@@ -571,18 +571,18 @@ mod tests {
 
     #[test]
     fn strips_are_drawn_with_their_study_and_with_a_bench() {
-        let mut strip = example::strip("mix", "linux-5.1", "ivybridge-ex-8s");
-        strip.params.extend([("readers".to_owned(), 4.0), ("writers".to_owned(), 4.0)]);
+        let mut timeline = example::timeline("mix", "linux-5.1", "ivybridge-ex-8s");
+        timeline.params.extend([("readers".to_owned(), 4.0), ("writers".to_owned(), 4.0)]);
         let mut recording = recorded(&["s4"]);
-        recording.strips.push(strip.clone());
+        recording.timelines.push(timeline.clone());
         let html = page(&recording);
         assert!(html.contains("4 readers and 4 writers · linux-5.1 on ivybridge-ex-8s"));
         recording.header.studies.clear();
         let html = page(&recording);
         assert!(html.contains("4 readers + 4 writers · linux-5.1 on ivybridge-ex-8s"));
-        strip.params.insert("readers".to_owned(), 5.0);
+        timeline.params.insert("readers".to_owned(), 5.0);
         let mut other = recorded(&["s4"]);
-        other.strips.push(strip);
+        other.timelines.push(timeline);
         assert!(!page(&other).contains("Who held the lock"));
     }
 

@@ -2,13 +2,13 @@
 
 mod grids;
 mod html;
-mod lanes;
 pub mod machines;
 pub(crate) mod plot;
 mod published;
 pub mod recording;
 pub mod terminal;
-pub mod trace;
+mod timeline;
+pub mod timeline_file;
 pub mod validation;
 
 pub use html::page;

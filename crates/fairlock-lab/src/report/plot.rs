@@ -14,7 +14,7 @@ use crate::units;
 use crate::world::HERE;
 
 /// The locks that stand out: the first of them that is in a plot.
-const FLAGSHIPS: [&str; 2] = ["rwlock", "timefair"];
+const FLAGSHIPS: [&str; 2] = ["rwlock", "rwsem"];
 const FLAGSHIP_COLOR: RGBColor = RGBColor(0x1f, 0x78, 0xd1);
 
 /// Distinguishable with any colour vision (after Okabe and Ito, and Tol), and on light and dark
@@ -750,7 +750,7 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
-        for lock in ["timefair", "std", "usync"] {
+        for lock in ["rwsem", "std", "usync"] {
             for (readers, writers) in [(1.0, 1.0), (4.0, 4.0), (32.0, 32.0), (4.0, 0.0), (0.0, 4.0)]
             {
                 rows.push(example::row("mix", lock, &[("readers", readers), ("writers", writers)]));
@@ -772,7 +772,7 @@ mod tests {
         for kind in ["lines", "shares", "alone"] {
             let svg = svg(&plot(kind), &rows()).unwrap();
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{kind}");
-            for lock in ["timefair", "std", "usync"] {
+            for lock in ["rwsem", "std", "usync"] {
                 assert!(svg.contains(lock), "{kind} lacks {lock}");
             }
             assert!(svg.contains("<title>a &lt; b</title>"));
@@ -785,7 +785,7 @@ mod tests {
     fn a_histogram_has_steps_for_each_lock_over_powers_of_two() {
         let of = |metric: &str| Plot { metric: metric.to_owned(), ..plot("histogram") };
         let svg = svg(&of("roles.writer.hold_histogram"), &rows()).unwrap();
-        for words in ["timefair", "std", "usync", "512ns", "%"] {
+        for words in ["rwsem", "std", "usync", "512ns", "%"] {
             assert!(svg.contains(words), "{words}: {svg}");
         }
         let row = &rows()[0];

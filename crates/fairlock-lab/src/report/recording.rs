@@ -2,8 +2,8 @@
 //! keeps what it finished.
 //!
 //! The first line is `{"header": …}`. Every result is a bare [`Row`]. Two more kinds of line say
-//! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"strip": …}` is how a run
-//! on a simulated machine began.
+//! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"timeline": …}` is how a
+//! run on a simulated machine began; earlier versions called it a strip.
 
 use std::fmt;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub use crate::claim::Skipped;
 use crate::machine::Machine;
 use crate::printable::make_printable;
 use crate::row::Row;
-use crate::strip::Strip;
+use crate::timeline::Timeline;
 
 /// The version of the format; readers refuse others.
 const FORMAT: u32 = 1;
@@ -61,11 +61,11 @@ pub struct Recording {
     /// Whether the run was stopped early.
     pub cancelled: bool,
     /// How runs on simulated machines began, where that was asked for.
-    pub strips: Vec<Strip>,
+    pub timelines: Vec<Timeline>,
 }
 
 /// What a line can be, but for a [`Row`].
-const NOTES: [&str; 4] = ["header", "skipped", "cancelled", "strip"];
+const NOTES: [&str; 5] = ["header", "skipped", "cancelled", "timeline", "strip"];
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -73,7 +73,8 @@ enum Note {
     Header(Header),
     Skipped(Skipped),
     Cancelled(bool),
-    Strip(Strip),
+    #[serde(alias = "strip")]
+    Timeline(Timeline),
 }
 
 impl Recording {
@@ -84,7 +85,7 @@ impl Recording {
             rows: Vec::new(),
             skipped: Vec::new(),
             cancelled: false,
-            strips: Vec::new(),
+            timelines: Vec::new(),
         }
     }
 
@@ -144,9 +145,9 @@ impl Recording {
                 match from_value(value).map_err(|error| wrong(&error))? {
                     Note::Skipped(skipped) => recording.skipped.push(skipped),
                     Note::Cancelled(cancelled) => recording.cancelled = cancelled,
-                    Note::Strip(strip) => {
-                        strip.check().map_err(|error| wrong(&format!("strip.{error}")))?;
-                        recording.strips.push(strip);
+                    Note::Timeline(timeline) => {
+                        timeline.check().map_err(|error| wrong(&format!("timeline.{error}")))?;
+                        recording.timelines.push(timeline);
                     }
                     Note::Header(_) => return Err(wrong(&"header: there is one already")),
                 }
@@ -266,8 +267,8 @@ impl Writer {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn strip(&mut self, strip: &Strip) -> io::Result<()> {
-        self.line(&Note::Strip(strip.clone()))
+    pub fn timeline(&mut self, timeline: &Timeline) -> io::Result<()> {
+        self.line(&Note::Timeline(timeline.clone()))
     }
 
     /// Notes that a workload could not run.
@@ -302,7 +303,7 @@ mod tests {
             reason: "no O_DIRECT".to_owned(),
         });
         recording.cancelled = true;
-        recording.strips.push(example::strip("mix", "timefair", "eight-sockets"));
+        recording.timelines.push(example::timeline("mix", "rwsem", "eight-sockets"));
         recording
     }
 
@@ -314,8 +315,8 @@ mod tests {
         for skipped in &recording.skipped {
             writer.skipped(skipped).unwrap();
         }
-        for strip in &recording.strips {
-            writer.strip(strip).unwrap();
+        for timeline in &recording.timelines {
+            writer.timeline(timeline).unwrap();
         }
         writer.cancelled().unwrap();
     }
@@ -369,7 +370,7 @@ mod tests {
         let recording = recording();
         let header = serde_json::json!({"header": recording.header}).to_string();
         let row = serde_json::to_value(&recording.rows[0]).unwrap();
-        let strip = serde_json::json!({"strip": recording.strips[0]});
+        let timeline = serde_json::json!({"timeline": recording.timelines[0]});
         let error = |values: &[&serde_json::Value]| {
             let values = values.iter().map(|value| format!("{value}\n"));
             let text = format!("{header}\n{}", values.collect::<String>());
@@ -394,8 +395,8 @@ mod tests {
                 "rows.jsonl, line 2: roles.reader.wait.p50: invalid type: string \"x\\\\x1b\"",
             ),
             (
-                &[&with(&strip, "/strip/wake_ups/0/1", 7.into())],
-                "rows.jsonl, line 2: strip.wake_ups[0]: from lane 1 to lane 7",
+                &[&with(&timeline, "/timeline/wake_ups/0/1", 7.into())],
+                "rows.jsonl, line 2: timeline.wake_ups[0]: from thread 1 to thread 7",
             ),
             (
                 &[&serde_json::json!({"header": recording.header})],

@@ -627,7 +627,7 @@ mod tests {
     #[test]
     fn tables_fit_120_columns_with_the_longest_lock_name_and_extreme_values() {
         let mut rows = Vec::new();
-        for lock in ["no-reader-steal", "timefair", "std"] {
+        for lock in ["no-reader-steal", "rwsem", "std"] {
             let mut row = example::row("mix", lock, &[("readers", 32.0), ("writers", 32.0)]);
             for role in row.roles.values_mut() {
                 (role.thread_min, role.thread_mean, role.thread_max) =
@@ -654,7 +654,7 @@ mod tests {
 
     #[test]
     fn simulated_rows_stand_apart_with_what_was_counted() {
-        let mut simulated = example::row("mix", "timefair", &[("readers", 1.0), ("writers", 1.0)]);
+        let mut simulated = example::row("mix", "rwsem", &[("readers", 1.0), ("writers", 1.0)]);
         let real = simulated.clone();
         simulated.machine = "eight-sockets".to_owned();
         simulated.simulated =
@@ -667,7 +667,7 @@ mod tests {
 
     #[test]
     fn switches_stand_with_the_cpus_shares_and_convoys_where_they_were_counted() {
-        let mut row = example::row("mix", "timefair", &[("readers", 0.0), ("writers", 2.0)]);
+        let mut row = example::row("mix", "rwsem", &[("readers", 0.0), ("writers", 2.0)]);
         let text = tables(std::slice::from_ref(&row), true);
         assert!(text.contains("70/10/20\n"), "{text}");
         let line = |text: &str, start: &str| {

@@ -33,19 +33,19 @@ use crate::cli::Failure;
 pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run -- python3 server.py\n  \
     fairlock run --lock glibc --report locks.html -- ./program   counts, changes nothing\n  \
-    fairlock run --compare glibc,timefair,biased -- make check   which one is faster\n\n\
+    fairlock run --compare glibc,rwsem,rwlock -- make check   which one is faster\n\n\
     The program keeps its input, output, terminal, exit code and signals; fairlock's exit code is \
     the program's, and 2 if nothing was started. All that fairlock says goes to the standard \
-    error. Signals sent to fairlock are passed on, but for SIGUSR2, which makes a report of what \
-    was counted up to now (`kill -USR2`). Programs that the program starts are under the same \
-    lock, and counted.\n\n\
+    error. Signals sent to fairlock are passed on, except SIGUSR2, which makes a report of what \
+    was counted so far (`kill -USR2`). Programs that the program starts are under the same \
+    lock, and counted, too.\n\n\
     --compare runs the program again and again, each time with the same file as input or with \
-    none, and shows the output of the first run. Names are those of --lock, uncounted; with \
-    +counts behind it counted; and none: without the library. Rounds that warm up are counted, for a \
-    report on one that does not end (Ctrl-C, --timeout). Then the program runs once more under \
-    each of these locks, counted, for waits, bypass and rates of readers and writers. The rest of \
-    the report is about one of these runs: that under --lock if given, or else under glibc if that \
-    is compared, or else under the first.";
+    none, and shows the output of the first run. Names are those of --lock; runs under them are \
+    not counted, unless +counts follows the name. The name none means without the library. \
+    Warm-up rounds are counted, for a report on a run that does not end (Ctrl-C, --timeout). At \
+    the end the program runs once more under each of these locks, counted, for waits, bypass and \
+    rates of readers and writers. The rest of the report is about one of these runs: the one under \
+    --lock if given, else under glibc if that is compared, else under the first.";
 
 /// Runs a program with its pthread_rwlocks replaced.
 #[derive(Debug, Args)]
@@ -62,17 +62,17 @@ pub struct Run {
     /// Compare whole runs under several locks, interleaved
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     compare: Vec<Variant>,
-    /// Runs under each of them; with fewer than 6 there are no intervals, and no difference is told
+    /// Runs under each of them; fewer than 6 give no intervals and show no difference
     #[arg(long, value_name = "N", default_value_t = ENOUGH_RUNS as u32, value_parser = at_least_one, requires = "compare")]
     runs: u32,
     /// Rounds before them that do not count
     #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]
     warm_up: u32,
-    /// End a run that takes longer than so many seconds, with SIGTERM, and with SIGKILL if it is still
-    /// there 5 s later; the report says what its locks did until then
+    /// End a run that takes longer than so many seconds with SIGTERM, and with SIGKILL 5 s later if it is
+    /// still running; the report says what its locks did until then
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
     timeout: Option<Duration>,
-    /// Say nothing on the standard error, unless something is wrong
+    /// Print nothing on the standard error unless something is wrong
     #[arg(short, long)]
     quiet: bool,
     /// The program and its arguments
@@ -90,7 +90,6 @@ fn locks_help() -> String {
     let names = dropin::LOCKS.map(|(name, _)| match name {
         dropin::DEFAULT_LOCK => format!("{name} (if not given)"),
         dropin::GLIBC => format!("{name} (which only counts)"),
-        "biased" => format!("{name} (or rwlock, its name elsewhere)"),
         _ => name.to_owned(),
     });
     let [others @ .., last] = &names;
@@ -127,6 +126,11 @@ enum End {
 }
 
 impl Run {
+    /// Whether nothing is to be said unless something is wrong.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Does it. Ends as the program did.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         self.check_compared()?;

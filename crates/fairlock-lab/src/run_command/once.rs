@@ -67,7 +67,7 @@ impl Run {
 pub(super) fn new_counts() -> Result<Counts, Failure> {
     Counts::create().map_err(|error| {
         Failure::Run(format!(
-            "cannot make a directory for counts ({error}); set TMPDIR to one with some room"
+            "cannot make a directory for counts ({error}); set TMPDIR to a directory with free space"
         ))
     })
 }

@@ -468,7 +468,7 @@ mod tests {
     fn calibrated_with(seed: u64, params: &ForkstormParams) -> Calibrated {
         let world = SimWorld::new(Arc::new(Profile::example()), seed, 0, false);
         let request =
-            Request { world: &world, lock: "timefair", duration_ns: 1, cancelled: &|| false };
+            Request { world: &world, lock: "rwsem", duration_ns: 1, cancelled: &|| false };
         calibrate::<_, Sim>(&request, params).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! The workloads, each written once against [`World`].
 //!
-//! Every workload in which threads can meet checks its own invariant while it runs: a lock that
-//! lets somebody in who had to wait fails the run instead of winning it.
+//! Every workload whose threads can hold the lock at the same time checks its own invariant while it runs: a
+//! lock that does not exclude a thread fails the run instead of winning it.
 
 pub(crate) mod anon_vma;
 mod client;

@@ -1,14 +1,14 @@
 //! `revocation`: what a writer waits for when everybody has just read and nobody holds the lock.
 //!
-//! Readers and one writer take turns. Each reader reads so many times, then all of them look on,
-//! running, while the writer takes the lock once. The lock is free at that moment, so all of the
-//! writer's wait is the lock's doing: a lock whose readers leave the shared word alone has to make
-//! sure that none of them is about to enter. The writer's wait, hold and latency are timed at every
-//! write; the rates say nothing, as the phases take turns.
+//! Readers and one writer alternate. Each reader reads so many times; then all readers keep running while
+//! the writer acquires the lock once. The lock is free at that moment, so the lock alone causes the
+//! writer's wait: if readers do not write the shared word, the lock has to make sure that none of them is
+//! about to acquire it. The writer's wait, hold and latency are timed at every write. The rates mean
+//! nothing, because readers and writer alternate.
 //!
-//! With no reads between the writes it is the cost of a write after a write.
+//! Without reads between the writes this is the cost of a write after a write.
 //!
-//! Nobody ever meets, so a lock that lets everybody in passes. A lost write is noticed.
+//! Threads never hold the lock at the same time, so even the lock `broken` passes. A lost write is noticed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! `stress-epoll`: many threads that add to counters of their own, back to back, and one that waits for all of
 //! them (the stress test of Nam Cao's "eventpoll: Replace rwlock with spinlock").
 //!
-//! Each producer stays on a CPU, round robin, the consumer does not. The consumer's batch has room for all
+//! Each producer stays on a CPU, round robin, the consumer does not. The consumer's batch has space for all
 //! counters; it reads each one that is reported. What the source reports, events per millisecond, is the rate
 //! of the writers here, in thousands a second.
 //!

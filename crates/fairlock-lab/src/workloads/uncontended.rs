@@ -1,10 +1,10 @@
-//! `uncontended`: a thread locks and unlocks, with nothing in between: what a lock costs when nobody
-//! else wants it, or only others that read. The rate is that of whole pairs, lock and unlock. Threads
-//! are pinned, each to a CPU.
+//! `uncontended`: a thread locks and unlocks, with nothing in between. That is what a lock costs when no
+//! other thread wants it, or only other readers do. The rate is that of pairs of lock and unlock. Each
+//! thread is pinned to a CPU of its own.
 //!
-//! Nothing is timed but the run, and nothing is checked: where nobody writes beside another, nobody
-//! can be let in wrongly. There is nothing in the sections at all, not even what keeps a compiler from removing
-//! them: locks are made of atomics, which it leaves alone.
+//! Only the run as a whole is timed. Nothing is checked, because no thread writes beside another one. The
+//! sections are empty, without anything that keeps a compiler from removing them: locks are made of
+//! atomics, which compilers do not remove.
 
 use std::collections::BTreeMap;
 

@@ -63,7 +63,7 @@ fn ended_after_a_row(args: &[&str], rows: &Path, by: libc::c_int) -> String {
 
 #[test]
 fn an_unknown_name_is_refused_with_the_valid_ones() {
-    refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "timefair", "pthread-writer"]);
+    refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "rwsem", "pthread-writer"]);
     refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
     refuses(&["study", "s9"], 2, &["\"s9\"", &study::names().join(", "), "or all"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
@@ -81,7 +81,7 @@ fn a_lock_that_a_form_of_readseek_lacks_is_refused_with_those_it_has() {
     let with = |more: &[&str], words: &[&str]| {
         refuses(&[&["bench", "readseek"], more].concat(), 2, words);
     };
-    with(&["--lock", "foo"], &["`foo`", "naive", "timefair", "pthread-writer"]);
+    with(&["--lock", "foo"], &["`foo`", "naive", "rwsem", "pthread-writer"]);
     with(&["--lock", "fcntl"], &["`fcntl`", "naive"]);
     with(&["--processes", "--lock", "std"], &["`std`", "none, pthread, fcntl, kernel"]);
     with(&["--form", "kernel", "--lock", "std"], &["`std`", "valid: kernel"]);
@@ -286,8 +286,7 @@ fn the_help_of_run_names_every_lock_for_programs() {
 fn list_names_locks_workloads_studies_and_machines() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let locks =
-        ["timefair", "pthread-writer", "Reference locks", "mcs", "naive", "fcntl", "okaywal"];
+    let locks = ["rwsem", "pthread-writer", "Reference locks", "mcs", "naive", "fcntl", "okaywal"];
     let others = ["dio-kernel", "turns", "readseek", "s0", "s2", "s4", "ivybridge-ex-8s", "here"];
     for name in locks.into_iter().chain(others) {
         assert!(text.lines().any(|line| line.trim_start().starts_with(name)), "{name}: {text}");
@@ -495,7 +494,7 @@ fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
     let rows = dir.path().join("rows.jsonl");
     let header = Header::now(vec!["s4".to_owned()], false, Machine::here(None));
     let mut writer = Writer::create(&rows, &header).unwrap();
-    for lock in ["timefair", "linux-5.1", "linux-5.2", "usync"] {
+    for lock in ["rwsem", "linux-5.1", "linux-5.2", "usync"] {
         writer.row(&example::row("mix", lock, &[("readers", 4.0), ("writers", 4.0)])).unwrap();
     }
     let output = fairlock(&["report", rows.to_str().unwrap()]).output().unwrap();
@@ -520,8 +519,7 @@ fn report_sums_up_the_studies_that_ran_in_their_order() {
     let names = ["s0", "rwlock", "s4"].map(str::to_owned).to_vec();
     let mut writer = Writer::create(&rows, &Header::now(names, true, Machine::here(None))).unwrap();
     let threads = [("readers", 32.0), ("writers", 32.0)];
-    let rates =
-        [("linux-5.1", 100.0), ("linux-5.2", 490.0), ("rwlock", 980.0), ("timefair", 980.0)];
+    let rates = [("linux-5.1", 100.0), ("linux-5.2", 490.0), ("rwlock", 980.0), ("rwsem", 980.0)];
     for (lock, rate) in rates {
         let mut row = example::row("mix", lock, &threads);
         row.total_ops_per_s = example::estimate(rate);
@@ -595,7 +593,7 @@ fn bench_prints_a_table_and_keeps_its_rows() {
         "bench",
         "mix",
         "--lock",
-        "std,timefair",
+        "std,rwsem",
         "--threads",
         "2",
         "--seconds",
@@ -623,7 +621,7 @@ fn list_shows_the_bytes_of_each_lock() {
         let line = text.lines().find(of_lock).unwrap_or_else(|| panic!("{name}: {text}"));
         line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
     };
-    assert_eq!((bytes("timefair"), bytes("mutex")), (64, 24));
+    assert_eq!((bytes("rwsem"), bytes("mutex")), (64, 24));
     assert!(bytes("sharded") > 8 * 64);
     assert!(text.contains("for each thread that reads"), "{text}");
 }
@@ -651,7 +649,7 @@ fn what_a_simulated_machine_cannot_run_is_refused() {
     let on = |more: &[&str], words: &[&str]| {
         refuses(&[&["bench", "mix", "--on", "ivybridge-ex-8s"], more].concat(), 2, words);
     };
-    on(&["--lock", "std"], &["`std`", "real threads only", "timefair", "mcs"]);
+    on(&["--lock", "std"], &["`std`", "real threads only", "rwsem", "mcs"]);
     on(&["--lock", "foo"], &["no lock `foo`"]);
     on(&["--seeds", "0"], &["--seeds", "at least 1"]);
     on(&["--repetitions", "3"], &["--repetitions", "--on"]);
@@ -692,7 +690,7 @@ fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let output = fairlock(&["bench", "dio", "--form", "lock", "--on", "skylake-sp-2s"])
-        .args(["--lock", "linux-5.11,timefair", "--readers", "1", "--seeds", "1"])
+        .args(["--lock", "linux-5.11,rwsem", "--readers", "1", "--seeds", "1"])
         .args(["--seconds", "0.002", "--timeline", &at("dio.json"), "--out", &at("dio.jsonl")])
         .output()
         .unwrap();
@@ -706,7 +704,7 @@ fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
         assert!(events.iter().any(|event| event["name"] == name), "{name}");
     }
     let lines = fs::read_to_string(at("dio.jsonl")).unwrap();
-    assert_eq!(lines.lines().filter(|line| line.starts_with("{\"strip\"")).count(), 2);
+    assert_eq!(lines.lines().filter(|line| line.starts_with("{\"timeline\"")).count(), 2);
     assert!(fairlock(&["report", &at("dio.jsonl")]).output().unwrap().status.success());
     let page = fs::read_to_string(at("dio.html")).unwrap();
     assert_eq!(page.matches("without a CPU").count(), 2);
@@ -718,7 +716,7 @@ fn an_interrupt_keeps_the_simulated_rows_that_are_finished() {
     let path = dir.path().join("rows.jsonl");
     // The first point takes no time, the others some seconds.
     let args = ["--threads", "2,240,239,238", "--seeds", "40", "--seconds", "0.001", "--out"];
-    let bench = ["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "timefair"];
+    let bench = ["bench", "mix", "--on", "ivybridge-ex-8s", "--lock", "rwsem"];
     let args = [&bench[..], &args, &[path.to_str().unwrap()]].concat();
     ended_after_a_row(&args, &path, libc::SIGINT);
     let text = fs::read_to_string(&path).unwrap();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fairlock_lab::error::LabError;
+use fairlock_lab::grid;
 use fairlock_lab::locks::{self, Kind};
 use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Workload};
 use fairlock_lab::row::Row;
@@ -29,8 +30,16 @@ fn cell(workload: &Workload, lock: &str) -> Cell {
     }
 }
 
+/// What `all` means, and the kernel's own lock for its own forms.
+fn all_locks(workload: &Workload) -> Vec<&'static str> {
+    match workload {
+        Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
+        other => grid::all_locks(other.name(), false),
+    }
+}
+
 fn run_all(workload: Workload) -> Result<Vec<Row>, LabError> {
-    let names = workload.lock_names();
+    let names = all_locks(&workload);
     run_each(workload, &names)
 }
 
@@ -40,7 +49,7 @@ fn run_each(workload: Workload, names: &[&str]) -> Result<Vec<Row>, LabError> {
 
 fn run_each_for(workload: Workload, names: &[&str], seconds: f64) -> Result<Vec<Row>, LabError> {
     let cells = names.iter().map(|lock| Cell { seconds, ..cell(&workload, lock) }).collect();
-    let rows = plan::run(&Plan { cells, pinned: false }, &mut ())?;
+    let rows = plan::run(&Plan { cells }, &mut ())?;
     assert_eq!(rows.iter().map(|row| row.lock.as_str()).collect::<Vec<_>>(), names);
     Ok(rows)
 }
@@ -72,7 +81,7 @@ fn assert_broken_is_caught(workload: Workload) {
     let broken = locks::registry().iter().find(|lock| lock.kind == Kind::Broken).unwrap();
     // The first overlap ends the run; the length only bounds a check that does not work.
     let cells = vec![Cell { seconds: 10.0, ..cell(&workload, broken.name) }];
-    match plan::run(&Plan { cells, pinned: false }, &mut ()) {
+    match plan::run(&Plan { cells }, &mut ()) {
         Err(LabError::Broken { lock, .. }) => assert_eq!(lock, broken.name),
         other => panic!("`{}` did not notice: {other:?}", workload.name()),
     }
@@ -144,7 +153,7 @@ fn a_role_that_cannot_act_has_no_stats() {
         ..MixParams::default()
     });
     let cells = vec![cell(&read_only, "std")];
-    let rows = plan::run(&Plan { cells, pinned: true }, &mut ()).unwrap();
+    let rows = plan::run(&Plan { cells }, &mut ()).unwrap();
     assert_eq!(rows[0].roles.keys().collect::<Vec<_>>(), ["reader"]);
 }
 
@@ -194,7 +203,7 @@ fn turns_read_as_often_as_asked() {
 
 #[test]
 fn turns_that_are_all_timed_know_every_wait() {
-    for row in run_each(turns(2, 50.0, 1), &["rwlock", "timefair", "std"]).unwrap() {
+    for row in run_each(turns(2, 50.0, 1), &["rwlock", "rwsem", "std"]).unwrap() {
         for role in row.roles.values() {
             // The operation under way at the end is timed and counts for no rate.
             let timed = role.wait.count as f64 / (role.ops_per_s.median * row.seconds);
@@ -355,7 +364,7 @@ fn baselines_run_with_one_role_only() {
             let Workload::Dio(params) = dio(form, directory.path()) else { unreachable!() };
             let alone = Workload::Dio(DioParams { readers, writers, ..params });
             let cells = vec![cell(&alone, lock)];
-            let result = plan::run(&Plan { cells, pinned: false }, &mut ());
+            let result = plan::run(&Plan { cells }, &mut ());
             for row in rows_unless_refused(result).into_iter().flatten() {
                 assert_eq!(row.roles.len(), 1);
             }
@@ -499,7 +508,7 @@ fn reads_without_a_lock_are_torn() {
     // Some thousand writes long, so that a read meets one even on one CPU, by preemption.
     let params = ReadseekParams { block_bytes: 1 << 20, overlap: Overlap::Same, ..params };
     let cells = vec![Cell { seconds: 0.5, ..cell(&Workload::Readseek(params), "none") }];
-    let rows = plan::run(&Plan { cells, pinned: false }, &mut ()).unwrap();
+    let rows = plan::run(&Plan { cells }, &mut ()).unwrap();
     assert!(rows[0].roles["reader"].torn > Some(0), "{:?}", rows[0]);
 }
 

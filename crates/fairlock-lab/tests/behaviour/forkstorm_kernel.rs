@@ -102,7 +102,7 @@ fn a_storm_gives_messages_forks_and_switches() {
 fn processes_that_write_to_no_page_or_to_all_find_their_memory() {
     for touch in [0, 3] {
         let params = ForkstormKernelParams { pages: 3, touch, ..with_vmas(5) };
-        let rows = plan::run(&Plan { cells: vec![cell(params)], pinned: false }, &mut ()).unwrap();
+        let rows = plan::run(&Plan { cells: vec![cell(params)] }, &mut ()).unwrap();
         assert_eq!(
             (rows[0].workload.as_str(), rows[0].lock.as_str()),
             ("forkstorm-kernel", KERNEL)

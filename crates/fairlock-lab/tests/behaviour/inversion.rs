@@ -43,7 +43,7 @@ fn here(params: &InversionParams, lock: &str) -> Cell {
 }
 
 fn run(cell: Cell) -> Result<Row, LabError> {
-    let rows = plan::run(&Plan { cells: vec![cell], pinned: false }, &mut ())?;
+    let rows = plan::run(&Plan { cells: vec![cell] }, &mut ())?;
     Ok(rows.into_iter().next().expect("one row for one cell"))
 }
 
@@ -76,7 +76,7 @@ fn lists_under_a_lock_wait_for_the_hog() {
 
 #[test]
 fn locks_without_inheritance_wait_for_the_hog() {
-    for lock in ["rwlock", "timefair", "mutex"] {
+    for lock in ["rwlock", "rwsem", "mutex"] {
         let high = high(&params(InversionForm::Lock), lock);
         assert!(high.inverted > Some(0) && high.wait.max >= HOG_NS / 2, "{lock}: {high:?}");
     }
@@ -96,7 +96,7 @@ fn with_inheritance_there_is_a_section_to_wait_for_and_no_hog() {
 fn readers_do_not_wait_for_readers() {
     let params =
         InversionParams { low_reads: true, high_reads: true, ..params(InversionForm::Lock) };
-    for lock in ["rwlock", "timefair"] {
+    for lock in ["rwlock", "rwsem"] {
         let high = high(&params, lock);
         assert!(high.wait.max < params.work_ns / 2, "{lock}: {high:?}");
     }
@@ -113,7 +113,7 @@ fn a_reader_and_a_writer_wait_for_each_other() {
 
 #[test]
 fn the_same_seeds_give_the_same_rows() {
-    let row = || run(simulated(&params(InversionForm::Lock), "timefair")).unwrap();
+    let row = || run(simulated(&params(InversionForm::Lock), "rwsem")).unwrap();
     assert_eq!(row(), row());
 }
 

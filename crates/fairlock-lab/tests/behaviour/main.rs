@@ -2,6 +2,7 @@
 
 mod command;
 mod every_lock;
+mod former_names;
 mod forkstorm_kernel;
 mod install;
 mod inversion;

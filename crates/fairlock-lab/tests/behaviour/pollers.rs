@@ -56,7 +56,7 @@ fn switched(workers: u32, trigger: Trigger) -> [EpollWaitParams; 5] {
 
 fn run(cells: Vec<Cell>) -> Result<Vec<Row>, LabError> {
     let names: Vec<String> = cells.iter().map(|cell| cell.lock.clone()).collect();
-    let rows = plan::run(&Plan { cells, pinned: false }, &mut ())?;
+    let rows = plan::run(&Plan { cells }, &mut ())?;
     assert!(rows.iter().map(|row| &row.lock).eq(&names), "{names:?}");
     Ok(rows)
 }

@@ -80,7 +80,7 @@ fn executable(path: &Path, bytes: &[u8]) -> String {
 #[test]
 fn input_output_arguments_and_exit_code_are_the_programs() {
     let (mut child, mut output) =
-        start(&["--lock", "biased"], r#"cat; echo "$0" 'two words' >&2; exit 7"#);
+        start(&["--lock", "rwlock"], r#"cat; echo "$0" 'two words' >&2; exit 7"#);
     child.stdin.take().unwrap().write_all(b"from outside\n").unwrap();
     let mut printed = String::new();
     output.read_to_string(&mut printed).unwrap();
@@ -226,7 +226,7 @@ fn calls_that_break_the_locks_rules_are_counted_and_told() {
             return 0;
         }"#;
     let program = compile(directory.path(), "misuse", code);
-    for lock in ["timefair", "biased", "linux-5.11", "glibc"] {
+    for lock in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
         let mut fairlock = fairlock(&["--lock", lock]);
         fairlock.arg("--").arg(&program);
         if lock != "glibc" {
@@ -338,7 +338,7 @@ fn what_the_library_cannot_be_put_under_is_refused_with_the_reason() {
 
 #[test]
 fn wrong_options_name_the_valid_ones() {
-    refuses(&["--lock", "fast", "--", "true"], &["`fast`", "timefair", "no-reader-steal"]);
+    refuses(&["--lock", "fast", "--", "true"], &["`fast`", "rwsem", "no-reader-steal"]);
     refuses(&["--compare", "glibc,fast", "--", "true"], &["`fast`", "none", "+counts"]);
     refuses(&["--compare", "glibc,glibc", "--", "true"], &["glibc twice"]);
     refuses(&["--runs", "3", "--", "true"], &["--compare"]);
@@ -354,8 +354,7 @@ fn a_comparison_shows_one_run_and_says_what_all_took() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("input");
     fs::write(&input, "the same for all\n").unwrap();
-    let options =
-        ["--compare", "timefair,glibc,none,biased+counts", "--runs", "2", "--warm-up", "1"];
+    let options = ["--compare", "rwsem,glibc,none,rwlock+counts", "--runs", "2", "--warm-up", "1"];
     let script = r#"echo "$FAIRLOCK_LOCK ${FAIRLOCK_COUNTS:+counted}" >&2; cat; exit 5"#;
     let mut run = fairlock(&options);
     let run = run.args(["--", "sh", "-c", script]).stdin(File::open(&input).unwrap());
@@ -366,14 +365,14 @@ fn a_comparison_shows_one_run_and_says_what_all_took() {
     // Of the errors only those of the first run.
     let first = said
         .lines()
-        .filter(|line| ["timefair counted", "glibc counted", " ", "biased counted"].contains(line));
+        .filter(|line| ["rwsem counted", "glibc counted", " ", "rwlock counted"].contains(line));
     assert_eq!(first.count(), 1, "{said}");
-    for word in ["timefair  ", "glibc  ", "none  ", "biased+counts  ", "ratios to glibc"] {
+    for word in ["rwsem  ", "glibc  ", "none  ", "rwlock+counts  ", "ratios to glibc"] {
         assert!(said.contains(word), "lacks {word}: {said}");
     }
     assert!(said.contains("all runs: exit code 5, the same 17 B of output"), "{said}");
     assert!(said.contains("round 2 of 2"), "{said}");
-    for lock in ["timefair", "glibc", "biased"] {
+    for lock in ["rwsem", "glibc", "rwlock"] {
         assert_eq!(said.matches(&format!("once more under {lock}+counts")).count(), 1, "{said}");
     }
     assert!(!said.contains("under none+counts"), "{said}");
@@ -451,7 +450,7 @@ fn a_run_that_does_not_end_is_ended_and_its_deadlock_told() {
     let program = compile(directory.path(), "deadlock", DEADLOCK);
     for (options, code, signal) in [
         (&["--timeout", "1"][..], None, Some(libc::SIGTERM)),
-        (&["--timeout", "1", "--compare", "glibc,timefair"], Some(1), None),
+        (&["--timeout", "1", "--compare", "glibc,rwsem"], Some(1), None),
     ] {
         let output = fairlock(options).arg("--").arg(&program).output().unwrap();
         let said = text(&output.stderr);
@@ -466,7 +465,7 @@ fn a_comparison_that_is_stopped_in_its_warm_up_tells_what_the_run_was_waiting_fo
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "deadlock", DEADLOCK);
     let script = format!("exec {}", program.display());
-    let (child, mut output) = start(&["--compare", "glibc,timefair"], &script);
+    let (child, mut output) = start(&["--compare", "glibc,rwsem"], &script);
     assert_eq!(line(&mut output), "stuck");
     signal(&child, libc::SIGINT);
     let ended = child.wait_with_output().unwrap();

@@ -46,7 +46,7 @@ fn dio(form: DioForm) -> Workload {
 }
 
 fn run(cells: Vec<Cell>) -> Result<Vec<Row>, LabError> {
-    plan::run(&Plan { cells, pinned: false }, &mut ())
+    plan::run(&Plan { cells }, &mut ())
 }
 
 fn run_all(workload: &Workload, seconds: f64) -> Vec<Row> {
@@ -164,7 +164,7 @@ fn an_iteration_without_a_lock_takes_there_what_it_took_the_source() {
 #[test]
 fn readseek_repeats_itself_for_the_same_seed() {
     // Others keep something on the heap: what of that shares a line depends on what was there before.
-    let locks = ["none", "timefair", "phase-fair", "linux-5.11"];
+    let locks = ["none", "rwsem", "phase-fair", "linux-5.11"];
     let rows = || run(locks.map(|lock| cell(&readseek(4, 1), lock)).into()).unwrap();
     for (first, again) in rows().into_iter().zip(rows()) {
         assert_eq!(first, again);
@@ -173,14 +173,14 @@ fn readseek_repeats_itself_for_the_same_seed() {
 
 #[test]
 fn the_same_seeds_give_the_same_rows() {
-    let rows = || run(["timefair", "linux-5.1"].map(|lock| cell(&mix(4, 4), lock)).into()).unwrap();
+    let rows = || run(["rwsem", "linux-5.1"].map(|lock| cell(&mix(4, 4), lock)).into()).unwrap();
     let first = rows();
     assert_eq!(first, rows());
-    let other = run(vec![Cell { on: on(100), ..cell(&mix(4, 4), "timefair") }]).unwrap();
+    let other = run(vec![Cell { on: on(100), ..cell(&mix(4, 4), "rwsem") }]).unwrap();
     assert_ne!(first[0].total_ops_per_s, other[0].total_ops_per_s);
     // The second of two seeds is the first of the next one.
     let alone = |seed| {
-        let once = Cell { repetitions: 1, on: on(seed), ..cell(&mix(4, 4), "timefair") };
+        let once = Cell { repetitions: 1, on: on(seed), ..cell(&mix(4, 4), "rwsem") };
         run(vec![once]).unwrap()[0].simulated.unwrap().operations
     };
     assert_eq!(first[0].simulated.unwrap().operations, alone(1) + alone(2));
@@ -231,7 +231,7 @@ fn every_lock_whose_source_runs_there_runs_the_storms() {
 
 #[test]
 fn the_storms_repeat_themselves_for_the_same_seed() {
-    let locks = ["timefair", "linux-3.10", "linux-5.11", "mutex"];
+    let locks = ["rwsem", "linux-3.10", "linux-5.11", "mutex"];
     for workload in [forkstorm(3, 20.0), rmapstorm(4, 50.0)] {
         let brief = |lock| Cell { repetitions: 1, seconds: 0.0003, ..cell(&workload, lock) };
         let rows = || run(locks.map(brief).into()).unwrap();
@@ -272,16 +272,16 @@ fn kernel_reads() -> Workload {
 #[test]
 fn what_does_not_run_there_is_refused_with_what_does() {
     let cases = [
-        (cell(&mix(1, 1), "std"), vec!["`std`", "real threads only", "timefair"]),
+        (cell(&mix(1, 1), "std"), vec!["`std`", "real threads only", "rwsem"]),
         (cell(&mix(1, 1), "foo"), vec!["no lock `foo`"]),
         (
             cell(&dio(DioForm::Kernel), "kernel"),
             vec!["`dio-kernel`", "there dio-lock and dio-sleep"],
         ),
-        (Cell { repetitions: 0, ..cell(&mix(1, 1), "timefair") }, vec!["repetitions", "1 to 1000"]),
+        (Cell { repetitions: 0, ..cell(&mix(1, 1), "rwsem") }, vec!["repetitions", "1 to 1000"]),
         (cell(&kernel_reads(), "kernel"), vec!["`readseek-kernel`", "there readseek runs"]),
         (cell(&readseek(1, 0), "std"), vec!["`std`", "real threads only", "naive"]),
-        (Cell { seconds: 11.0, ..cell(&mix(1, 1), "timefair") }, vec!["seconds", "11"]),
+        (Cell { seconds: 11.0, ..cell(&mix(1, 1), "rwsem") }, vec!["seconds", "11"]),
     ];
     for (cell, words) in cases {
         let error = run(vec![cell]).unwrap_err().to_string();
@@ -305,9 +305,9 @@ impl Observer for Watch {
 fn the_timeline_shows_that_writers_hold_the_lock_alone() {
     let timeline_ns = 300_000;
     let on = on(1).map(|on| Simulated { timeline_ns, ..on });
-    let cells = vec![Cell { on, ..cell(&mix(4, 4), "timefair") }];
+    let cells = vec![Cell { on, ..cell(&mix(4, 4), "rwsem") }];
     let mut watch = Watch::default();
-    plan::run(&Plan { cells, pinned: false }, &mut watch).unwrap();
+    plan::run(&Plan { cells }, &mut watch).unwrap();
     let held = |what: &'static str| -> Vec<&Span> {
         watch.0.iter().filter(|span| span.what == Happening::Mark(what)).collect()
     };

@@ -196,7 +196,7 @@ fn assert_says(text: &str, all: &[&str]) {
 fn a_writer_that_starves_is_named_however_the_program_ends() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    for (lock, end) in [("glibc", "kill"), ("timefair", "exit"), ("biased", "_exit")] {
+    for (lock, end) in [("glibc", "kill"), ("rwsem", "exit"), ("rwlock", "_exit")] {
         let lines = folder.path().join("report.jsonl");
         let options = ["--lock", lock, "--report", lines.to_str().unwrap()];
         let output = fairlock(&options, &program, ["starve", end]).output().unwrap();
@@ -234,7 +234,7 @@ fn a_writer_that_starves_is_named_however_the_program_ends() {
 fn a_thread_that_waits_for_its_own_read_lock_is_a_self_deadlock() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    for (lock, end) in [("glibc", "exit"), ("timefair", "kill"), ("linux-5.11", "exit")] {
+    for (lock, end) in [("glibc", "exit"), ("rwsem", "kill"), ("linux-5.11", "exit")] {
         let output = fairlock(&["--lock", lock], &program, ["upgrade", end]).output().unwrap();
         assert_says(
             &said(&output),
@@ -252,7 +252,7 @@ fn a_thread_that_waits_for_its_own_read_lock_is_a_self_deadlock() {
 fn threads_that_wait_for_each_other_are_a_deadlock_with_both_locks_and_places() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    for (lock, end) in [("glibc", "kill"), ("timefair", "exit"), ("phase-fair", "exit")] {
+    for (lock, end) in [("glibc", "kill"), ("rwsem", "exit"), ("phase-fair", "exit")] {
         let output = fairlock(&["--lock", lock], &program, ["circle", end]).output().unwrap();
         let said = said(&output);
         assert_says(
@@ -274,7 +274,7 @@ fn threads_that_wait_for_each_other_are_a_deadlock_with_both_locks_and_places() 
 fn a_wait_that_lasts_is_told_at_its_own_place_not_where_its_thread_waited_before() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    for lock in ["glibc", "timefair"] {
+    for lock in ["glibc", "rwsem"] {
         let lines = folder.path().join("report.jsonl");
         let options = ["--lock", lock, "--report", lines.to_str().unwrap()];
         let output = fairlock(&options, &program, ["elsewhere", "kill"]).output().unwrap();
@@ -290,7 +290,7 @@ fn a_wait_that_lasts_is_told_at_its_own_place_not_where_its_thread_waited_before
 fn a_lock_that_an_ended_thread_still_holds_is_said_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    for lock in ["glibc", "timefair"] {
+    for lock in ["glibc", "rwsem"] {
         let output = fairlock(&["--lock", lock], &program, ["left", "exit"]).output().unwrap();
         assert_says(
             &said(&output),

@@ -16,7 +16,7 @@ use super::{allow_preemption, forbid_preemption};
 /// # Example
 /// ```
 /// use fairlock::lock_api::Mutex;
-/// use fairlock::spin::RawTicket;
+/// use fairlock_reference::spin::RawTicket;
 /// use fairlock_sim::Sim;
 /// use fairlock_sim::profile::Profile;
 /// use fairlock_sim::timed::{self, Setup, Thread, Unpreempted};

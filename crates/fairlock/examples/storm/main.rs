@@ -10,12 +10,11 @@
 //! output says which lock, which seed, who waited and for whom. 2: the arguments make no sense.
 
 mod storm;
-#[path = "../../tests/stress/mod.rs"]
-mod stress;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use fairlock_check::threads as stress;
 use storm::{Settings, subjects};
 
 const HELP: &str = "\

@@ -7,21 +7,16 @@
 //!
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
-mod barrier;
-mod fork;
+mod membarrier;
 mod os;
 
 use core::sync::atomic::Ordering;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
-#[cfg(test)]
-pub(crate) use fork::tests::{Ending, first_wrong, in_child_process};
 pub use os::{Counting, Os, Symmetric};
 
 use crate::events::CountEvents;
-use crate::process::Process;
-use crate::slots::{EndedThread, Record};
 
 /// What a lock needs from the world it runs in.
 ///
@@ -43,11 +38,6 @@ use crate::slots::{EndedThread, Record};
 ///   [`fence`](Self::fence), [`fence_after_update`](Self::fence_after_update),
 ///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) answers yes it
 ///   always does so, and then the asymmetric barrier is one, too.
-/// * [`process`](Self::process) answers the same process, and no other platform does, for as long as a
-///   lock of this platform is used.
-/// * [`thread`](Self::thread) answers a record of that process which was
-///   [given](Process::new_thread) to the calling thread, to none beside it, and not given back; and
-///   [`ended_thread`](Self::ended_thread) what the calling thread itself was given for its record.
 /// * [`allocate`](Self::allocate) answers null, or memory for this layout that is nobody else's.
 /// * No function unwinds, nor does one of [`Counters`](Self::Counters); but for
 ///   [`check_recursion`](Self::check_recursion), which is called before anything is done.
@@ -64,12 +54,6 @@ use crate::slots::{EndedThread, Record};
 ///     fn get(&self) -> u32 { 7 }
 ///     fn set(&self, _value: u32) {}
 /// }
-/// ```
-/// nor end the thread of a record:
-/// ```compile_fail,E0133
-/// use fairlock::platform::{Os, Platform};
-/// let record = Os::thread().unwrap();
-/// Os::process().thread_ended(record);
 /// ```
 pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Like [`core::sync::atomic::AtomicU32`].
@@ -144,21 +128,6 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// The CPU this thread runs on, plus one; zero where that is unknown or dear to ask.
     fn cpu() -> u32;
 
-    /// What the locks of this process share.
-    fn process() -> &'static Process<Self>;
-
-    /// The calling thread's record in it, claimed at first use; none where a thread cannot have
-    /// one, for instance when it is about to end.
-    fn thread() -> Option<&'static Record<Self>> {
-        None
-    }
-
-    /// What the calling thread was given when it [gave back its record](Process::thread_ended). To be
-    /// answered until the thread's very last instruction, as whatever runs there may unlock.
-    fn ended_thread() -> EndedThread<Self> {
-        EndedThread::NONE
-    }
-
     /// Memory for what the locks of a process share: the records of its threads, waiting rooms. Asked
     /// for by threads that have to wait or that take their first lock, in blocks of a few KiB, when
     /// more records or rooms are in use than ever before, and kept for as long as the process lives:
@@ -185,7 +154,7 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         unsafe { System.dealloc(memory, layout) }
     }
 
-    /// Whether [`asymmetric_heavy`](Self::asymmetric_heavy) works here. Asked once at the
+    /// Whether [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) works here. Asked once at the
     /// beginning, so the answer does not change while locks are in use.
     fn is_asymmetric() -> bool {
         false
@@ -193,20 +162,15 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
 
     /// The cheap side of an asymmetric barrier, mostly for the compiler. Between a store and a load
     /// it has the effect of [`fence`](Self::fence) against a thread that calls
-    /// [`asymmetric_heavy`](Self::asymmetric_heavy) between its own store and load: not both loads
-    /// can miss the other's store.
+    /// [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) between its own store and load: not both
+    /// loads can miss the other's store.
     fn asymmetric_light() {}
 
-    /// The dear side: takes microseconds and interrupts other CPUs, so that
-    /// [`asymmetric_light`](Self::asymmetric_light) takes nothing. Threads that call it at once
-    /// share what it costs. Not to be called where there is none.
-    fn asymmetric_heavy() {
-        Self::process().pass_barrier();
-    }
-
     /// A full barrier on every CPU that runs a thread of this process, at some moment between call
-    /// and return, which need not be the same for all; on the caller's own at both. What
-    /// [`asymmetric_heavy`](Self::asymmetric_heavy) consists of.
+    /// and return, which need not be the same for all; on the caller's own at both. The expensive side
+    /// of an asymmetric barrier: it takes microseconds and interrupts other CPUs, so that
+    /// [`asymmetric_light`](Self::asymmetric_light) takes nothing. Not to be called where
+    /// [`is_asymmetric`](Self::is_asymmetric) answers no.
     fn barrier_on_all_cpus() {
         unreachable!("this platform said that it has no asymmetric barrier");
     }

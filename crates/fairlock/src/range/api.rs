@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use super::{Access, Extent, Patience, RawRangeLock, Slotted};
 use crate::platform::{Os, after, until};
 
-/// A lock over ranges of positions: shared or exclusive, waiting only for those who hold or want some
-/// of the same positions.
+/// A lock over ranges of positions, shared or exclusive. An acquisition waits only for conflicting ranges:
+/// those that overlap its own and are not both shared.
 ///
-/// What positions mean is its users'; its guards give access to nothing. Guards may be many in one
-/// thread and may be dropped on another.
+/// What positions mean is up to you: the guards give access to nothing. A thread may have many guards, and
+/// may drop them on another thread.
 ///
 /// # Guarantees
 /// Those of the lock under it, by default of [`Slotted`], in short: ranges that are disjoint, and
-/// those that are shared, do not wait for each other; an exclusive waiter is passed only by those that
-/// share, once for each exclusive range that was before it; a shared one waits for no exclusive range
-/// that was asked for later; what gives up at a deadline leaves nothing behind.
+/// those that are shared, do not wait for each other; an exclusive waiter is passed only by shared ones,
+/// once for each exclusive range that was before it; a shared waiter waits for no exclusive range that was
+/// asked for later; an acquisition that gives up at its deadline leaves nothing behind.
 ///
 /// * No poisoning: a panic releases ranges through their guards. A guard that is forgotten keeps its
 ///   range locked.
 /// * Not recursive: see the [module](super).
-/// * In the child of a `fork` a lock remains as other threads were using it at that moment.
+/// * In the child of a `fork` ranges that other threads held at that moment stay held.
 ///
 /// # Example
 /// ```
@@ -63,7 +63,7 @@ pub struct ArcRangeReadGuard<R: RawRangeLock = Slotted<Os>>(Held<Arc<RangeLock<R
 pub struct ArcRangeWriteGuard<R: RawRangeLock = Slotted<Os>>(Held<Arc<RangeLock<R>>, R, true>);
 
 impl RangeLock {
-    /// A lock of which nothing is taken.
+    /// A lock over which nothing is held.
     pub const fn new() -> Self {
         Self::new_in()
     }
@@ -76,7 +76,7 @@ impl Default for RangeLock {
 }
 
 impl<R: RawRangeLock> RangeLock<R> {
-    /// A lock of which nothing is taken, of any kind.
+    /// A lock of any kind over which nothing is held.
     pub const fn new_in() -> Self {
         RangeLock { raw: R::NEW }
     }
@@ -117,25 +117,25 @@ impl<R: RawRangeLock> RangeLock<R> {
         RangeWriteGuard(self.acquire(extent, Patience::Until(None)).expect(WITHOUT_DEADLINE))
     }
 
-    /// Shared access, if nobody who keeps it away is in or waits.
+    /// Shared access, if no conflicting range is held or waited for.
     #[inline]
     pub fn try_read(&self, extent: Extent) -> Option<RangeReadGuard<'_, R>> {
         self.acquire(extent, Patience::None).map(RangeReadGuard)
     }
 
-    /// Exclusive access, if nobody who keeps it away is in or waits.
+    /// Exclusive access, if no conflicting range is held or waited for.
     #[inline]
     pub fn try_write(&self, extent: Extent) -> Option<RangeWriteGuard<'_, R>> {
         self.acquire(extent, Patience::None).map(RangeWriteGuard)
     }
 
-    /// Shared access, waiting for at most so long.
+    /// Shared access, waiting at most for `timeout`.
     pub fn try_read_for(&self, extent: Extent, timeout: Duration) -> Option<RangeReadGuard<'_, R>> {
         let patience = Patience::Until(after::<R::Platform>(timeout));
         self.acquire(extent, patience).map(RangeReadGuard)
     }
 
-    /// Exclusive access, waiting for at most so long.
+    /// Exclusive access, waiting at most for `timeout`.
     pub fn try_write_for(
         &self,
         extent: Extent,
@@ -145,7 +145,7 @@ impl<R: RawRangeLock> RangeLock<R> {
         self.acquire(extent, patience).map(RangeWriteGuard)
     }
 
-    /// Shared access, waiting until then at most.
+    /// Shared access, waiting until `deadline` at most.
     pub fn try_read_until(
         &self,
         extent: Extent,
@@ -155,7 +155,7 @@ impl<R: RawRangeLock> RangeLock<R> {
         self.acquire(extent, patience).map(RangeReadGuard)
     }
 
-    /// Exclusive access, waiting until then at most.
+    /// Exclusive access, waiting until `deadline` at most.
     pub fn try_write_until(
         &self,
         extent: Extent,
@@ -177,7 +177,7 @@ impl<R: RawRangeLock> RangeLock<R> {
     }
 }
 
-const WITHOUT_DEADLINE: &str = "without a deadline a wait ends with the range";
+const WITHOUT_DEADLINE: &str = "without a deadline an acquisition succeeds";
 
 impl<R: RawRangeLock> fmt::Debug for RangeLock<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,11 +189,11 @@ const fn access(exclusive: bool) -> Access {
     if exclusive { Access::Exclusive } else { Access::Shared }
 }
 
-/// A range that is held: what all guards consist of.
+/// A held range, of which all guards consist.
 struct Held<L: Deref<Target = RangeLock<R>>, R: RawRangeLock, const EXCLUSIVE: bool> {
     lock: L,
     extent: Extent,
-    /// Taken out when it is dropped.
+    /// Taken out by the drop.
     hold: ManuallyDrop<R::Hold>,
 }
 
@@ -214,8 +214,8 @@ impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock, const EXCLUSIVE: bool> Dr
 {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `hold` is not used again, as this is the end of it; it came from this lock with
-        // this extent and access.
+        // SAFETY: `hold` is not used again, as `self` ends here; it came from this lock, for this extent and
+        // with this access.
         unsafe {
             let hold = ManuallyDrop::take(&mut self.hold);
             self.lock.raw.release(self.extent, access(EXCLUSIVE), hold);
@@ -226,7 +226,7 @@ impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock, const EXCLUSIVE: bool> Dr
 macro_rules! guard {
     ($guard:ident $(, $lifetime:lifetime)?) => {
         impl<$($lifetime,)? R: RawRangeLock> $guard<$($lifetime,)? R> {
-            /// Which range it is.
+            /// The range that it holds.
             pub fn extent(guard: &Self) -> Extent {
                 guard.0.extent
             }
@@ -246,14 +246,16 @@ guard!(ArcRangeReadGuard);
 guard!(ArcRangeWriteGuard);
 
 impl<'a, R: RawRangeLock> RangeWriteGuard<'a, R> {
-    /// Keeps the range, shared: others that wait to share it are let in, and nobody in between.
+    /// Keeps the range, shared: waiters that conflict with nobody else now get shared access, and nobody has
+    /// exclusive access in between.
     pub fn downgrade(guard: Self) -> RangeReadGuard<'a, R> {
         RangeReadGuard(guard.0.downgraded())
     }
 }
 
 impl<R: RawRangeLock> ArcRangeWriteGuard<R> {
-    /// Keeps the range, shared: others that wait to share it are let in, and nobody in between.
+    /// Keeps the range, shared: waiters that conflict with nobody else now get shared access, and nobody has
+    /// exclusive access in between.
     pub fn downgrade(guard: Self) -> ArcRangeReadGuard<R> {
         ArcRangeReadGuard(guard.0.downgraded())
     }

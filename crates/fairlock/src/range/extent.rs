@@ -1,11 +1,10 @@
-//! Which positions a range covers: never empty, up to and including [`u64::MAX`].
+//! A range of positions: never empty, up to and including [`u64::MAX`].
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
 use std::error::Error;
 
-/// A range of positions, at least one: bytes of a file, elements of a slice, whatever a lock's users
-/// count.
+/// A range of one position or more: bytes of a file, elements of a slice, whatever you count.
 ///
 /// Every extent is valid, so locking one cannot fail.
 ///
@@ -30,10 +29,10 @@ pub struct Extent {
     last: u64,
 }
 
-/// Why a range is none that can be locked.
+/// Why a range cannot be locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidExtent {
-    /// It covers nothing.
+    /// It covers no position.
     Empty {
         /// Where it begins.
         start: u64,
@@ -82,7 +81,7 @@ impl Extent {
         }
     }
 
-    /// So many positions from `offset` on.
+    /// `length` positions from `offset` on.
     ///
     /// # Errors
     /// [`InvalidExtent::NoLength`] or [`InvalidExtent::Overflow`].

@@ -1,10 +1,10 @@
-//! Where something may be the matter: what lets a newcomer know in one or two loads that nobody holds
-//! its range exclusively and nobody waits.
+//! Filters: they tell a newcomer in one or two loads that nobody holds its range exclusively and nobody
+//! waits for it. A filter may be raised for nothing, which costs a search; it is never lowered too early.
 //!
-//! Positions are cut into blocks, and blocks belong to *stripes*, a cache line each, by a hash. A
-//! range that lies in a few blocks is *narrow*, and raises the stripes of its blocks. Any other is
-//! *wide*: it raises two words that everybody looks at, with the lowest position that any such range
-//! has, so that who keeps below it (append locks the end of a file) need not care.
+//! Positions are cut into blocks, and a hash assigns each block to a *stripe*, a cache line of its own. A
+//! range of at most four blocks is *narrow*, and raises the stripes of its blocks. Any other is *wide*: it
+//! raises a word that everybody looks at, with the lowest block that any such range has. A newcomer below
+//! that block ignores the word (an append locks the end of a file, and reads lie before it).
 //!
 //! ```text
 //!   positions  0 ┬────┬────┬────┬────┬── … ─────────────► u64::MAX
@@ -13,8 +13,8 @@
 //!   wide         ─────────────────────    wide: raises wide;             looks at all
 //! ```
 //!
-//! Two ranges that overlap look at what the other raises: a position that is in both lies in one
-//! block.
+//! Why it is right: two ranges that overlap have a position in common, and so a block; each looks at the
+//! stripe of that block, or at all stripes, and at the wide words.
 //!
 //! A range that is held shared raises nothing.
 
@@ -23,28 +23,30 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use super::Extent;
 use crate::platform::AtomicCell;
 use crate::platform::{AtomicInt, Platform};
+use crate::slots::HasRecords;
 
 /// What raises a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Somebody holds it exclusively, in a slot, or is about to.
+    /// A thread holds the range exclusively, in a slot, or is about to.
     Exclusive,
-    /// Somebody is known under the lock of the queue only: waits, or holds it without a slot.
+    /// A thread is known under the lock of the queue only: it waits, or holds the range without a slot.
     Listed,
 }
 
-/// What a newcomer has to do about its range.
+/// What the filters say about a range: whether some holder may be exclusive, and somebody may be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) exclusive: bool,
     pub(super) listed: bool,
 }
 
-/// So many blocks at most make a range narrow: each costs an exclusive holder a locked instruction
-/// to come in and one to leave.
+/// A range is narrow up to this many blocks. Each block costs an exclusive holder a locked instruction to
+/// acquire and one to release; a wide range costs one each, but makes all that reach as high search the
+/// slots. Chosen, not measured: with blocks of 64 KiB, a range of up to 192 KiB is narrow wherever it begins.
 const NARROW: u64 = 4;
 
-/// Below: exclusive holders; above: listed ones.
+/// The lower half counts exclusive holders, the upper half listed ranges.
 #[repr(C, align(64))]
 struct Stripe<P: Platform>(P::AtomicU64);
 
@@ -61,14 +63,15 @@ fn one(cause: Cause) -> u64 {
     }
 }
 
-/// How many wide ranges there are, and above that how far the lowest block is from the last, so that
-/// 0 means none. Once there were [`MANY`] at the same time they are not counted any more: the filter stays
-/// raised as long as the lock lives, which makes newcomers look where they need not, and does no other
-/// harm.
+/// How many wide ranges there are, and in the bits above how far the lowest block is from the last one, so
+/// that 0 means none. Once [`MANY`] existed at the same time they are not counted any more: the filter stays
+/// raised for as long as the lock lives. That makes newcomers search in vain, and does no other harm.
 struct Wide<P: Platform>(P::AtomicU64);
 
+/// The bits of the count.
 const COUNT: u64 = (1 << FLOOR_SHIFT) - 1;
 const MANY: u64 = COUNT;
+/// Bits for the count. 20 count a million ranges, and leave 44 for a block's number.
 const FLOOR_SHIFT: u32 = 20;
 /// Blocks from here on count as this one.
 const LAST_BLOCK: u64 = u64::MAX >> FLOOR_SHIFT;
@@ -84,7 +87,7 @@ impl<P: Platform> Wide<P> {
         });
     }
 
-    /// The floor stays until nobody is left.
+    /// The lowest block stays until no wide range is left.
     fn lower(&self) {
         self.update(|word| match word & COUNT {
             1 => 0,
@@ -101,15 +104,15 @@ impl<P: Platform> Wide<P> {
         }
     }
 
-    /// Whether one of those that such a word speaks of may reach down to this block.
+    /// Whether a range that this word counts may reach down to this block.
     #[inline(always)]
     fn reaches(word: u64, last_block: u64) -> bool {
         word != 0 && (word >> FLOOR_SHIFT) + last_block.min(LAST_BLOCK) >= LAST_BLOCK
     }
 }
 
-/// A lock's filters, for blocks of `2^GRAIN` positions, and what else everybody looks at: all that is
-/// hardly ever written as long as ranges are shared.
+/// A lock's filters, for blocks of `2^GRAIN` positions, and its number: what every newcomer reads, and hardly
+/// anybody writes as long as ranges are shared.
 #[repr(C)]
 pub(super) struct Filters<P: Platform, const STRIPES: usize, const GRAIN: u32> {
     /// The lock's number in tags, 0 before its first use.
@@ -132,7 +135,7 @@ impl Blocks {
         self.last - self.first < NARROW
     }
 
-    /// For a narrow range: does something for each, of which there is mostly one.
+    /// Calls `act` for each block of a narrow range, which mostly has one.
     #[inline(always)]
     fn each(self, mut act: impl FnMut(u64)) {
         act(self.first);
@@ -144,7 +147,7 @@ impl Blocks {
     }
 }
 
-impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
+impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
     pub(super) const NEW: Self = {
         assert!(STRIPES > 0 && GRAIN < 64, "stripes, of blocks that are not everything");
         Filters {
@@ -166,7 +169,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
 
     #[cold]
     fn get_number(&self) -> u64 {
-        let number = P::process().new_lock();
+        let number = P::threads().new_lock();
         match self.number.compare_exchange(0, number, Relaxed, Relaxed) {
             Ok(_) => number,
             Err(others) => others,
@@ -178,9 +181,10 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
         Blocks { first: extent.first() >> GRAIN, last: extent.last() >> GRAIN }
     }
 
-    /// Neighbours, and blocks at any regular distance, mostly have different ones.
+    /// Neighbours, and blocks at any regular distance, mostly have different stripes.
     #[inline(always)]
     fn stripe(&self, block: u64) -> &P::AtomicU64 {
+        // 2^64 over the golden ratio: Fibonacci hashing (Knuth, vol. 3, 6.4).
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash = block.wrapping_mul(GOLDEN) >> 32;
         &self.stripes[((hash * STRIPES as u64) >> 32) as usize].0
@@ -193,20 +197,21 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
         }
     }
 
-    /// A locked instruction at least. A [`Platform::fence_after_update`] must follow before the
-    /// caller looks whom it has to wait for.
+    /// Raises the filters of a range, by a locked instruction at least. A [`Platform::fence_after_update`] must
+    /// follow before the caller looks for conflicts.
     #[inline(always)]
     pub(super) fn raise(&self, extent: Extent, cause: Cause) {
         let blocks = Self::blocks(extent);
         if blocks.are_few() {
-            // Acquire: whoever lowered it before has left its slot. Release: a newcomer that sees
-            // it sees the slot.
+            // Acquire: whoever lowered it before has cleared its slot. Release: a newcomer that sees it
+            // raised sees the slot.
             blocks.each(|block| _ = self.stripe(block).fetch_add(one(cause), AcqRel));
         } else {
             self.wide(cause).raise(blocks.first);
         }
     }
 
+    /// Takes back one [`raise`](Self::raise) of this range.
     #[inline(always)]
     pub(super) fn lower(&self, extent: Extent, cause: Cause) {
         let blocks = Self::blocks(extent);
@@ -218,7 +223,7 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
         }
     }
 
-    /// What ranges that overlap this one have raised, this one among them if it has.
+    /// What the filters of this range say. A range that has raised them itself sees that, too.
     #[inline(always)]
     pub(super) fn look(&self, extent: Extent) -> Seen {
         let blocks = Self::blocks(extent);
@@ -229,8 +234,8 @@ impl<P: Platform, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GR
         } else {
             self.stripes.iter().for_each(|stripe| stripes |= stripe.0.load(Acquire));
         }
-        // In this order: whoever is let in by the queue is exclusive before it is listed no more,
-        // so who finds it not listed any more finds it exclusive. A stripe says both at once.
+        // In this order: a waiter that is granted exclusive access raises `exclusive` before it lowers
+        // `listed`, so a newcomer that finds it no longer listed finds it exclusive. A stripe has both.
         let listed = self.listed.0.load(Acquire);
         let exclusive = self.exclusive.0.load(Acquire);
         if stripes | listed | exclusive == 0 {

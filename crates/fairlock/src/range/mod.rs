@@ -1,51 +1,42 @@
-//! Range locks: many threads work on one thing at once as long as they keep to different parts of it.
+//! Range locks: many threads work on one file, table or slice at once, as long as their ranges do not conflict.
 //!
-//! * [`RangeLock`] says which parts are whose; its guards borrow it and give access to nothing.
-//! * [`Extent`] is a part.
-//! * [`RangeSlice`] and [`RangeVec`] have elements, and their guards are `&[T]` and `&mut [T]` of parts.
+//! * [`RangeLock`] locks ranges of positions; its guards give access to nothing.
+//! * [`Extent`] is a range of positions.
+//! * [`RangeSlice`] and [`RangeVec`] own or borrow elements, and their guards are `&[T]` and `&mut [T]` of ranges.
 //!
-//! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for:
-//!
-//! * [`Slotted`]: the one users get. Holders say so in a cache line of their own thread, so those of
-//!   different ranges, and those that share, have nothing in common to write.
-//! * [`Naive`]: a mutex over a list of everything, the reference of what range locks used to be.
-//! * [`SharedWord`]: one reader-writer word for everything until the first conflict, the reference
-//!   of what they are now where nothing is kept for each thread.
+//! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for. The one
+//! that users get is [`Slotted`]: holders say so in a cache line of their own thread, so those of different
+//! ranges, and those that share, have nothing in common to write.
 //!
 //! # Not recursive
-//! A thread that waits for a range that one of its own guards keeps from it waits for ever. It may
-//! also wait for ever for one that overlaps nothing of its own, behind somebody who waits for both.
+//! A thread that waits for a range that conflicts with one of its own guards waits for ever. It may also wait
+//! for ever for a range that overlaps none of its own, behind a waiter that conflicts with both.
 
 mod api;
 mod extent;
 mod filters;
-mod list;
-mod naive;
-mod shared_word;
 mod slice;
 mod slotted;
 mod tree;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
 pub use extent::{Extent, InvalidExtent};
-pub use naive::{Naive, NaiveHold};
-pub use shared_word::{SharedWord, SharedWordHold};
 pub use slice::{InvalidRange, RangeSlice, RangeVec, SliceReadGuard, SliceWriteGuard};
 pub use slotted::{Slotted, SlottedHold};
 
 use crate::platform::Platform;
 
-/// What a guard gives.
+/// In which mode a range is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Beside others that share.
+    /// Other shared holders may overlap.
     Shared,
-    /// Alone.
+    /// No other holder overlaps.
     Exclusive,
 }
 
 impl Access {
-    /// Whether two holders of overlapping ranges may not be in at once.
+    /// Whether overlapping ranges cannot be held in these two modes at once.
     pub const fn conflicts(self, other: Access) -> bool {
         matches!((self, other), (Access::Exclusive, _) | (_, Access::Exclusive))
     }
@@ -54,7 +45,7 @@ impl Access {
 /// How long an acquisition may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Not at all, but for a few instructions of another thread.
+    /// Not at all, except for a few instructions of another thread.
     None,
     /// Until this moment of the [platform's clock](Platform::now), or for as long as it takes.
     Until(Option<u64>),
@@ -63,7 +54,7 @@ pub enum Patience {
 /// A range lock under [`RangeLock`]'s front.
 ///
 /// # Safety
-/// From an acquisition to its release no conflicting one succeeds, and what the holder did before
+/// Between an acquisition and its release no conflicting acquisition succeeds, and what the holder did before
 /// the release happens before what the next conflicting holder does.
 pub unsafe trait RawRangeLock: Send + Sync {
     /// What it runs on.
@@ -75,16 +66,16 @@ pub unsafe trait RawRangeLock: Send + Sync {
     /// A free lock.
     const NEW: Self;
 
-    /// Takes a range; none if it may not wait that long. Then nothing of it remains.
+    /// Acquires a range; `None` if that would take longer than `patience` allows. Then nothing of it remains.
     fn acquire(&self, extent: Extent, access: Access, patience: Patience) -> Option<Self::Hold>;
 
-    /// Gives up exclusive access and keeps shared access, letting nobody else in between.
+    /// Turns exclusive access into shared access. No other exclusive holder gets in between.
     ///
     /// # Safety
     /// `hold` came from this lock with exclusive access to `extent`.
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold);
 
-    /// Gives a range back, on any thread.
+    /// Releases a range, on any thread.
     ///
     /// # Safety
     /// `hold` came from this lock for `extent`, with this access or downgraded to it.

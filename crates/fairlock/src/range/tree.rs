@@ -1,5 +1,5 @@
-//! Ranges by position: an interval tree over nodes that live with their owners, so that who comes
-//! finds a conflicting range among thousands in a few steps. Keeping one allocates nothing.
+//! An interval tree over nodes that live with their owners: a newcomer finds a conflicting range among
+//! thousands in a few steps, and the tree allocates nothing.
 //!
 //! ```text
 //!              20..=29             each node also knows how far its subtree reaches:
@@ -10,15 +10,15 @@
 //! ```
 //!
 //! An AVL tree (Adelson-Velsky and Landis, 1962), augmented as interval trees are (Cormen et al.,
-//! *Introduction to Algorithms*, 14.3): `n` ranges are at most 1.45 log₂ `n` levels high whoever
-//! chooses the positions and the order of arrival, and the same program builds the same tree.
+//! *Introduction to Algorithms*, 14.3): a tree of `n` ranges is at most 1.45 log₂ `n` levels high, whatever
+//! the positions and the order of arrival, and the same program builds the same tree.
 //!
 //! Not for: deciding who waits for whom, or for how long.
 //!
 //! Invariants
 //! 1. Links and the root are read and written only by the holder of the lock of the queue that the
 //!    tree belongs to, which is why the functions here take a [`Locked`].
-//! 2. A node is on the tree from `insert` to `remove` and stays where it is for that long.
+//! 2. A node is on the tree from `insert` to `remove`, and does not move or end in between.
 //! 3. In order, `first` never falls. Equal ones may stand on either side of each other.
 //! 4. `height` is 0 off the tree; on it, 1 more than that of the higher child; those of two
 //!    siblings differ by 1 at most.
@@ -93,7 +93,7 @@ impl<P: Platform> Interval<P> {
         self.extent.overlaps(extent) && self.kind().conflicts(access)
     }
 
-    /// How far the ranges of the subtree reach that conflict with such an access.
+    /// How far those ranges of the subtree reach that conflict with such an access.
     fn reach(&self, access: Access) -> &P::Cell<Option<u64>> {
         match access {
             Access::Shared => &self.exclusive_reach,
@@ -130,8 +130,7 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
         self.root.get().is_null()
     }
 
-    /// The range that begins first among those that overlap this one and conflict with such an
-    /// access to it.
+    /// The first range, by where it begins, of those that overlap `extent` and conflict with such an access.
     pub(crate) fn any<'l>(
         &self,
         _locked: &'l Locked<'_, P>,
@@ -154,8 +153,8 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
         None
     }
 
-    /// Puts `node` on the tree. It must stay where it is until it is off again, and nobody may have
-    /// a `&mut` to it for that long, nor move a box that owns it.
+    /// Puts `node` on the tree. Until it is off again it must stay where it is, and nobody may have a `&mut` to
+    /// it, nor move a box that owns it.
     pub(crate) fn insert(&self, locked: &Locked<'_, P>, node: &N) {
         debug_assert!(!node.interval().is_linked(locked), "on one tree at a time");
         let first = node.interval().extent.first();
@@ -212,12 +211,13 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
     /// # Safety
     /// `link` is null or leads to a node that lives for as long as the result is used.
     unsafe fn node<'a>(link: *const ()) -> Option<&'a N> {
-        // SAFETY: the caller's.
+        // SAFETY: null or a live node, as the caller promises; links come from `link` and so lead to an `N`.
         unsafe { link.cast::<N>().as_ref() }
     }
 
     fn root<'l>(&self) -> Option<&'l N> {
-        // SAFETY: invariant 2. Results leave this file for as long as the lock is held.
+        // SAFETY: invariant 2, a linked node is alive. Results leave this file only with the lifetime of the
+        // `Locked`, while nobody can take the node off.
         unsafe { Self::node(self.root.get()) }
     }
 
@@ -227,7 +227,7 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
     }
 
     fn child(node: &N, side: Side) -> Option<&N> {
-        // SAFETY: as in `parent`.
+        // SAFETY: invariant 2, what a linked node leads to is linked and so alive.
         unsafe { Self::node(node.interval().children[side].get()) }
     }
 

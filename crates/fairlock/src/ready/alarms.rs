@@ -1,41 +1,40 @@
-//! The sources of a poll that become ready by themselves, at a moment: timers, and polls that have
-//! timers. Which is the first, and which sleeper wakes up for it.
+//! The sources of a poll that become ready at a moment of the clock: timers, and polls that have timers.
+//! Which of them is the first, and which sleeper wakes up for it.
 //!
-//! A consumer that goes to sleep sleeps until the first alarm at most. When an alarm is set that is
-//! earlier than any sleeper knows of, one of them is called and goes to sleep again, for a shorter
-//! time.
+//! A consumer sleeps until the first alarm at most. When an alarm is set that is earlier than any sleeper
+//! knows of, one of them is woken and goes to sleep again, for a shorter time.
 //!
 //! Invariants
 //! 1. An item of the poll is in the set exactly if its `deadline` is not 0, with that deadline.
-//! 2. If consumers sleep and there is an alarm, one of them wakes up at the first one or before, or
-//!    was called and has not been at the desk since. So nobody oversleeps an alarm.
-//! 3. Those who watch from outside were told of the first alarm (its descriptor's timer; its deadline
-//!    in the outer poll) since it was set, unless the poll is raised.
+//! 2. If consumers sleep and there is an alarm, one of them wakes up at the first alarm or before, or was
+//!    woken and has not taken the consumer lock since. So nobody oversleeps an alarm.
+//! 3. Those that watch from outside were told of the first alarm since it was set (by the descriptor's timer,
+//!    by the poll's deadline in the outer poll), unless the poll is raised.
 //!
-//! Desks are locked from the inner poll to the outer one: desk, registration of the poll, desk of
-//! the poll that it is in. No poll is in itself (`RawPoll::register`), so there is an order.
+//! Locks are taken from the inner poll to the outer one: consumer lock, registration of the poll, consumer
+//! lock of the poll that it is in. No poll is in itself (`RawPoll::register`), so there is an order.
 
 use std::collections::BTreeSet;
 
 use core::sync::atomic::Ordering::AcqRel;
 
+use super::consumers::{LockedConsumers, Shared, Watched};
 use super::item::Item;
 use super::list::List;
-use super::poll::{AtDesk, Shared, Watched};
 use crate::platform::{AtomicInt, PlainCell, Platform};
 
-/// No moment: later than all.
+/// No moment: later than all, in ns of the platform's clock.
 const NEVER: u64 = u64::MAX;
 
-/// Kept at the desk.
+/// Kept under the consumer lock.
 pub(super) struct Alarms {
-    /// Deadline, ns of the platform's clock, and the item's index.
+    /// Deadlines, in ns of the platform's clock, and the items' indices.
     pending: BTreeSet<(u64, u32)>,
-    /// The first alarm that those outside were told of.
+    /// The first alarm of which those outside were told.
     told: Option<u64>,
-    /// The earliest moment at which a sleeper is known to wake up by itself.
+    /// The earliest moment at which a sleeper is known to wake up by itself, in ns of the clock.
     waking: u64,
-    /// So many sleepers do at least: those who wake up later than another one are forgotten.
+    /// At least how many sleepers wake up then: those that wake up later are not remembered.
     waking_then: u32,
 }
 
@@ -51,7 +50,7 @@ impl Alarms {
         self.first().is_some_and(|first| first < self.waking)
     }
 
-    /// When a consumer that may sleep until `deadline` has to look again.
+    /// Until when a consumer may sleep whose wait ends at `deadline`.
     pub(super) fn until(&self, deadline: Option<u64>) -> Option<u64> {
         match (deadline, self.first()) {
             (Some(deadline), Some(first)) => Some(deadline.min(first)),
@@ -59,7 +58,7 @@ impl Alarms {
         }
     }
 
-    /// A consumer sleeps until then.
+    /// A consumer is about to sleep until then.
     pub(super) fn sleep(&mut self, until: Option<u64>) {
         let Some(until) = until else { return };
         if until < self.waking {
@@ -69,12 +68,12 @@ impl Alarms {
         }
     }
 
-    /// It is back.
+    /// A consumer that slept until then is awake.
     pub(super) fn wake(&mut self, until: Option<u64>) {
         if self.waking != NEVER && until == Some(self.waking) {
             self.waking_then -= 1;
             if self.waking_then == 0 {
-                // Others may wake up soon enough, but that is not known.
+                // Others may wake up early enough, but nobody remembers.
                 self.waking = NEVER;
             }
         }
@@ -94,12 +93,12 @@ impl Alarms {
         }
     }
 
-    /// The poll is gone.
+    /// The poll ends.
     pub(super) fn clear(&mut self) {
         self.pending.clear();
     }
 
-    /// Takes one out whose time has come.
+    /// Takes out an alarm whose time has come.
     fn take_due(&mut self, now: u64) -> Option<u32> {
         if self.first()? > now {
             return None;
@@ -109,7 +108,7 @@ impl Alarms {
 }
 
 impl<P: Platform> Item<P> {
-    /// Counts, in the level, how often its time has come until now, and sets the next time.
+    /// Adds to the level how often the item's time has come until `now`, and sets its next deadline.
     pub(super) fn expire(&self, now: u64) {
         let (deadline, period) = (self.keep.deadline.get(), self.keep.period.get());
         if deadline == 0 || deadline > now {
@@ -129,68 +128,72 @@ impl<P: Platform> Item<P> {
 }
 
 impl<L: List> Shared<L> {
-    /// Alarms whose time has come make their items ready.
-    pub(super) fn expire(&self, desk: &mut AtDesk<'_, L>) {
-        if desk.alarms.pending.is_empty() {
+    /// Makes the items ready whose time has come.
+    pub(super) fn expire(&self, consumers: &mut LockedConsumers<'_, L>) {
+        if consumers.alarms.pending.is_empty() {
             return;
         }
         let now = L::Platform::now();
         let mut any = false;
-        while let Some(index) = desk.alarms.take_due(now) {
-            // SAFETY: registered, so alive.
-            let item = unsafe { &*desk.items[index as usize] };
+        while let Some(index) = consumers.alarms.take_due(now) {
+            // SAFETY: `items` has registered items only, which are alive.
+            let item = unsafe { &*consumers.items[index as usize] };
             item.expire(now);
-            desk.alarms.insert(item);
-            Self::queue(desk, item);
+            consumers.alarms.insert(item);
+            Self::queue(consumers, item);
             any = true;
         }
         if any {
-            // A poll that is signalled just now is on the list, and was ready before that.
-            self.collect(desk);
+            // A poll that is being signalled is on the list, and was ready before the alarm.
+            self.collect(consumers);
         }
     }
 
-    /// Changes when a registered item, or one that was, becomes ready by itself.
+    /// Changes at which moment an item becomes ready. The poll may be closed meanwhile.
     pub(super) fn change_alarm<R>(
         &self,
         item: &Item<L::Platform>,
         change: impl FnOnce(&Item<L::Platform>) -> R,
     ) -> R {
-        let mut desk = self.desk.lock();
-        if desk.closed {
+        let mut consumers = self.consumers.lock();
+        if consumers.closed {
             return change(item);
         }
-        desk.alarms.remove(item);
+        consumers.alarms.remove(item);
         let result = change(item);
-        desk.alarms.insert(item);
-        let calls = self.see_to_alarms(&mut desk, false);
-        drop(desk);
-        if calls {
-            self.call();
+        consumers.alarms.insert(item);
+        let wakes = self.see_to_alarms(&mut consumers, false);
+        drop(consumers);
+        if wakes {
+            self.wake();
         }
         result
     }
 
-    /// Keeps invariants 2 and 3: answers whether a sleeper has to be called. `lowered` if the outer
-    /// poll may have been told by an alarm, and the poll was lowered since.
-    pub(super) fn see_to_alarms(&self, desk: &mut AtDesk<'_, L>, lowered: bool) -> bool {
-        let first = desk.alarms.first();
-        let is_news = first != desk.alarms.told;
-        if desk.watched != Watched::Never && (is_news || lowered && first.is_some()) {
-            desk.alarms.told = first;
-            // The descriptor's timer stays expired until it is set anew.
+    /// Keeps invariants 2 and 3: returns whether a sleeper has to be woken. `lowered` if an alarm may have
+    /// raised the poll, and the poll was lowered since.
+    pub(super) fn see_to_alarms(
+        &self,
+        consumers: &mut LockedConsumers<'_, L>,
+        lowered: bool,
+    ) -> bool {
+        let first = consumers.alarms.first();
+        let is_news = first != consumers.alarms.told;
+        if consumers.watched != Watched::Never && (is_news || lowered && first.is_some()) {
+            consumers.alarms.told = first;
+            // The descriptor's timer stays expired until it is set again.
             if is_news && let Some(descriptor) = self.descriptor() {
                 descriptor.raise_at(first);
             }
             self.tell_outer_poll(first);
         }
-        desk.sleepers > 0 && desk.alarms.is_overslept()
+        consumers.sleepers > 0 && consumers.alarms.is_overslept()
     }
 
-    /// Somebody watches from outside who did not.
-    pub(super) fn tell_alarms(&self, desk: &mut AtDesk<'_, L>) {
-        let first = desk.alarms.first();
-        desk.alarms.told = first;
+    /// Tells somebody who begins to watch from outside of the first alarm.
+    pub(super) fn tell_alarms(&self, consumers: &mut LockedConsumers<'_, L>) {
+        let first = consumers.alarms.first();
+        consumers.alarms.told = first;
         if let Some(descriptor) = self.descriptor() {
             descriptor.raise_at(first);
         }

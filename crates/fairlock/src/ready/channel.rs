@@ -1,7 +1,8 @@
 //! A bounded channel whose ends are sources: many senders, one receiver.
 //!
-//! Messages are in nodes that are made with the channel. A node is free, or a sender's, or sent, or the
-//! receiver's. Both the free and the sent ones are stacks, by their index:
+//! # How it works
+//! Messages are in nodes, which are allocated with the channel. A node is free, with a sender, sent, or with
+//! the receiver. The free nodes form one stack and the sent ones another, linked by index:
 //!
 //! ```text
 //!   room:      │ version │ top of the free nodes │ CLOSED       │   level of the senders' source
@@ -9,24 +10,23 @@
 //!                63    32  31                  8                0
 //! ```
 //!
-//! A sender takes a free node, writes its message into it, and puts it on the sent ones. The receiver
-//! takes all sent ones at once, reverses them, and gives them out one by one: its local FIFO. So the
-//! word of each stack says exactly whether there is room, or something to receive, and is the level
-//! that a poll looks at. There are no slots that are filled in order, so a sender that is preempted
-//! anywhere has at most one node with it; others send past it, and the receiver does not hear of its
-//! message before it can be had.
+//! A sender takes a free node, writes its message into it, and pushes it on the sent ones. The receiver takes
+//! all sent nodes at once, reverses them into its local FIFO, and receives from there one by one. So the word of
+//! each stack says exactly whether there is room, or something to receive, and it is the level that a poll
+//! looks at. There are no slots that are filled in order, so a preempted sender keeps at most one node; others
+//! send past it, and the receiver does not hear of its message before it can receive it.
 //!
-//! Invariants
-//! 1. A node is in one place. Who takes it off a stack owns its value and link, until he puts it on the
-//!    other one.
+//! # Why it is right
+//! 1. A node is in one place. The thread that takes it off a stack owns its value and link until it pushes it
+//!    on the other stack.
 //! 2. A free node has no value, a sent one has.
-//! 3. `LOCAL` is set while the receiver's local FIFO is not empty and it is not about to take from it.
-//! 4. Only the receiver takes sent nodes while it is there, and all at once, so a push that finds the
-//!    top unchanged links to what is the top. Senders take free nodes one by one: each push of a free
-//!    node has a new version, so a taker that finds the word unchanged has read the link of the top.
-//!    (2^32 pushes while one sender is between two instructions would deceive it.)
-//! 5. When the receiver is gone, a sender that has sent sees it, or the receiver sees the message:
-//!    one of both drops it.
+//! 3. `LOCAL` is set while the receiver's local FIFO is not empty, except in the middle of a receive.
+//! 4. While the receiver exists only it takes sent nodes, and all at once, so a push that finds the top
+//!    unchanged links to the top. Senders take free nodes one by one: each push of a free node has a new
+//!    version, so a sender that finds the word unchanged has read the link of the top. (2^32 pushes while one
+//!    sender is between two instructions would break this.)
+//! 5. When the receiver goes away while a sender sends, the sender sees that the receiver is gone or the
+//!    receiver sees the message: one of the two drops it.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -41,7 +41,7 @@ use super::lock_free::ReadyList;
 use super::source::{RawSource, Source};
 use crate::platform::{AtomicCell, AtomicInt, Platform};
 
-/// The receiver has messages that are not on the stack any more.
+/// The receiver has messages in its local FIFO.
 const LOCAL: u64 = 1;
 /// The other side is gone.
 const CLOSED: u64 = 2;
@@ -94,10 +94,9 @@ struct Channel<T, L: List> {
     senders: <L::Platform as Platform>::AtomicU64,
 }
 
-// SAFETY: values go from one thread to another, and are touched only by the owner of their node
-// (invariant 1).
+// SAFETY: values go from one thread to another, and only the owner of a node uses its value (invariant 1).
 unsafe impl<T: Send, L: List> Sync for Channel<T, L> {}
-// SAFETY: as above.
+// SAFETY: values and sources may move to other threads, and nothing else in it is bound to one.
 unsafe impl<T: Send, L: List> Send for Channel<T, L> {}
 
 impl<T, L: List> Channel<T, L> {
@@ -136,7 +135,7 @@ impl<T, L: List> Channel<T, L> {
             if free == 0 {
                 return Err(Refusal::Full);
             }
-            // If it is not free any more, this is anything, and the exchange fails (invariant 4).
+            // If it is no longer free this link is worthless, and the exchange fails (invariant 4).
             let next = self.node(free).next.load(Relaxed);
             match room.compare_exchange_weak(word, with_top(word, next), Acquire, Acquire) {
                 Ok(_) => return Ok(free),
@@ -145,7 +144,7 @@ impl<T, L: List> Channel<T, L> {
         }
     }
 
-    /// Puts a node of the receiver's on the free ones.
+    /// Pushes a node of the receiver's on the free ones.
     fn give_back(&self, link: Link) {
         let room = &self.room.item.level;
         let mut word = room.load(Relaxed);
@@ -163,7 +162,7 @@ impl<T, L: List> Channel<T, L> {
         }
     }
 
-    /// Puts a node with a message on the sent ones.
+    /// Pushes a node with a message on the sent ones.
     fn push(&self, link: Link) {
         let messages = &self.messages.item.level;
         let mut word = messages.load(Relaxed);
@@ -182,7 +181,7 @@ impl<T, L: List> Channel<T, L> {
         }
     }
 
-    /// Takes all sent nodes, the oldest first. With none the error says whether there will be any.
+    /// Takes all sent nodes, the oldest first. Without any, the error says whether there may be more later.
     fn take_sent(&self) -> Result<Link, TryRecvError> {
         let messages = &self.messages.item.level;
         // Acquire pairs with the Release in `push`, of all senders, since there are only
@@ -194,8 +193,8 @@ impl<T, L: List> Channel<T, L> {
                 let closed = is_closed(word);
                 return Err(if closed { TryRecvError::Disconnected } else { TryRecvError::Empty });
             }
-            // It is the only one if it leads to none: then none stays with the receiver. Only that the
-            // exchange succeeds makes the link true.
+            // If the youngest leads to none it is the only one, and none stays with the receiver. The link is
+            // valid only if the exchange succeeds.
             let is_one = self.node(youngest).next.load(Relaxed) == 0;
             let taken = with_top(word, 0) | if is_one { 0 } else { LOCAL };
             match messages.compare_exchange_weak(word, taken, Acquire, Acquire) {
@@ -215,15 +214,15 @@ impl<T, L: List> Channel<T, L> {
         oldest
     }
 
-    /// Drops what was sent: the receiver is gone. A value whose drop panics leaves the others to the
-    /// drop of the nodes.
+    /// Drops what was sent after the receiver was gone. If a value's drop panics, the drop of the nodes drops
+    /// the others.
     #[cold]
     fn discard(&self) {
         let mut link = self.take_sent().unwrap_or(0);
         while link != 0 {
             let node = self.node(link);
             link = node.next.load(Relaxed);
-            // SAFETY: taken (invariant 1).
+            // SAFETY: this thread took the node, and owns its value (invariant 1).
             drop(unsafe { &mut *node.value.get() }.take());
         }
     }
@@ -237,9 +236,9 @@ enum Refusal {
 
 /// The end of a channel that sends; clone it for each thread that does.
 ///
-/// As a source it is writable while there is room, and closed when the receiver is gone. All clones are
-/// one source: it can be in one poll, and an edge is that there is room again. It leaves the poll when
-/// the last one is dropped.
+/// As a source it is writable while there is room, and closed when the receiver is gone. All clones are one
+/// source: it can be in one poll, and has an edge when there is room again. The drop of the last clone removes
+/// it from the poll.
 pub type Sender<T> = RawSender<T, ReadyList>;
 
 /// The end of a channel that receives.
@@ -256,25 +255,25 @@ pub struct RawSender<T, L: List> {
 /// A [`Receiver`] for polls over any list.
 pub struct RawReceiver<T, L: List> {
     channel: Arc<Channel<T, L>>,
-    /// The oldest message that is on the stack no more.
+    /// The oldest node of the local FIFO.
     local: Link,
 }
 
-/// A channel with room for so many messages.
+/// A channel with room for `capacity` messages.
 ///
 /// # Guarantees
-/// * Neither side waits for the other, or a sender for another: each may be preempted anywhere. A sender
-///   that is preempted has room for one message with it, and nothing more.
-/// * The receiver is readable exactly while it can receive something: every message whose sending has
-///   returned, and none that is not there yet.
-/// * Messages of one sender come in their order, and so do those of two if one was sent when the other's
-///   sending had returned.
-/// * No allocation but here.
-/// * Messages that nobody receives are dropped once, at the latest by the last who has to do with the
-///   channel; when the receiver is gone, also by senders that did not know it yet.
+/// * The two sides do not wait for each other, and no sender waits for another: each may be preempted
+///   anywhere. A preempted sender keeps room for one message from the others, and nothing more.
+/// * The receiver is readable exactly while it can receive something. It can receive every message whose
+///   `try_send` has returned.
+/// * The messages of one sender arrive in their order. So do those of two senders if one `try_send` began after
+///   the other had returned.
+/// * Only this function allocates.
+/// * Messages that nobody receives are dropped once: when the last end of the channel is dropped, or earlier by
+///   the receiver's drop or by a sender that finds the receiver gone.
 ///
 /// # Panics
-/// If the capacity is zero, as a message needs a place to be in; or more than 2^24 − 1.
+/// If the capacity is zero, as a message needs a node; or more than 2^24 − 1.
 ///
 /// # Example
 /// ```
@@ -317,7 +316,8 @@ impl<T, L: List> RawSender<T, L> {
         let channel = &*self.channel;
         match channel.take_free() {
             Ok(link) => {
-                // SAFETY: taken (invariant 1). There was none (invariant 2), so nothing is dropped.
+                // SAFETY: this thread took the node, and owns its value (invariant 1). It had none (invariant
+                // 2), so nothing is dropped.
                 unsafe { *channel.node(link).value.get() = Some(message) };
                 channel.push(link);
                 Ok(())
@@ -327,7 +327,7 @@ impl<T, L: List> RawSender<T, L> {
         }
     }
 
-    /// What it has room for in all.
+    /// For how many messages the channel has room in all.
     pub fn capacity(&self) -> usize {
         self.channel.nodes.len()
     }
@@ -335,7 +335,7 @@ impl<T, L: List> RawSender<T, L> {
 
 impl<T, L: List> Clone for RawSender<T, L> {
     fn clone(&self) -> Self {
-        // Relaxed: this one is there meanwhile.
+        // Relaxed: this sender keeps the count above zero.
         self.channel.senders.fetch_add(1, Relaxed);
         RawSender { channel: Arc::clone(&self.channel) }
     }
@@ -344,7 +344,7 @@ impl<T, L: List> Clone for RawSender<T, L> {
 impl<T, L: List> Drop for RawSender<T, L> {
     fn drop(&mut self) {
         let channel = &*self.channel;
-        // AcqRel: what all senders did comes before the last one closes it.
+        // AcqRel: what all senders did happens before the last one closes the channel.
         if channel.senders.fetch_sub(1, AcqRel) == 1 {
             channel.room.unregister();
             channel.messages.item.level.fetch_or(CLOSED, AcqRel);
@@ -364,17 +364,17 @@ impl<T, L: List> RawReceiver<T, L> {
         let link = if is_local { self.local } else { channel.take_sent()? };
         let node = channel.node(link);
         self.local = node.next.load(Relaxed);
-        // SAFETY: taken (invariant 1).
+        // SAFETY: this thread took the node, and owns its value (invariant 1).
         let message = unsafe { &mut *node.value.get() }.take();
         if is_local && self.local == 0 {
-            // Relaxed: it only says that there is less.
+            // Relaxed: clearing it publishes nothing.
             channel.messages.item.level.fetch_and(!LOCAL, Relaxed);
         }
         channel.give_back(link);
         Ok(message.expect("invariant 2: a sent node has a message"))
     }
 
-    /// What it has room for in all.
+    /// For how many messages the channel has room in all.
     pub fn capacity(&self) -> usize {
         self.channel.nodes.len()
     }
@@ -384,7 +384,7 @@ impl<T, L: List> Drop for RawReceiver<T, L> {
     fn drop(&mut self) {
         let channel = &*self.channel;
         channel.messages.unregister();
-        // Invariant 5: closed first, then a fence in `signal`, looked then.
+        // Invariant 5: it closes the channel, then `signal` has a fence, then it looks for messages.
         channel.room.item.level.fetch_or(CLOSED, AcqRel);
         channel.room.signal();
         while let Ok(message) = self.try_recv() {

@@ -15,9 +15,9 @@ use crate::platform::AtomicCell;
 /// # Guarantees
 /// * Adding never waits for another thread: a producer may be preempted anywhere, and neither a
 ///   [`Poll`](super::Poll) nor another producer notices.
-/// * While the poll has not got to the counter yet, adding is one atomic operation on the counter's own
+/// * While the counter is on the poll's list already, adding takes one atomic operation, on the counter's own
 ///   cache line.
-/// * What a thread did before it added is seen by whoever reads.
+/// * What a thread did before it added happens before a read returns the sum.
 ///
 /// # Example
 /// ```
@@ -51,7 +51,7 @@ impl<L: List> RawCounter<L> {
         RawCounter { source: Box::new(RawSource::new(count, readiness)) }
     }
 
-    /// Adds, and tells the poll: an edge. False, and nothing is added, if the sum would not fit.
+    /// Adds, and tells the poll: an edge. If the sum would overflow, adds nothing and returns false.
     #[inline]
     pub fn add(&self, count: u64) -> bool {
         let level = &self.source.item.level;
@@ -68,7 +68,7 @@ impl<L: List> RawCounter<L> {
         true
     }
 
-    /// Takes the count; none if it is zero.
+    /// Takes the count; `None` if it is zero.
     #[inline]
     pub fn read(&self) -> Option<u64> {
         let level = &self.source.item.level;

@@ -1,4 +1,4 @@
-//! A source that is what others say it is.
+//! A source whose readiness others set.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -8,12 +8,12 @@ use super::lock_free::ReadyList;
 use super::source::{RawSource, Source};
 use crate::platform::{AtomicCell, AtomicInt};
 
-/// A set of [`Readiness`] that any thread sets and clears: for a thing of your own that becomes ready.
+/// A set of [`Readiness`] that any thread sets and clears: for anything of your own that becomes ready.
 ///
 /// # Guarantees
 /// * Setting never waits for another thread: a producer may be preempted anywhere, and neither a
 ///   [`Poll`](super::Poll) nor another producer notices.
-/// * What a thread did before it set a bit is seen by whoever is told of it.
+/// * What a thread did before it set a bit happens before a wait reports it.
 ///
 /// # Example
 /// ```
@@ -47,7 +47,7 @@ impl<L: List> RawEvent<L> {
         RawEvent { source: Box::new(RawSource::new(0, readiness)) }
     }
 
-    /// Adds to what it is ready for, and tells the poll. An edge, even if it was ready already.
+    /// Adds to what it is ready for, and tells the poll: an edge, even if it was ready already.
     #[inline]
     pub fn set(&self, ready: Readiness) {
         // Release pairs with the Acquire in `Item::readiness`.
@@ -55,7 +55,7 @@ impl<L: List> RawEvent<L> {
         self.source.signal();
     }
 
-    /// Takes from what it is ready for; answers what it was ready for before.
+    /// Removes from what it is ready for; returns what it was ready for before.
     #[inline]
     pub fn clear(&self, ready: Readiness) -> Readiness {
         let cleared = !u64::from(ready.bits());

@@ -1,5 +1,9 @@
-//! The items that the consumers have taken off the list: a FIFO from which any may leave. Its links
-//! are in the items, so nothing is allocated. Touched under the poll's lock alone.
+//! The items that the consumers have taken off the list: a FIFO from which any item can be removed. Its links
+//! are in the items, so nothing is allocated. Used under the consumer lock only.
+//!
+//! Invariant
+//! 1. An item in the FIFO is alive and does not move: `append`'s caller promises it until `remove` or
+//!    `take_oldest`.
 
 use core::ptr;
 
@@ -12,8 +16,8 @@ pub(super) struct Fifo<P: Platform> {
     len: usize,
 }
 
-// SAFETY: pointers to items, which may be sent (`item.rs`), and it is their owner as far as the cells
-// are concerned that it touches.
+// SAFETY: its pointers lead to items, which may be sent (`item.rs`), and whose links only the thread touches
+// that has the FIFO.
 unsafe impl<P: Platform> Send for Fifo<P> {}
 
 fn link<P: Platform>(item: *const Item<P>) -> *const () {
@@ -40,7 +44,7 @@ impl<P: Platform> Fifo<P> {
         item.set_place(place);
         item.keep.older.set(link(self.youngest));
         item.keep.younger.set(ptr::null());
-        // SAFETY: null, or in the FIFO and so alive.
+        // SAFETY: null, or in the FIFO and so alive (invariant 1).
         match unsafe { self.youngest.as_ref() } {
             Some(youngest) => youngest.keep.younger.set(link(item)),
             None => self.oldest = item,
@@ -49,18 +53,18 @@ impl<P: Platform> Fifo<P> {
         self.len += 1;
     }
 
-    /// Takes an item out, wherever it stands.
+    /// Removes an item, wherever it stands.
     pub(super) fn remove(&mut self, item: &Item<P>) {
         debug_assert!(item.place() != Place::Elsewhere);
         item.set_place(Place::Elsewhere);
         let older: *const Item<P> = item.keep.older.get().cast();
         let younger: *const Item<P> = item.keep.younger.get().cast();
-        // SAFETY: null, or in the FIFO and so alive.
+        // SAFETY: null, or in the FIFO and so alive (invariant 1).
         match unsafe { older.as_ref() } {
             Some(older) => older.keep.younger.set(link(younger)),
             None => self.oldest = younger,
         }
-        // SAFETY: as above.
+        // SAFETY: null, or in the FIFO and so alive (invariant 1).
         match unsafe { younger.as_ref() } {
             Some(younger) => younger.keep.older.set(link(older)),
             None => self.youngest = older,
@@ -68,9 +72,9 @@ impl<P: Platform> Fifo<P> {
         self.len -= 1;
     }
 
-    /// Takes the oldest out, and says where it was.
+    /// Removes the oldest item, and returns the place that it had.
     pub(super) fn take_oldest(&mut self) -> Option<(&Item<P>, Place)> {
-        // SAFETY: null, or in the FIFO and so alive.
+        // SAFETY: null, or in the FIFO and so alive (invariant 1).
         let item = unsafe { self.oldest.as_ref() }?;
         let place = item.place();
         self.remove(item);

@@ -1,4 +1,4 @@
-//! What a source is to a list: one word of state, a level, a link, and what its poll keeps about it.
+//! The item of a source: one word of state, a level, a link, and what its poll keeps about it.
 //!
 //! ```text
 //!   state: 63        32 31         8      2         1          0
@@ -6,18 +6,17 @@
 //! ```
 //!
 //! Invariants
-//! 1. `QUEUED` is set by one thread at a time, whose the item's links then are: it puts the item on
-//!    the list. A consumer that takes the item off the list owns it in turn, and clears `QUEUED` when
-//!    it lets go of it. So an item is in at most one place: being linked, on the list, or with the
-//!    consumers.
+//! 1. One thread at a time sets `QUEUED`; it owns the item's links and puts the item on the list. A consumer
+//!    that takes the item off the list owns it in turn, and clears `QUEUED` when it releases the item. So an
+//!    item is in at most one place: being linked, on the list, or with the consumers.
 //! 2. While an item is queued and nobody is `LINKING`, it is on the list or with the consumers, who
 //!    look at its level after they have cleared `QUEUED`, or keep it.
-//! 3. A producer changes the level, then looks at the state, a full fence between. A consumer clears
-//!    `QUEUED`, then looks at the level, a full fence between. So not both miss what the other did:
-//!    either the producer queues the item, or the consumer sees the level.
-//! 4. A thread that signals touches the poll only while it is counted in `INSIDE`, and is counted only
-//!    if `ATTACHED` was set in the same step. So a poll that has cleared `ATTACHED` and then sees
-//!    nobody inside is touched no more.
+//! 3. A producer changes the level, then looks at the state, with a full fence between. A consumer clears
+//!    `QUEUED`, then looks at the level, with a full fence between. So they cannot both miss what the other
+//!    did: either the producer queues the item, or the consumer sees the level.
+//! 4. A producer touches the poll only while it is counted in `INSIDE`, and it is counted only if `ATTACHED`
+//!    was set in the same step. So once a poll has cleared `ATTACHED` and then finds nobody inside, no producer
+//!    touches it.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -26,15 +25,15 @@ use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 
 /// The item belongs to a poll.
 pub(super) const ATTACHED: u64 = 1 << 0;
-/// Signals matter: not of a source that reports once, and did.
+/// Signals matter. Clear for a source that was to be reported once, and was.
 pub(super) const ENABLED: u64 = 1 << 1;
 /// The item is being linked, on the list, or with the consumers.
-pub(super) const QUEUED: u64 = 1 << 2;
-/// One thread that has set `QUEUED` and has not said yet that the item is on the list.
+pub const QUEUED: u64 = 1 << 2;
+/// Counts threads that have set `QUEUED` and have not yet said that the item is on the list.
 pub(super) const LINKING: u64 = 1 << 8;
 const LINKING_MASK: u64 = INSIDE - LINKING;
-/// One thread that may touch the poll.
-pub(super) const INSIDE: u64 = 1 << 32;
+/// Counts threads that may touch the poll.
+pub const INSIDE: u64 = 1 << 32;
 const INSIDE_MASK: u64 = !0 << 32;
 
 /// What a source is ready for, or what a poll is to report of it: a set.
@@ -57,7 +56,7 @@ impl Readiness {
     pub const READABLE: Readiness = Readiness(1);
     /// There is room to write or to send.
     pub const WRITABLE: Readiness = Readiness(2);
-    /// The other side is gone. Reported whether asked for or not.
+    /// The other side is gone. Always reported, whether asked for or not.
     pub const CLOSED: Readiness = Readiness(4);
 
     /// Whether all of `other` is in it.
@@ -98,14 +97,14 @@ impl core::ops::BitAnd for Readiness {
     }
 }
 
-/// Where an item is, as far as the consumers know.
+/// Where an item is, from the consumers' point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Not with them.
     Elsewhere,
-    /// In the FIFO, taken off the list: `QUEUED` is theirs to clear.
+    /// In the FIFO, taken off the list: the consumers clear `QUEUED`.
     Held,
-    /// In the FIFO although somebody is still linking it, or has just done so: `QUEUED` is not theirs.
+    /// In the FIFO although a producer is still linking it, or has just done so: they do not clear `QUEUED`.
     Surveyed,
 }
 
@@ -113,22 +112,23 @@ const ELSEWHERE: u32 = 0;
 const HELD: u32 = 1;
 const SURVEYED: u32 = 2;
 
-/// See the module. The first line is the producers', the second the consumers'.
+/// See the module. The first cache line belongs to the producers, the second to the consumers.
 #[repr(C, align(64))]
 pub struct Item<P: Platform> {
-    pub(super) state: P::AtomicU64,
-    /// What the source is at, whatever that means; see `readiness`.
+    /// See the drawing above.
+    pub state: P::AtomicU64,
+    /// What the source counts or contains; `readiness` says what it is ready for then.
     pub(super) level: P::AtomicU64,
-    /// The next item on the list. Whose it is: invariant 1.
-    pub(super) next: P::AtomicPtr<()>,
-    /// The poll; null if none. Touched only by those inside.
+    /// The next item on the list, written by the item's owner (invariant 1).
+    pub next: P::AtomicPtr<()>,
+    /// The poll, null if none. Read only by threads that are counted inside.
     pub(super) home: P::AtomicPtr<()>,
     /// What the source is ready for at a level.
     readiness: fn(u64) -> Readiness,
     pub(super) keep: Keep<P>,
 }
 
-/// What the poll keeps about an item, touched under its lock alone.
+/// What the poll keeps about an item, used under the consumer lock only.
 #[repr(C, align(64))]
 pub(super) struct Keep<P: Platform> {
     /// Neighbours in the FIFO.
@@ -138,20 +138,20 @@ pub(super) struct Keep<P: Platform> {
     /// What to report, as bits.
     pub(super) interest: P::Cell<u32>,
     pub(super) trigger: P::Cell<u32>,
-    /// Where it is in the poll's table of items.
+    /// Its index in the poll's table of items.
     pub(super) index: P::Cell<u32>,
     pub(super) token: P::Cell<u64>,
-    /// When it becomes ready by itself, ns of the platform's clock; 0 if it does not. Of a timer
-    /// that has no poll, under the lock of its registration.
+    /// When it becomes ready by itself, in ns of the platform's clock; 0 if it does not. If it has no poll, the
+    /// lock of its registration protects this.
     pub(super) deadline: P::Cell<u64>,
-    /// Then again every so many ns; 0 if once. As above.
+    /// After that it becomes ready again every so many ns; 0 if once. Protected as `deadline` is.
     pub(super) period: P::Cell<u64>,
 }
 
-// SAFETY: the plain cells are touched under the lock of the item's poll alone, everything else is
-// atomic. A source that moves to another thread takes its item along, which does not move in memory.
+// SAFETY: the plain cells are used under the consumer lock of the item's poll, or without a poll under the
+// lock of its registration; everything else is atomic.
 unsafe impl<P: Platform> Sync for Item<P> {}
-// SAFETY: as above.
+// SAFETY: nothing in it is bound to a thread: cells and atomics are used as said above.
 unsafe impl<P: Platform> Send for Item<P> {}
 
 impl<P: Platform> Item<P> {
@@ -177,19 +177,20 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// What the source is ready for now. Acquire pairs with the change of the level.
+    /// What the source is ready for now. Acquire pairs with the Release of whoever changed the level.
     pub(super) fn readiness(&self) -> Readiness {
         (self.readiness)(self.level.load(Acquire))
     }
 
-    pub(super) fn as_link(&self) -> *mut () {
+    /// What leads to it: in its neighbour's `next`, or in the list's ends.
+    pub fn as_link(&self) -> *mut () {
         ptr::from_ref(self).cast_mut().cast()
     }
 
     // ---- producers ----
 
     /// Counts a thread in, if the item has a poll and signals matter.
-    pub(super) fn enter(&self) -> bool {
+    pub fn enter(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while matters(state) {
             // Acquire pairs with the Release in `attach`.
@@ -203,25 +204,25 @@ impl<P: Platform> Item<P> {
 
     /// Takes back what was added to the state. Release pairs with the Acquire in `is_left`.
     #[inline]
-    pub(super) fn leave(&self, counts: u64) {
+    pub fn leave(&self, counts: u64) {
         self.state.fetch_sub(counts, Release);
     }
 
     // ---- the poll ----
 
-    /// Makes the item the poll's at `home`.
+    /// Attaches the item to the poll at `home`.
     pub(super) fn attach(&self, home: *const ()) {
         self.home.store(home.cast_mut(), Relaxed);
         // Release pairs with the Acquire of those who enter.
         self.state.fetch_or(ATTACHED | ENABLED, Release);
     }
 
-    /// From now on nobody enters.
+    /// Detaches the item: from now on nobody enters.
     pub(super) fn detach(&self) {
         self.state.fetch_and(!(ATTACHED | ENABLED), Relaxed);
     }
 
-    /// Nobody is inside, and nobody will touch the poll again if the item was detached before.
+    /// Nobody is inside. If the item was detached before, nobody will touch the poll again.
     pub(super) fn is_left(&self) -> bool {
         // Acquire pairs with the Release in `leave`.
         !is_inside(self.state.load(Acquire))
@@ -237,27 +238,27 @@ impl<P: Platform> Item<P> {
         matters(self.state.load(Relaxed))
     }
 
-    /// Signals matter no more until [`enable`](Self::enable).
+    /// Signals do not matter until [`enable`](Self::enable).
     pub(super) fn disable(&self) {
         self.state.fetch_and(!ENABLED, Relaxed);
     }
 
-    /// Lets go of a held item: the next signal queues it. Whoever calls this looks at the level
-    /// afterwards (invariant 3).
+    /// Releases a held item: the next signal queues it. The caller looks at the level afterwards (invariant
+    /// 3).
     pub(super) fn release(&self) {
-        // Release: the links are the next one's who claims the item, by Acquire.
+        // Release: whoever claims the item next, by an Acquire, owns its links.
         let state = self.state.fetch_and(!QUEUED, AcqRel);
-        debug_assert!(is_queued(state), "in two places, or let go of twice");
+        debug_assert!(is_queued(state), "in two places, or released twice");
         P::fence_after_update();
     }
 
-    /// The same with a [flaw](super::list::Flaws).
+    /// The same with a [flaw](super::list::Flaws): not in one step.
     pub(super) fn release_in_two_steps(&self) {
         self.state.store(self.state.load(Relaxed) & !QUEUED, Release);
     }
 
-    /// Makes an item that is not queued the caller's. False only if it is queued, or signals do not
-    /// matter: not because somebody comes or leaves meanwhile, who may have left the level to others.
+    /// Claims an item that is not queued. False only if it is queued, or if signals do not matter; it does not
+    /// fail because a producer enters or leaves at the same time, which may rely on others to see the level.
     pub(super) fn claim(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while matters(state) && !is_queued(state) {
@@ -270,13 +271,13 @@ impl<P: Platform> Item<P> {
         false
     }
 
-    /// Somebody is between claiming the item and having it on the list.
+    /// A producer has claimed the item and has not put it on the list yet.
     pub(super) fn is_being_linked(&self) -> bool {
         let state = self.state.load(Relaxed);
         is_queued(state) && is_linking(state)
     }
 
-    /// As that, or on the list, or with the consumers.
+    /// The item is being linked, on the list, or with the consumers.
     pub(super) fn is_claimed(&self) -> bool {
         is_queued(self.state.load(Relaxed))
     }
@@ -298,14 +299,15 @@ impl<P: Platform> Item<P> {
     }
 }
 
-/// A signal of an item in this state has to be seen to.
+/// Whether a signal of an item in this state matters.
 #[inline]
 pub(super) fn matters(state: u64) -> bool {
     state & (ATTACHED | ENABLED) == ATTACHED | ENABLED
 }
 
+/// The item is being linked, on the list, or with the consumers, in this state.
 #[inline]
-pub(super) fn is_queued(state: u64) -> bool {
+pub fn is_queued(state: u64) -> bool {
     state & QUEUED != 0
 }
 

@@ -1,30 +1,29 @@
-//! What the consumers' side needs of a list, so that lists can be exchanged.
+//! What a poll needs of its list, so that lists can be exchanged.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::item::Item;
+use super::nesting::HasNesting;
 use crate::platform::{AtomicCell, Platform};
 
-/// Who wants to be told of the next push: bits of a list's own.
+/// Who wants to be told of the next push: [`SLEEPERS`], [`OUTSIDE`] or both.
 #[doc(hidden)]
 pub type Watchers = u32;
 /// A consumer sleeps.
 pub(super) const SLEEPERS: Watchers = 1;
-/// Somebody watches the poll from outside: its descriptor, or the poll that it is in.
+/// Somebody watches the poll from outside: by its descriptor, or as an outer poll.
 pub(super) const OUTSIDE: Watchers = 2;
 
-/// Gives the items of a chain that was taken off a list to `sink`, which owns each from then on.
+/// Passes the items of a chain that was taken off a list to `sink`, which owns each from then on.
 ///
 /// # Safety
 /// `oldest` is null or leads to an item of platform `P`, and so do their links. They were on a list of
 /// the caller's, and so live until `sink` has them.
-pub(super) unsafe fn hand_over<P: Platform>(
-    mut oldest: *mut (),
-    mut sink: impl FnMut(*const Item<P>),
-) {
+pub unsafe fn hand_over<P: Platform>(mut oldest: *mut (), mut sink: impl FnMut(*const Item<P>)) {
     while !oldest.is_null() {
         let item = oldest.cast::<Item<P>>();
-        // SAFETY: the caller's. Read before the sink, which may let go of the item.
+        // SAFETY: an item of this chain, which lives until `sink` has it, as the caller promises. The link is
+        // read first, as `sink` may release the item.
         oldest = unsafe { &*item }.next.load(Relaxed);
         sink(item);
     }
@@ -35,15 +34,15 @@ pub(super) unsafe fn hand_over<P: Platform>(
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Flaws {
-    /// A consumer looks at the level, and then lets go of the item.
+    /// A consumer looks at the level, and then releases the item.
     pub looks_too_early: bool,
-    /// It lets go of the item in two steps.
+    /// It releases the item in two steps.
     pub releases_in_two_steps: bool,
-    /// Whoever leaves something behind calls nobody.
+    /// A consumer that leaves ready items behind wakes nobody.
     pub calls_nobody: bool,
-    /// Whoever takes the list does not ask again for those who sleep.
+    /// A consumer that empties the list does not ask again for those that sleep.
     pub forgets_sleepers: bool,
-    /// A source leaves while others are in the middle of signalling it.
+    /// A source is removed while others are in the middle of signalling it.
     pub leaves_at_once: bool,
 }
 
@@ -58,14 +57,14 @@ impl Flaws {
     };
 }
 
-/// A list that many threads put items on and one at a time takes all from: [`ReadyList`](super::ReadyList),
-/// and others to measure it against. What it has is between a list and its poll.
+/// A list on which many threads put items, and from which one thread at a time takes all:
+/// [`ReadyList`](super::ReadyList), and others to measure it against. Its functions are for polls only.
 ///
 /// # Safety
-/// Whoever implements it promises that an item which was pushed is taken exactly once, by whoever takes next,
-/// and is not touched afterwards; that of an item that is not on the list nothing is kept; and that `enter`,
-/// `pushed` and `told` count whoever pushes an item in and out, so that the item stays until then. And
-/// nothing is wrong with it.
+/// An implementation promises that an item that was pushed is taken exactly once, by the next take, and is not
+/// touched afterwards; that it keeps nothing of an item that is not on the list; that `enter`, `pushed` and
+/// `told` count each producer in and out, so that the item stays until then; and that `FLAWS` is
+/// [`Flaws::NONE`].
 ///
 /// ```compile_fail,E0200
 /// use fairlock::ready::{List, ReadyList};
@@ -85,8 +84,8 @@ impl Flaws {
 /// ```
 pub unsafe trait List: Sized + Send + Sync + 'static {
     /// What it runs on.
-    type Platform: Platform;
-    /// What entering found.
+    type Platform: HasNesting;
+    /// What [`enter`](Self::enter) found.
     #[doc(hidden)]
     type Entry: Copy;
 
@@ -96,13 +95,11 @@ pub unsafe trait List: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const FLAWS: Flaws = Flaws::NONE;
 
-    /// A producer has changed the level, and a fence has passed since: counts it in if it has to see to the
-    /// list.
+    /// A producer has changed the level, with a full fence since: counts it in if it has to push the item.
     #[doc(hidden)]
     fn enter(item: &Item<Self::Platform>) -> Option<Self::Entry>;
 
-    /// Puts the item on the list, or does what else was found necessary. Answers who is to be told, unless
-    /// somebody has done so.
+    /// Puts the item on the list, or does what else `enter` found necessary. Returns who is to be told.
     #[doc(hidden)]
     fn push(&self, item: &Item<Self::Platform>, entry: Self::Entry) -> Watchers;
 
@@ -110,28 +107,28 @@ pub unsafe trait List: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn pushed(item: &Item<Self::Platform>, entry: Self::Entry);
 
-    /// What is to be taken back from the item's state when the watchers were told.
+    /// The watchers were told: counts the producer out.
     #[doc(hidden)]
     fn told(item: &Item<Self::Platform>, entry: Self::Entry);
 
-    /// As both, where nobody is to be told.
+    /// Both, where nobody is to be told.
     #[doc(hidden)]
     fn done(item: &Item<Self::Platform>, entry: Self::Entry) {
         Self::pushed(item, entry);
         Self::told(item, entry);
     }
 
-    /// Takes everything off, the oldest first. True if items that are being linked have to be looked for
-    /// too. One consumer at a time. `sink` may keep the item, and is its owner.
+    /// Takes everything off, the oldest first. True if the poll has to look for items that are being linked,
+    /// too. One consumer at a time. `sink` becomes the owner of each item.
     #[doc(hidden)]
     fn take(&self, sink: impl FnMut(*const Item<Self::Platform>)) -> bool;
 
-    /// Asks that `watchers` be told of the next push, beside those who asked since the list was last taken
-    /// off. False if there is something to take.
+    /// Asks that `watchers` be told of the next push, beside those that asked since the list was last emptied.
+    /// False if the list is not empty.
     #[doc(hidden)]
     fn watch(&self, watchers: Watchers) -> bool;
 
-    /// Nothing to take, as far as a look without obligation can tell.
+    /// Whether the list is empty, by a look that orders nothing.
     #[doc(hidden)]
     fn is_empty(&self) -> bool;
 }

@@ -1,10 +1,10 @@
-//! Lets a poll be waited for in another event loop: a descriptor that is readable while something may be
-//! ready, or when the time of the poll's first timer has come.
+//! A descriptor by which another event loop waits for a poll: readable while something may be ready, or when the
+//! time of the poll's first timer has come.
 //!
-//! Two descriptors say so, an eventfd that is raised and a timerfd; what is handed out is an epoll
-//! descriptor that watches both. It is the same for the poll's life, whatever is registered later. A
-//! write to the eventfd and an expiration of the timerfd are each an edge to an event loop outside, even
-//! while it is readable.
+//! It consists of an eventfd that is raised, a timerfd, and an epoll descriptor that watches both, which is the
+//! one that users get. It stays the same for the poll's life, whatever is registered later. A write to the
+//! eventfd and an expiration of the timerfd are each an edge for the event loop outside, even while the
+//! descriptor is readable.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,12 +17,12 @@ pub(super) struct Descriptor {
     both: OwnedFd,
 }
 
-/// What a system call that makes a descriptor answered.
+/// The descriptor that a system call returned, or its error.
 fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new, and nobody else's.
+    // SAFETY: a new descriptor, which nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -64,17 +64,17 @@ impl Descriptor {
 
     /// Readable from now on.
     pub(super) fn raise(&self) {
-        // It can fail only because it is full, and so readable.
+        // It can fail only because the eventfd is full, and so readable.
         let _ = (&self.event).write(&1_u64.to_ne_bytes());
     }
 
     /// Not readable until it is raised, or because of its timer.
     pub(super) fn lower(&self) {
-        // It can fail only because it is empty.
+        // It can fail only because the eventfd is zero.
         let _ = (&self.event).read(&mut [0; 8]);
     }
 
-    /// Readable from this moment on, ns of the monotonic clock, and no longer because of an earlier one.
+    /// Readable from this moment on, in ns of the monotonic clock; replaces an earlier moment.
     pub(super) fn raise_at(&self, moment: Option<u64>) {
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let time = libc::itimerspec {

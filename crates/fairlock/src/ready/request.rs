@@ -1,11 +1,11 @@
-//! Whether those who asked to be told have been.
+//! Whether a request to be told of something was answered.
 //!
-//! Who is to tell them may be preempted before he does, so everybody is to tell them who comes along
-//! until somebody *has*. Numbers say which: requests count up, and whoever has told keeps the number
-//! that he found before he did.
+//! A producer that is to answer may be preempted before it does, so every producer answers until one of
+//! them *has* answered. Requests are numbered: after answering, a producer stores the number that it read
+//! before.
 //!
-//! Invariant: while `told` is `asked`, they were told after they asked. Those who asked have then
-//! either looked since, or are about to.
+//! Invariant: while `told` equals `asked`, the last request was answered after it was made. Whoever made it
+//! has then looked since, or is about to.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -19,15 +19,15 @@ pub(super) struct Request<P: Platform> {
 impl<P: Platform> Request<P> {
     pub(super) const NONE: Self = Request { asked: P::AtomicU64::ZERO, told: P::AtomicU64::ZERO };
 
-    /// One more. One thread at a time, and before the list is asked, by which it comes to those who
-    /// are to tell.
+    /// Makes a request. One thread at a time, and before it asks the list: the list's Release publishes the
+    /// number to the producers.
     pub(super) fn ask(&self) {
         self.asked.store(self.asked.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Tells, unless somebody has already.
+    /// Answers by `tell`, unless somebody has answered already.
     pub(super) fn answer(&self, tell: impl FnOnce()) {
-        // Before telling: who asks afterwards asks again.
+        // Read before telling: a later request is another number.
         let asked = self.asked.load(Relaxed);
         // Acquire pairs with the Release below.
         if self.told.load(Acquire) != asked {

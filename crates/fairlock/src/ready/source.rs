@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use lock_api::Mutex;
 
+use super::consumers::Shared;
 use super::item::{Item, Readiness};
 use super::list::List;
-use super::poll::Shared;
 use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, Platform};
 
@@ -36,19 +36,19 @@ pub trait Source<L: List> {
     fn source(&self) -> &RawSource<L>;
 }
 
-/// What a source is made of: an item for the list of the poll that it is registered with, at most one.
+/// What a source is made of: an item for the list of its poll. A source is registered with one poll at most.
 ///
-/// Dropping it takes it out of its poll.
+/// Dropping it removes it from its poll.
 pub struct RawSource<L: List> {
     pub(super) item: Item<L::Platform>,
-    /// The poll; it may be closed, which has detached the item.
+    /// The poll. It may be closed, and has detached the item then.
     pub(super) registration: Mutex<RawMutex<L::Platform>, Option<Arc<Shared<L>>>>,
-    /// The poll that this is the source of, if it is one's.
+    /// If this is a poll's own source: that poll.
     pub(super) poll: Weak<Shared<L>>,
 }
 
 impl<L: List> RawSource<L> {
-    /// At `level`, ready as `readiness` says.
+    /// A source at `level`, whose readiness is `readiness(level)`.
     pub(super) fn new(level: u64, readiness: fn(u64) -> Readiness) -> Self {
         RawSource {
             item: Item::new(level, readiness),
@@ -64,14 +64,14 @@ impl<L: List> RawSource<L> {
         source
     }
 
-    /// The level has changed by an atomic update of this thread, before: whoever waits is to look.
+    /// Tells the poll to look at the source. Called after an atomic update of the level by this thread.
     #[inline]
     pub(super) fn signal(&self) {
         L::Platform::fence_after_update();
         let item = &self.item;
         let Some(entry) = L::enter(item) else { return };
         let home: *const Shared<L> = item.home.load(Relaxed).cast();
-        // SAFETY: inside, so the poll is alive (`item.rs`, invariant 4), which the registration sees to.
+        // SAFETY: this thread is counted inside, so the poll is alive until `leave` (`item.rs`, invariant 4).
         let shared = unsafe { &*home };
         let watchers = shared.list.push(item, entry);
         if watchers == 0 {
@@ -83,7 +83,7 @@ impl<L: List> RawSource<L> {
         }
     }
 
-    /// Takes it out of its poll, if it has one.
+    /// Removes it from its poll, if it has one.
     pub(super) fn unregister(&self) {
         if let Some(shared) = self.registration.lock().take() {
             shared.remove(&self.item);
@@ -99,5 +99,5 @@ impl<L: List> Drop for RawSource<L> {
     }
 }
 
-/// Where a source is, besides what it is: three cache lines of its own.
+/// The memory of a source: three cache lines.
 const _: () = assert!(size_of::<RawSource<super::ReadyList>>() <= 192);

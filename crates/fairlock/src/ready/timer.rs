@@ -1,7 +1,7 @@
-//! A source that becomes ready by itself, at a moment: timerfd without descriptor and system calls.
+//! A source that becomes ready at a moment of the clock: timerfd without descriptor and system calls.
 //!
-//! When it becomes ready is kept in its item, under the lock of its registration and, if it has a
-//! poll, that of the poll's desk; the poll keeps the deadlines of all its timers (`alarms.rs`).
+//! Its deadline is in its item, under the lock of its registration and, if it has a poll, under the poll's
+//! consumer lock too; the poll keeps the deadlines of all its timers (`alarms.rs`).
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::platform::{AtomicCell, PlainCell, Platform, after};
 ///   another thread sets an earlier one.
 /// * Periods that nobody looked at in time are one report, and [`read`](RawTimer::read) tells how many.
 ///   They do not shift: a periodic timer's moments are its first one plus whole periods.
-/// * Setting, cancelling and reading wait for consumers that go through what is ready, at most; in the
-///   time of a sorted set for the number of timers that the poll has. Setting, and the next period, allocate
-///   when a node of that set is full.
+/// * Setting, cancelling and reading take the poll's consumer lock, which consumers hold while they go through
+///   what is ready. Setting a timer takes logarithmic time in the number of the poll's timers, and allocates
+///   now and then, as the beginning of a period does: the timers are in a sorted set.
 ///
 /// The clock is the monotonic one: a machine's sleep does not count.
 ///
@@ -71,13 +71,13 @@ impl<L: List> RawTimer<L> {
         L::Platform::now()
     }
 
-    /// Its time comes once, after this duration. Expirations that were not read are forgotten, as with all
-    /// that set or cancel it.
+    /// Sets it to expire once, after this duration. Forgets expirations that were not read, as everything does
+    /// that sets or cancels the timer.
     pub fn set_after(&self, duration: Duration) {
         self.set(after::<L::Platform>(duration).unwrap_or(u64::MAX), 0);
     }
 
-    /// Its time comes once, when [its clock](Self::now) shows this, ns; at once if that is over.
+    /// Sets it to expire once, when [its clock](Self::now) shows `deadline`, in ns; at once if that is over.
     ///
     /// ```
     /// use fairlock::ready::Timer;
@@ -89,17 +89,17 @@ impl<L: List> RawTimer<L> {
         self.set(deadline.max(1), 0);
     }
 
-    /// Its time comes after `first`, and then every `period`.
+    /// Sets it to expire after `first`, and then every `period`.
     ///
     /// # Panics
-    /// If the period is zero: its time would come infinitely often.
+    /// If the period is zero: it would expire infinitely often.
     pub fn set_every(&self, first: Duration, period: Duration) {
         assert!(!period.is_zero(), "a periodic timer needs a period longer than zero");
         self.set(after::<L::Platform>(first).unwrap_or(u64::MAX), nanoseconds(period));
     }
 
-    /// Its time does not come. Answers whether it would have; not so of one that was set to come once, and
-    /// did.
+    /// Cancels it. Returns whether it would have expired: false if it was not set, or has expired for the last
+    /// time.
     pub fn cancel(&self) -> bool {
         self.change(|item| {
             item.expire(L::Platform::now());
@@ -109,7 +109,7 @@ impl<L: List> RawTimer<L> {
         })
     }
 
-    /// How often its time has come since it was set or last read; none if it has not.
+    /// How often it has expired since it was set or last read; `None` if it has not.
     pub fn read(&self) -> Option<u64> {
         let expirations = self.change(|item| {
             item.expire(L::Platform::now());
@@ -118,7 +118,7 @@ impl<L: List> RawTimer<L> {
         (expirations > 0).then_some(expirations)
     }
 
-    /// When its time comes next, ns of [its clock](Self::now); none if it does not.
+    /// When it expires next, in ns of [its clock](Self::now); `None` if it is not set.
     pub fn next(&self) -> Option<u64> {
         let deadline = self.change(|item| item.keep.deadline.get());
         (deadline != 0).then_some(deadline)
@@ -134,7 +134,7 @@ impl<L: List> RawTimer<L> {
         item.keep.period.set(period);
     }
 
-    /// Under the locks that it takes.
+    /// Runs `change` under the locks of the deadline.
     fn change<R>(&self, change: impl FnOnce(&Item<L::Platform>) -> R) -> R {
         let registration = self.source.registration.lock();
         match &*registration {

@@ -5,29 +5,44 @@
 //! removes itself; the queue of spinners sleeps behind its front (`spin_queue.rs`); a spinner
 //! has a budget, as it cannot see its owner being preempted.
 //!
-//! * Readers are granted the lock by whoever wakes them. Writers are called, and try.
-//! * Only the head of the queue is called, and only it may have the lock reserved (`CLOSED`).
-//!   The reservation ends when the head takes the lock or gives up.
-//! * A writer that spins in the queue (`WriterSpin::InQueue`) is a waiter like any other: it may be
-//!   called and granted, and takes the lock under the queue's lock only, as it takes itself off.
+//! | a node's state | says | leaves that state when |
+//! |---|---|---|
+//! | `WAITING` | its owner sleeps, or spins in the queue | a release wakes the head; or it is granted the lock |
+//! | `WOKEN_QUEUED` | a writer at the head should try, and is still on the queue | it tries; in vain: `WAITING` |
+//! | `GRANTED` | the lock is the owner's, the node is off the queue | |
+//!
+//! Invariants, beside those of the core
+//! 1. Readers, upgradable readers and upgraders are granted the lock by whoever serves the queue. Writers
+//!    are woken, and take the lock themselves (but for a handoff that is immediate or fair).
+//! 2. Only the head of the queue is woken without being granted the lock, and stays on the queue.
+//! 3. `CLOSED` is a reservation for the head: only a head that has waited for the handoff's time sets it,
+//!    and only the head takes the lock while it is set. It ends when the head takes the lock, when
+//!    readers are granted it, or when a waiter gives up: then whoever heads the queue asks anew.
+//! 4. A queued writer takes the lock, and itself off the queue, under the queue's lock. So whoever serves
+//!    the queue and finds a free lock with a writer at its head wakes one that has not tried yet.
+//! 5. A writer that was woken and finds the lock taken need not be remembered: whoever took it sees the
+//!    queue when it releases the lock, and wakes the head again.
+//! 6. Without `writer_fast_fail` a writer adds its bias before it knows whether the lock is free. From the
+//!    removal of that bias on it serves those who took it for an owner: when it enters, queues or gives up.
+//! 7. A writer that spins in the queue ([`WriterSpin::InQueue`]) is a waiter like any other: it may be
+//!    woken and granted, and 4 holds for it.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::RawRwSem;
-use super::lodging::{Attended, Lodging};
-use super::queue::{CALLED, Granted, Kind, LockedQueue, Node, WAITING};
+use super::core::{Queueing, RawRwSem, Step};
+use super::queue_storage::{OwnQueue, QueueStorage};
+use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WOKEN_QUEUED, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, Platform};
-use crate::policy::{Competition, Handoff, Policy, ReaderWake, WriterSpin};
+use crate::policy::{Competition, Handoff, Policy, ReaderWake, SPIN_ON_OWNER_NS, WriterSpin};
 use crate::spin_budget::SpinBudget;
 
-/// Longest spin on a writer, ns. Linux spins for as long as the owner runs; a section that runs
-/// for longer than this is worth a sleep.
-pub(super) const SPIN_ON_WRITER: u64 = 25_000;
-/// Spin on readers: this many ns and half a µs for each, at most `SPIN_ON_READERS_MOST`
-/// (`rwsem_rspin_threshold` in Linux).
+/// Spin on readers, ns: this long and `SPIN_FOR_EACH_READER` for each of them, at most
+/// `SPIN_ON_READERS_MOST`. Linux's own figures (`rwsem_rspin_threshold`): more readers take longer to
+/// leave, and beyond 30 of them a sleep is cheaper.
 const SPIN_ON_READERS: u64 = 10_000;
+const SPIN_FOR_EACH_READER: u64 = 500;
 const SPIN_ON_READERS_MOST: u64 = 25_000;
 
 /// In place of the owner's CPU: readers were let in last. It stays when they leave, as the bit for
@@ -57,16 +72,7 @@ fn is_stealable(knobs: Competition, word: u64) -> bool {
     knobs.reader_steals && word & (WRITERS | UPGRADING | CLOSED) == 0 && readers(word) == 0
 }
 
-/// How an attempt to queue ended.
-enum Queueing<'a, P: Platform, L: Lodging<P>> {
-    /// Here, and the queue is still locked.
-    Queued(Attended<'a, P, L>),
-    Entered,
-    /// Neither: there is no room left to wait in.
-    NoRoom,
-}
-
-impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(super) fn compete(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
         if kind == Kind::Write && Self::ADDS_BIAS_FIRST {
             // The fast path's bias, added in vain. While it stood, others may have taken it for
@@ -78,30 +84,20 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             return true;
         }
         let node = Node::new(kind, P::now());
-        let mut attempt = 0;
-        let queue = loop {
-            match self.queue_to_compete(knobs, &node) {
-                Queueing::Queued(queue) => break queue,
-                Queueing::Entered => return true,
-                Queueing::NoRoom => {
-                    if deadline.is_some_and(|deadline| P::now() >= deadline) {
-                        return false;
-                    }
-                    P::give_way(attempt);
-                    attempt += 1;
-                    if self.try_enter(kind) {
-                        return true;
-                    }
-                }
-            }
+        let without_queue = || self.try_enter(kind).then_some(None);
+        let with_queue = |queue| self.queue_to_compete(knobs, &node, queue);
+        let queue = match self.enter_or_queue(deadline, without_queue, with_queue) {
+            Some(Some(queue)) => queue,
+            Some(None) => return true,
+            None => return false,
         };
         if kind == Kind::Write {
             return self.compete_as_writer(knobs, queue, &node, deadline);
         }
-        let granted = self.serve_competitors(knobs, &queue);
+        let woken = self.serve_competitors(knobs, &queue);
         let place = queue.place();
         drop(queue);
-        granted.grant();
+        woken.wake();
         let acquired = self.sleep_until_granted(place, &node, deadline);
         if acquired {
             self.events.count(Event::Rlock);
@@ -109,46 +105,29 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         acquired
     }
 
-    fn queue_to_compete(&self, knobs: Competition, node: &Node<P>) -> Queueing<'_, P, L> {
-        loop {
-            let Some(queue) = self.lock_to_wait() else {
-                return Queueing::NoRoom;
-            };
-            if let Some(queued) = self.queue_in(knobs, node, queue) {
-                return queued;
-            }
-        }
-    }
-
-    /// The same in a given room; `None` if another one turns out to be the right one.
-    fn queue_in<'a>(
-        &'a self,
+    /// The queue that the node is on, still locked, or `Some(None)` if it has entered; `None` if another
+    /// queue turns out to be the right one.
+    fn queue_to_compete<'a>(
+        &self,
         knobs: Competition,
         node: &Node<P>,
-        queue: Attended<'a, P, L>,
-    ) -> Option<Queueing<'a, P, L>> {
+        queue: OwnQueue<'a, P, L>,
+    ) -> Option<Option<OwnQueue<'a, P, L>>> {
         let kind = node.kind;
-        let mut word = self.word.load(Relaxed);
-        loop {
-            if !queue.is_for(word) {
-                return None;
-            }
-            // Under the queue's lock only the queue's emptiness lets a reader in, as in Linux;
+        let queued = self.queue_as(queue, node, false, |queue, word| {
+            // Under the queue's lock only the queue's emptiness lets a reader enter, as in Linux;
             // writers try again in `compete_as_writer`.
             let entered = if kind == Kind::Write { None } else { admit(knobs, word, kind) };
-            let next = entered.unwrap_or(word | queue.bits());
-            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
-                Ok(_) if entered.is_some() => {
-                    self.events.count(Event::RlockFast);
-                    return Some(Queueing::Entered);
-                }
-                Ok(_) => break,
-                Err(found) => word = found,
+            entered.map_or(Step::Queue(word | queue.bits()), Step::Enter)
+        });
+        match queued? {
+            Queueing::Queued(queue) => Some(Some(queue)),
+            Queueing::Entered(_) => {
+                self.events.count(Event::RlockFast);
+                Some(None)
             }
+            Queueing::Stopped(_) => unreachable!("it queues or enters"),
         }
-        queue.move_in();
-        queue.push(node);
-        Some(Queueing::Queued(queue))
     }
 
     /// Everything that Linux tries before it queues.
@@ -180,9 +159,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
         let spin = || self.spin_on_owner(knobs, kind);
         let entered = match deadline {
-            None => self.lodging.spin_at_front(spin),
+            None => self.storage.spin_at_front(spin),
             // Standing in the queue of spinners has no deadline.
-            Some(_) => self.lodging.spin_alone(spin),
+            Some(_) => self.storage.spin_alone(spin),
         };
         let entered = entered.unwrap_or(false);
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
@@ -191,25 +170,25 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
 
     /// Readers were let in last, and writers do not spin on readers.
     fn is_readers_own(&self, knobs: Competition) -> bool {
-        !knobs.writer_spins_on_readers && self.lodging.owner_cpu().load(Relaxed) == READERS_OWN
+        !knobs.writer_spins_on_readers && self.storage.owner_cpu().load(Relaxed) == READERS_OWN
     }
 
-    /// A reader that stole from a queue headed by readers lets them in too.
+    /// A reader that stole from a queue headed by readers grants it to them too.
     fn after_reader_entry(&self, knobs: Competition, before: u64) {
         if !has_waiters(before) {
             self.events.count(Event::RlockFast);
             return;
         }
         self.events.count(Event::RlockSteal);
-        let Some(queue) = self.attend(before) else {
+        let Some(queue) = self.own_queue(before) else {
             return; // Everybody who waited then has been served.
         };
-        let granted = match queue.head() {
+        let woken = match queue.head() {
             Some(head) if head.kind == Kind::Read => self.serve_competitors(knobs, &queue),
-            _ => Granted::none(),
+            _ => WakeList::none(),
         };
         drop(queue);
-        granted.grant();
+        woken.wake();
     }
 
     fn spin_on_owner(&self, knobs: Competition, kind: Kind) -> bool {
@@ -246,8 +225,9 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             let budget = budget.get_or_insert_with(|| {
                 let ns = match on_readers {
-                    true => (SPIN_ON_READERS + 500 * readers(word)).min(SPIN_ON_READERS_MOST),
-                    false => SPIN_ON_WRITER,
+                    true => (SPIN_ON_READERS + SPIN_FOR_EACH_READER * readers(word))
+                        .min(SPIN_ON_READERS_MOST),
+                    false => SPIN_ON_OWNER_NS,
                 };
                 SpinBudget::new::<P>(ns, None)
             });
@@ -261,7 +241,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     fn compete_as_writer(
         &self,
         knobs: Competition,
-        queue: Attended<'_, P, L>,
+        queue: OwnQueue<'_, P, L>,
         node: &Node<P>,
         mut deadline: Option<u64>,
     ) -> bool {
@@ -272,7 +252,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         let mut budget = None;
         loop {
             if !node.is_linked(&queue) {
-                forget_call(node);
+                forget_wake_up(node);
                 drop(queue);
                 return self.sleep_until_granted(place, node, None);
             }
@@ -285,30 +265,30 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             // A holder may have left between this writer's last look and its queueing: then
             // nobody else would serve those that queued before it.
-            let granted =
-                if just_queued { self.serve_competitors(knobs, &queue) } else { Granted::none() };
+            let woken =
+                if just_queued { self.serve_competitors(knobs, &queue) } else { WakeList::none() };
             just_queued = false;
-            if node.state.load(Relaxed) == CALLED {
-                // Called, possibly just now by this very thread: a called writer that finds the
-                // lock taken is called again by the next release.
+            if node.state.load(Relaxed) == WOKEN_QUEUED {
+                // Woken, possibly just now by this very thread: a woken writer that finds the
+                // lock taken is woken again by the next release.
                 node.state.store(WAITING, Relaxed);
                 if is_free(self.word.load(Relaxed)) {
                     continue;
                 }
             }
             drop(queue);
-            granted.grant();
+            woken.wake();
             if knobs.writer_spins != WriterSpin::InQueue
                 || !self.spin_in_queue(knobs, node, &mut budget, deadline)
             {
                 budget = None;
-                if !self.sleep_until_called(place, node, &mut deadline) {
+                if !self.sleep_until_woken(place, node, &mut deadline) {
                     return false;
                 }
             }
-            let Some(again) = self.home(place) else {
+            let Some(again) = self.own_queue_in(place) else {
                 // The last that waited here was this one.
-                forget_call(node);
+                forget_wake_up(node);
                 return self.sleep_until_granted(place, node, None);
             };
             queue = again;
@@ -316,7 +296,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Watches the lock word while the lock is another writer's that may run. True if the queued
-    /// writer should look at its place in the queue, as the lock is free or it was told something;
+    /// writer should look at its place in the queue, as the lock is free or its state has changed;
     /// false if it should sleep.
     fn spin_in_queue(
         &self,
@@ -325,7 +305,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         budget: &mut Option<SpinBudget>,
         deadline: Option<u64>,
     ) -> bool {
-        let fresh = || SpinBudget::new::<P>(SPIN_ON_WRITER, deadline);
+        let fresh = || SpinBudget::new::<P>(SPIN_ON_OWNER_NS, deadline);
         let mut spun = Event::OptNospin;
         loop {
             if node.state.load(Relaxed) != WAITING {
@@ -333,7 +313,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
             }
             let word = self.word.load(Relaxed);
             if is_free(word) {
-                // Reserved, or without stealing, it is for the head alone, which is called. So an
+                // Reserved, or without stealing, it is for the head alone, which is woken. So an
                 // attempt fails only when somebody else has come first, never without an end.
                 return knobs.writer_steals && word & CLOSED == 0;
             }
@@ -347,7 +327,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
     }
 
     /// False if the deadline has passed, and the writer is off the queue.
-    fn sleep_until_called(
+    fn sleep_until_woken(
         &self,
         place: &L::Place,
         node: &Node<P>,
@@ -388,7 +368,7 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 // `CLOSED` is this head's own reservation, or not set.
                 (word + WRITER) & !CLOSED
             } else {
-                if word & CLOSED != 0 || !is_head || !is_due(knobs, P::now() - node.since) {
+                if word & CLOSED != 0 || !is_head || !is_due(knobs, P::now() - node.since()) {
                     return false;
                 }
                 word | CLOSED
@@ -411,26 +391,26 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Lets in or calls the head of the queue as far as the holders permit (`rwsem_mark_wake`).
+    /// Grants the head of the queue the lock, or wakes it, as far as the holders permit (`rwsem_mark_wake`).
     pub(super) fn serve_competitors(
         &self,
         knobs: Competition,
         queue: &LockedQueue<'_, P>,
-    ) -> Granted<P> {
+    ) -> WakeList<P> {
         let Some(head) = self.upgrader_or_head(queue) else {
-            return Granted::none();
+            return WakeList::none();
         };
         match head.kind {
-            Kind::Read => self.let_readers_in(knobs, queue, head),
+            Kind::Read => self.grant_readers(knobs, queue, head),
             Kind::Write => {
                 if knobs.handoff == Handoff::Immediate {
-                    return self.hand_to_head(knobs, queue);
+                    return self.hand_over_or_reserve(queue, head);
                 }
                 if !is_free(self.word.load(Relaxed)) {
-                    return Granted::none();
+                    return WakeList::none();
                 }
                 self.events.count(Event::WakeWriter);
-                Granted::call(queue, head)
+                WakeList::of_queued(queue, head)
             }
             Kind::Upgradable | Kind::Upgrade => self.grant_one(queue, head),
         }
@@ -443,22 +423,24 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    fn let_readers_in(
+    fn grant_readers(
         &self,
         knobs: Competition,
         queue: &LockedQueue<'_, P>,
         head: &Node<P>,
-    ) -> Granted<P> {
+    ) -> WakeList<P> {
         // One reader first: if a writer got in before, there is nothing to count.
         let mut word = self.word.load(Relaxed);
         loop {
             let next = if admits_reader(word) {
                 plus_reader(word)
-            } else if has_writer(word) && word & CLOSED == 0 && is_due(knobs, P::now() - head.since)
+            } else if has_writer(word)
+                && word & CLOSED == 0
+                && is_due(knobs, P::now() - head.since())
             {
                 word | CLOSED
             } else {
-                return Granted::none();
+                return WakeList::none();
             };
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if admits_reader(word) => break,
@@ -469,67 +451,58 @@ impl<Pol: Policy, P: Platform, L: Lodging<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        let granted = match knobs.wake {
+        let woken = match knobs.wake {
             ReaderWake::FrontRun => queue.take_readers(u32::MAX, queue.oldest_writer()),
             ReaderWake::Batch(most) => queue.take_readers(most.max(1), None),
         };
-        debug_assert!(!granted.is_empty(), "the head is a reader");
-        self.word.fetch_add(u64::from(granted.len() - 1) * READER, Relaxed);
-        self.lodging.owner_cpu().store(READERS_OWN, Relaxed);
+        debug_assert!(!woken.is_empty(), "the head is a reader");
+        self.word.fetch_add(u64::from(woken.len() - 1) * READER, Relaxed);
+        self.storage.owner_cpu().store(READERS_OWN, Relaxed);
         // Readers are in, so nothing is reserved any more.
         let clear = if queue.is_empty() { QUEUE_FLAGS } else { CLOSED };
         self.word.fetch_and(!clear, Relaxed);
-        self.events.add(Event::WakeReader, u64::from(granted.len()));
-        granted
+        self.events.add(Event::WakeReader, u64::from(woken.len()));
+        woken
     }
 
-    /// Makes the head the owner, whatever it wants, if the holders permit; for fair unlock and
-    /// immediate handoff.
+    /// Makes the head the owner, whatever it wants, if the holders permit; for fair unlock.
     pub(super) fn hand_to_head(
         &self,
         knobs: Competition,
         queue: &LockedQueue<'_, P>,
-    ) -> Granted<P> {
+    ) -> WakeList<P> {
         match self.upgrader_or_head(queue) {
-            None => Granted::none(),
-            Some(head) if head.kind == Kind::Read => self.let_readers_in(knobs, queue, head),
+            None => WakeList::none(),
+            Some(head) if head.kind == Kind::Read => self.grant_readers(knobs, queue, head),
             Some(head) => self.grant_one(queue, head),
         }
     }
 
-    /// Grants `node`, which wants more than to read, if the holders permit.
-    pub(super) fn grant_one(&self, queue: &LockedQueue<'_, P>, node: &Node<P>) -> Granted<P> {
-        let mut word = self.word.load(Relaxed);
+    /// Makes the writer that heads the queue the owner; or reserves the lock for it, if somebody took the
+    /// lock between its release and this handover.
+    fn hand_over_or_reserve(&self, queue: &LockedQueue<'_, P>, head: &Node<P>) -> WakeList<P> {
         loop {
-            let next = match node.kind {
-                Kind::Write if is_free(word) => word + WRITER,
-                Kind::Upgradable if admits_upgradable(word) => plus_reader(word) | UPGRADABLE,
-                Kind::Upgrade if readers(word) == 1 => {
-                    word - READER - UPGRADABLE - UPGRADING + WRITER
-                }
-                _ => return Granted::none(),
-            };
-            // Acquire pairs with the Release of those that left; `Granted::grant` passes it on.
-            match self.word.compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed) {
-                Ok(_) => break,
-                Err(found) => word = found,
+            let woken = self.grant_one(queue, head);
+            let word = self.word.load(Relaxed);
+            if !woken.is_empty() || word & CLOSED != 0 {
+                return woken;
+            }
+            let reserved = word | CLOSED;
+            if !is_free(word)
+                && self.word.compare_exchange(word, reserved, Relaxed, Relaxed).is_ok()
+            {
+                self.events.count(Event::WlockHandoff);
+                return woken;
             }
         }
-        let mut granted = Granted::none();
-        granted.take(queue, node);
-        if queue.is_empty() {
-            self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
-        }
-        self.events.count(Event::WakeWriter);
-        granted
     }
 }
 
-/// For a writer that was handed the lock and is about to be told. A call from before is void, and
-/// with its state the writer would not sleep until then. Nobody calls a node that is off the list,
+/// For a writer that was handed the lock and is about to be woken. A wake-up from before is void, and
+/// with its state the writer would not sleep until then. Nobody wakes a node that is off the list,
 /// so the state can only have become `GRANTED` meanwhile, which stays.
-fn forget_call<P: Platform>(node: &Node<P>) {
-    let _ = node.state.compare_exchange(CALLED, WAITING, Relaxed, Relaxed);
+fn forget_wake_up<P: Platform>(node: &Node<P>) {
+    let _ = node.state.compare_exchange(WOKEN_QUEUED, WAITING, Relaxed, Relaxed);
 }
 
 /// A spinner takes what is free, past any queue: that is what Linux calls optimistic.
@@ -548,3 +521,7 @@ fn is_due(knobs: Competition, waited: u64) -> bool {
         Handoff::Immediate => true,
     }
 }
+
+/// What goes with a waiter that has given up: the lock may have been reserved for it; whoever heads the
+/// queue now asks anew.
+pub(super) const GAVE_UP: u64 = CLOSED;

@@ -13,11 +13,11 @@ pub(super) const READERS: u64 = (1 << 23) - 1;
 pub(super) const READER: u64 = 1;
 /// A word below this has no flag set, no writer in or trying, nobody waiting, and room for one
 /// more reader: the fast path's whole condition in one comparison. Linux has no more threads than
-/// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes what is let
-/// in from the queue beside newcomers that were checked before.
+/// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes those that are
+/// granted the lock from the queue beside newcomers that were checked before.
 pub(super) const READER_LIMIT: u64 = 1 << 22;
-/// So many readers may come in without guards: so far below the limit that those that look at once
-/// do not pass it.
+/// So many readers may hold the lock without guards: so far below the limit that those that look at the
+/// same time do not pass it.
 pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
 /// Bits 23 to 42: the writer that holds the lock. Without `writer_fast_fail` also every writer
@@ -27,18 +27,18 @@ pub(super) const WRITERS: u64 = ((1 << 20) - 1) << 23;
 /// One writer.
 pub(super) const WRITER: u64 = 1 << 23;
 
-/// Phases, with only writers waiting: one of them was called to compete for the lock, and has neither
+/// Phases, with only writers waiting: one of them was woken to compete for the lock, and has neither
 /// entered nor gone back to sleep. Whoever leaves the lock free leaves it to that one.
-pub(super) const CALLED_WRITER: u64 = 1 << 43;
+pub(super) const WRITER_WOKEN: u64 = 1 << 43;
 /// Phases: a reader waits, or did a moment ago. A hint, set and cleared under the queue's lock.
 pub(super) const READERS_WAIT: u64 = 1 << 44;
 
-/// Bits 45 to 57: the number of the room that the waiters are in, 0 if nobody waits. Changes only
-/// under the lock of the queue in that room. A lock with a room of its own calls it 1.
-pub(super) const ROOM: u64 = ((1 << 13) - 1) << ROOM_SHIFT;
-/// So many rooms can be told apart.
-pub(super) const ROOMS: u32 = (1 << 13) - 1;
-const ROOM_SHIFT: u32 = 45;
+/// Bits 45 to 57: the number of the queue that the waiters are on, 0 if nobody waits. Changes only
+/// under the lock of that queue. An inline queue has the number 1.
+pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
+/// So many queues can be told apart.
+pub(super) const QUEUES: u32 = (1 << 13) - 1;
+const QUEUE_SHIFT: u32 = 45;
 
 /// Nobody enters but the waiter that the lock is reserved for.
 pub(super) const CLOSED: u64 = 1 << 58;
@@ -47,7 +47,7 @@ pub(super) const OPEN: u64 = 1 << 59;
 /// Phases: the running phase is the writers'. Meaningful only while somebody waits.
 pub(super) const WRITE_PHASE: u64 = 1 << 60;
 /// Phases: some waiter sleeps with the phase's end as its deadline and will close it.
-pub(super) const GUARDED: u64 = 1 << 61;
+pub(super) const HAS_DEADLINE_WAITER: u64 = 1 << 61;
 /// One of the shared holders may upgrade.
 pub(super) const UPGRADABLE: u64 = 1 << 62;
 /// That holder waits for the other readers to leave; no reader enters.
@@ -55,17 +55,17 @@ pub(super) const UPGRADING: u64 = 1 << 63;
 
 /// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
 pub(super) const QUEUE_FLAGS: u64 =
-    ROOM | CLOSED | OPEN | WRITE_PHASE | GUARDED | CALLED_WRITER | READERS_WAIT;
+    QUEUE | CLOSED | OPEN | WRITE_PHASE | HAS_DEADLINE_WAITER | WRITER_WOKEN | READERS_WAIT;
 
-/// A room's number as it stands in the word.
-pub(super) const fn room_bits(number: u32) -> u64 {
-    (number as u64) << ROOM_SHIFT
+/// A queue's number as it stands in the word.
+pub(super) const fn queue_bits(number: u32) -> u64 {
+    (number as u64) << QUEUE_SHIFT
 }
 
-/// The number of the room that the waiters are in; 0 if nobody waits.
+/// The number of the queue that the waiters are on; 0 if nobody waits.
 #[inline(always)]
-pub(super) fn room_number(word: u64) -> u32 {
-    ((word & ROOM) >> ROOM_SHIFT) as u32
+pub(super) fn queue_number(word: u64) -> u32 {
+    ((word & QUEUE) >> QUEUE_SHIFT) as u32
 }
 
 /// The two sides that share a lock.
@@ -93,7 +93,7 @@ pub(super) fn is_free(word: u64) -> bool {
 
 #[inline(always)]
 pub(super) fn has_waiters(word: u64) -> bool {
-    word & ROOM != 0
+    word & QUEUE != 0
 }
 
 /// As far as the holders are concerned a reader may enter.
@@ -102,7 +102,7 @@ pub(super) fn admits_reader(word: u64) -> bool {
     word & (WRITERS | UPGRADING) == 0
 }
 
-/// A reader may enter past those that wait and are called: no writer is in.
+/// A reader may enter past those that wait and are woken: no writer holds the lock.
 ///
 /// Beside readers what looks like a writer has added its bias in vain, and is about to see that. A
 /// free lock that is closed is just being handed over, by somebody to whom its word belongs.
@@ -111,8 +111,8 @@ pub(super) fn admits_past_waiters(word: u64) -> bool {
     word & UPGRADING == 0 && (readers(word) != 0 || word & (WRITERS | CLOSED) == 0)
 }
 
-/// Readers that have another way in may use it: no writer is in, nobody is about to upgrade, and the
-/// lock is not closed.
+/// Readers that have another way to enter may use it: no writer holds the lock, nobody is about to
+/// upgrade, and the lock is not closed.
 #[inline(always)]
 pub(super) fn is_open_to_readers(word: u64) -> bool {
     word & (WRITERS | UPGRADING | CLOSED) == 0
@@ -158,16 +158,16 @@ const ILLEGAL: &[Illegal] = &[
     },
     Illegal { what: "closed and open", holds: |word| word & CLOSED != 0 && word & OPEN != 0 },
     Illegal {
-        what: "an open phase whose end nobody has a timer for",
-        holds: |word| word & OPEN != 0 && word & GUARDED == 0,
+        what: "an open phase without a deadline waiter",
+        holds: |word| word & OPEN != 0 && word & HAS_DEADLINE_WAITER == 0,
     },
     Illegal {
-        what: "a writer is called in a phase of readers",
-        holds: |word| word & CALLED_WRITER != 0 && word & WRITE_PHASE == 0,
+        what: "a writer was woken in a phase of readers",
+        holds: |word| word & WRITER_WOKEN != 0 && word & WRITE_PHASE == 0,
     },
     Illegal {
-        what: "a writer is called in an open phase",
-        holds: |word| word & CALLED_WRITER != 0 && word & OPEN != 0,
+        what: "a writer was woken in an open phase",
+        holds: |word| word & WRITER_WOKEN != 0 && word & OPEN != 0,
     },
     Illegal {
         what: "an upgradable reader that is not counted among the readers",
@@ -182,7 +182,7 @@ const ILLEGAL: &[Illegal] = &[
 /// The same where writers do not add their bias in vain.
 const ILLEGAL_WITHOUT_BIAS: &[Illegal] = &[
     Illegal {
-        what: "a writer beside readers",
+        what: "a writer is_biased readers",
         holds: |word| has_writer(word) && readers(word) != 0,
     },
     Illegal { what: "two writers", holds: |word| word & WRITERS > WRITER },
@@ -300,15 +300,15 @@ mod tests {
 
     #[test]
     fn combinations_that_must_not_occur_are_named() {
-        let waiting = room_bits(1);
+        let waiting = queue_bits(1);
         for legal in [
             0,
             3 * READER,
             WRITER,
             (2 * READER) | UPGRADABLE,
-            waiting | WRITER | WRITE_PHASE | GUARDED,
-            waiting | READER | OPEN | GUARDED,
-            waiting | WRITE_PHASE | CALLED_WRITER | CLOSED,
+            waiting | WRITER | WRITE_PHASE | HAS_DEADLINE_WAITER,
+            waiting | READER | OPEN | HAS_DEADLINE_WAITER,
+            waiting | WRITE_PHASE | WRITER_WOKEN | CLOSED,
             waiting | READER | UPGRADABLE | UPGRADING,
         ] {
             assert_eq!(says::<TimeFair>(legal), None, "{legal:#x}");
@@ -316,13 +316,13 @@ mod tests {
         for (illegal, named) in [
             (CLOSED, "nobody waits"),
             (READER | WRITE_PHASE, "nobody waits"),
-            (waiting | CLOSED | OPEN | GUARDED, "closed and open"),
-            (waiting | READER | OPEN, "nobody has a timer"),
-            (waiting | READER | CALLED_WRITER, "in a phase of readers"),
-            (waiting | WRITE_PHASE | CALLED_WRITER | OPEN | GUARDED, "in an open phase"),
+            (waiting | CLOSED | OPEN | HAS_DEADLINE_WAITER, "closed and open"),
+            (waiting | READER | OPEN, "without a deadline waiter"),
+            (waiting | READER | WRITER_WOKEN, "in a phase of readers"),
+            (waiting | WRITE_PHASE | WRITER_WOKEN | OPEN | HAS_DEADLINE_WAITER, "in an open phase"),
             (UPGRADABLE, "not counted"),
             (waiting | READER | UPGRADING, "by nobody"),
-            (WRITER | READER, "beside readers"),
+            (WRITER | READER, "is_biased readers"),
             (2 * WRITER, "two writers"),
         ] {
             let message = says::<TimeFair>(illegal).expect("it must not occur");

@@ -60,6 +60,40 @@ use crate::spin_budget::SpinBudget;
 
 pub(crate) use range::RangeSlot;
 
+/// A platform whose threads have records: what locks need of it that say who reads in slots. Every
+/// [`Host`](crate::process::Host) is one.
+///
+/// # Safety
+/// As `Host`: only its implementations implement this.
+pub unsafe trait HasRecords: Platform {
+    /// The records of this process.
+    fn threads() -> &'static Threads<Self>;
+
+    /// The calling thread's record; none where it cannot have one.
+    fn thread() -> Option<&'static Record<Self>>;
+
+    /// What the calling thread was given for its record at its end.
+    fn ended_thread() -> EndedThread<Self>;
+
+    /// The expensive side of an asymmetric barrier, shared with threads that want one at the same time.
+    fn asymmetric_heavy();
+}
+
+/// What `act` does with the calling thread's record; where the thread has ended, with the one by which
+/// it still reads.
+///
+/// # Safety
+/// `act` sets no tag that is 0: it ends reads, or adds some to a slot's.
+#[inline(always)]
+pub(crate) unsafe fn with_record<P: HasRecords, R>(act: impl FnOnce(&Record<P>) -> R) -> Option<R> {
+    let Some(record) = P::thread() else {
+        // SAFETY: the platform answers what the records of this process gave to this thread at its end;
+        // `act` sets no tag that is 0, as this function's caller promises.
+        return unsafe { P::ended_thread().with_record(P::threads(), act) };
+    };
+    Some(act(record))
+}
+
 /// Locks that one thread can read under at once without touching them: what fits a cache line.
 pub(crate) const SLOTS: usize = 4;
 /// Ranges that one thread can hold at once, of all locks together, without any memory from elsewhere:
@@ -108,10 +142,10 @@ pub struct Record<P: Platform> {
     between_looks: P::Cell<u32>,
     /// When it looked last, µs.
     looked: P::Cell<u32>,
-    /// The room that this thread rents next (`rwsem/rooms.rs`), null if it has none. It stays with
+    /// The room that this thread rents next (`rwsem/queue_pool.rs`), null if it has none. It stays with
     /// the record when the thread ends.
-    spare_room: P::Cell<*const ()>,
-    /// The queue of spinners that this thread may be in (`rwsem/lodging.rs`), null if none.
+    spare_queue: P::Cell<*const ()>,
+    /// The queue of spinners that this thread may be in (`rwsem/queue_storage.rs`), null if none.
     spins_in: P::Cell<*const ()>,
     index: u32,
     /// Reads within the one that each slot says; see invariant 7.
@@ -131,7 +165,7 @@ unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
 unsafe impl<P: Platform> Send for Record<P> {}
 
-impl<P: Platform> Slot<P> {
+impl<P: HasRecords> Slot<P> {
     const NEW: Self =
         Slot { tag: P::AtomicU64::ZERO, awaited: P::AtomicU32::ZERO, event: P::AtomicU32::ZERO };
 
@@ -216,7 +250,7 @@ impl<P: Platform> Slot<P> {
     }
 }
 
-impl<P: Platform> Record<P> {
+impl<P: HasRecords> Record<P> {
     fn new(index: u32) -> Self {
         Record {
             slots: [const { Slot::NEW }; SLOTS],
@@ -225,7 +259,7 @@ impl<P: Platform> Record<P> {
             until_look: P::Cell::ZERO,
             between_looks: P::Cell::ZERO,
             looked: P::Cell::ZERO,
-            spare_room: P::Cell::ZERO,
+            spare_queue: P::Cell::ZERO,
             spins_in: P::Cell::ZERO,
             index,
             nested: [const { P::Cell::ZERO }; SLOTS],
@@ -234,8 +268,8 @@ impl<P: Platform> Record<P> {
     }
 
     /// For the record's thread only.
-    pub(crate) fn spare_room(&self) -> &P::Cell<*const ()> {
-        &self.spare_room
+    pub(crate) fn spare_queue(&self) -> &P::Cell<*const ()> {
+        &self.spare_queue
     }
 
     /// For the record's thread only.
@@ -396,7 +430,7 @@ impl<P: Platform> Clone for EndedThread<P> {
 
 impl<P: Platform> Copy for EndedThread<P> {}
 
-impl<P: Platform> EndedThread<P> {
+impl<P: HasRecords> EndedThread<P> {
     /// Of a thread that has not ended, or that held nothing when it did.
     pub const NONE: Self = EndedThread { record: ptr::null(), claim: 0 };
 
@@ -422,21 +456,54 @@ impl<P: Platform> EndedThread<P> {
     }
 }
 
-/// The records of all threads of a process.
-pub(crate) struct Threads<P: Platform> {
+/// The records of all threads of a process, and the numbers by which locks are named in them.
+pub struct Threads<P: Platform> {
     records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
+    /// Locks that got a number so far.
+    locks: P::AtomicU64,
+    /// What a barrier on all CPUs takes a writer here, ns: a running estimate; 0 before the first.
+    barrier_ns: P::AtomicU32,
     used: P::AtomicU32,
     /// Where to look for a free record, and above that how often one was given back, by which a
     /// thread that has found all of them taken sees that this is no longer so.
     search: P::AtomicU64,
 }
 
+/// Before one was measured, ns: a value for machines whose interrupts between CPUs are expensive.
+const BARRIER_AT_FIRST: u32 = 10_000;
+/// A sample counts for at most this many ns, as its thread may have been preempted.
+const LONGEST_BARRIER: u64 = 1_000_000;
+
 /// Of `search`: one record given back.
 const GIVEN_BACK: u64 = 1 << 32;
 
-impl<P: Platform> Threads<P> {
-    pub(crate) const NEW: Self =
-        Threads { records: Chunks::NEW, used: P::AtomicU32::ZERO, search: P::AtomicU64::ZERO };
+impl<P: HasRecords> Threads<P> {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes part of a static
+    pub(crate) const NEW: Self = Threads {
+        records: Chunks::NEW,
+        locks: P::AtomicU64::ZERO,
+        barrier_ns: P::AtomicU32::ZERO,
+        used: P::AtomicU32::ZERO,
+        search: P::AtomicU64::ZERO,
+    };
+
+    /// A number for a lock; no two get the same.
+    pub(crate) fn new_lock(&self) -> u64 {
+        self.locks.fetch_add(1, Relaxed) + 1
+    }
+
+    pub(crate) fn barrier_ns(&self) -> u64 {
+        match self.barrier_ns.load(Relaxed) {
+            0 => BARRIER_AT_FIRST.into(),
+            ns => ns.into(),
+        }
+    }
+
+    /// May lose a concurrent sample.
+    pub(crate) fn note_barrier(&self, ns: u64) {
+        let estimate = (3 * self.barrier_ns() + ns.min(LONGEST_BARRIER)) / 4;
+        self.barrier_ns.store(estimate.max(1) as u32, Relaxed);
+    }
 
     /// A record for the calling thread; none if there are more threads than records, or no memory.
     /// The lowest that is free, as writers look at all up to the highest ever used.
@@ -502,7 +569,7 @@ impl<P: Platform> Threads<P> {
             // Guards of ranges may be with the thread that is left.
             record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
             if !is_own {
-                record.spare_room.set(ptr::null());
+                record.spare_queue.set(ptr::null());
             }
             if is_gone {
                 if !record.spins_in.get().is_null() {

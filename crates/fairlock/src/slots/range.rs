@@ -16,7 +16,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::FENCED;
+use super::{FENCED, HasRecords};
 use crate::platform::{AtomicCell, AtomicInt, Platform};
 
 /// What a slot says about its range; part of the tag.
@@ -70,7 +70,7 @@ pub struct RangeSlot<P: Platform> {
     awaited: P::AtomicU32,
 }
 
-impl<P: Platform> RangeSlot<P> {
+impl<P: HasRecords> RangeSlot<P> {
     pub(super) const NEW: Self = RangeSlot {
         tag: P::AtomicU64::ZERO,
         first: P::AtomicU64::ZERO,

@@ -1,7 +1,7 @@
 //! The facts of a report: plain values with names for all addresses, as its lines keep them.
 //!
-//! Everything that presents is computed from these and from nothing else, so a report read from its
-//! lines says what it said when they were written.
+//! Every presentation is computed from these facts and from nothing else, so a report that is read from its
+//! lines says the same as when they were written.
 
 use std::fmt;
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dropin::comparison::{Comparison, Side};
 use crate::dropin::diagnosis::Finding;
+use crate::former_names;
 use crate::measure::statistics::jain;
 use crate::printable::printable;
 use crate::row::Estimate;
@@ -38,7 +39,8 @@ pub struct Process {
     pub parent: u32,
     /// The program's path.
     pub program: String,
-    /// The lock policy.
+    /// The lock by name.
+    #[serde(deserialize_with = "former_names::read_lock")]
     pub policy: String,
     /// How long it has been counted, ns.
     pub elapsed_ns: u64,
@@ -617,7 +619,8 @@ impl Thread {
 /// each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// The policy that the ratios refer to.
+    /// The lock that the ratios refer to, as of [`Variant`](crate::dropin::comparison::Variant).
+    #[serde(deserialize_with = "former_names::read_variant")]
     pub control: String,
     /// Whether the program used a pthread_rwlock at all in the counted runs; none: there was no such
     /// run.
@@ -630,7 +633,8 @@ pub struct Compared {
 /// The runs under one policy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparedPolicy {
-    /// Its name.
+    /// The lock, as of [`Variant`](crate::dropin::comparison::Variant).
+    #[serde(deserialize_with = "former_names::read_variant")]
     pub policy: String,
     /// How many there were; they were interleaved with those of the others.
     pub runs: u64,

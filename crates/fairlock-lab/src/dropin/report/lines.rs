@@ -1,7 +1,7 @@
 //! A report as JSON Lines: `{"run": …}` first, then one line for each process, lock and comparison.
 //!
-//! Names end in their unit: `wait_ns`, `wall_s`. A line of a kind that a reader does not know is to
-//! be skipped, and so is a field: more may come. [`FORMAT`] changes when something changes its meaning.
+//! Names end in their unit: `wait_ns`, `wall_s`. A reader skips lines and fields that it does not know,
+//! since later versions may add some. [`FORMAT`] changes when the meaning of something changes.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What is told about a run: which locks are hot, who waits for whom, who starves, and what to do.
+//! The report on a run: which locks are hot, who waits for whom, who starves, and what to do.
 //!
 //! * [`facts`]: plain values with names for all addresses.
 //! * [`lines`]: those as JSON Lines, and back.
@@ -36,7 +36,7 @@ pub const COST_OF_COUNTING: &str = "docs/src/measured.md says what counting cost
 /// use fairlock_lab::dropin::report::Report;
 ///
 /// let directory = tempfile::tempdir()?;
-/// let map = Map::create(directory.path(), "timefair")?;
+/// let map = Map::create(directory.path(), "rwsem")?;
 /// let snapshot = Snapshot::read(&regular::open(&map.path())?)?;
 /// let report = Report::new(&[snapshot], None, &["server".to_owned()]);
 /// assert!(report.terminal(100).contains("No pthread_rwlock was used"));
@@ -169,17 +169,17 @@ mod tests {
         let mut fair = example::snapshot();
         fair.locks.push(example::lock(2, 900_000, 44));
         example::waits(&mut fair.locks[0], WRITE, READ, 40, 90_000);
-        let runs = [("glibc", vec![starving()]), ("timefair", vec![fair])];
+        let runs = [("glibc", vec![starving()]), ("rwsem", vec![fair])];
         let runs = runs.map(|(policy, snapshots)| (policy.to_owned(), snapshots));
         let compared = example::comparison();
         let mut report = Report::new(&[starving()], Some(&compared), &["server".to_owned()]);
         report.add_counted(&runs);
         let compared = report.comparison.as_ref().expect("there is one");
         assert_eq!(compared.used_locks, Some(true));
-        let [glibc, timefair, phase_fair] = &compared.policies[..] else { panic!("three") };
+        let [glibc, rwsem, phase_fair] = &compared.policies[..] else { panic!("three") };
         let titles: Vec<&str> = glibc.locks.iter().map(|lock| lock.lock.as_str()).collect();
         assert_eq!(titles[0], "all locks");
-        assert_eq!((titles.len(), timefair.locks.len(), phase_fair.locks.len()), (3, 1, 0));
+        assert_eq!((titles.len(), rwsem.locks.len(), phase_fair.locks.len()), (3, 1, 0));
         let all = &glibc.locks[0];
         assert_eq!((all.reads.acquired, all.writes.acquired), (902_000, 44));
         // In two seconds.
@@ -192,8 +192,8 @@ mod tests {
             "in one counted run: all locks",
             "glibc reads 451k 0.10 % – 40.0µs/40.0µs/40.0µs 0",
             "glibc writes 22 90.9 % – 3.15ms/1.20s/1.20s 812",
-            "timefair reads 450k – – – –",
-            "timefair writes 22 90.9 % – 90.0µs/90.0µs/90.0µs 0",
+            "rwsem reads 450k – – – –",
+            "rwsem writes 22 90.9 % – 90.0µs/90.0µs/90.0µs 0",
         ] {
             assert!(text.contains(row), "lacks {row:?}: {text}");
         }

@@ -8,6 +8,7 @@ use fairlock_counts::snapshot::{self, Snapshot};
 
 use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
 use crate::dropin::symbols::Symbols;
+use crate::former_names;
 use crate::printable::printable;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
@@ -20,7 +21,7 @@ const MOST_SITES: usize = 256;
 /// Calls of a stack, at most, with those that were inlined.
 const MOST_CALLS: usize = 64;
 
-/// Of the drop-in itself, whose calls are in every stack and tell nothing.
+/// The drop-in itself, whose calls are in every stack and say nothing.
 const OWN_MODULE: &str = "libfairlock_pthread";
 
 /// What a word of a function's name ends with that only passes on to a lock, or to its initialisation.
@@ -58,7 +59,7 @@ fn process(snapshot: &Snapshot) -> Process {
         pid: snapshot.pid,
         parent: snapshot.parent,
         program: printable(&snapshot.program.to_string_lossy()).into_owned(),
-        policy: printable(&snapshot.policy).into_owned(),
+        policy: printable(former_names::lock(&snapshot.policy)).into_owned(),
         elapsed_ns: end(snapshot).saturating_sub(snapshot.began),
         threads: lives.sum(),
         threads_at_once: snapshot.threads.len() as u64,
@@ -138,7 +139,7 @@ impl Namer<'_> {
         let waited = sum(snapshot::Lock::waited_ns);
         let acquired = sum(snapshot::Lock::acquired);
         let is_hot = |lock: &&snapshot::Lock| {
-            // Who waits for whom is said of one lock.
+            // Waits and their holders are only shown for a single lock.
             if !lock.waiting.is_empty() {
                 return true;
             }

@@ -1,5 +1,5 @@
-//! A screen of text: what runs, the hottest locks, what is to be said about each, and what other
-//! policies made of it.
+//! A screen of text: what ran, the hottest locks, the findings about each, and what other locks would
+//! change.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -227,7 +227,7 @@ fn told(text: &mut String, lock: &Lock, width: usize) {
     }
 }
 
-/// The facts about a lock that the table has no room for, a line each.
+/// The facts about a lock that do not fit into the table, a line each.
 fn evidence(lock: &Lock) -> Vec<String> {
     let mut lines = Vec::new();
     let used = [("initialised at", &lock.initialised_at), ("used first at", &lock.first_used_at)];
@@ -467,7 +467,7 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 
 1 used by 0x10, libtable.so.1
   ✗ Readers starve the writer: 812 reads passed one waiting write, which waited 1.20s.
-    Try fairlock run --compare glibc,timefair,phase-fair -- server '--port=8 0'
+    Try fairlock run --compare glibc,rwsem,phase-fair -- server '--port=8 0'
     It would show how many reads pass a write under a lock that bounds them, and what that costs.
   used first at 0x10 (libtable.so.1)
   reads waited for writes 900 times, 36.0ms in all; writes waited for reads 40 times, 1.32s in all
@@ -533,7 +533,7 @@ docs/src/measured.md says what counting costs.
     fn a_comparison_stands_with_its_intervals_and_says_what_cannot_be_told() {
         let text = report(Some(&example::comparison())).terminal(120);
         assert!(text.contains("0.78 to 0.83"), "{text}");
-        assert!(text.contains("timefair takes 20.0 % less time than glibc"), "{text}");
+        assert!(text.contains("rwsem takes 20.0 % less time than glibc"), "{text}");
         assert!(text.contains("phase-fair: no difference from glibc that these runs"), "{text}");
     }
 }

@@ -23,10 +23,10 @@ pub trait Disk: World {
 /// A log of 4 KiB blocks. One appender at a time, and no reader meanwhile: what the lock under
 /// test is for.
 pub trait DiskLog: Sync {
-    /// A thread's room for what it reads and writes.
+    /// A thread's buffer for what it reads and writes.
     type Buffer;
 
-    /// Room for `bytes`.
+    /// A buffer of `bytes`.
     fn buffer(&self, bytes: usize) -> Self::Buffer;
 
     /// Writes the next block; answers its length.

@@ -3,7 +3,7 @@
 //!
 //! A *poller* is what threads wait on, with counters as its sources: the kernel's epoll with an eventfd each,
 //! by system calls, or one of Fairlock's lists in user space. They are in [`registry`], and stand where other
-//! workloads have a lock. Roles: who adds to counters is a `writer`, who waits is a `reader`. An operation of
+//! workloads have a lock. Roles: a thread that adds to counters is a `writer`, one that waits is a `reader`. An operation of
 //! a reader is a *delivery*: a source was reported, its counter read, and there was something in it. Its
 //! `wait` and `latency` are the time from an addition to the read that brought it, of one addition in
 //! [`STAMP_EVERY`].

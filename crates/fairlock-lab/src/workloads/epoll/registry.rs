@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 
 use fairlock::platform::Os;
-use fairlock::ready::{ReadyList, RwLockList, SpinList};
-use fairlock::spin::{RawMcs, RawQueuedRwLock, RawTtas};
+use fairlock::ready::ReadyList;
+use fairlock_reference::ready::{RwLockList, SpinList};
+use fairlock_reference::spin::{RawMcs, RawQueuedRwLock, RawTtas};
 use fairlock_sim::Sim;
 use fairlock_sim::timed::Unpreempted;
 

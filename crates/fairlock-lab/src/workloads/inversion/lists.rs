@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlock::platform::Os;
-use fairlock::ready::{
-    Batch, List, RawCounter, RawPoll, Readiness, ReadyList, RwLockList, SpinList, Trigger,
-};
+use fairlock::ready::{Batch, List, RawCounter, RawPoll, Readiness, ReadyList, Trigger};
+use fairlock_reference::ready::{RwLockList, SpinList};
 use fairlock_sim::Sim;
 
 use super::{InversionForm, InversionParams, LOW, contest, executed, kernel};

@@ -6,22 +6,22 @@
 //! | thread | priority | what it does |
 //! |---|---|---|
 //! | low | 1 | works for a known time, sleeps for a moment, works again |
-//! | hog | 2 | comes at random moments, computes for milliseconds; has nothing to do with the others |
-//! | high | 3 | comes at random moments, also while the hog computes, and does one short operation |
+//! | hog | 2 | wakes at random moments and computes for milliseconds; shares nothing with the others |
+//! | high | 3 | wakes at random moments, even while the hog computes, and does one short operation |
 //!
-//! * `inversion-lock`: the low one works with a lock held; the high one takes the lock. Whatever the
-//!   lock, it may have to wait for the rest of one section. If the hog has preempted the low one inside
-//!   its section, it waits for the hog as well: that is the inversion. A lock that lends the waiter's
-//!   priority to the holder has none.
-//! * `inversion-list`: the low one signals sources all the time; the high one asks the poll what is
-//!   ready, with a timeout of zero. There is no section of the user's own to wait for, only what the list
-//!   keeps locked inside a signal.
+//! * `inversion-lock`: the low thread works while it holds a lock, and the high thread acquires the lock.
+//!   Under any lock the high thread may have to wait for the rest of one section. If the hog has preempted
+//!   the low thread inside its section, the high thread waits for the hog as well: that is the inversion.
+//!   A lock that lends the waiter's priority to the holder avoids it.
+//! * `inversion-list`: the low thread signals sources all the time, and the high thread asks the poll what
+//!   is ready, with a timeout of zero. The user's code has no section to wait for, only the list may
+//!   have one inside a signal.
 //!
-//! The high one's `wait` is from asking to having the lock, or the answer; `hold` is what it then does.
-//! Operations that waited for half of the hog's time or more are counted as inverted.
+//! The high thread's `wait` ends when it has the lock, or the answer; its `hold` is what it then does.
+//! Operations that waited for at least half of the hog's time are counted as inverted.
 //!
-//! Locks that only spin are left out: on one CPU a real-time thread that spins keeps the holder away for
-//! ever.
+//! Locks that only spin are left out: on one CPU a real-time thread that spins keeps the holder from
+//! running for ever.
 
 mod kernel;
 mod lists;

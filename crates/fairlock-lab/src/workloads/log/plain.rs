@@ -1,7 +1,7 @@
 //! Plain files under the workload: what a program does that has no log.
 //!
 //! One thread at a time writes its record, in whole blocks by O_DIRECT, and then syncs the file on its own if
-//! every commit is to be synced. A file that has had its room starts over.
+//! every commit is to be synced. When the file is full, writing starts over at its beginning.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const FILL_BYTES: usize = 1 << 20;
 
 /// What is done to a file before it is appended to.
 pub(super) trait Preparation: Send + Sync + 'static {
-    /// Whether it has its room from the beginning.
+    /// Whether all its space is allocated from the beginning.
     const ALLOCATES: bool;
     /// Whether all of that has been written, so that it is overwritten from then on.
     const WRITES: bool;
@@ -78,7 +78,7 @@ impl<P: Preparation> Plain<P> {
         if answer == 0 {
             return Ok(());
         }
-        Err(failed("make room for", &self.params.directory, io::Error::last_os_error()))
+        Err(failed("allocate space for", &self.params.directory, io::Error::last_os_error()))
     }
 
     fn prepare(&self) -> Result<(), LabError> {

@@ -63,7 +63,7 @@ pub fn registry() -> &'static [LogDescriptor] {
         registry! {
             "logfile" TailedLog, "LogFile: O_DIRECT into blocks written ahead, threads commit together";
             "prewritten" Plain<Prewritten>, "a plain file of written blocks, overwritten by O_DIRECT";
-            "fallocated" Plain<Allocated>, "a plain file that has its room but was never written, by O_DIRECT";
+            "fallocated" Plain<Allocated>, "a plain file whose space is allocated but was never written, by O_DIRECT";
             "growing" Plain<Growing>, "a plain file that grows, by O_DIRECT";
             "okaywal" Okaywal, "the crate okaywal: page cache and fsync, threads commit together; every commit synced, no tail";
         }

@@ -23,10 +23,10 @@ pub trait PageCache: World {
 
 /// A file that is read and written block by block. Nothing keeps a read from seeing half a write.
 pub trait CachedFile: Sync {
-    /// A thread's room for one block.
+    /// A thread's buffer for one block.
     type Buffer: Send;
 
-    /// Room for one block, for the worker of this number.
+    /// A buffer for one block, for the worker of this number.
     fn buffer(&self, number: u32) -> Self::Buffer;
 
     /// What the calls take beside the copy.

@@ -101,8 +101,8 @@ pub(super) fn torn(words: &[u64]) -> Option<(u64, u64)> {
 
 /// The same memory as bytes, for system calls.
 pub(super) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: the same memory, borrowed alone for as long; any bytes make words and the other way
-    // round, and bytes need no alignment.
+    // SAFETY: the slice covers the memory of `words`, which is mutably borrowed for as long. Any bytes are
+    // valid words, any words are valid bytes, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }
 

@@ -527,7 +527,8 @@ impl ProcessLock for Pthread<'_> {
 
     #[inline]
     fn unlock(&mut self, _blocks: &Range<u32>) -> Result<(), LabError> {
-        // SAFETY: as above, and held since `lock`.
+        // SAFETY: invariant 1: initialised and mapped for as long as the borrow; this process has held the
+        // lock since `lock`.
         let result = unsafe { libc::pthread_rwlock_unlock(self.0.control().lock.get()) };
         assert_eq!(result, 0, "pthread_rwlock_unlock");
         Ok(())

@@ -15,7 +15,7 @@ use fairlock::policy::{self, Bias, BiasPolicy, ReadMostly};
 use fairlock::process_shared::ProcessSharedRwLock;
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard, RawRangeLock, Slotted};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem, Rented, RentedWithSpinners};
+use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, RawRwSem};
 use fairlock::unguarded::UnguardedRwLock;
 
 use crate::stress::Versatile;
@@ -73,8 +73,8 @@ impl BiasPolicy for AtOnce {
 }
 
 type Sem<Policy> = RawRwSem<Policy, Os, Inline<Os>>;
-type PooledSem<Policy> = RawRwSem<Policy, Os, RentedWithSpinners<Os>>;
-type PooledTimeFair = RawRwSem<policy::TimeFair, Os, Rented<Os>>;
+type PooledSem<Policy> = RawRwSem<Policy, Os, PooledWithSpinners<Os>>;
+type PooledTimeFair = RawRwSem<policy::TimeFair, Os, Pooled<Os>>;
 
 const fn kind(name: &'static str, promise: Promise, new: fn() -> Arc<dyn Subject>) -> Kind {
     Kind { name, promise, new }
@@ -85,7 +85,7 @@ const HANDOFF: Promise = Promise::Handoff { for_readers: false };
 /// So does a reader.
 const HANDOFF_TO_ALL: Promise = Promise::Handoff { for_readers: true };
 
-pub static ALL: [Kind; 25] = [
+pub static ALL: [Kind; 26] = [
     kind("rwlock", Promise::TimeFair, guarded::<RawRwLock<Os, ReadMostly>>),
     kind("rwlock-at-once", Promise::TimeFair, guarded::<RawRwLock<Os, AtOnce>>),
     kind("rwlock-restless", Promise::TimeFair, guarded::<RawRwLock<Os, Restless>>),
@@ -101,6 +101,7 @@ pub static ALL: [Kind; 25] = [
     kind("linux-5.3", Promise::Nothing, guarded::<Sem<policy::Linux5_3>>),
     kind("linux-5.11", HANDOFF, guarded::<Sem<policy::Linux5_11>>),
     kind("no-reader-steal", HANDOFF, guarded::<Sem<policy::NoReaderSteal>>),
+    kind("immediate-handoff", HANDOFF, guarded::<Sem<policy::ImmediateHandoff>>),
     kind("linux-3.10-pooled", Promise::Nothing, guarded::<PooledSem<policy::Linux3_10>>),
     kind("linux-5.11-pooled", HANDOFF, guarded::<PooledSem<policy::Linux5_11>>),
     kind("mutex", Promise::Handoff { for_readers: true }, || {

@@ -1,0 +1,421 @@
+//! Random programs in time: threads are stopped for long between any two steps, waiters give up, and
+//! others come again and again. Nobody sleeps for ever, nobody is let in beside a writer, and
+//! nobody is passed for longer than its lock promises.
+//!
+//! The programs know nothing of the locks: a few threads, each with a few operations drawn from a
+//! seed, some of them many times over. What they found is in `mutations/`.
+
+use std::time::{Duration, Instant};
+
+use fairlock::lock_api::{
+    RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgrade, RawRwLockUpgradeTimed,
+    RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
+};
+use fairlock::policy::{Bias, BiasPolicy, Discipline, PhaseFair, Policy, ReadMostly, TimeFair};
+use fairlock::process::Host;
+use fairlock::rwlock::RawRwLock;
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
+use fairlock_check::long;
+use fairlock_sim::Explored;
+use fairlock_sim::explore::{Claim, Guarded, Program, Search, Time, hold, pass_time};
+
+// ---- what threads do ----
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Read,
+    ReadFair,
+    TryRead,
+    ReadFor,
+    Write,
+    WriteFair,
+    TryWrite,
+    WriteFor,
+    Upgrade,
+    UpgradeFor,
+    Downgrade,
+}
+
+const READS: [Op; 4] = [Op::Read, Op::ReadFair, Op::TryRead, Op::ReadFor];
+
+const WRITES: [Op; 8] = [
+    Op::Write,
+    Op::Write,
+    Op::WriteFair,
+    Op::TryWrite,
+    Op::WriteFor,
+    Op::Upgrade,
+    Op::UpgradeFor,
+    Op::Downgrade,
+];
+
+/// One operation, so many times, with a section and a pause of so many ns.
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    op: Op,
+    times: u32,
+    section: u64,
+    pause: u64,
+    patience: Duration,
+}
+
+const LONGEST_SECTION: u64 = 20_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Each thread does a few things of its own, and the run is over before much is set right.
+    Short,
+    /// The same, some of them again and again.
+    Long,
+    /// Readers that are all alike, and writers.
+    Readers,
+    /// All come right back: the lock is free, or changes hands, most of the time.
+    Crowd,
+}
+
+impl Shape {
+    fn of(seed: u64) -> Shape {
+        [Shape::Short, Shape::Readers, Shape::Long, Shape::Readers][(seed / 2 % 4) as usize]
+    }
+
+    /// Executions by chance, and as many by random priorities: short ones take little time.
+    fn executions(self) -> u64 {
+        if self == Shape::Short { 100 } else { 4 }
+    }
+}
+
+/// xorshift64*: the same programs everywhere, for ever.
+struct Seeded(u64);
+
+impl Seeded {
+    fn new(seed: u64) -> Self {
+        Seeded((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
+    }
+    fn among<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    fn task(&mut self, ops: &[Op], times: &[u32]) -> Task {
+        Task {
+            op: self.among(ops),
+            times: self.among(times),
+            section: self.among(&[
+                0,
+                1_000,
+                1_000,
+                10_000,
+                10_000,
+                50_000,
+                200_000,
+                LONGEST_SECTION,
+            ]),
+            pause: self.among(&[0, 500, 5_000, 100_000]),
+            patience: Duration::from_micros(self.among(&[1, 30, 100, 1_000])),
+        }
+    }
+
+    /// A few things, one after the other.
+    fn tasks(&mut self, times: &[u32]) -> Vec<Task> {
+        let tasks = 1 + self.below(3);
+        (0..tasks)
+            .map(|_| {
+                let ops: &[Op] = if self.below(2) == 0 { &READS } else { &WRITES };
+                self.task(ops, times)
+            })
+            .collect()
+    }
+
+    /// Again and again, with little in between.
+    fn right_back(&mut self, ops: &[Op], times: u32) -> Vec<Task> {
+        let task = Task {
+            op: self.among(ops),
+            times,
+            section: self.among(&[0, 1_000, 10_000]),
+            pause: self.among(&[0, 500, 5_000]),
+            patience: Duration::from_micros(self.among(&[1, 10, 30, 100])),
+        };
+        vec![task]
+    }
+
+    /// One writer, or two, among readers: all come right back, and some readers give up. In every third
+    /// crowd somebody who may upgrade stays for long, and readers come in beside it.
+    fn crowd(&mut self) -> Vec<Vec<Task>> {
+        let stays = self.below(3) == 0;
+        let (writers, readers) = (1 + self.below(2), 2 + self.below(2));
+        let times = if stays { 300 } else { 50 };
+        let mut all: Vec<_> =
+            (0..writers).map(|_| self.right_back(&[Op::Write], 2 * times)).collect();
+        all.extend((0..readers).map(|_| self.right_back(&[Op::Read, Op::ReadFor], times)));
+        if stays {
+            let section = LONGEST_SECTION;
+            all.push(vec![Task { op: Op::Upgrade, section, ..self.task(&[Op::Upgrade], &[1]) }]);
+        }
+        all
+    }
+
+    /// What each thread does.
+    fn threads(&mut self, shape: Shape) -> Vec<Vec<Task>> {
+        let threads = 3 + self.below(3);
+        match shape {
+            Shape::Crowd => self.crowd(),
+            Shape::Short => (0..threads).map(|_| self.tasks(&[1, 1, 2])).collect(),
+            Shape::Long => (0..threads).map(|_| self.tasks(&[1, 1, 1, 3, 30, 300])).collect(),
+            Shape::Readers => {
+                let reader = vec![self.task(&READS, &[3, 30, 300])];
+                let readers = 1 + self.below(threads - 1);
+                let mut all = vec![reader; readers];
+                all.extend((readers..threads).map(|_| vec![self.task(&WRITES, &[1, 3, 30])]));
+                all
+            }
+        }
+    }
+}
+
+// ---- locks ----
+
+trait Raw:
+    RawRwLockDowngrade
+    + RawRwLockFair
+    + RawRwLockTimed<Duration = Duration>
+    + RawRwLockUpgrade
+    + RawRwLockUpgradeTimed
+    + 'static
+{
+}
+
+impl<R> Raw for R where
+    R: RawRwLockDowngrade
+        + RawRwLockFair
+        + RawRwLockTimed<Duration = Duration>
+        + RawRwLockUpgrade
+        + RawRwLockUpgradeTimed
+        + 'static
+{
+}
+
+/// For how long newcomers may pass a reader and a writer that are first in line.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    reader: u64,
+    writer: u64,
+    /// By readers while readers hold the lock at every moment.
+    unbroken: u64,
+}
+
+/// A wake-up or two, and the steps on the way.
+const SLACK: u64 = 100_000;
+
+/// What locks take a wake-up for on the explored platform.
+const WAKE_LATENCY: u64 = 8_000;
+
+/// A reader may be passed by what is left of a phase and by the next one; a writer by two of each
+/// side, as one that is woken to compete may be overtaken once. Where nobody is stopped holds are no
+/// longer than the program's `section`s, nor are budgets, but for their least. Without a break readers
+/// pass within what is left of a phase and the next one; but the first may have come in by a gap
+/// of a phase of writers, and stay for as long as the longest `read` before the readers' phase begins.
+fn phases(policy: Discipline, stops: bool, section: u64, read: u64) -> Bounds {
+    let Discipline::Phases(phases) = policy else { panic!("no phases") };
+    let least = u64::from(phases.shortest_budget) * WAKE_LATENCY;
+    let longest = if stops { phases.longest_budget } else { least.max(section) };
+    let budget = longest.min(phases.longest_budget);
+    // And how long its last holder may stay.
+    let phase = budget + section + SLACK;
+    Bounds { reader: 2 * phase, writer: 4 * phase, unbroken: 2 * (budget + SLACK) + read }
+}
+
+fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
+    let Task { op, section, patience, .. } = task;
+    let read = Claim::READ
+        .passed_for_at_most(bounds.reader)
+        .passed_without_a_break_for_at_most(bounds.unbroken);
+    let write = Claim::WRITE
+        .passed_for_at_most(bounds.writer)
+        .passed_without_a_break_for_at_most(bounds.unbroken);
+    let reads = |guard: RwLockReadGuard<'_, R, Guarded>| {
+        guard.get();
+        pass_time(section);
+        guard.get();
+        drop(guard);
+    };
+    let writes = |guard: RwLockWriteGuard<'_, R, Guarded>| {
+        guard.add();
+        pass_time(section);
+        drop(guard);
+    };
+    match op {
+        Op::Read => hold(read, || Some(lock.read()), reads),
+        Op::ReadFair => hold(
+            read,
+            || Some(lock.read()),
+            |guard| {
+                pass_time(section);
+                RwLockReadGuard::unlock_fair(guard);
+            },
+        ),
+        Op::TryRead => hold(read, || lock.try_read(), reads),
+        Op::ReadFor => hold(read, || lock.try_read_for(patience), reads),
+        Op::Write => hold(write, || Some(lock.write()), writes),
+        Op::WriteFair => hold(
+            write,
+            || Some(lock.write()),
+            |guard| {
+                guard.add();
+                pass_time(section);
+                RwLockWriteGuard::unlock_fair(guard);
+            },
+        ),
+        Op::TryWrite => hold(write, || lock.try_write(), writes),
+        Op::WriteFor => hold(write, || lock.try_write_for(patience), writes),
+        Op::Upgrade => hold(
+            Claim::UPGRADABLE,
+            || Some(lock.upgradable_read()),
+            |guard| {
+                pass_time(section / 2);
+                let guard = Upgradable::upgrade(guard);
+                guard.add();
+                pass_time(section / 2);
+            },
+        ),
+        Op::UpgradeFor => hold(
+            Claim::UPGRADABLE,
+            || lock.try_upgradable_read_for(patience),
+            |guard| {
+                pass_time(section / 2);
+                match Upgradable::try_upgrade_for(guard, patience) {
+                    Ok(guard) => guard.add(),
+                    Err(guard) => _ = guard.get(),
+                }
+            },
+        ),
+        Op::Downgrade => hold(
+            write,
+            || Some(lock.write()),
+            |guard| {
+                guard.add();
+                pass_time(section / 2);
+                let guard = RwLockWriteGuard::downgrade(guard);
+                guard.get();
+                pass_time(section / 2);
+            },
+        ),
+    };
+}
+
+/// The program with this number for a lock with these phases.
+fn program<R: Raw>(
+    name: &str,
+    policy: Discipline,
+    seed: u64,
+    shape: Shape,
+) -> Program<RwLock<R, Guarded>> {
+    let threads = Seeded::new(seed).threads(shape);
+    // Without stops bounds are shorter, and more is found that needs none.
+    let stops = seed.is_multiple_of(2);
+    let longest = |counts: fn(&Task) -> bool| {
+        let tasks = threads.iter().flatten().filter(|task| counts(task));
+        tasks.map(|task| task.section).max().unwrap_or(0)
+    };
+    let (section, read) = (longest(|_| true), longest(|task| READS.contains(&task.op)));
+    let bounds = phases(policy, stops, section, read);
+    let name = format!("{name}, program {seed}: {threads:?}");
+    let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));
+    let program = threads.into_iter().fold(program, |program, tasks| {
+        program.thread(move |lock| {
+            Explored::thread().expect("a thread of a program has a record");
+            for task in &tasks {
+                for _ in 0..task.times {
+                    run(lock, *task, bounds);
+                    pass_time(task.pause);
+                }
+            }
+        })
+    });
+    let time = if stops { Time::new() } else { Time::new().stops(0) };
+    program
+        .finally(|lock| drop(lock.try_write().expect("the lock is free when everybody is done")))
+        .most_steps(400_000)
+        .in_time(time)
+}
+
+/// So many programs; of each some executions by chance and as many by random priorities.
+fn explore<R: Raw>(name: &str, policy: Discipline, programs: u64, shape: fn(u64) -> Shape) {
+    let began = Instant::now();
+    let (mut executions, mut steps) = (0, 0);
+    for seed in 0..programs {
+        let shape = shape(seed);
+        let program = program::<R>(name, policy, seed, shape);
+        let each = shape.executions();
+        for search in [Search::random(seed, each), Search::pct(seed, 3, each)] {
+            match program.check(&search) {
+                Ok(report) => {
+                    executions += report.executions;
+                    steps = steps.max(report.longest);
+                }
+                Err(failure) => {
+                    executions += failure.execution;
+                    panic!("execution {executions} of all: {failure}");
+                }
+            }
+        }
+    }
+    let took = began.elapsed();
+    eprintln!("{name}: {executions} executions, at most {steps} steps, {took:.1?}");
+}
+
+/// Readers use slots without a fence, at once and after each write as soon as the clock has moved.
+struct AtOnce;
+
+impl BiasPolicy for AtOnce {
+    const BIAS: Bias = Bias { reads: 0, reads_per_look: 1, patience: 0, ..Bias::READ_MOSTLY };
+}
+
+/// The same with fences, for ever.
+struct Fenced;
+
+impl BiasPolicy for Fenced {
+    const BIAS: Bias = Bias { patience: u32::MAX, ..AtOnce::BIAS };
+}
+
+/// All ways to come in by turns: slots after a few reads, and none again after a few writes.
+struct ByTurns;
+
+impl BiasPolicy for ByTurns {
+    const BIAS: Bias = Bias { reads: 4, writes: 4, reads_per_look: 4, patience: 1 };
+}
+
+macro_rules! locks {
+    ($($test:ident: $raw:ty, $policy:ty;)*) => {$(
+        #[test]
+        fn $test() {
+            explore::<$raw>(stringify!($test), <$policy>::DISCIPLINE, long::depth(120, 2_400), Shape::of);
+        }
+    )*};
+}
+
+locks! {
+    time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair;
+    time_fair_with_a_pooled_queue: RawRwSem<TimeFair, Explored, Pooled<Explored>>, TimeFair;
+    phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair;
+    rwlock: RawRwLock<Explored, ReadMostly>, TimeFair;
+    rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair;
+    rwlock_with_slots_and_fences: RawRwLock<Explored, Fenced>, TimeFair;
+    rwlock_with_slots_by_turns: RawRwLock<Explored, ByTurns>, TimeFair;
+}
+
+/// Where all come right back, a lock is often free while somebody waits, and whoever serves the queue
+/// then does so beside newcomers.
+#[test]
+fn crowds_that_come_right_back() {
+    let policy = TimeFair::DISCIPLINE;
+    let crowd = |_| Shape::Crowd;
+    let programs = long::depth(60, 4_000);
+    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, programs, crowd);
+    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, programs, crowd);
+    explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", policy, programs, crowd);
+}

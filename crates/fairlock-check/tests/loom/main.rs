@@ -1,0 +1,24 @@
+//! Locks and ready lists under Loom, which knows C11's memory model.
+//!
+//! `cargo test -p fairlock-check --test loom rwlock::` runs those of one lock.
+
+use fairlock::platform;
+
+mod barrier;
+mod free_list;
+mod mutex;
+mod process_shared;
+mod range;
+mod range_references;
+mod ready;
+mod rwlock;
+mod rwsem;
+mod slots;
+mod spin;
+
+// Private in `fairlock`, whose source is compiled here again, as `slots` and `barrier` test parts alone.
+#[path = "../../../fairlock/src/chunks.rs"]
+#[allow(dead_code)] // what locks need beside slots
+mod chunks;
+#[path = "../../../fairlock/src/spin_budget.rs"]
+mod spin_budget;

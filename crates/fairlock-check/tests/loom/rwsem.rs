@@ -1,0 +1,172 @@
+//! The rwsem under Loom: no race on what it protects and no lost wake-up in the interleavings of
+//! two or three threads, with a bound on preemptions and on how many are tried; and the checker
+//! itself is checked, by platforms with a flaw each.
+
+use std::sync::Arc;
+
+use fairlock::lock_api::{RwLock, RwLockUpgradableReadGuard};
+use fairlock::platform::Platform;
+use fairlock::policy::{
+    Discipline, ImmediateHandoff, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases,
+    Policy, TimeFair,
+};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock_check::loom_platform::{
+    Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, check, explore, failure, join, model,
+    most_executions, spawn,
+};
+use fairlock_check::read_write::{self, read, write_in_time};
+use fairlock_check::scenario::{Scenario, Step};
+
+/// Switches away from a thread that could go on, at most this many in one execution of two
+/// threads; switches at parks and yields are free. Models of three threads get one or two, each
+/// more of which multiplies the executions by ten.
+const PREEMPTIONS_OF_TWO: usize = 3;
+
+type Lock<Pol, P, L = Inline<P>> = RwLock<RawRwSem<Pol, P, L>, Watched>;
+
+/// [`TimeFair`] without its spins, each turn of which would multiply the executions, and with a
+/// budget of one look at the clock.
+struct TimeFairAsleep;
+
+impl Policy for TimeFairAsleep {
+    const NAME: &'static str = "timefair-asleep";
+    const DISCIPLINE: Discipline = Discipline::Phases(Phases {
+        shortest_budget: 1,
+        budget_per_wakeup: 1,
+        longest_budget: 4_000_000,
+        spin: 0,
+    });
+}
+
+/// Of the weakened orderings that these models were seen to find, each was found among the first 1,500
+/// executions of one of them.
+fn check_many<Pol: Policy, P: Platform, L: QueueStorage<P>>(
+    scenarios: Vec<Scenario<Lock<Pol, P, L>>>,
+    preemptions: usize,
+) {
+    check(Pol::NAME, scenarios, preemptions, most_executions(2_500));
+}
+
+macro_rules! policies_under_loom {
+    ($($module:ident: $policy:ty, $three_threads:ty, $preemptions:expr;)*) => {$(
+        mod $module {
+            use super::*;
+            #[test]
+            fn two_threads() {
+                check_many::<$policy, Loom, Inline<_>>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
+            }
+            #[test]
+            fn three_threads() {
+                check_many::<$three_threads, Loom, Inline<_>>(read_write::three_threads(), $preemptions);
+            }
+        }
+    )*};
+}
+
+policies_under_loom! {
+    time_fair: TimeFair, TimeFairAsleep, 1;
+    phase_fair: PhaseFair, PhaseFair, 2;
+    linux_5_11: Linux5_11, Linux5_11, 1;
+    linux_5_3: Linux5_3, Linux5_3, 1;
+    linux_3_10: Linux3_10, Linux3_10, 1;
+    no_reader_steal: NoReaderSteal, NoReaderSteal, 1;
+    immediate_handoff: ImmediateHandoff, ImmediateHandoff, 1;
+}
+
+/// Locks whose threads wait in a pooled queue.
+mod pooled {
+    use super::*;
+    type Pool = Pooled<WithoutRecords>;
+
+    #[test]
+    fn two_threads_under_time_fair() {
+        check_many::<TimeFairAsleep, _, Pool>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
+    }
+
+    #[test]
+    fn two_threads_under_phase_fair() {
+        check_many::<PhaseFair, _, Pool>(read_write::two_threads(), PREEMPTIONS_OF_TWO);
+    }
+
+    #[test]
+    fn three_threads_under_phase_fair() {
+        check_many::<PhaseFair, _, Pool>(read_write::three_threads(), 1);
+    }
+
+    #[test]
+    fn a_queue_in_each_record() {
+        let scenarios = vec![
+            read_write::two_writers(),
+            read_write::an_upgrade_and_a_reader(),
+            read_write::a_reader_and_two_writers(),
+        ];
+        check_many::<PhaseFair, Loom, Pooled<Loom>>(scenarios, 2);
+    }
+}
+
+/// A reader that waits only for a writer is let in beside an upgradable reader when that writer
+/// gives up, at the moment in which the upgradable reader becomes a writer.
+fn a_time_out_meets_an_upgrade<Pol: Policy>() {
+    explore(Pol::NAME, 2, || {
+        let lock = Arc::new(Lock::<Pol, Loom>::new(Watched::new()));
+        let upgradable = lock.upgradable_read();
+        let threads = [write_in_time, read].map(|step: Step<Lock<Pol, Loom>>| {
+            let lock = Arc::clone(&lock);
+            spawn(move || step(&lock))
+        });
+        // To after the writer has queued, and the reader behind it: then one preemption is enough.
+        for _ in 0..3 {
+            loom::thread::yield_now();
+        }
+        match RwLockUpgradableReadGuard::try_upgrade(upgradable) {
+            Ok(guard) => {
+                guard.add();
+                loom::thread::yield_now();
+                guard.add();
+            }
+            Err(guard) => _ = guard.get(),
+        }
+        join(threads);
+        assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn a_time_out_that_lets_a_reader_in_and_an_upgrade_exclude_each_other() {
+    a_time_out_meets_an_upgrade::<PhaseFair>();
+    a_time_out_meets_an_upgrade::<Linux5_11>();
+}
+
+/// What the checker says about a lock on a flawed platform.
+fn report<Pol: Policy, P: Platform, L: QueueStorage<P>>(
+    scenario: Scenario<Lock<Pol, P, L>>,
+) -> String {
+    failure("flawed", 2, model(scenario))
+}
+
+#[test]
+fn the_checker_notices_relaxed_orderings() {
+    let message = report::<TimeFair, Weakened, Inline<_>>(read_write::two_writers());
+    assert!(message.contains("Causality violation"), "{message}");
+    let message = report::<TimeFair, Weakened, Pooled<_>>(read_write::two_writers());
+    assert!(message.contains("Causality violation"), "{message}");
+    let message = report::<Linux5_11, Weakened, Inline<_>>(read_write::a_reader_and_a_writer());
+    assert!(message.contains("Causality violation"), "{message}");
+}
+
+#[test]
+fn the_checker_notices_lost_wake_ups() {
+    let message = report::<TimeFair, Deaf, Inline<_>>(read_write::three_writers());
+    assert!(message.contains("deadlock"), "{message}");
+    let message = report::<PhaseFair, Deaf, Pooled<Deaf>>(read_write::two_writers());
+    assert!(message.contains("deadlock"), "{message}");
+    let message = report::<Linux5_11, Deaf, Inline<_>>(read_write::a_reader_and_a_writer());
+    assert!(message.contains("deadlock"), "{message}");
+}
+
+#[test]
+fn the_checker_notices_two_writers() {
+    let message = report::<TimeFair, Gullible, Inline<_>>(read_write::two_writers());
+    assert!(message.contains("Causality violation"), "{message}");
+}

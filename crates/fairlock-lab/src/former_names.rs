@@ -1,0 +1,141 @@
+//! Names of locks and lock events that earlier versions used, and what they are called now.
+//!
+//! A former name is accepted wherever a user can write one, and in recordings of earlier versions. It
+//! is replaced at once, so that nothing else in the lab ever sees it. Whoever presents results prints
+//! [`take_note`], which names each replaced name once.
+//!
+//! Adding a former name is one line in [`LOCKS`] or [`EVENTS`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Deserializer};
+
+use crate::dropin::comparison::COUNTED;
+
+/// Locks: the former name and the current one.
+const LOCKS: [(&str, &str); 2] = [("timefair", "rwsem"), ("biased", "rwlock")];
+
+/// Lock events: the former name and the current one.
+const EVENTS: [(&str, &str); 6] = [
+    ("phase_called", "phase_woken"),
+    ("slots_barrier", "bias_barrier"),
+    ("slots_begin", "bias_begin"),
+    ("slots_end", "bias_end"),
+    ("slots_light", "bias_unfenced"),
+    ("slots_write", "bias_revoke"),
+];
+
+/// The former names that were replaced in this process.
+static REPLACED: Mutex<Replaced> =
+    Mutex::new(Replaced { unsaid: BTreeSet::new(), said: BTreeSet::new() });
+
+/// Former names with their current ones.
+struct Replaced {
+    /// Those that no note has named yet.
+    unsaid: BTreeSet<(&'static str, &'static str)>,
+    /// Those that a note has named.
+    said: BTreeSet<(&'static str, &'static str)>,
+}
+
+/// The current name of what is called `name`, now or formerly.
+fn current<'a>(names: &[(&'static str, &'static str)], name: &'a str) -> &'a str {
+    let Some(pair) = names.iter().find(|(former, _)| *former == name) else { return name };
+    let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !replaced.said.contains(pair) {
+        replaced.unsaid.insert(*pair);
+    }
+    pair.1
+}
+
+/// The current name of a lock; a name that never changed is returned as it is.
+///
+/// ```
+/// use fairlock_lab::former_names;
+/// assert_eq!(former_names::lock("timefair"), "rwsem");
+/// assert_eq!(former_names::lock("linux-5.11"), "linux-5.11");
+/// ```
+pub fn lock(name: &str) -> &str {
+    current(&LOCKS, name)
+}
+
+/// The current name of a lock event; a name that never changed is returned as it is.
+///
+/// ```
+/// assert_eq!(fairlock_lab::former_names::event("slots_light"), "bias_unfenced");
+/// ```
+pub fn event(name: &str) -> &str {
+    current(&EVENTS, name)
+}
+
+/// One line about the names that were replaced since the last call, if there are any. No name is in
+/// two notes.
+///
+/// ```
+/// use fairlock_lab::former_names;
+/// former_names::lock("biased");
+/// assert_eq!(former_names::take_note().as_deref(), Some("note: `biased` is now called `rwlock`"));
+/// former_names::lock("biased");
+/// assert_eq!(former_names::take_note(), None);
+/// ```
+pub fn take_note() -> Option<String> {
+    let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+    let unsaid = std::mem::take(&mut replaced.unsaid);
+    let words: Vec<String> =
+        unsaid.iter().map(|(former, now)| format!("`{former}` is now called `{now}`")).collect();
+    replaced.said.extend(unsaid);
+    (!words.is_empty()).then(|| format!("note: {}", words.join(", ")))
+}
+
+/// Reads a lock's name from a file of any version.
+pub(crate) fn read_lock<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|name| lock(&name).to_owned())
+}
+
+/// Reads locks' names from a file of any version.
+pub(crate) fn read_locks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    Ok(names.iter().map(|name| lock(name).to_owned()).collect())
+}
+
+/// Reads a lock's name, with or without `+counts` behind it, from a file of any version.
+pub(crate) fn read_variant<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    Ok(match text.strip_suffix(COUNTED) {
+        Some(name) => format!("{}{COUNTED}", lock(name)),
+        None => lock(&text).to_owned(),
+    })
+}
+
+/// Reads counts by the events' names from a file of any version.
+pub(crate) fn read_events<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, u64>, D::Error> {
+    let counts = BTreeMap::<String, u64>::deserialize(from)?;
+    Ok(counts.into_iter().map(|(name, count)| (event(&name).to_owned(), count)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks;
+    use fairlock::events::Event;
+
+    #[test]
+    fn a_former_name_of_a_lock_is_no_lock_s_name_and_leads_to_one() {
+        for (former, now) in LOCKS {
+            assert!(locks::find(former).is_err(), "{former}");
+            assert!(locks::find(now).is_ok(), "{now}");
+            assert_eq!(lock(now), now);
+        }
+    }
+
+    #[test]
+    fn a_former_name_of_an_event_is_no_event_s_name_and_leads_to_one() {
+        let is_event = |name: &str| Event::ALL.iter().any(|event| event.name() == name);
+        for (former, now) in EVENTS {
+            assert!(!is_event(former) && is_event(now), "{former}");
+            assert_eq!((event(former), event(now)), (now, now));
+        }
+    }
+}

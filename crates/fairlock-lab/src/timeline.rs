@@ -1,0 +1,228 @@
+//! The beginning of a run on a simulated machine, small enough to keep with the rows: who did what
+//! when, cut into as many slots as a picture has pixels.
+
+use std::collections::BTreeMap;
+
+use fairlock_sim::timed::{self, Activity, Happening};
+use serde::{Deserialize, Serialize};
+
+use crate::former_names;
+use crate::plan::Cell;
+use crate::workloads::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
+
+/// Slots of a timeline.
+pub const SLOTS: usize = 640;
+/// More threads fit no picture: of more, the first and the last are kept.
+const MOST_THREADS: usize = 32;
+/// More arrows hide what they point at.
+const MOST_WAKE_UPS: usize = 200;
+
+/// A slot in which nothing is known.
+pub const NOTHING: char = '.';
+/// What a slot of [`ThreadTimeline::activity`] says, in one letter and in words.
+pub const ACTIVITIES: [(char, &str); 4] =
+    [('r', "runs"), ('s', "spins"), ('z', "sleeps"), ('q', "woken or without a CPU")];
+/// What a slot of [`ThreadTimeline::section`] says, in one letter and as the workloads mark it.
+pub const SECTIONS: [(char, &str); 4] =
+    [('h', HOLD_READ), ('H', HOLD_WRITE), ('w', WAIT_READ), ('W', WAIT_WRITE)];
+
+/// The beginning of a cell's first repetition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// As in the cell's row.
+    pub workload: String,
+    /// As in the cell's row.
+    #[serde(deserialize_with = "former_names::read_lock")]
+    pub lock: String,
+    /// As in the cell's row.
+    pub machine: String,
+    /// As in the cell's row.
+    pub params: BTreeMap<String, f64>,
+    /// What all slots together stand for.
+    pub length_ns: u64,
+    /// One for each thread, or for the first and the last ones. Earlier versions called them lanes.
+    #[serde(alias = "lanes")]
+    pub threads: Vec<ThreadTimeline>,
+    /// Who woke whom: the places in `threads` of the waker and of the woken thread, and the slot.
+    pub wake_ups: Vec<[usize; 3]>,
+}
+
+/// What one thread did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadTimeline {
+    /// `reader 1`.
+    pub thread: String,
+    /// A letter of [`ACTIVITIES`] for each slot: what took most of its time.
+    pub activity: String,
+    /// A letter of [`SECTIONS`] for each slot, likewise.
+    pub section: String,
+}
+
+impl Timeline {
+    /// How a cell on a simulated machine began.
+    pub fn new(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
+        let on = cell.on.as_ref();
+        let length_ns = on.map_or(1, |on| on.timeline_ns.max(1));
+        let names = cell.workload.thread_names();
+        let last_ones = names.len().max(MOST_THREADS) - MOST_THREADS / 2;
+        let kept: Vec<usize> = (0..names.len())
+            .filter(|&thread| thread < MOST_THREADS / 2 || thread >= last_ones)
+            .collect();
+        let place_of = |thread: u32| kept.binary_search(&(thread as usize)).ok();
+        let mut activities = vec![Slots::new(length_ns); kept.len()];
+        let mut sections = activities.clone();
+        let mut wake_ups = Vec::new();
+        for span in recorded {
+            let Some(place) = place_of(span.thread) else { continue };
+            match span.what {
+                Happening::Activity(activity) => {
+                    let kind = match activity {
+                        Activity::Runs => 0,
+                        Activity::Spins => 1,
+                        Activity::Sleeps => 2,
+                        Activity::Ready => 3,
+                    };
+                    activities[place].add(kind, span.from_ns, span.to_ns);
+                }
+                Happening::Mark(mark) => {
+                    if let Some(kind) = SECTIONS.iter().position(|(_, known)| *known == mark) {
+                        sections[place].add(kind, span.from_ns, span.to_ns);
+                    }
+                }
+                Happening::Woken { by } => {
+                    if let Some(by) = place_of(by)
+                        && wake_ups.len() < MOST_WAKE_UPS
+                    {
+                        let slot = activities[place].slot(span.from_ns);
+                        wake_ups.push([by, place, slot.min(SLOTS - 1)]);
+                    }
+                }
+            }
+        }
+        let threads = kept.iter().zip(activities.iter().zip(&sections)).map(|(&thread, slots)| {
+            ThreadTimeline {
+                thread: names[thread].clone(),
+                activity: slots.0.letters(ACTIVITIES),
+                section: slots.1.letters(SECTIONS),
+            }
+        });
+        Timeline {
+            workload: cell.workload.name().to_owned(),
+            lock: cell.lock.clone(),
+            machine: on.map_or_else(String::new, |on| on.machine().to_owned()),
+            params: cell.row_params(),
+            length_ns,
+            threads: threads.collect(),
+            wake_ups,
+        }
+    }
+}
+
+impl Timeline {
+    /// Whether a timeline of a file can be drawn.
+    ///
+    /// # Errors
+    /// The field, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (index, [by, woken, _]) in self.wake_ups.iter().enumerate() {
+            let threads = self.threads.len();
+            if *by >= threads || *woken >= threads {
+                return Err(format!(
+                    "wake_ups[{index}]: from thread {by} to thread {woken}, but there are {threads} threads"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long each of four things went on in each slot.
+#[derive(Clone)]
+struct Slots {
+    slot_ns: f64,
+    took: Vec<[f64; 4]>,
+}
+
+impl Slots {
+    fn new(length_ns: u64) -> Slots {
+        Slots { slot_ns: length_ns as f64 / SLOTS as f64, took: vec![[0.0; 4]; SLOTS] }
+    }
+
+    fn slot(&self, ns: u64) -> usize {
+        (ns as f64 / self.slot_ns) as usize
+    }
+
+    fn add(&mut self, kind: usize, from_ns: u64, to_ns: u64) {
+        let (from, to) = (from_ns as f64, to_ns as f64);
+        for slot in self.slot(from_ns)..=self.slot(to_ns).min(SLOTS - 1) {
+            let (begins, ends) = (slot as f64 * self.slot_ns, (slot + 1) as f64 * self.slot_ns);
+            self.took[slot][kind] += (to.min(ends) - from.max(begins)).max(0.0);
+        }
+    }
+
+    /// The letter of what took the longest in each slot; nothing is one of the choices.
+    fn letters(&self, kinds: [(char, &str); 4]) -> String {
+        let letter = |took: &[f64; 4]| {
+            let nothing = self.slot_ns - took.iter().sum::<f64>();
+            let longest =
+                took.iter().zip(kinds).fold((nothing, NOTHING), |longest, (took, kind)| {
+                    if *took > longest.0 { (*took, kind.0) } else { longest }
+                });
+            longest.1
+        };
+        self.took.iter().map(letter).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Simulated, Workload};
+    use crate::workloads::mix::{MixParams, Roles};
+    use fairlock_sim::profile::Profile;
+    use fairlock_sim::timed::Span;
+    use std::sync::Arc;
+
+    fn cell(readers: u32, timeline_ns: u64) -> Cell {
+        let roles = Roles::Dedicated { readers, writers: readers };
+        let profile = Arc::new(Profile::example());
+        Cell {
+            workload: Workload::Mix(MixParams { roles, ..MixParams::default() }),
+            lock: "rwsem".to_owned(),
+            repetitions: 1,
+            seconds: 0.001,
+            on: Some(Simulated { profile, seed: 1, timeline_ns }),
+        }
+    }
+
+    fn span(thread: u32, from_ns: u64, to_ns: u64, what: Happening) -> Span {
+        Span { thread, cpu: 0, from_ns, to_ns, what }
+    }
+
+    #[test]
+    fn a_slot_shows_what_took_most_of_it() {
+        let length = 10 * SLOTS as u64;
+        let recorded = vec![
+            span(0, 0, 12, Happening::Activity(Activity::Runs)),
+            span(0, 12, length, Happening::Activity(Activity::Sleeps)),
+            span(1, 0, 26, Happening::Mark(HOLD_WRITE)),
+            span(0, 15, 15, Happening::Woken { by: 1 }),
+        ];
+        let timeline = Timeline::new(&cell(1, length), &recorded);
+        assert_eq!(timeline.threads[0].thread, "reader 1");
+        assert_eq!(timeline.threads[0].activity, format!("r{}", "z".repeat(SLOTS - 1)));
+        assert_eq!(timeline.threads[1].thread, "writer 1");
+        assert_eq!(timeline.threads[1].section, format!("HHH{}", ".".repeat(SLOTS - 3)));
+        assert_eq!(timeline.wake_ups, [[1, 0, 1]]);
+        assert_eq!(timeline.params["readers"], 1.0);
+    }
+
+    #[test]
+    fn of_many_threads_the_first_and_the_last_are_kept() {
+        let timeline = Timeline::new(&cell(100, 1000), &Vec::new());
+        let threads: Vec<&str> = timeline.threads.iter().map(|it| it.thread.as_str()).collect();
+        assert_eq!(threads.len(), MOST_THREADS);
+        assert_eq!((threads[0], threads[15]), ("reader 1", "reader 16"));
+        assert_eq!((threads[16], threads[31]), ("writer 85", "writer 100"));
+    }
+}

@@ -1,0 +1,11 @@
+//! The timed machine, and what locks cost on it, counted exactly.
+//!
+//! `cargo test -p fairlock-sim --test timed rwlock::` runs those of one lock.
+
+mod machine;
+mod range;
+mod range_many;
+mod ready;
+mod rwlock;
+mod timer;
+mod writers;

@@ -1,0 +1,355 @@
+//! What the locks of one process share: the records of its threads, the pool of queues for those that
+//! wait, and barriers on all CPUs.
+//!
+//! One such object exists for each platform; where the process is a simulated one it begins and ends
+//! with a run. This is where the layers meet: each lock names what it needs of a platform
+//! ([`HasRecords`], [`HasQueuePool`], [`HasNesting`]), and a [`Host`] has all of it.
+//!
+//! Several copies of this crate in one program, by their versions or in libraries that are loaded,
+//! each have their own, and share nothing: a lock is used through the copy that made it, so its
+//! readers are in the records where its writers look. In Rust the types see to that, as those of two
+//! copies are two types; the C library has its copies find each other, and one of them works for all. What they have in common is harmless to
+//! share: the kernel's asymmetric barrier reaches all threads of the process, and registering for
+//! it twice is registering once. [`Os`](crate::platform::Os) and
+//! [`Counting`](crate::platform::Counting) are two copies in this sense.
+
+mod fork;
+mod os;
+
+use core::ptr;
+
+use crate::barrier::SharedBarrier;
+use crate::platform::{PlainCell, Platform};
+use crate::ready::{HasNesting, Nesting};
+use crate::rwsem::{HasQueuePool, QueuePool};
+use crate::slots::{EndedThread, HasRecords, Record, Threads};
+use crate::spin_queue::SpinQueue;
+
+/// A [platform](Platform) with a process, whose threads have records: one that all locks run on.
+///
+/// Implement it, beside [`Platform`], to run Fairlock's locks somewhere else.
+///
+/// # Safety
+/// Whoever implements it promises:
+/// * [`process`](Self::process) answers the same process, and no other platform does, for as long as a
+///   lock of this platform is used.
+/// * [`thread`](Self::thread) answers a record of that process which was
+///   [given](Process::new_thread) to the calling thread, to none beside it, and not given back; and
+///   [`ended_thread`](Self::ended_thread) what the calling thread itself was given for its record.
+/// * If [`Platform::is_asymmetric`] answers yes, [`asymmetric_heavy`](Self::asymmetric_heavy) has the
+///   effect of [`Platform::barrier_on_all_cpus`].
+/// * No function unwinds.
+///
+/// Safe code cannot end the thread of a record:
+/// ```compile_fail,E0133
+/// use fairlock::platform::Os;
+/// use fairlock::process::Host;
+/// let record = Os::thread().unwrap();
+/// Os::process().thread_ended(record);
+/// ```
+pub unsafe trait Host: Platform {
+    /// What the locks of this process share.
+    fn process() -> &'static Process<Self>;
+
+    /// The calling thread's record in it, claimed at first use; none where a thread cannot have
+    /// one, for instance when it is about to end.
+    fn thread() -> Option<&'static Record<Self>> {
+        None
+    }
+
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended). To be
+    /// answered until the thread's very last instruction, as whatever runs there may unlock.
+    fn ended_thread() -> EndedThread<Self> {
+        EndedThread::NONE
+    }
+
+    /// The expensive side of an asymmetric barrier: a [barrier on all
+    /// CPUs](Platform::barrier_on_all_cpus) that threads share which call it at the same time. Not to be
+    /// called where there is none.
+    fn asymmetric_heavy() {
+        Self::process().pass_barrier();
+    }
+}
+
+// SAFETY: the host's promises.
+unsafe impl<P: Host> HasRecords for P {
+    #[inline(always)]
+    fn threads() -> &'static Threads<P> {
+        &<P as Host>::process().threads
+    }
+    #[inline(always)]
+    fn thread() -> Option<&'static Record<P>> {
+        <P as Host>::thread()
+    }
+    #[inline(always)]
+    fn ended_thread() -> EndedThread<P> {
+        <P as Host>::ended_thread()
+    }
+    #[inline(always)]
+    fn asymmetric_heavy() {
+        <P as Host>::asymmetric_heavy();
+    }
+}
+
+// SAFETY: one pool for each process.
+unsafe impl<P: Host> HasQueuePool for P {
+    #[inline(always)]
+    fn queue_pool() -> &'static QueuePool<P> {
+        &<P as Host>::process().queue_pool
+    }
+}
+
+impl<P: Host> HasNesting for P {
+    fn nesting() -> &'static Nesting<P> {
+        &<P as Host>::process().nesting
+    }
+}
+
+/// What the locks of one process share. At the beginning of a line, so that the same words share one
+/// wherever it is: a simulated process is on the heap, and costs the same in every run.
+#[repr(align(128))]
+pub struct Process<P: Platform> {
+    threads: Threads<P>,
+    queue_pool: QueuePool<P>,
+    barrier: SharedBarrier<P>,
+    nesting: Nesting<P>,
+}
+
+impl<P: Host> Process<P> {
+    /// A process whose threads have not used a lock yet.
+    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
+    pub const NEW: Self = Process {
+        threads: Threads::NEW,
+        queue_pool: QueuePool::NEW,
+        barrier: SharedBarrier::NEW,
+        nesting: Nesting::NEW,
+    };
+
+    /// A record for a thread of this process that has none yet, [given
+    /// back](Self::thread_ended) when it ends; none if there are too many, and then it does
+    /// without. For those that implement a [`Host`], as all that follow.
+    pub fn new_thread(&self) -> Option<&Record<P>> {
+        self.threads.claim()
+    }
+
+    /// The thread to which this record was given ends: from now on it reads without a record. What it
+    /// still reads it ends by what this returns, as its [`Host::ended_thread`].
+    ///
+    /// # Safety
+    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has
+    /// not given it back; [`Host::thread`] answers it to nobody any more; and the only references to
+    /// it that are left are those in guards.
+    pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
+        self.threads.release(record)
+    }
+
+    /// Ends what the threads were in the middle of that a `fork` has left behind: reading by slots,
+    /// waiting in pooled queues, barriers. Locks that they held stay held.
+    ///
+    /// # Safety
+    /// This process is the child of a `fork`, and the calling thread, which has the record `own`, is
+    /// its only one. It did not fork in the middle of one of this crate's functions, as a signal
+    /// handler can. It can write to the locks that others waited for, and its parent does not see
+    /// that: they are in memory that is neither kept from the child nor shared with it.
+    pub unsafe fn forked(&self, own: Option<&Record<P>>) {
+        let left_spinning = |spinners: *const ()| {
+            // SAFETY: set by a thread that borrowed this queue of spinners, and had not let go of it:
+            // it only has no more to do in this process.
+            unsafe { &*spinners.cast::<SpinQueue<P>>() }.forked();
+        };
+        // SAFETY: the calling thread is the child's only one and was not in a lock's code, as this
+        // function's caller promises.
+        unsafe {
+            self.threads.keep_only(own, left_spinning);
+            self.queue_pool.forked(own.map_or(ptr::null(), |own| own.spare_queue().get()));
+        }
+        self.barrier.forked();
+    }
+
+    /// Returns when a [barrier on all CPUs](Platform::barrier_on_all_cpus) has ended that began
+    /// after the call: one of this call's own, or one that another thread's call began.
+    pub fn pass_barrier(&self) {
+        self.barrier.pass();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::{Barrier, Mutex};
+    use std::thread;
+
+    use super::*;
+    use crate::platform::{Counting, Os, Symmetric};
+    use crate::slots::range::{Claim, HELD};
+
+    type Records = Threads<Os>;
+
+    fn claim(threads: &Records) -> &Record<Os> {
+        threads.claim().expect("there are enough")
+    }
+
+    fn address<P: Platform>(record: &Record<P>) -> usize {
+        ptr::from_ref(record).addr()
+    }
+
+    #[test]
+    fn the_lowest_free_record_is_given_out() {
+        let threads = Records::NEW;
+        let records: Vec<_> = (0..200).map(|_| claim(&threads)).collect();
+        for free in [150, 3, 199, 64] {
+            threads.release(records[free]);
+        }
+        for lowest in [3, 64, 150, 199] {
+            assert!(ptr::eq(claim(&threads), records[lowest]));
+        }
+        let next = claim(&threads);
+        assert!(records.iter().all(|record| !ptr::eq(next, *record)));
+    }
+
+    #[test]
+    fn a_record_that_still_says_something_is_nobody_elses() {
+        let threads = Records::NEW;
+        let [first, forgotten] = [claim(&threads), claim(&threads)];
+        let slot = forgotten.free_slot().expect("a fresh record");
+        slot.announce(7);
+        threads.release(forgotten);
+        let next = claim(&threads);
+        assert!(!ptr::eq(next, forgotten));
+        assert!(threads.any_reader(|tag| tag == 7), "a forgotten guard keeps its slot");
+        // SAFETY: this test is alone with these records.
+        unsafe { threads.keep_only(Some(next), |_| ()) };
+        assert!(threads.any_reader(|tag| tag == 7), "also in the child of a fork");
+        slot.clear();
+        // `keep_only` has given back a lower one.
+        assert!(ptr::eq(claim(&threads), first));
+        assert!(ptr::eq(claim(&threads), forgotten), "found again");
+    }
+
+    #[test]
+    fn ranges_that_are_held_stay_so_in_the_child_of_a_fork_and_others_are_dropped() {
+        let threads = Records::NEW;
+        let [own, other] = [claim(&threads), claim(&threads)];
+        let take = || {
+            let slot = other.free_range().expect("a fresh record");
+            slot.announce(Claim::new(7, true), 0, 9);
+            slot
+        };
+        let [held, trying] = [take(), take()];
+        held.set(Claim::new(7, true), HELD);
+        // SAFETY: this test is alone with these records.
+        unsafe { threads.keep_only(Some(own), |_| ()) };
+        let rival = Claim::new(7, false);
+        assert_eq!(held.keeps_away(rival, 9, 9), Some(HELD), "its guard may be here");
+        assert_eq!(trying.keeps_away(rival, 9, 9), None, "nobody goes on with it");
+        let next = claim(&threads);
+        assert!(!ptr::eq(next, other), "not while a range is held in it");
+        held.clear_unseen();
+        threads.release(own);
+        assert!(ptr::eq(claim(&threads), own));
+        assert!(ptr::eq(claim(&threads), other), "found again");
+    }
+
+    #[test]
+    fn records_claimed_and_given_back_at_once_have_one_owner_each_and_none_is_lost() {
+        const THREADS: usize = 4;
+        let (threads, there) = (Records::NEW, Barrier::new(THREADS));
+        let lowest = claim(&threads);
+        threads.release(lowest);
+        let (owned, ever) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+        let claim_and_release = || {
+            there.wait();
+            for _ in 0..5_000 {
+                let records = [claim(&threads), claim(&threads)];
+                for record in records.map(address) {
+                    assert!(owned.lock().expect("no panic").insert(record), "two owners");
+                    ever.lock().expect("no panic").insert(record);
+                }
+                for record in records {
+                    owned.lock().expect("no panic").remove(&address(record));
+                    threads.release(record);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(claim_and_release);
+            }
+        });
+        assert!(ever.into_inner().expect("no panic").len() <= 2 * THREADS);
+        assert!(ptr::eq(claim(&threads), lowest));
+    }
+
+    #[test]
+    fn threads_that_come_and_go_use_no_more_records_than_there_were_at_once() {
+        const AT_ONCE: usize = 8;
+        /// Of the crate's other tests, the forks use records of `Symmetric`, too.
+        const OTHERS: usize = 8;
+        let body = || <Symmetric as Host>::thread().map(address).expect("a record for each");
+        let mut ever = HashSet::new();
+        for _ in 0..10_000 / AT_ONCE {
+            let threads = [(); AT_ONCE].map(|()| thread::spawn(body));
+            ever.extend(threads.map(|thread| thread.join().expect("no panic")));
+        }
+        assert!(ever.len() <= AT_ONCE + OTHERS, "{}", ever.len());
+    }
+
+    #[test]
+    fn threads_that_first_read_in_the_destructor_of_a_key_give_their_records_back() {
+        static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+        unsafe extern "C" fn read(_: *mut libc::c_void) {
+            let record = <Counting as Host>::thread();
+            let slot = record.and_then(Record::free_slot).expect("a record, with slots");
+            slot.announce(9);
+            slot.clear();
+            EVER.lock().expect("no panic").extend(record.map(address));
+        }
+        let mut key = 0;
+        // SAFETY: the destructor is a function.
+        assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(read)) }, 0);
+        // SAFETY: the key exists; any value but null.
+        let body = move || unsafe { libc::pthread_setspecific(key, (&raw const EVER).cast()) };
+        const THREADS: usize = 100;
+        for _ in 0..THREADS {
+            assert_eq!(thread::spawn(body).join().expect("no panic"), 0);
+        }
+        let mut ever = EVER.lock().expect("no panic");
+        assert_eq!(ever.len(), THREADS);
+        ever.sort_unstable();
+        ever.dedup();
+        // Of the crate's other tests, the forks use records of `Counting`, too.
+        assert!(ever.len() <= 10, "{} records", ever.len());
+    }
+
+    /// Asks for its thread's record when it goes.
+    struct Late;
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            if let Some(slot) = <Os as Host>::thread().and_then(Record::free_slot) {
+                slot.announce(9);
+                slot.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_local_that_reads_when_it_goes_does_no_harm() {
+        std::thread_local! {
+            static LATE: Late = const { Late };
+        }
+        // Made before the record and after it, so that it goes in both orders; and without one.
+        for order in 0..3 {
+            let body = move || {
+                if order == 0 {
+                    LATE.with(|_| ());
+                }
+                if order < 2 {
+                    assert!(<Os as Host>::thread().is_some());
+                }
+                LATE.with(|_| ());
+            };
+            thread::spawn(body).join().expect("no panic");
+        }
+    }
+}

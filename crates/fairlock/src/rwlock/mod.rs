@@ -1,0 +1,740 @@
+//! The default reader-writer lock: where writes are rare, reads without a locked instruction or a
+//! shared cache line, under writers that are never starved.
+//!
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`] and a word, the *bias* (`bias.rs`), which says how
+//! readers enter:
+//!
+//! | bias | a reader | a writer, once it holds the semaphore |
+//! |---|---|---|
+//! | `UNBIASED` | takes the semaphore | is alone |
+//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`) with a full fence, sees that no writer holds the semaphore, it is not closed and the bias is the same, has entered | waits until no slot has the lock's number |
+//! | `BIASED_UNFENCED` | announces itself with a plain store, sees that the bias is the same, has entered | sets `BIASED_FENCED`, raises a barrier on all CPUs, then the same |
+//! | `BIAS_REVOKING` | as in `BIASED_FENCED` | as in `BIASED_UNFENCED` |
+//!
+//! ```text
+//!        many reads, few writes            no write for twenty barriers' time
+//!   UNBIASED ─────────────► BIASED_FENCED ────────────────────────► BIASED_UNFENCED
+//!      ▲                     │   ▲   ▲                                   │    │
+//!      └─────────────────────┘   │   └── a writer that holds the ────────┘    │ somebody waits
+//!            255 writes          │           semaphore                        ▼
+//!                                └───────────────────────────────────── BIAS_REVOKING
+//! ```
+//!
+//! "Many" are 128 reads more than 16 for each write since the lock became `UNBIASED`; writes of long ago
+//! are forgotten in part. Reads without a write in between would say nothing: under contention TimeFair
+//! admits readers for a while, and then writers for a while, however often each of them comes.
+//!
+//! A reader that finds a writer spins for as long as a wake-up takes and then, like one that finds
+//! no free slot, takes the semaphore; so do upgradable readers. All waiting is done there. Writers
+//! exclude each other and those readers by the semaphore alone.
+//!
+//! **While somebody waits for the semaphore, readers pass by slots only within the budget of the running
+//! phase**, as newcomers do that take the semaphore: then it is closed, and every reader queues. So for
+//! how long anybody is passed is what [`TimeFair`] says, however readers enter. The deadline waiter
+//! closes the phase; as it may have no CPU, and there may be none, so does each reader that looks at
+//! the clock, about every 16 µs. (Readers without fences cannot see waiters, so whoever queues makes them
+//! use fences; see invariant 6.)
+//!
+//! While readers use slots the semaphore stands free most of the time, so those that wait for it
+//! are woken to try again as soon as it is free, instead of being handed it: a lock that is reserved
+//! for a thread that has to wake up first would stop all readers meanwhile.
+//!
+//! Why it is right: a reader that enters by a slot first stores its announcement, then loads the state;
+//! a writer first stores the state, then loads the slots. With a barrier between on both sides at
+//! least one of them sees the other (Dekker). In `BIASED_FENCED` the state is the semaphore's word and
+//! both barriers are full fences; in `BIASED_UNFENCED` it is the bias, the reader's barrier is free and
+//! the writer's is the asymmetric one that pays for both.
+//!
+//! Invariants
+//! 1. The bias leaves `UNBIASED` only by a reader that holds the semaphore, and `BIASED_FENCED` for
+//!    `BIASED_UNFENCED` only by a reader that holds the lock. So a writer that holds the semaphore and
+//!    waited for all slots has seen every such change, and looks again if there was one meanwhile.
+//! 2. The bias leaves `BIASED_UNFENCED` and `BIAS_REVOKING` for `BIASED_FENCED`, and `BIASED_FENCED` for
+//!    `UNBIASED`, only by a writer that holds the semaphore; for `UNBIASED` only after all slots are left.
+//!    From `BIASED_UNFENCED` to `BIAS_REVOKING` anybody may take it: writers treat the two alike.
+//! 3. A lock's number belongs to no other lock of the process, ever. A slot that was forgotten
+//!    blocks the lock that it was taken for, wherever that moves, and no other.
+//! 4. Reads of one thread are alike: without guards each unlock ends one of them, in a slot if there is
+//!    one, else in the semaphore, whichever way it entered. While a thread reads by a slot the bias
+//!    is not `UNBIASED` (invariant 2), and its number stays.
+//! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word, and after
+//!    that touches the lock only while it has seen, under the lock of the waiters' queue, that
+//!    somebody waits there for this very lock (`rwsem/queue_storage.rs`).
+//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not
+//!    `BIASED_UNFENCED`, but for moments: a thread that queues or takes the semaphore looks at the bias
+//!    afterwards, and a reader that makes it `BIASED_UNFENCED` looks for them afterwards, with a fence
+//!    between on both sides.
+//!
+//! After Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019), with these
+//! differences: slots belong to threads, so a reader's line is its own and finding it needs no hash;
+//! plain stores with an asymmetric barrier; and `BIASED_FENCED`, where a write costs a look at the
+//! slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
+//! send all readers to a shared word.
+
+mod bias;
+mod unguarded;
+
+use core::hint::cold_path;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::events::{Event, Snapshot};
+use crate::guarded::{Guarded, guarded_by_lock_api};
+use crate::platform::{AtomicCell, Os, Platform};
+use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::rwsem::{Entrance, HasQueuePool, NoSpinners, Pooled, RawRwSem};
+use crate::slots::{Record, Slot};
+use crate::spin_budget::SpinBudget;
+use bias::*;
+
+/// So often can one thread read within a read, by one slot: as often as by the semaphore.
+const MOST_NESTED: u32 = 1 << 22;
+
+/// A reader-writer lock for data that is mostly read: the one to use unless you know better.
+///
+/// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
+/// stores and a few loads, on lines that nobody else writes: about a nanosecond, on any number of
+/// CPUs at once. 32 bytes beside the data; usable in statics.
+///
+/// # Guarantees
+/// * Nobody starves, however readers come in. From the moment at which somebody waits, everybody who
+///   comes takes turns under [`TimeFair`]: nobody is passed for longer than the running phase and one of the
+///   other side, which end after 4 ms at most, and as soon as those inside have left then; a writer that
+///   was woken in vain, twice as long. A writer whose turn it is waits for the readers it finds;
+///   readers that come after that wait for it.
+/// * A write that finds readers using slots costs a look at one cache line for each record of a
+///   thread: as many as threads have ever read at once. After a time without writes it also costs
+///   a barrier on all CPUs that run the process (microseconds); that time is twenty times as long.
+/// * While writes are frequent it is an [`RwSem`](crate::RwSem).
+/// * A lock may be freed as soon as its last user's unlock has begun to return, even while others are
+///   still inside unlocks of their own that released it before.
+/// * A try fails only if somebody holds the lock, waits for it or tries to get it at that moment. Readers that
+///   try do not make each other fail, and of writers that try one gets in; but of a reader and a writer that
+///   try at the same moment neither may.
+/// * No poisoning: a panic releases the lock through its guard.
+/// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
+/// * Read guards do not move between threads.
+///
+/// A thread that reads under more than four locks at once takes the semaphore of the others; so does
+/// one that is about to end, in destructors of thread-local variables, and one of more than 32,768.
+///
+/// # Panics
+/// As [`RwSem`](crate::RwSem).
+///
+/// # Examples
+/// ```
+/// use fairlock::RwLock;
+/// use std::time::Duration;
+///
+/// static TABLE: RwLock<Vec<u32>> = RwLock::new(Vec::new());
+///
+/// TABLE.write().push(7);
+/// assert_eq!(*TABLE.read(), [7]);
+///
+/// // Timed, upgradable, downgrade:
+/// let entry = TABLE.try_upgradable_read_for(Duration::from_millis(10)).unwrap();
+/// if !entry.contains(&8) {
+///     let mut entry = fairlock::RwLockUpgradableReadGuard::upgrade(entry);
+///     entry.push(8);
+///     let entry = fairlock::RwLockWriteGuard::downgrade(entry);
+///     assert_eq!(entry.len(), 2);
+/// }
+/// ```
+/// Guards that own their lock:
+/// ```
+/// use std::sync::Arc;
+/// let lock = Arc::new(fairlock::RwLock::new(String::new()));
+/// let mut guard = lock.write_arc();
+/// guard.push('x');
+/// ```
+/// On another [platform](crate::platform), write the type out:
+/// ```
+/// use fairlock::{lock_api, platform::Counting, rwlock::RawRwLock};
+/// let counted = lock_api::RwLock::<RawRwLock<Counting>, u8>::new(0);
+/// assert!(!counted.is_locked());
+/// ```
+pub type RwLock<T> = lock_api::RwLock<RawRwLock<Os>, T>;
+
+/// Shared access to an [`RwLock`]'s data; releases when dropped.
+pub type RwLockReadGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockReadGuard<'a, RawRwLock<P, B>, T>;
+/// Exclusive access to an [`RwLock`]'s data; releases when dropped.
+pub type RwLockWriteGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockWriteGuard<'a, RawRwLock<P, B>, T>;
+/// Shared access that can become exclusive; one at a time, beside plain readers.
+pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
+    lock_api::RwLockUpgradableReadGuard<'a, RawRwLock<P, B>, T>;
+
+/// The [events](crate::events) of an [`RwLock`] so far, those of its semaphore among them; all zero on
+/// a platform that does not count.
+///
+/// ```
+/// use fairlock::{events::Event, lock_api, platform::Counting, rwlock};
+/// let lock = lock_api::RwLock::<rwlock::RawRwLock<Counting>, u32>::new(0);
+/// *lock.write() += 1;
+/// assert_eq!(rwlock::events(&lock).get(Event::SleepWriter), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, P: HasQueuePool, B: BiasPolicy>(
+    lock: &lock_api::RwLock<RawRwLock<P, B>, T>,
+) -> Snapshot {
+    // SAFETY: reading the counters touches neither the lock's state nor its data.
+    unsafe { lock.raw() }.sem.events()
+}
+
+/// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
+pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
+    sem: RawRwSem<TimeFair, P, Pooled<P, NoSpinners, Bias<P>>>,
+    policy: PhantomData<fn() -> B>,
+}
+
+/// What a read guard remembers: the slot in which the thread said that it reads, if not the
+/// semaphore. Inert: forgetting it keeps the lock locked.
+pub struct Shared<P: Platform> {
+    slot: Option<&'static Slot<P>>,
+    /// Slots are thread-owned; see [`crate::slots`].
+    not_send: PhantomData<*mut ()>,
+}
+
+const _: () = assert!(size_of::<RwLock<()>>() <= 32);
+
+// SAFETY: a shared reference to it gives access to nothing.
+unsafe impl<P: Platform> Sync for Shared<P> {}
+
+impl<P: Platform> Shared<P> {
+    #[inline(always)]
+    fn by(slot: &'static Slot<P>) -> Self {
+        Shared { slot: Some(slot), not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    fn by_semaphore() -> Self {
+        Shared { slot: None, not_send: PhantomData }
+    }
+}
+
+impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
+    /// A free lock.
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
+
+    /// What the lock is called where recursion is looked for: by its number, which no other lock ever has.
+    /// An address would be another lock's when this one is dropped or moved, with a guard that was forgotten.
+    fn id(&self) -> *const () {
+        let bias = self.bias().load(Relaxed);
+        let number = match number(bias) {
+            0 => self.get_number(),
+            number => number,
+        };
+        // Odd, which addresses of locks are not.
+        core::ptr::without_provenance((number as usize) << 1 | 1)
+    }
+
+    /// Gives it a number before readers use slots, which changes nothing else.
+    #[cold]
+    fn get_number(&self) -> u64 {
+        let number = P::threads().new_lock();
+        match self.bias().compare_exchange(0, word_of(number, 0, UNBIASED), Relaxed, Relaxed) {
+            Ok(_) => number,
+            Err(others) => bias::number(others),
+        }
+    }
+
+    #[inline(always)]
+    fn bias(&self) -> &P::AtomicU64 {
+        self.sem.storage().bias().word()
+    }
+
+    #[inline(always)]
+    fn history(&self) -> &History<P> {
+        self.sem.storage().history()
+    }
+
+    // ---- readers ----
+
+    /// By this slot, without a fence: the bias is `BIASED_UNFENCED`.
+    #[inline(always)]
+    fn read_unfenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
+        slot.announce(bias);
+        // Acquire pairs with the Release in `look` and `begin_bias`, and so with all writers before
+        // that.
+        if self.bias().load(Acquire) == bias {
+            return Some(Shared::by(slot));
+        }
+        cold_path();
+        slot.clear();
+        None
+    }
+
+    /// By this slot of this thread, with a fence.
+    #[inline(always)]
+    fn read_fenced(
+        &self,
+        thread: &Record<P>,
+        slot: &'static Slot<P>,
+        bias: u64,
+    ) -> Option<Shared<P>> {
+        slot.announce_fenced(bias);
+        // In this order: a writer that came and went may have left the lock without slots.
+        // Its Release pairs with the Acquire in `entrance`. Acquire as in `read_unfenced`.
+        let is_open = match self.sem.entrance() {
+            Entrance::Free => true,
+            Entrance::PastWaiters(word) => {
+                // In place, as a call would be: see `read_at_once`.
+                cold_path();
+                !thread.is_time_to_look() || self.look_past_waiters(thread, word)
+            }
+            Entrance::Shut => false,
+        };
+        if !is_open || self.bias().load(Acquire) != bias {
+            slot.clear();
+            return None;
+        }
+        Some(Shared::by(slot))
+    }
+
+    /// Readers may still pass those that wait, as far as the clock is concerned.
+    #[cold]
+    fn look_past_waiters(&self, thread: &Record<P>, word: u64) -> bool {
+        thread.note_look();
+        self.sem.has_budget(word)
+    }
+
+    /// Everything that can be tried without waiting, in place: what a call keeps on the stack would
+    /// have to reach the cache before a fence ends, which makes such a read half as dear again.
+    #[inline(always)]
+    fn read_at_once(&self) -> Option<Shared<P>> {
+        let bias = self.bias().load(Relaxed);
+        if bias & BIASED_UNFENCED != 0 {
+            return self.read_unfenced(P::thread()?.first_slot()?, bias);
+        }
+        // Not rare, but where a jump more hardly counts.
+        cold_path();
+        if is_biased(bias) {
+            let thread = P::thread()?;
+            let shared = self.read_fenced(thread, thread.first_slot()?, bias)?;
+            if thread.counts_read(B::BIAS.reads_per_look) {
+                self.look(bias);
+            }
+            return Some(shared);
+        }
+        self.sem.try_read_once().then(|| {
+            self.count_read(bias);
+            Shared::by_semaphore()
+        })
+    }
+
+    #[cold]
+    fn wait_to_read(&self) -> Shared<P> {
+        self.read_slow(None).expect("without a deadline a wait ends with the lock")
+    }
+
+    /// By a slot or by the semaphore. None if the deadline passed.
+    #[cold]
+    fn read_slow(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        if let Some(shared) = self.read_by_slot_soon(deadline) {
+            return Some(shared);
+        }
+        if !self.sem.read(deadline) {
+            return None;
+        }
+        self.count_read(self.bias().load(Relaxed));
+        Some(Shared::by_semaphore())
+    }
+
+    /// By a slot, now or as soon as a writer is out. None if it is better to ask the semaphore.
+    #[inline(always)]
+    fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        let mut budget = None;
+        while is_biased(self.bias().load(Relaxed)) {
+            if !self.sem.has_writer() {
+                if let Some(shared) = self.read_by_any_slot() {
+                    return Some(shared);
+                }
+                if !self.sem.has_writer() {
+                    break; // No slot is free, or a writer came and went.
+                }
+            }
+            // While a writer is in that may be out sooner than a sleep takes.
+            let budget = budget
+                .get_or_insert_with(|| SpinBudget::new::<P>(P::wake_latency().into(), deadline));
+            if !self.sem.owner_may_run() || !budget.relax::<P>() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// By any slot.
+    fn read_by_any_slot(&self) -> Option<Shared<P>> {
+        let bias = self.bias().load(Relaxed);
+        if !is_biased(bias) {
+            return None;
+        }
+        let thread = P::thread()?;
+        let slot = thread.free_slot()?;
+        if bias & BIASED_UNFENCED != 0 {
+            return self.read_unfenced(slot, bias);
+        }
+        self.read_fenced(thread, slot, bias)
+    }
+
+    /// By a slot or the semaphore, without waiting.
+    fn try_read(&self) -> Option<Shared<P>> {
+        if let Some(shared) = self.read_by_any_slot() {
+            return Some(shared);
+        }
+        let entered = self.sem.try_read();
+        entered.then(|| {
+            self.count_read(self.bias().load(Relaxed));
+            Shared::by_semaphore()
+        })
+    }
+
+    /// The caller has just entered by the semaphore. Loses counts to other readers, which does not
+    /// matter; costs no locked instruction, and the lock's line is the caller's anyway.
+    #[inline(always)]
+    fn count_read(&self, bias: u64) {
+        if mode(bias) == UNBIASED && self.history().count_read(const { enough(B::BIAS.reads) }) {
+            self.begin_bias(bias);
+        }
+    }
+
+    /// Invariant 1: the caller holds the semaphore, so no writer does.
+    #[cold]
+    fn begin_bias(&self, bias: u64) {
+        let number = match number(bias) {
+            0 => P::threads().new_lock(),
+            number => number,
+        };
+        let next = word_of(number, B::BIAS.writes.into(), BIASED_FENCED);
+        // Release pairs with the Acquire of readers that come in by it.
+        if self.bias().compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
+            self.history().note_write_seen(next);
+            self.sem.count(Event::BiasBegin);
+            if B::BIAS.patience == 0 && P::is_asymmetric() {
+                self.drop_fences(next);
+            }
+        }
+    }
+
+    /// What a reader that uses fences does now and then. Invariant 1: the caller is in.
+    #[cold]
+    fn look(&self, bias: u64) {
+        if bias & BIASED_FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
+            self.drop_fences(bias);
+        }
+    }
+
+    /// Readers do without fences, unless somebody waits or a writer waits for those that are in.
+    /// Invariant 1: the caller is in.
+    fn drop_fences(&self, bias: u64) {
+        if self.sem.has_waiters() || self.sem.has_writer() {
+            return;
+        }
+        // Release pairs with the Acquire of readers that come in by it.
+        let light = bias - BIASED_FENCED + BIASED_UNFENCED;
+        if self.bias().compare_exchange(bias, light, AcqRel, Relaxed).is_ok() {
+            self.sem.count(Event::BiasUnfenced);
+            // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
+            P::fence_after_update();
+            if self.sem.has_waiters() || self.sem.has_writer() {
+                self.sem.storage().bias().begin_revoking();
+            }
+        }
+    }
+
+    /// No write has come for `patience` times as long as a barrier takes.
+    fn is_quiet(&self, bias: u64) -> bool {
+        let patience = || P::threads().barrier_ns() * u64::from(B::BIAS.patience);
+        self.history().is_quiet(bias, patience)
+    }
+
+    /// # Safety
+    /// The caller holds the lock shared, as `held` says.
+    #[inline(always)]
+    unsafe fn unlock_read(&self, held: &Shared<P>) {
+        let Some(slot) = held.slot else {
+            // SAFETY: held shared, and not by a slot, as the caller promises.
+            return unsafe { self.sem.unlock_read() };
+        };
+        slot.clear();
+    }
+
+    // ---- writers ----
+
+    /// Waits for the readers in slots. The caller holds the semaphore exclusively; so it does
+    /// afterwards, also if the deadline passed and this returns false.
+    #[inline(always)]
+    fn exclude_readers(&self, deadline: Option<u64>) -> bool {
+        // Relaxed: invariant 1.
+        let bias = self.bias().load(Relaxed);
+        if is_biased(bias) {
+            return self.revoke(bias, Wait::Until(deadline));
+        }
+        self.count_write();
+        true
+    }
+
+    /// The same without waiting: false if there are any.
+    #[inline(always)]
+    fn finds_no_readers(&self) -> bool {
+        let bias = self.bias().load(Relaxed);
+        if is_biased(bias) {
+            return self.revoke(bias, Wait::No);
+        }
+        self.count_write();
+        true
+    }
+
+    /// The caller holds the semaphore exclusively, and the bias is `UNBIASED`.
+    #[inline(always)]
+    fn count_write(&self) {
+        self.history().count_write(const { enough(B::BIAS.reads / WRITE_OUTWEIGHS) });
+    }
+
+    #[inline(never)]
+    fn revoke(&self, mut bias: u64, wait: Wait) -> bool {
+        self.sem.count(Event::BiasRevoke);
+        let threads = P::threads();
+        let mine = number(bias);
+        let is_mine = |tag: u64| number(tag) == mine;
+        loop {
+            if bias & (BIASED_UNFENCED | BIAS_REVOKING) != 0 {
+                self.revoke_unfenced(bias);
+            } else {
+                P::fence_after_update();
+            }
+            let left = match wait {
+                Wait::Until(deadline) => threads.wait_for_readers(is_mine, deadline),
+                Wait::No => !threads.any_reader(is_mine),
+            };
+            if !left {
+                return false;
+            }
+            // One that was in may have changed it.
+            bias = self.bias().load(Relaxed);
+            if bias & BIASED_FENCED != 0 {
+                break;
+            }
+        }
+        // Nobody is in by a slot, so nobody else writes the bias now.
+        let next = match tally(bias).checked_sub(1) {
+            Some(tally) => word_of(mine, tally, BIASED_FENCED),
+            None => {
+                self.sem.count(Event::BiasEnd);
+                bias - BIASED_FENCED + UNBIASED
+            }
+        };
+        self.bias().store(next, Relaxed);
+        if !is_biased(next) {
+            self.history().forget();
+        }
+        true
+    }
+
+    /// To `BIASED_FENCED`, and a barrier so that every reader has seen it or is seen.
+    #[cold]
+    fn revoke_unfenced(&self, bias: u64) {
+        self.sem.count(Event::BiasBarrier);
+        let began = P::now();
+        self.bias().store(word_of(number(bias), tally(bias), BIASED_FENCED), Relaxed);
+        P::asymmetric_heavy();
+        P::threads().note_barrier(P::now() - began);
+    }
+
+    /// Some thread has said that it reads, or tries to.
+    fn has_reader_in_slot(&self) -> bool {
+        let bias = self.bias().load(Relaxed);
+        is_biased(bias) && P::threads().any_reader(|tag| number(tag) == number(bias))
+    }
+
+    /// A writer may have to wait for the semaphore.
+    fn begin_revoking(&self) {
+        self.sem.storage().bias().begin_revoking();
+    }
+
+    fn write(&self, deadline: Option<u64>) -> bool {
+        if !self.sem.write_at_once() {
+            self.begin_revoking();
+            if !self.sem.write_slow(deadline) {
+                return false;
+            }
+        }
+        let alone = self.exclude_readers(deadline);
+        if !alone {
+            // SAFETY: acquired above.
+            unsafe { self.sem.unlock_write() };
+        }
+        alone
+    }
+
+    #[cold]
+    fn wait_to_write(&self) {
+        self.begin_revoking();
+        let acquired = self.sem.write_slow(None);
+        assert!(acquired, "without a deadline a wait ends with the lock");
+    }
+
+    fn try_write(&self) -> bool {
+        // First without disturbing anybody.
+        if self.has_reader_in_slot() || !self.sem.try_write() {
+            return false;
+        }
+        let alone = self.finds_no_readers();
+        if !alone {
+            // SAFETY: acquired above.
+            unsafe { self.sem.unlock_write() };
+        }
+        alone
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
+    /// still upgradable.
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+        // SAFETY: held upgradable, as the caller promises.
+        if !unsafe { self.sem.upgrade(deadline) } {
+            return false;
+        }
+        let alone = self.exclude_readers(deadline);
+        if !alone {
+            // SAFETY: upgraded above.
+            unsafe { self.sem.take_back_upgrade() };
+        }
+        alone
+    }
+
+    /// # Safety
+    /// As [`upgrade`](Self::upgrade).
+    unsafe fn try_upgrade(&self) -> bool {
+        // SAFETY: held upgradable, as the caller promises.
+        if self.has_reader_in_slot() || !unsafe { self.sem.try_upgrade() } {
+            return false;
+        }
+        let alone = self.finds_no_readers();
+        if !alone {
+            // SAFETY: upgraded above.
+            unsafe { self.sem.take_back_upgrade() };
+        }
+        alone
+    }
+}
+
+/// Whether a writer waits for readers in slots.
+#[derive(Clone, Copy)]
+enum Wait {
+    No,
+    Until(Option<u64>),
+}
+
+// SAFETY: invariants 1 and 2: a writer is alone in the semaphore and in the slots; acquisitions are
+// Acquire, releases Release. The semaphore admits one upgradable holder, which becomes the writer once it is
+// alone in the semaphore and then in the slots. A lock that is moved takes its number along, and one that
+// is dropped its number with it (invariant 3).
+unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
+    type Platform = P;
+    type Shared = Shared<P>;
+
+    #[inline(always)]
+    fn read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        self.read_at_once().or_else(|| self.read_slow(deadline))
+    }
+    #[inline(always)]
+    fn read_without_deadline(&self) -> Shared<P> {
+        self.read_at_once().unwrap_or_else(|| self.wait_to_read())
+    }
+    #[inline(always)]
+    fn try_read(&self) -> Option<Shared<P>> {
+        self.read_at_once().or_else(|| RawRwLock::try_read(self))
+    }
+    #[inline(always)]
+    unsafe fn unlock_read(&self, shared: Shared<P>) {
+        // SAFETY: held shared, as the caller promises.
+        unsafe { RawRwLock::unlock_read(self, &shared) };
+    }
+    #[inline(always)]
+    unsafe fn unlock_read_fair(&self, shared: Shared<P>) {
+        match shared.slot {
+            Some(slot) => slot.clear(),
+            // SAFETY: held shared, and not by a slot, as the caller promises.
+            None => unsafe { self.sem.unlock_read_fair() },
+        }
+    }
+
+    #[inline]
+    fn write(&self, deadline: Option<u64>) -> bool {
+        RawRwLock::write(self, deadline)
+    }
+    #[inline(always)]
+    fn write_without_deadline(&self) {
+        if !self.sem.write_at_once() {
+            self.wait_to_write();
+        }
+        let alone = self.exclude_readers(None);
+        debug_assert!(alone, "without a deadline all readers leave");
+    }
+    #[inline(always)]
+    fn try_write(&self) -> bool {
+        RawRwLock::try_write(self)
+    }
+    #[inline(always)]
+    unsafe fn unlock_write(&self) {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.sem.unlock_write() };
+    }
+    #[inline(always)]
+    unsafe fn unlock_write_fair(&self) {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.sem.unlock_write_fair() };
+    }
+    unsafe fn downgrade_to_read(&self) -> Shared<P> {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.sem.downgrade_to_read() };
+        Shared::by_semaphore()
+    }
+    unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.sem.downgrade_to_upgradable() };
+    }
+
+    fn upgradable(&self, deadline: Option<u64>) -> bool {
+        self.sem.upgradable(deadline)
+    }
+    fn try_upgradable(&self) -> bool {
+        self.sem.try_upgradable()
+    }
+    unsafe fn unlock_upgradable(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.unlock_upgradable() };
+    }
+    unsafe fn unlock_upgradable_fair(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.unlock_upgradable_fair() };
+    }
+    unsafe fn downgrade_upgradable(&self) -> Shared<P> {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.downgrade_upgradable() };
+        Shared::by_semaphore()
+    }
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwLock::upgrade(self, deadline) }
+    }
+    unsafe fn try_upgrade(&self) -> bool {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwLock::try_upgrade(self) }
+    }
+
+    fn is_locked(&self) -> bool {
+        self.sem.is_locked() || self.has_reader_in_slot()
+    }
+    fn is_locked_exclusive(&self) -> bool {
+        self.sem.is_locked_exclusive()
+    }
+
+    fn id(&self) -> *const () {
+        RawRwLock::id(self)
+    }
+}
+
+guarded_by_lock_api!([P: HasQueuePool, B: BiasPolicy] RawRwLock<P, B>, Shared<P>);

@@ -1,0 +1,239 @@
+//! How a holder changes what it holds: fair unlock, downgrade, upgrade.
+//!
+//! Each is one atomic operation while nobody waits, or nobody has to be served for it. An upgrader waits at
+//! the front of the queue, holding the lock upgradable all the while: nobody passes it but the readers that
+//! were in before, and no reader enters.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::core::{Family, Queueing, RawRwSem, Step};
+use super::queue_storage::{OwnQueue, QueueStorage};
+use super::wait_queue::{Kind, Node};
+use super::word::*;
+use crate::events::{CountEvents, Event};
+use crate::platform::Platform;
+use crate::policy::Policy;
+
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+    // ---- fair unlock ----
+
+    /// # Safety
+    /// The caller holds the lock shared, and not upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_read_fair(&self) {
+        // SAFETY: held shared, as the caller promises.
+        unsafe { self.unlock_fair(READER) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    #[inline]
+    pub(crate) unsafe fn unlock_write_fair(&self) {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.unlock_fair(WRITER) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_upgradable_fair(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.unlock_fair(READER | UPGRADABLE) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
+    /// `READER | UPGRADABLE`.
+    #[inline]
+    unsafe fn unlock_fair(&self, held: u64) {
+        // Release pairs with the Acquire of the next holder.
+        if self.word.compare_exchange(held, 0, Release, Relaxed).is_err() {
+            self.unlock_fair_slow(held);
+        }
+    }
+
+    #[cold]
+    fn unlock_fair_slow(&self, held: u64) {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if has_waiters(word) {
+                if let Some(queue) = self.own_queue(word) {
+                    return self.unlock_to_waiters(held, queue);
+                }
+                word = self.word.load(Relaxed);
+                continue;
+            }
+            match self.word.compare_exchange_weak(word, word - held, Release, Relaxed) {
+                Ok(_) => return,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    fn unlock_to_waiters(&self, held: u64, queue: OwnQueue<'_, P, L>) {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let mut after = word - held;
+            if has_waiters(word) {
+                // Closed, nobody can enter between the release and the handing over.
+                after = (after | CLOSED) & !OPEN;
+            }
+            match self.word.compare_exchange_weak(word, after, Release, Relaxed) {
+                Ok(_) if has_waiters(after) => break,
+                Ok(_) => return,
+                Err(found) => word = found,
+            }
+        }
+        let woken = Pol::serve_first(self, &queue);
+        drop(queue);
+        woken.wake();
+    }
+
+    // ---- downgrade ----
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it shared.
+    pub(crate) unsafe fn downgrade_to_read(&self) {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.downgrade(0) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it upgradable.
+    pub(crate) unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { self.downgrade(UPGRADABLE) };
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively; afterwards it holds it shared, with the right to
+    /// upgrade if `keep` is `UPGRADABLE`, without if it is 0.
+    unsafe fn downgrade(&self, keep: u64) {
+        // Release pairs with the Acquire of readers that enter now.
+        // One step from WRITER to what is kept; `keep` is the larger, so the difference wraps.
+        let word = self.word.fetch_add((READER | keep).wrapping_sub(WRITER), Release);
+        if has_waiters(word) {
+            self.admit_beside_reader(word);
+        }
+    }
+
+    /// Goes back from an upgrade that turned out not to be one: no turn of a writer's was used, so it is
+    /// not the turn of the other side.
+    ///
+    /// # Safety
+    /// The caller holds the lock exclusively, by an upgrade; afterwards it holds it upgradable.
+    pub(crate) unsafe fn take_back_upgrade(&self) {
+        // As in `downgrade`.
+        let word = self.word.fetch_add((READER | UPGRADABLE).wrapping_sub(WRITER), Release);
+        if has_waiters(word) {
+            self.serve_after_release(word);
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_upgradable(&self) {
+        let word = self.word.fetch_sub(READER | UPGRADABLE, Release) - (READER | UPGRADABLE);
+        if has_waiters(word) {
+            if is_free(word) {
+                self.released(Side::Read, word);
+            } else {
+                // The next upgradable reader may be able to join those that read.
+                self.serve_after_release(word);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable; afterwards it holds it shared.
+    pub(crate) unsafe fn downgrade_upgradable(&self) {
+        let word = self.word.fetch_and(!UPGRADABLE, Release);
+        if has_waiters(word) {
+            self.serve_after_release(word);
+        }
+    }
+
+    /// Those that may read beside a reader that just stopped being more than that: all waiting
+    /// readers, as after any phase of a writer.
+    #[cold]
+    fn admit_beside_reader(&self, word: u64) {
+        let Some(queue) = self.own_queue(word) else {
+            return;
+        };
+        let woken = Pol::serve_beside_reader(self, &queue);
+        drop(queue);
+        woken.wake();
+    }
+
+    // ---- upgrade ----
+
+    /// # Safety
+    /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
+    pub(crate) unsafe fn try_upgrade(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while readers(word) == 1 {
+            // Acquire pairs with the Release of the readers that left.
+            let upgraded = word - READER - UPGRADABLE + WRITER;
+            match self.word.compare_exchange_weak(word, upgraded, Acquire, Relaxed) {
+                Ok(_) => {
+                    self.note_owner(Kind::Upgrade);
+                    return true;
+                }
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
+    /// # Safety
+    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
+    /// still upgradable.
+    pub(crate) unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
+        // SAFETY: held upgradable, as the caller promises.
+        if unsafe { self.try_upgrade() } {
+            return true;
+        }
+        let upgraded = self.upgrade_slow(deadline);
+        if upgraded {
+            self.note_owner(Kind::Upgrade);
+        }
+        upgraded
+    }
+
+    #[cold]
+    fn upgrade_slow(&self, deadline: Option<u64>) -> bool {
+        self.events.count(Event::Upgrade);
+        let node = Node::new(Kind::Upgrade, P::now());
+        // SAFETY: the lock is held upgradable, as this function's callers promise.
+        let alone = || unsafe { self.try_upgrade() }.then_some(None);
+        let queued = |queue| self.queue_for_upgrade(queue, &node).map(Some);
+        match self.enter_or_queue(deadline, alone, queued) {
+            Some(Some(place)) => self.sleep_until_granted(place, &node, deadline),
+            Some(None) => true,
+            None => false,
+        }
+    }
+
+    /// Where it waits; none if this is not the lock's queue.
+    fn queue_for_upgrade<'a>(
+        &'a self,
+        queue: OwnQueue<'a, P, L>,
+        node: &Node<P>,
+    ) -> Option<&'a L::Place> {
+        if queue.is_empty() {
+            Pol::first_waits(self, &queue);
+        }
+        let queued = self.queue_as(queue, node, true, |queue, word| {
+            debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
+            Step::Queue(word | queue.bits() | UPGRADING)
+        })?;
+        let Queueing::Queued(queue) = queued else { unreachable!("it only queues") };
+        // The last other reader may have left just before that.
+        let woken = Pol::serve(self, &queue);
+        let place = queue.place();
+        drop(queue);
+        woken.wake();
+        Some(place)
+    }
+}

@@ -1,0 +1,350 @@
+//! Who enters, and when, without queueing: newcomers of the running phase, spinners, and those that use a
+//! lock that stands free in a phase of the other side.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::{ENTRIES_PER_CLOCK, SPIN_FOR_A_WAKE_UP};
+use crate::events::{CountEvents, Event};
+use crate::platform::{AtomicCell, Platform};
+use crate::policy::{Discipline, Phases, Policy, SPIN_ON_OWNER_NS};
+use crate::rwsem::core::RawRwSem;
+use crate::rwsem::phase_clock::{LONGEST_ABSENCE, PhaseClock, ticks};
+use crate::rwsem::queue_storage::{OwnQueue, Place, QueueStorage};
+use crate::rwsem::wait_queue::Kind;
+use crate::rwsem::word::*;
+use crate::spin_budget::SpinBudget;
+
+/// Sections at most this fraction of what is left of a budget need not look at the clock: with one entry
+/// in [`ENTRIES_PER_CLOCK`] that looks, as many sections pass a waiter unseen as fit into a budget.
+const OPEN_FRACTION: u32 = 16;
+/// So many failed attempts to enter count as one turn of the spin: an attempt takes about a sixteenth of
+/// the PAUSEs of a turn.
+const FAILURES_PER_TURN: u32 = 16;
+/// How often a writer naps, to leave its CPU to the holder that was running there, before it
+/// queues. A nap costs a switch; a third has never found the lock free where the second had not.
+const NAPS: u32 = 2;
+/// Longest spin among writers, ns, on a lock that goes from one to the next. A thread that sleeps in a
+/// convoy holds up all behind it when it is its turn; four times [`SPIN_ON_OWNER_NS`] outlasts a convoy of
+/// four on two CPUs.
+const SPIN_ON_WRITERS: u64 = 100_000;
+
+/// Whether an entry looks at the clock: as good as by chance, so that a thread that uses several
+/// locks by turns looks at the clock of each.
+pub(super) fn looks_at_clock(turn: u32) -> bool {
+    // Two rounds of a multiplicative hash, for its upper bits.
+    let mixed = turn.wrapping_mul(0x9e37_79b9);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
+    mixed < u32::MAX / ENTRIES_PER_CLOCK
+}
+
+/// What a writer that spins sees of a lock that goes from writer to writer: it is worth another spin.
+#[derive(Default)]
+struct Moves {
+    /// The CPU of the last one seen.
+    owner: u32,
+    /// When it is not any more; 0 before the first.
+    ends: u64,
+}
+
+impl Moves {
+    /// Whether another writer has the lock than before.
+    fn has_moved(&mut self, owner: u32) -> bool {
+        let before = core::mem::replace(&mut self.owner, owner);
+        before != 0 && owner != before
+    }
+
+    /// What is left of all spinning, for one holder; none where nothing is.
+    fn renewed<P: Platform>(&mut self) -> Option<SpinBudget> {
+        let now = P::now();
+        if self.ends == 0 {
+            self.ends = now + SPIN_ON_WRITERS;
+        }
+        let left = self.ends.saturating_sub(now);
+        Some(SpinBudget::new::<P>(left.min(SPIN_ON_OWNER_NS), None))
+    }
+}
+
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+    pub(in crate::rwsem) fn admit_in_phase(
+        &self,
+        knobs: Phases,
+        word: u64,
+        kind: Kind,
+    ) -> Option<u64> {
+        let (entered, side) = match kind {
+            Kind::Read if admits_reader(word) => (plus_reader(word), Side::Read),
+            Kind::Write if is_free(word) => (word + WRITER, Side::Write),
+            Kind::Upgradable if admits_upgradable(word) && !has_waiters(word) => {
+                return Some(plus_reader(word) | UPGRADABLE);
+            }
+            _ => return None,
+        };
+        if !has_waiters(word) {
+            return Some(entered);
+        }
+        if knobs.longest_budget == 0 || word & CLOSED != 0 || phase(word) != side {
+            return None;
+        }
+        let place = || self.storage.place(word);
+        if word & (OPEN | WRITER_WOKEN) != 0 {
+            let looks = looks_at_clock(P::turn());
+            let fits = || place().clock().fits(side, PhaseClock::<P>::now());
+            return (!looks || fits()).then_some(entered);
+        }
+        let (clock, is_biased) = (place().clock(), place().is_biased());
+        let now = PhaseClock::<P>::now();
+        if !clock.fits(side, now) {
+            return None;
+        }
+        let estimates = clock.estimates();
+        if is_free(word) {
+            clock.note_return(side, now);
+        }
+        let hold = estimates.expected_hold(side);
+        let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
+        let outweighs = side == Side::Read || word & READERS_WAIT != 0;
+        let opens =
+            hold != 0 && short && outweighs && word & HAS_DEADLINE_WAITER != 0 && !is_biased;
+        if opens && estimates.comes_right_back(side) {
+            self.events.count(Event::PhaseOpened);
+            clock.forget_admitted();
+            return Some(entered | OPEN);
+        }
+        self.events.count(match side {
+            Side::Read => Event::BypassRead,
+            Side::Write => Event::BypassWrite,
+        });
+        clock.note_admitted(now);
+        Some(entered)
+    }
+
+    /// As [`Self::admit_in_phase`]. A writer that was woken has waited longer than all others: if only
+    /// writers wait, it enters whatever the clock says.
+    pub(super) fn admit_again(
+        &self,
+        knobs: Phases,
+        word: u64,
+        kind: Kind,
+        woken: bool,
+    ) -> Option<u64> {
+        if !woken {
+            return self.admit_in_phase(knobs, word, kind);
+        }
+        let among_writers = word & (CLOSED | READERS_WAIT) == 0
+            && has_waiters(word)
+            && phase(word) == Side::Write
+            && kind == Kind::Write
+            && is_free(word);
+        let entered = match among_writers {
+            true => Some(word + WRITER),
+            false => self.admit_in_phase(knobs, word, kind),
+        };
+        entered.map(|entered| entered & !WRITER_WOKEN)
+    }
+
+    /// A writer that was woken has entered, and the word was this then: whoever waits longest now has a
+    /// budget of its own.
+    fn begin_next_turn(&self, knobs: Phases, word: u64) {
+        // Those that waited may have given up meanwhile, and another lock may have the queue.
+        if has_waiters(word)
+            && let Some(queue) = self.own_queue(word)
+        {
+            self.begin_turn_of_next(knobs, &queue);
+        }
+    }
+
+    pub(super) fn begin_turn_of_next(&self, knobs: Phases, queue: &OwnQueue<'_, P, L>) {
+        let word = self.word.load(Relaxed);
+        if has_waiters(word) && word & READERS_WAIT == 0 && phase(word) == Side::Write {
+            let clock = queue.clock();
+            clock.begin(PhaseClock::<P>::now(), clock.estimates().budget(knobs, 1));
+        }
+    }
+
+    /// The running phase has not ended; if it has, this ends it. Somebody waits, as the word says.
+    pub(crate) fn has_budget(&self, word: u64) -> bool {
+        let clock = self.storage.place(word).clock();
+        let has_budget = clock.remaining(PhaseClock::<P>::now()) > 0;
+        if !has_budget && let Discipline::Phases(knobs) = Pol::DISCIPLINE {
+            self.end_overdue_phase(knobs);
+        }
+        has_budget
+    }
+
+    /// Closes a phase of readers while somebody waits, before its budget ends. Not where the lock is
+    /// free for the moment: then whoever closed it would have to hand it over, and the next reader
+    /// is as good a moment.
+    pub(in crate::rwsem) fn close_read_phase(&self) {
+        let mut word = self.word.load(Relaxed);
+        while has_waiters(word) && readers(word) > 0 && word & (CLOSED | WRITE_PHASE) == 0 {
+            // The last of the readers sees it, and hands the lock over.
+            let closed = (word | CLOSED) & !OPEN;
+            match self.word.compare_exchange_weak(word, closed, Relaxed, Relaxed) {
+                Ok(_) => return self.count(Event::PhaseClosed),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Ends the running phase if its budget has ended: what a newcomer that was refused and does not
+    /// queue owes to those that wait. Leaves it to others if somebody is at the queue.
+    pub(in crate::rwsem) fn end_overdue_phase(&self, knobs: Phases) {
+        let ends = |word: u64| has_waiters(word) && word & CLOSED == 0;
+        let word = self.word.load(Relaxed);
+        if knobs.longest_budget == 0 || !ends(word) {
+            return;
+        }
+        let is_over = |clock: &PhaseClock<P>| clock.remaining(PhaseClock::<P>::now()) <= 0;
+        if !is_over(self.storage.place(word).clock()) {
+            return;
+        }
+        let Some(queue) = self.try_own_queue(word) else { return };
+        let mut word = self.word.load(Relaxed);
+        if !is_over(queue.clock()) {
+            return;
+        }
+        while ends(word) {
+            match self.close(word, OPEN) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        let woken = self.serve_phases(knobs, &queue);
+        drop(queue);
+        woken.wake();
+    }
+
+    /// Closes the running phase, and clears `also`.
+    ///
+    /// # Errors
+    /// The word found, if it was not `word`.
+    pub(super) fn close(&self, word: u64, also: u64) -> Result<u64, u64> {
+        let closed = (word | CLOSED) & !also;
+        let closed = self.word.compare_exchange_weak(word, closed, Acquire, Relaxed)?;
+        self.events.count(Event::PhaseClosed);
+        Ok(closed)
+    }
+
+    /// Spins for at most `eighths` of a wake-up latency, as long as nobody is queued or an open
+    /// phase is this side's. Looks at the lock at every turn: a longer look away would miss the
+    /// moments in which a busy lock is free.
+    pub(super) fn spin_for_entry(
+        &self,
+        knobs: Phases,
+        kind: Kind,
+        side: Side,
+        eighths: u32,
+        woken: bool,
+    ) -> bool {
+        let mut budget: Option<SpinBudget> = None;
+        let (mut naps, mut failures) = (0, 0u32);
+        let mut moves = Moves::default();
+        loop {
+            let word = self.word.load(Relaxed);
+            let admitted = self.admit_again(knobs, word, kind, woken);
+            if let Some(entered) = admitted {
+                if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                    if woken {
+                        self.begin_next_turn(knobs, entered);
+                    }
+                    let spun = budget.is_some();
+                    self.events.count(if spun { Event::OptLock } else { Event::RlockFast });
+                    return true;
+                }
+                // Against two writers that take turns, a load and a compare-exchange can come too
+                // late every time, so failures count for the budget.
+                failures += 1;
+                if failures % FAILURES_PER_TURN != 0 {
+                    continue;
+                }
+            }
+            if eighths == 0 {
+                return false;
+            }
+            if admitted.is_none() && has_waiters(word) && !self.soon_mine(word, side) {
+                // A phase of the other side: queues, unless there is room between its sections.
+                return self.enter_gap(kind, side);
+            }
+            if has_writer(word) && !self.owner_may_run() {
+                if naps == NAPS || !self.storage.estimates(word).is_short(Side::Write) {
+                    self.events.count(Event::OptNospin);
+                    return false;
+                }
+                // Two threads on one CPU. A thread that wakes is put on an idle CPU if there is
+                // one; a thread that yields is not.
+                P::give_way(u32::MAX);
+                naps += 1;
+                continue;
+            }
+            let among_writers = side == Side::Write && has_writer(word) && word & READERS_WAIT == 0;
+            if among_writers && moves.has_moved(self.storage.owner_cpu().load(Relaxed)) {
+                budget = moves.renewed::<P>();
+            }
+            let budget = budget.get_or_insert_with(|| {
+                // In a phase of one's own it is worth waiting for a holder that was interrupted.
+                let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP } else { 1 };
+                let ns = u64::from(P::wake_latency() / 8 * eighths * patience);
+                let least = if among_writers { SPIN_ON_OWNER_NS } else { 0 };
+                SpinBudget::new::<P>(ns.max(least), None)
+            });
+            if !budget.relax::<P>() {
+                self.events.count(Event::OptFail);
+                return false;
+            }
+        }
+    }
+
+    /// The phase is the writers', as this thread's is, and its holder is expected to release the lock
+    /// sooner than a sleep takes. (Nothing but its end keeps readers from entering their own phase.)
+    fn soon_mine(&self, word: u64, side: Side) -> bool {
+        let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
+        mine && has_writer(word) && self.storage.estimates(word).is_short(side)
+    }
+
+    /// Takes the lock in a phase of the other side, between two of its sections; the phase and its
+    /// end stay as they are. So threads that read and write by turns do not sleep for each
+    /// other's phases. In an open phase, where sections are short, at once when the lock is
+    /// free; in a careful one after that side has been away for twice as long as it is expected to.
+    fn enter_gap(&self, kind: Kind, side: Side) -> bool {
+        let (mut ends, mut free_since) = (0, 0);
+        loop {
+            let word = self.word.load(Relaxed);
+            if !has_waiters(word) || word & CLOSED != 0 || phase(word) == side {
+                return false;
+            }
+            let now = P::now();
+            if ends == 0 {
+                ends = now + u64::from(LONGEST_ABSENCE);
+            }
+            if is_free(word) {
+                if free_since == 0 {
+                    free_since = now;
+                }
+                let clock = self.storage.place(word).clock();
+                let window = clock.estimates().idle_window(phase(word));
+                if (word & OPEN != 0 || now >= free_since + window) && clock.fits(side, ticks(now))
+                {
+                    let entered = match kind {
+                        Kind::Read => plus_reader(word),
+                        Kind::Write => word + WRITER,
+                        _ => return false,
+                    };
+                    if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_ok() {
+                        self.events.count(Event::PhaseIdle);
+                        return true;
+                    }
+                    continue;
+                }
+            } else {
+                free_since = 0;
+                if word & OPEN == 0 {
+                    return false;
+                }
+            }
+            if now >= ends {
+                return false;
+            }
+            P::relax(Some(ends));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `TimeFair` and `PhaseFair`: phases of readers and of writers alternate while both wait, and
+//! the lock is handed over from one to the next.
+//!
+//! ```text
+//!                 first waiter queues                 budget ends: deadline waiter,
+//!                                                     unlocker or refused newcomer
+//!   no waiters ───────────────────────► careful ─────────────────────────► closed
+//!       ▲                               │     ▲                              │
+//!       │                 short holds   │                                    │ last holder leaves:
+//!       │                               ▼                                    │ hand over
+//!       │                               open ───────────────────────────────►│
+//!       └──────────── nobody waits any more ◄── next phase, careful ◄────────┘
+//! ```
+//!
+//! * *careful*: a newcomer of the running side enters past the waiters if its section is expected to
+//!   end before the phase's budget does. It reads the clock, and so does the last to leave.
+//! * *open*: hold times are short against the budget, so newcomers of the running side look at
+//!   the clock only now and then. Only while there is a deadline waiter.
+//! * *closed*: nobody enters. The last holder to leave hands the lock over: to all waiting
+//!   readers, or to the writer that waits longest, and within a phase of writers to the next.
+//! * The *deadline waiter* is one waiter that sleeps with the end of the phase as its deadline, so that
+//!   a phase ends even if nobody of the running side comes back. With one, a free lock may be left to the
+//!   running side for the moment (*lingering*) if that side is expected back sooner than a wake-up
+//!   takes. Without one the lock is handed over as soon as it is free. A deadline waiter that gives up
+//!   appoints another waiter.
+//! * Once the budget has ended, whoever looks closes the phase: the deadline waiter, a newcomer that has
+//!   to queue, and one that only tries and is refused.
+//! * Where only writers wait, none is worth keeping the lock for: whoever leaves it free wakes the
+//!   one that has waited longest (`WRITER_WOKEN`), which competes with those that are awake and
+//!   keeps its place if it gets nothing. Nobody else is woken before it has entered or is back.
+//!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
+//! * Where writers spend about as much time between sections as in them, a phase of writers begins
+//!   with a second one awake: it starts over, that is, it competes within the phase, and
+//!   keeps its place if it gets nothing.
+//!
+//! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
+//!
+//! | file | question |
+//! |---|---|
+//! | `admission.rs` | who enters without queueing, and when? |
+//! | `waiting.rs` | how does a thread queue, sleep, and end a phase at its deadline? |
+//! | `serving.rs` | who is next? |
+//! | `../phase_clock.rs` | how long? |
+//!
+//! Invariants, beside those of the core. What can be seen of them in the word alone is in its table
+//! (`word.rs`), and is checked after every transition in debug builds.
+//! 1. `CLOSED` excludes `OPEN`, and `OPEN` implies `HAS_DEADLINE_WAITER`.
+//! 2. `HAS_DEADLINE_WAITER` implies a queued node with its `is_deadline_waiter` mark set, whose owner
+//!    sleeps with a deadline, or has been woken to do so (`APPOINTED`). All of it changes under the
+//!    queue's lock.
+//! 3. A free lock with waiters stays so only while it lingers (`HAS_DEADLINE_WAITER` and not `CLOSED`) or a
+//!    woken writer is awake (`WRITER_WOKEN` and not `CLOSED`), or until the one who left last has
+//!    the queue's lock. After the budget has ended, whoever queues hands it over all the same.
+//! 4. `CLOSED`, free and the queue's lock held: the word is this thread's to write.
+//! 5. `WRITER_WOKEN` is set by the thread that wakes a writer, under the queue's lock, and only if the lock
+//!    is free *then* in a phase of writers for which no reader waits: between its release and this moment
+//!    a thread may have been stopped for long. The writer that was woken clears it when it enters or
+//!    is on the queue again, whichever comes first. (In a gap of the other side's phase there is
+//!    nothing to clear: the flag went with the phase of writers.)
+
+mod admission;
+mod serving;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+/// In an open phase one in this many entries looks at the clock (28 ns where an uncontended lock and
+/// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
+/// phase allows are one budget.
+const ENTRIES_PER_CLOCK: u32 = 16;
+/// Whoever hands the lock to the only ones that waited spins this many times as long as usual,
+/// until they must have woken; so does a writer within a phase of writers. With the other side
+/// awake too, two CPUs can share a lock operation by operation, which phases of one side never do.
+const SPIN_FOR_A_WAKE_UP: u32 = 3;

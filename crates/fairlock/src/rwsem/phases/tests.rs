@@ -1,0 +1,269 @@
+//! The protocol step by step: the nodes stand in for sleeping threads.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::admission::looks_at_clock;
+use super::waiting::{Outcome, Queued};
+use crate::platform::{Os, Platform};
+use crate::policy::{Discipline, Phases, Policy, TimeFair};
+use crate::rwsem::core::RawRwSem;
+use crate::rwsem::phase_clock::{PhaseClock, ticks};
+use crate::rwsem::queue_storage::{Inline, NoSpinners, Pooled, QueueStorageOf, ReaderBias};
+use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED};
+use crate::rwsem::word::*;
+
+type Raw = RawRwSem<TimeFair, Os>;
+
+/// Readers need not take the lock while nobody waits.
+struct Biased;
+
+impl ReaderBias for Biased {
+    type History = ();
+    const NEW: Self = Biased;
+    const NO_HISTORY: () = ();
+    fn somebody_queued(&self) -> bool {
+        true
+    }
+}
+
+fn waiters<const N: usize>(kinds: [Kind; N]) -> [Node<Os>; N] {
+    kinds.map(|kind| Node::new(kind, Os::now()))
+}
+
+/// A lock that is held as `word` says, behind which these wait, the first as the deadline waiter,
+/// until the phase ends in so many ticks.
+fn lock_with(word: u64, nodes: &[Node<Os>], ends_in: i32) -> Raw {
+    let lock = Raw::NEW;
+    let queue = lock.queue_to_wait_in().expect("it is in the lock");
+    nodes.iter().for_each(|node| queue.push(node));
+    nodes[0].is_deadline_waiter.set(1);
+    queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
+    lock.word.store(word | HAS_DEADLINE_WAITER | queue.bits(), Relaxed);
+    drop(queue);
+    lock
+}
+
+fn place(lock: &Raw) -> &Inline<Os> {
+    lock.storage.place(lock.word.load(Relaxed))
+}
+
+fn clock(lock: &Raw) -> &PhaseClock<Os> {
+    QueueStorageOf::clock(&lock.storage, lock.word.load(Relaxed)).expect("it is in the lock")
+}
+
+fn ends(lock: &Raw) -> u32 {
+    clock(lock).remaining(0) as u32
+}
+
+fn queue_for_phase<'a>(lock: &'a Raw, node: &Node<Os>, woken: bool) -> Queued<'a, Inline<Os>> {
+    let queue = lock.queue_to_wait_in().expect("it is inline");
+    let queued = lock.queue_for_phase(knobs(), Side::Write, node, woken, queue);
+    queued.expect("it has no other")
+}
+
+fn knobs() -> Phases {
+    match TimeFair::DISCIPLINE {
+        Discipline::Phases(knobs) => knobs,
+        Discipline::Compete(_) => unreachable!("it has phases"),
+    }
+}
+
+fn states(nodes: &[Node<Os>]) -> Vec<u32> {
+    nodes.iter().map(|node| node.state.load(Relaxed)).collect()
+}
+
+const SOON: i32 = 1 << 20;
+
+#[test]
+fn only_a_lock_that_is_free_in_a_phase_of_writers_has_a_writer_woken() {
+    for (word, is_seen_to) in [
+        // Readers have their phase by now, and whoever leaves last hands the lock over.
+        (READER, true),
+        (WRITER | WRITE_PHASE, true),
+        (0, false),
+        (WRITE_PHASE | CLOSED, false),
+    ] {
+        let nodes = waiters([Kind::Write, Kind::Write]);
+        let lock = lock_with(word, &nodes, SOON);
+        let before = lock.word.load(Relaxed);
+        assert_eq!(lock.wake_writer(place(&lock)), is_seen_to, "{word:#x}");
+        assert_eq!((lock.word.load(Relaxed), states(&nodes)), (before, vec![WAITING; 2]));
+    }
+    let nodes = waiters([Kind::Write, Kind::Write]);
+    let lock = lock_with(WRITE_PHASE, &nodes, SOON);
+    assert!(lock.wake_writer(place(&lock)));
+    assert_eq!(states(&nodes), [WOKEN_DEQUEUED, WAITING]);
+    assert_eq!(lock.word.load(Relaxed) & (WRITER_WOKEN | HAS_DEADLINE_WAITER), WRITER_WOKEN);
+}
+
+#[test]
+fn the_last_that_waits_is_woken_without_a_trace() {
+    let nodes = waiters([Kind::Write]);
+    let lock = lock_with(WRITE_PHASE, &nodes, SOON);
+    assert!(lock.wake_writer(place(&lock)));
+    assert_eq!((lock.word.load(Relaxed), states(&nodes)), (0, vec![WOKEN_DEQUEUED]));
+}
+
+#[test]
+fn one_that_was_woken_in_vain_is_woken_again() {
+    let nodes = waiters([Kind::Write]);
+    let lock = lock_with(WRITER | WRITE_PHASE | WRITER_WOKEN, &nodes, SOON);
+    let woken = Node::new(Kind::Write, Os::now());
+    let queueing = queue_for_phase(&lock, &woken, true);
+    assert!(matches!(queueing, Queued::Waits(..)));
+    assert_eq!(lock.word.load(Relaxed) & WRITER_WOKEN, 0, "it is back on the queue");
+    // SAFETY: the word says that there is a writer, and nobody else is.
+    unsafe { lock.unlock_write() };
+    assert_eq!((woken.state.load(Relaxed), states(&nodes)), (WOKEN_DEQUEUED, vec![WAITING]));
+}
+
+#[test]
+fn a_deadline_waiter_that_gives_up_appoints_another() {
+    let nodes = waiters([Kind::Write, Kind::Read, Kind::Write]);
+    let lock = lock_with(READER | OPEN | READERS_WAIT, &nodes, SOON);
+    assert!(lock.withdraw(place(&lock), &nodes[0]));
+    assert_eq!(states(&nodes), [WAITING, WAITING, APPOINTED], "the side that is passed");
+    assert_eq!(nodes[2].is_deadline_waiter.get(), 1);
+    assert!(lock.withdraw(place(&lock), &nodes[2]));
+    // Nobody but readers waits, and readers hold the lock: nothing to wait for.
+    assert_eq!(nodes[1].state.load(Relaxed), GRANTED);
+    assert_eq!(lock.word.load(Relaxed), 2 * READER);
+}
+
+#[test]
+fn a_phase_without_a_deadline_waiter_is_not_open() {
+    let nodes = waiters([Kind::Write, Kind::Upgrade]);
+    let lock = lock_with(2 * READER, &nodes[..1], SOON);
+    let queue = lock.own_queue(lock.word.load(Relaxed)).expect("somebody waits");
+    queue.push_front(&nodes[1]);
+    drop(queue);
+    let upgrading = lock.word.load(Relaxed) | UPGRADABLE | UPGRADING | OPEN;
+    lock.word.store(upgrading, Relaxed);
+    assert!(lock.withdraw(place(&lock), &nodes[0]), "nobody else is passed");
+    assert_eq!(lock.word.load(Relaxed) & (OPEN | HAS_DEADLINE_WAITER), 0);
+}
+
+#[test]
+fn whoever_only_tries_ends_a_phase_that_is_over() {
+    for _ in 0..100 {
+        let nodes = waiters([Kind::Write]);
+        let lock = lock_with(READER | OPEN, &nodes, -1);
+        // In an open phase not everybody looks.
+        let entries = (0..1_000).take_while(|_| lock.try_read()).count();
+        assert!(entries < 300, "{entries} entries without a look at the clock");
+        assert_eq!(lock.word.load(Relaxed) & (CLOSED | OPEN), CLOSED);
+    }
+}
+
+#[test]
+fn a_thread_that_uses_several_locks_by_turns_looks_at_the_clock_of_each() {
+    for locks in 1..50u32 {
+        let turns: Vec<_> = (0..10_000).map(|at| at * locks).collect();
+        let longest = turns.split(|&turn| looks_at_clock(turn)).map(<[u32]>::len).max();
+        assert!(longest < Some(300), "{locks} locks: {longest:?}");
+    }
+}
+
+#[test]
+fn readers_do_not_wait_for_readers_when_the_last_other_waiter_joins_those() {
+    let nodes = waiters([Kind::Upgradable, Kind::Read]);
+    let lock = lock_with(READER | CLOSED | READERS_WAIT, &nodes, -1);
+    let knobs = knobs();
+    let queue = lock.own_queue(lock.word.load(Relaxed)).expect("somebody waits");
+    let granted = lock.serve_phases(knobs, &queue);
+    drop(queue);
+    granted.wake();
+    assert_eq!(states(&nodes), [GRANTED; 2]);
+    assert_eq!(lock.word.load(Relaxed), (3 * READER) | UPGRADABLE);
+}
+
+#[test]
+fn a_downgrade_beside_waiting_writers_is_no_phase_of_its_own() {
+    let nodes = waiters([Kind::Write]);
+    let lock = lock_with(WRITER | WRITE_PHASE, &nodes, SOON);
+    let before = ends(&lock);
+    // SAFETY: held, as the word says.
+    unsafe { lock.downgrade_to_read() };
+    assert_eq!(ends(&lock), before);
+    assert!(!lock.try_read(), "the phase is the writers' still");
+    assert_eq!(states(&nodes), [WAITING]);
+}
+
+#[test]
+fn an_upgrade_that_fails_is_no_turn_after_which_it_is_the_readers() {
+    let nodes = waiters([Kind::Write, Kind::Read]);
+    let lock = lock_with(WRITER | READERS_WAIT, &nodes, SOON);
+    // SAFETY: held, as the word says.
+    unsafe { lock.take_back_upgrade() };
+    assert_eq!(states(&nodes), [WAITING; 2]);
+    assert_eq!(lock.word.load(Relaxed) & (READERS | UPGRADABLE), READER | UPGRADABLE);
+
+    let nodes = waiters([Kind::Read]);
+    let lock = lock_with(WRITER | READERS_WAIT, &nodes, SOON);
+    // SAFETY: as above.
+    unsafe { lock.take_back_upgrade() };
+    assert_eq!(states(&nodes), [GRANTED], "nobody but readers is left");
+}
+
+#[test]
+fn a_wake_up_that_took_long_does_not_make_the_phase_longer_by_as_much() {
+    let nodes = waiters([Kind::Write, Kind::Write]);
+    let lock = lock_with(WRITER | WRITE_PHASE, &nodes[1..], SOON);
+    let knobs = knobs();
+    let before = ends(&lock);
+    let a_second_ago = PhaseClock::<Os>::now().wrapping_sub(ticks(1_000_000_000));
+    nodes[0].woken_at.set(a_second_ago.max(1));
+    nodes[0].state.store(GRANTED, Relaxed);
+    let outcome = lock.sleep_until_phase(knobs, place(&lock), &nodes[0], false, None);
+    assert!(matches!(outcome, Outcome::Granted));
+    let longer = ends(&lock).wrapping_sub(before);
+    assert!(longer <= ticks(10_000_000), "{longer} ticks");
+}
+
+#[test]
+fn those_that_readers_have_passed_for_a_budget_are_not_told_to_try_again() {
+    for (ends_in, woken) in [(SOON, true), (-1, false)] {
+        let lock = RawRwSem::<TimeFair, Os, Pooled<Os, NoSpinners, Biased>>::NEW;
+        let node = Node::new(Kind::Write, Os::now());
+        let queue = lock.queue_to_wait_in().expect("there are enough");
+        queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
+        lock.word.store(queue.bits(), Relaxed);
+        queue.note_named();
+        queue.push(&node);
+        drop(queue);
+        assert_eq!(lock.wake_waiters(lock.word.load(Relaxed)), woken);
+        assert_eq!(node.state.load(Relaxed), if woken { WOKEN_DEQUEUED } else { WAITING });
+        if !woken {
+            let queue = lock.own_queue(lock.word.load(Relaxed)).expect("it waits");
+            queue.remove(&node);
+            lock.word.store(0, Relaxed);
+        }
+    }
+}
+
+#[test]
+fn one_that_was_woken_in_vain_finds_its_budget_used_up() {
+    let lock = Raw::NEW;
+    lock.word.store(WRITER, Relaxed);
+    let (first, again) = (Node::new(Kind::Write, Os::now()), Node::new(Kind::Write, Os::now()));
+    for (node, back) in [(&first, false), (&again, true)] {
+        let queued = queue_for_phase(&lock, node, back);
+        assert!(matches!(queued, Queued::Waits(_, true)), "as the deadline waiter");
+        let left = clock(&lock).remaining(ticks(node.since()));
+        assert_eq!(left > 0, !back);
+        assert!(lock.withdraw(place(&lock), node));
+    }
+}
+
+#[test]
+fn a_free_lock_whose_phase_is_over_is_not_kept_for_its_side() {
+    let nodes = waiters([Kind::Write, Kind::Write]);
+    let lock = lock_with(0, &nodes, -1);
+    let knobs = knobs();
+    let queue = lock.own_queue(lock.word.load(Relaxed)).expect("somebody waits");
+    let granted = lock.serve_phases(knobs, &queue);
+    drop(queue);
+    assert_eq!(granted.len(), 1);
+    granted.wake();
+    assert_eq!(states(&nodes), [GRANTED, WAITING]);
+}

@@ -1,0 +1,394 @@
+//! Those that have to wait: how a thread queues, sleeps, and ends the phase at its deadline.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::SPIN_FOR_A_WAKE_UP;
+use crate::events::{CountEvents, Event};
+use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::policy::{Phases, Policy};
+use crate::rwsem::core::{Queueing, RawRwSem, Step};
+use crate::rwsem::phase_clock::{PhaseClock, TICK_SHIFT, ticks};
+use crate::rwsem::queue_storage::{OwnQueue, Place, QueueStorage};
+use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED, WakeList};
+use crate::rwsem::word::*;
+
+/// A wake-up that takes more than this many times as long as usual is no reason for a longer phase: who
+/// was to wake the thread may have lost its CPU, and others wait meanwhile.
+const LATEST_WAKE_UP: u32 = 4;
+
+/// How an attempt to queue ended.
+pub(super) enum Queued<'a, R> {
+    /// In this place; as the deadline waiter, or not.
+    Waits(&'a R, bool),
+    Entered,
+    /// Ended the phase of its own side and handed the lock to the only ones that waited, or woke
+    /// one to share it with.
+    HandedOver,
+}
+
+/// How a wait in the queue ended.
+pub(super) enum Outcome {
+    Granted,
+    TimedOut,
+    /// [`WOKEN_DEQUEUED`]: starts over.
+    Woken,
+}
+
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+    pub(in crate::rwsem) fn wait_for_phase(
+        &self,
+        knobs: Phases,
+        kind: Kind,
+        deadline: Option<u64>,
+    ) -> bool {
+        let side = if kind == Kind::Read { Side::Read } else { Side::Write };
+        if knobs.longest_budget != 0
+            && let Some(clock) = self.storage.clock(self.word.load(Relaxed))
+            && clock.left(side).is_some()
+        {
+            clock.note_return(side, PhaseClock::<P>::now());
+        }
+        // Once it was woken to compete and got nothing, it waits at the front.
+        let (mut spin, mut woken) = (knobs.spin, false);
+        loop {
+            if self.spin_for_entry(knobs, kind, side, spin, woken) {
+                return true;
+            }
+            let node = Node::new(kind, P::now());
+            let without_queue = || {
+                let entered = self.spin_for_entry(knobs, kind, side, spin, woken);
+                node.came(P::now());
+                entered.then_some(Queued::Entered)
+            };
+            let with_queue = |queue| self.queue_for_phase(knobs, side, &node, woken, queue);
+            let (place, has_deadline) =
+                match self.enter_or_queue(deadline, without_queue, with_queue) {
+                    Some(Queued::Waits(place, has_deadline)) => (place, has_deadline),
+                    Some(Queued::Entered) => return true,
+                    Some(Queued::HandedOver) => {
+                        spin = knobs.spin * SPIN_FOR_A_WAKE_UP;
+                        continue;
+                    }
+                    None => return false,
+                };
+            match self.sleep_until_phase(knobs, place, &node, has_deadline, deadline) {
+                Outcome::Granted => return true,
+                Outcome::TimedOut => return false,
+                Outcome::Woken => (spin, woken) = (knobs.spin, true),
+            }
+        }
+    }
+
+    /// Queues, unless the lock can be entered after all. Ends this side's phase if its budget has ended.
+    /// None if another queue turns out to be the right one.
+    pub(super) fn queue_for_phase<'a>(
+        &'a self,
+        knobs: Phases,
+        side: Side,
+        node: &Node<P>,
+        woken: bool,
+        queue: OwnQueue<'a, P, L>,
+    ) -> Option<Queued<'a, L::Place>> {
+        let (kind, now) = (node.kind, ticks(node.since()));
+        // Those taken off before this one queues.
+        let mut others = WakeList::none();
+        let (mut turn_over, mut has_looked) = (false, false);
+        let ended = self.queue_as(queue, node, woken, |queue, word| {
+            // Once only: those taken off then are woken at the end.
+            if !core::mem::take(&mut has_looked)
+                && others.is_empty()
+                && has_waiters(word)
+                && word & CLOSED == 0
+                && phase(word) == side
+                && !queue.clock().fits(side, now)
+                && knobs.longest_budget != 0
+            {
+                if self.passes_turn_on(queue, side, woken) {
+                    others = self.begin_turn(knobs, queue, now);
+                    // The lock was last taken on another CPU: a second writer is awake there.
+                    turn_over = self.storage.owner_cpu().load(Relaxed) != P::cpu();
+                    if !turn_over {
+                        if queue.is_empty() {
+                            self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
+                        }
+                        return Step::Stop;
+                    }
+                } else if let Err(found) = self.close(word, OPEN) {
+                    return Step::Again(found);
+                } else {
+                    others = self.serve_phases(knobs, queue);
+                    if queue.is_empty() {
+                        return Step::Stop;
+                    }
+                }
+                has_looked = true;
+                return Step::Again(self.word.load(Relaxed));
+            }
+            let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, woken) };
+            entered.map_or_else(
+                || {
+                    let next = self.with_waiter(knobs, queue, word, side, node, woken);
+                    Step::Queue(if woken { next & !WRITER_WOKEN } else { next })
+                },
+                Step::Enter,
+            )
+        });
+        match ended? {
+            Queueing::Stopped(queue) => {
+                drop(queue);
+                others.wake();
+                Some(Queued::HandedOver)
+            }
+            Queueing::Entered(queue) => {
+                if woken {
+                    self.begin_turn_of_next(knobs, &queue);
+                }
+                drop(queue);
+                others.wake();
+                Some(Queued::Entered)
+            }
+            Queueing::Queued(queue) => {
+                if woken {
+                    node.woken_in_vain.set(1);
+                }
+                if others.is_empty() {
+                    others = self.serve_phases(knobs, &queue);
+                }
+                let has_deadline = node.is_deadline_waiter.get() != 0;
+                let place = queue.place();
+                drop(queue);
+                others.wake();
+                Some(Queued::Waits(place, has_deadline))
+            }
+        }
+    }
+
+    /// Only writers wait, and the one that waits longest can simply join those that are awake.
+    fn passes_turn_on(&self, queue: &OwnQueue<'_, P, L>, side: Side, woken: bool) -> bool {
+        side == Side::Write
+            && !woken
+            && queue.oldest_reader().is_none()
+            && queue.clock().estimates().leaves_room_for_a_second()
+            && queue
+                .oldest_writer()
+                .is_some_and(|oldest| oldest.kind == Kind::Write && oldest.woken_in_vain.get() == 0)
+    }
+
+    /// Among writers alone: instead of closing the phase, wakes the one that has waited longest. If
+    /// two were awake, this one queues in its place, else the two go on together; either way the
+    /// lock is not idle for the time of a wake-up. If the woken one gets nothing, it will be
+    /// granted the lock next time.
+    fn begin_turn(&self, knobs: Phases, queue: &OwnQueue<'_, P, L>, now: u32) -> WakeList<P> {
+        let mut woken = WakeList::none();
+        if let Some(oldest) = queue.oldest_writer() {
+            if oldest.is_deadline_waiter.get() != 0 {
+                self.word.fetch_and(!(HAS_DEADLINE_WAITER | OPEN), Relaxed);
+            }
+            woken.take_to_retry(queue, oldest);
+            self.events.count(Event::PhaseTurn);
+        }
+        let clock = queue.clock();
+        clock.begin(now, clock.estimates().budget(knobs, 1));
+        woken
+    }
+
+    /// The word with one more waiter of `side`, which may have been `woken` in vain; marks the node if it
+    /// becomes the deadline waiter.
+    fn with_waiter(
+        &self,
+        knobs: Phases,
+        queue: &OwnQueue<'_, P, L>,
+        word: u64,
+        side: Side,
+        node: &Node<P>,
+        woken: bool,
+    ) -> u64 {
+        let mut next = word | queue.bits();
+        if node.kind == Kind::Read {
+            next |= READERS_WAIT;
+        }
+        if !has_waiters(word) {
+            // The holders' time is limited from now on.
+            if has_writer(word) {
+                next |= WRITE_PHASE;
+            }
+            queue.clock().begin_first(knobs, node.since());
+            if woken {
+                // It was passed for a budget already, and woken when the queue became empty.
+                queue.clock().end(ticks(node.since()));
+            }
+        }
+        if knobs.longest_budget == 0 {
+            next |= CLOSED;
+        }
+        // While the phase is closed only its own side needs a deadline waiter: that side will wait through
+        // the next phase, which is the other side's.
+        let wanted = next & CLOSED == 0 || phase(next) == side;
+        let has_deadline = knobs.longest_budget != 0 && next & HAS_DEADLINE_WAITER == 0 && wanted;
+        node.is_deadline_waiter.set(has_deadline.into());
+        if has_deadline { next | HAS_DEADLINE_WAITER } else { next }
+    }
+
+    pub(super) fn sleep_until_phase(
+        &self,
+        knobs: Phases,
+        place: &L::Place,
+        node: &Node<P>,
+        mut has_deadline: bool,
+        mut deadline: Option<u64>,
+    ) -> Outcome {
+        let clock = place.clock();
+        // When the deadline waiter looks next, if not at the end of the running phase.
+        let mut next_look = 0;
+        loop {
+            match node.state.load(Acquire) {
+                GRANTED => break,
+                WOKEN_DEQUEUED => return Outcome::Woken,
+                APPOINTED => {
+                    // Unless it is granted or woken just now.
+                    let unchanged =
+                        node.state.compare_exchange(APPOINTED, WAITING, Relaxed, Relaxed);
+                    has_deadline |= unchanged.is_ok();
+                    continue;
+                }
+                _ => {}
+            }
+            let now = P::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                if self.withdraw(place, node) {
+                    return Outcome::TimedOut;
+                }
+                (deadline, has_deadline) = (None, false);
+                continue;
+            }
+            let mut alarm = deadline;
+            if has_deadline {
+                let remaining = clock.remaining(ticks(now)).max(0) as u64;
+                let ends = now + (remaining << TICK_SHIFT);
+                // Those that run the phase look at the clock too; the deadline waiter is for when they
+                // do not come.
+                let grace = if remaining > 0 { u64::from(P::wake_latency()) } else { 0 };
+                let look = next_look.max(ends + grace);
+                if look <= now {
+                    has_deadline = self.close_phase(knobs, place, node);
+                    // If it still is the deadline waiter it is that of the phase to come.
+                    let budget = clock.estimates().budget(knobs, 1);
+                    next_look = now + (u64::from(budget) << TICK_SHIFT);
+                    continue;
+                }
+                alarm = Some(alarm.map_or(look, |alarm| alarm.min(look)));
+            }
+            self.count_sleep(node.kind);
+            P::park(&node.state, WAITING, alarm);
+        }
+        // First of all: those that it wakes may preempt this thread, and should see that they did.
+        self.note_owner(node.kind);
+        node.wake_chain();
+        if knobs.longest_budget != 0 {
+            let (now, woken_at) = (PhaseClock::<P>::now(), node.woken_at.get());
+            let late = now.wrapping_sub(woken_at);
+            if woken_at != 0 {
+                P::note_wake_latency(late.min(1 << 20) << TICK_SHIFT);
+            }
+            if self.is_still_in(place) {
+                clock.note_admitted(now);
+                if woken_at != 0 {
+                    // The first of its phase: the budget runs from here, not from the wake-up.
+                    clock.extend(late.min(LATEST_WAKE_UP * ticks(P::wake_latency().into())));
+                }
+            }
+        }
+        self.events.count(match node.kind {
+            Kind::Read => Event::Rlock,
+            _ => Event::Wlock,
+        });
+        Outcome::Granted
+    }
+
+    /// The phase that this thread is granted the lock in is the one that the clock in `place` times:
+    /// somebody waits for it. (Where nobody does, the clock is another lock's, or nobody's.)
+    fn is_still_in(&self, place: &L::Place) -> bool {
+        L::IS_INLINE || self.word.load(Relaxed) & QUEUE == place.bits()
+    }
+
+    /// The deadline has come: ends the phase if its budget has ended. True if this waiter still is the
+    /// deadline waiter.
+    fn close_phase(&self, knobs: Phases, place: &L::Place, node: &Node<P>) -> bool {
+        let Some(queue) = self.own_queue_in(place) else {
+            return false;
+        };
+        if !node.is_linked(&queue) {
+            return false;
+        }
+        if queue.clock().remaining(PhaseClock::<P>::now()) > 0 {
+            return true; // The next phase has begun meanwhile.
+        }
+        // Does this waiter wait through the next phase too?
+        let word = self.word.load(Relaxed);
+        let readers_next = match phase(word) {
+            Side::Read => queue.oldest_writer().is_none(),
+            Side::Write => queue.oldest_reader().is_some(),
+        };
+        let is_first = |oldest: Option<&Node<P>>| oldest.is_some_and(|it| core::ptr::eq(it, node));
+        let stays = match node.kind {
+            Kind::Read => !readers_next,
+            _ => readers_next || !is_first(queue.oldest_writer()),
+        };
+        if !stays {
+            node.is_deadline_waiter.set(0);
+        }
+        let clear = if stays { OPEN } else { OPEN | HAS_DEADLINE_WAITER };
+        let mut word = self.word.load(Relaxed);
+        while word & CLOSED == 0 || word & clear != 0 {
+            match self.close(word, clear) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        if is_free(word) {
+            queue.clock().estimates().note_absence(phase(word));
+        }
+        let woken = self.serve_phases(knobs, &queue);
+        drop(queue);
+        woken.wake();
+        stays
+    }
+
+    /// `node` has given up and is off the queue: if it was the deadline waiter, another waiter takes its
+    /// place. The flags that go with it, and the state of the one that is to be woken for that, or null.
+    pub(in crate::rwsem) fn gave_up_in_phase(
+        &self,
+        queue: &OwnQueue<'_, P, L>,
+        node: &Node<P>,
+    ) -> (u64, *const P::AtomicU32) {
+        let (mut clear, mut appointed) = (0, core::ptr::null());
+        if node.is_deadline_waiter.get() != 0 {
+            match self.appoint(queue) {
+                Some(state) => appointed = state,
+                None => clear |= HAS_DEADLINE_WAITER | OPEN,
+            }
+        }
+        if queue.oldest_reader().is_none() {
+            clear |= READERS_WAIT;
+        }
+        (clear, appointed)
+    }
+
+    /// Makes another waiter the deadline waiter, which is to be woken for that. None if nobody needs to.
+    fn appoint(&self, queue: &OwnQueue<'_, P, L>) -> Option<*const P::AtomicU32> {
+        let word = self.word.load(Relaxed);
+        let (reader, writer) = (queue.oldest_reader(), queue.oldest_writer());
+        let next = match phase(word) {
+            _ if word & CLOSED != 0 => None,
+            Side::Read => writer.or(reader),
+            Side::Write => reader.or(writer),
+        };
+        // Nobody passes one that upgrades.
+        let next = next.filter(|next| next.kind != Kind::Upgrade)?;
+        next.is_deadline_waiter.set(1);
+        // Relaxed: the owner looks at everything else under the queue's lock. Still linked, so it was
+        // not woken yet, and a wake-up overwrites this.
+        next.state.store(APPOINTED, Relaxed);
+        Some(&next.state)
+    }
+}

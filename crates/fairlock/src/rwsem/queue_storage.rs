@@ -1,0 +1,478 @@
+//! Where a lock keeps its queue: inline, in the lock, or pooled (`queue_pool.rs`), from the moment in which
+//! the first waiter queues until the last is off the queue.
+//!
+//! Invariants
+//! 1. The word names a queue exactly while somebody is on it, seen under the lock of that queue. It
+//!    changes under that lock only.
+//! 2. A thread that holds the queue's lock and knows that the queue is this lock's (by what the pooled
+//!    queue says it serves, or because the thread's own node is on it) may touch the lock: there is a
+//!    waiter, which keeps the lock alive, until the lock of the queue is released *and* those taken off
+//!    are woken. So what is to be noted in the lock when the queue is empty is noted before that.
+//! 3. Any other thread that has released the lock may touch only the pooled queue's place that the word
+//!    named then, without the queue in it; it may be another lock's by now. What is done to such a place
+//!    spoils an estimate of that lock at most.
+//! 4. A pooled queue knows its lock from before the word names it until after: whoever finds the word
+//!    naming it finds the lock in it, also in the child of a `fork` that came in between.
+//! 5. If another lock now is where the first one was, and has acquired the same queue, then it is served
+//!    instead. That is no harm: any thread may serve any queue at any time.
+
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::compiler_fence;
+
+use super::phase_clock::{Estimates, PhaseClock};
+use super::queue_pool::{self, HasQueuePool, PooledQueue};
+use super::wait_queue::{LockedQueue, Queue};
+use super::word::{queue_bits, queue_number};
+use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::slots::{HasRecords, Record};
+use crate::spin_queue::SpinQueue;
+
+/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`],
+/// [`Pooled`] or [`PooledWithSpinners`].
+pub trait QueueStorage<P: Platform>: QueueStorageOf<P> {}
+
+/// In the lock itself: 56 bytes of it.
+#[repr(C)]
+pub struct Inline<P: Platform> {
+    queue: Queue<P>,
+    spinners: SpinQueue<P>,
+    /// The CPU (plus one) that the current writer acquired the lock on; stale otherwise.
+    owner_cpu: P::AtomicU32,
+    clock: PhaseClock<P>,
+}
+
+/// In a queue that is acquired from the process's pool while somebody waits. 16 bytes, or with spinners
+/// 24, are in the lock.
+///
+/// As it is for policies with phases. Those of the Linux family need [`PooledWithSpinners`].
+///
+/// A lock without a waiter may be freed as soon as its last user has released it, though others may
+/// still be inside an unlock that released it before: they leave it alone.
+///
+/// The pool has at most 8191 queues, of 128 bytes each; it grows with the number of threads that wait at
+/// the same time and does not shrink. Threads that would have to wait for an 8192nd lock, or have no
+/// memory for a queue, give way and try again until they have the lock or their time is over.
+/// Meanwhile the policy does not know of them, so its guarantees are not for them.
+pub struct Pooled<P: Platform, S = NoSpinners, B: ReaderBias = Unbiased> {
+    owner_cpu: P::AtomicU32,
+    /// What the pooled queue's clock knew when it was released.
+    estimates: Estimates<P>,
+    /// Of the lock that is built on this one: how its readers enter.
+    bias: B,
+    /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
+    history: B::History,
+    spinners: S,
+}
+
+/// [`Pooled`] for policies under which threads spin in a queue of their own before they wait: the
+/// Linux family. That queue is in the lock, as nobody waits yet. A spinner leaves it before it
+/// releases the lock, so such a lock may be freed as early as any other with a pooled queue.
+///
+/// # Examples
+/// ```
+/// use fairlock::platform::Os;
+/// use fairlock::rwsem::{RawRwSem, PooledWithSpinners};
+/// use fairlock::{lock_api, policy::Linux5_11};
+/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, PooledWithSpinners<Os>>, T>;
+/// static LOCK: Lock<u32> = Lock::new(7);
+/// assert_eq!(*LOCK.read(), 7);
+/// ```
+pub type PooledWithSpinners<P> = Pooled<P, SpinQueue<P>>;
+
+/// In [`Pooled`]: under the lock's policy nobody spins in a queue.
+pub struct NoSpinners;
+
+/// A queue of spinners, or none.
+pub trait Spinners<P: Platform>: Send + Sync + 'static {
+    const NEW: Self;
+    const EXIST: bool;
+    fn queue(&self) -> Option<&SpinQueue<P>>;
+}
+
+/// How readers enter beside this lock, which is to be told when somebody waits for it.
+pub trait ReaderBias: Send + Sync + 'static {
+    /// What the lock remembers of its readers and writers beside the bias itself.
+    type History: Send + Sync + 'static;
+    const NEW: Self;
+    const NO_HISTORY: Self::History;
+    /// Somebody waits for the lock from now on, as its word says. True if readers need not take the lock
+    /// while nobody waits.
+    fn somebody_queued(&self) -> bool;
+}
+
+/// Everybody takes the lock itself.
+pub struct Unbiased;
+
+impl ReaderBias for Unbiased {
+    type History = ();
+    const NEW: Self = Unbiased;
+    const NO_HISTORY: () = ();
+    fn somebody_queued(&self) -> bool {
+        false
+    }
+}
+
+impl<P: Platform, S, B: ReaderBias> Pooled<P, S, B> {
+    #[inline(always)]
+    pub(crate) fn bias(&self) -> &B {
+        &self.bias
+    }
+
+    #[inline(always)]
+    pub(crate) fn history(&self) -> &B::History {
+        &self.history
+    }
+}
+
+// SAFETY: the plain cells inside are the queue's, touched only by the holder of its lock
+// (wait_queue.rs, invariant 1); everything else is atomic.
+unsafe impl<P: Platform> Sync for Inline<P> {}
+// SAFETY: a lock that can be moved is borrowed by nobody, so its queue is empty and the pointers
+// in it are null.
+unsafe impl<P: Platform> Send for Inline<P> {}
+
+impl<P: Platform> QueueStorage<P> for Inline<P> {}
+impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorage<P> for Pooled<P, S, B> {}
+
+/// Where a queue is, with its lock and its clock: all that may be touched by a thread that does not know
+/// whether the lock still exists.
+pub trait Place<P: Platform>: 'static {
+    fn queue(&self) -> &Queue<P>;
+    fn clock(&self) -> &PhaseClock<P>;
+    /// The queue's number, as it stands in the word.
+    fn bits(&self) -> u64;
+    /// When somebody queued last, readers did not need to take the lock. A hint.
+    fn is_biased(&self) -> bool;
+}
+
+/// What [`QueueStorage`] is to this module.
+pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
+    const NEW: Self;
+    const IS_INLINE: bool;
+    const HAS_SPINNERS: bool;
+    type Place: Place<P>;
+
+    fn owner_cpu(&self) -> &P::AtomicU32;
+
+    /// Runs `spin` as the only one to do so, after all that came before; none if this thread may not
+    /// stand in the queue of spinners.
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
+
+    /// Runs `spin` if nobody else is in that queue.
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
+
+    /// The place of the queue that a word of this lock names. Does not touch the lock if it is pooled.
+    fn place(&self, word: u64) -> &Self::Place;
+
+    /// The clock of the queue that a word of this lock names, if any.
+    fn clock(&self, word: u64) -> Option<&PhaseClock<P>>;
+
+    /// What is known about the lock's users when the word is this.
+    fn estimates(&self, word: u64) -> &Estimates<P>;
+
+    /// The queue is that of the lock with this word.
+    fn serves(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
+
+    /// A queue for a lock whose word names none, or may do so, locked; none if the pool has none left.
+    ///
+    /// # Safety
+    /// `word` is that of the lock that this is part of, and what it returns is dropped, not forgotten.
+    unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>>;
+
+    /// Somebody has queued here, and the word says so.
+    fn note_queued(&self, _place: &Self::Place) {}
+
+    /// The word does not name the queue any more, or not yet: it did if `was_named`.
+    ///
+    /// # Safety
+    /// `queue` is that of the place, and empty.
+    unsafe fn detach(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, was_named: bool);
+
+    /// Gives the queue back to the pool.
+    ///
+    /// # Safety
+    /// This thread acquired it, or took its last waiter off, and has detached it since.
+    unsafe fn release(place: &Self::Place);
+}
+
+/// A lock's own queue, locked by a thread that may touch the lock (invariant 2). If it is empty when this
+/// is dropped, it goes back to the pool.
+pub struct OwnQueue<'a, P: Platform, L: QueueStorageOf<P>> {
+    storage: &'a L,
+    place: &'a L::Place,
+    queue: ManuallyDrop<LockedQueue<'a, P>>,
+    /// The word names the queue, or did so until it became empty.
+    is_named: Cell<bool>,
+}
+
+impl<'a, P: Platform, L: QueueStorageOf<P>> OwnQueue<'a, P, L> {
+    /// The queue in this place, if it is still that of the lock with this word.
+    pub(super) fn lock(storage: &'a L, word: &P::AtomicU64, place: &'a L::Place) -> Option<Self> {
+        Self::if_own(storage, word, place, place.queue().lock())
+    }
+
+    /// The same if nobody has the queue's lock.
+    pub(super) fn try_lock(
+        storage: &'a L,
+        word: &P::AtomicU64,
+        place: &'a L::Place,
+    ) -> Option<Self> {
+        Self::if_own(storage, word, place, place.queue().try_lock()?)
+    }
+
+    fn if_own(
+        storage: &'a L,
+        word: &P::AtomicU64,
+        place: &'a L::Place,
+        queue: LockedQueue<'a, P>,
+    ) -> Option<Self> {
+        if !L::serves(place, &queue, word) {
+            return None;
+        }
+        Some(OwnQueue {
+            storage,
+            place,
+            queue: ManuallyDrop::new(queue),
+            is_named: Cell::new(true),
+        })
+    }
+
+    pub(super) fn place(&self) -> &'a L::Place {
+        self.place
+    }
+
+    pub(super) fn clock(&self) -> &'a PhaseClock<P> {
+        self.place.clock()
+    }
+
+    /// As in the word.
+    pub(super) fn bits(&self) -> u64 {
+        self.place.bits()
+    }
+
+    /// Whoever waits according to this word does so here, or nobody waits.
+    pub(super) fn is_for(&self, word: u64) -> bool {
+        self.is_named.get() || queue_number(word) == 0
+    }
+
+    /// The word now names this queue.
+    pub(super) fn note_named(&self) {
+        self.is_named.set(true);
+    }
+
+    /// Somebody has queued here.
+    pub(super) fn note_queued(&self) {
+        self.storage.note_queued(self.place);
+    }
+
+    /// The lock keeps the queue when this is dropped.
+    pub(super) fn stays(&self) -> bool {
+        L::IS_INLINE || !self.queue.is_empty()
+    }
+}
+
+impl<'a, P: Platform, L: QueueStorageOf<P>> Deref for OwnQueue<'a, P, L> {
+    type Target = LockedQueue<'a, P>;
+    fn deref(&self) -> &LockedQueue<'a, P> {
+        &self.queue
+    }
+}
+
+impl<P: Platform, L: QueueStorageOf<P>> Drop for OwnQueue<'_, P, L> {
+    fn drop(&mut self) {
+        let leaves = !self.stays();
+        if leaves {
+            // SAFETY: it is empty, as `stays` says.
+            unsafe { self.storage.detach(self.place, &self.queue, self.is_named.get()) };
+        }
+        // SAFETY: not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.queue) };
+        if leaves {
+            // SAFETY: detached above, by the thread that held the queue's lock when it became empty.
+            unsafe { L::release(self.place) };
+        }
+    }
+}
+
+impl<P: Platform> Place<P> for Inline<P> {
+    #[inline(always)]
+    fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+    #[inline(always)]
+    fn clock(&self) -> &PhaseClock<P> {
+        &self.clock
+    }
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        const { queue_bits(1) }
+    }
+    #[inline(always)]
+    fn is_biased(&self) -> bool {
+        false
+    }
+}
+
+impl<P: Platform> QueueStorageOf<P> for Inline<P> {
+    const NEW: Self = Inline {
+        queue: Queue::NEW,
+        spinners: SpinQueue::NEW,
+        owner_cpu: P::AtomicU32::ZERO,
+        clock: PhaseClock::NEW,
+    };
+    const IS_INLINE: bool = true;
+    const HAS_SPINNERS: bool = true;
+    type Place = Self;
+
+    #[inline(always)]
+    fn owner_cpu(&self) -> &P::AtomicU32 {
+        &self.owner_cpu
+    }
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        Some(self.spinners.at_front(spin))
+    }
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        self.spinners.alone(spin)
+    }
+    #[inline(always)]
+    fn place(&self, _word: u64) -> &Self {
+        self
+    }
+    #[inline(always)]
+    fn clock(&self, _word: u64) -> Option<&PhaseClock<P>> {
+        Some(&self.clock)
+    }
+    #[inline(always)]
+    fn estimates(&self, _word: u64) -> &Estimates<P> {
+        self.clock.estimates()
+    }
+    #[inline(always)]
+    fn serves(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
+        true
+    }
+    unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>> {
+        OwnQueue::lock(self, word, self)
+    }
+    unsafe fn detach(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _was_named: bool) {}
+    unsafe fn release(_place: &Self) {}
+}
+
+impl<P: Platform> Place<P> for PooledQueue<P> {
+    fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+    fn clock(&self) -> &PhaseClock<P> {
+        &self.clock
+    }
+    fn bits(&self) -> u64 {
+        queue_bits(self.number)
+    }
+    fn is_biased(&self) -> bool {
+        self.is_biased.load(Relaxed) != 0
+    }
+}
+
+impl<P: Platform> Spinners<P> for NoSpinners {
+    const NEW: Self = NoSpinners;
+    const EXIST: bool = false;
+    fn queue(&self) -> Option<&SpinQueue<P>> {
+        None
+    }
+}
+
+impl<P: Platform> Spinners<P> for SpinQueue<P> {
+    const NEW: Self = SpinQueue::NEW;
+    const EXIST: bool = true;
+    fn queue(&self) -> Option<&SpinQueue<P>> {
+        Some(self)
+    }
+}
+
+/// For the child of a `fork`, in which this thread may be missing: the calling thread's record says
+/// what queue of spinners it is in, until this is dropped.
+struct Noted<P: HasRecords>(&'static Record<P>);
+
+impl<P: HasRecords> Noted<P> {
+    /// None if the thread has no record.
+    fn spins_in(queue: &SpinQueue<P>) -> Option<Self> {
+        let record = P::thread()?;
+        record.spins_in().set(ptr::from_ref(queue).cast());
+        compiler_fence(Release); // Before it enters.
+        Some(Noted(record))
+    }
+}
+
+impl<P: HasRecords> Drop for Noted<P> {
+    fn drop(&mut self) {
+        compiler_fence(Release); // After it has left.
+        self.0.spins_in().set(ptr::null());
+    }
+}
+
+impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Pooled<P, S, B> {
+    const NEW: Self = Pooled {
+        owner_cpu: P::AtomicU32::ZERO,
+        estimates: Estimates::NEW,
+        bias: B::NEW,
+        history: B::NO_HISTORY,
+        spinners: S::NEW,
+    };
+    const IS_INLINE: bool = false;
+    const HAS_SPINNERS: bool = S::EXIST;
+    type Place = PooledQueue<P>;
+
+    #[inline(always)]
+    fn owner_cpu(&self) -> &P::AtomicU32 {
+        &self.owner_cpu
+    }
+    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        let spinners = self.spinners.queue()?;
+        let _noted = Noted::<P>::spins_in(spinners)?;
+        Some(spinners.at_front(spin))
+    }
+    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
+        let spinners = self.spinners.queue()?;
+        let _noted = Noted::<P>::spins_in(spinners)?;
+        spinners.alone(spin)
+    }
+    fn place(&self, word: u64) -> &PooledQueue<P> {
+        P::queue_pool().named(queue_number(word))
+    }
+    fn clock(&self, word: u64) -> Option<&PhaseClock<P>> {
+        (queue_number(word) != 0).then(|| &self.place(word).clock)
+    }
+    fn estimates(&self, word: u64) -> &Estimates<P> {
+        match queue_number(word) {
+            0 => &self.estimates,
+            _ => self.place(word).clock.estimates(),
+        }
+    }
+    fn serves(place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
+        place.serves.get() == ptr::from_ref(word).cast::<()>()
+    }
+    unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>> {
+        let (place, queue) = queue_pool::acquire::<P>()?;
+        place.serves.set(ptr::from_ref(word).cast::<()>());
+        compiler_fence(Release); // Invariant 4: before the word.
+        place.clock.start(&self.estimates);
+        let (queue, is_named) = (ManuallyDrop::new(queue), Cell::new(false));
+        Some(OwnQueue { storage: self, place, queue, is_named })
+    }
+    fn note_queued(&self, place: &PooledQueue<P>) {
+        place.is_biased.store(self.bias.somebody_queued().into(), Relaxed);
+    }
+    unsafe fn detach(&self, place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, was_named: bool) {
+        compiler_fence(Release); // Invariant 4: after the word.
+        place.serves.set(ptr::null());
+        if was_named {
+            self.estimates.copy_from(place.clock.estimates());
+        }
+    }
+    unsafe fn release(place: &PooledQueue<P>) {
+        queue_pool::release(place);
+    }
+}

@@ -1,0 +1,155 @@
+//! The semaphore without guards: see [`crate::unguarded`].
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::core::RawRwSem;
+use super::queue_storage::QueueStorage;
+use super::wait_queue::Kind;
+use super::word::*;
+use crate::platform::Platform;
+use crate::policy::{Discipline, Policy};
+use crate::unguarded::{Refused, UnguardedRwLock};
+
+/// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
+/// at the cost of its place in the queue: longer than a handful of phases, so only those do who wait
+/// in a circle.
+const LOOK_PAST_WAITERS: u64 = 100_000_000;
+
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+    /// After [`try_read_once`](Self::try_read_once) has failed, for callers without guards.
+    ///
+    /// One that may enter past waiters and has to wait, as a writer is in, looks again now and then:
+    /// readers may have come in past it meanwhile, who wait for what its thread holds.
+    #[cold]
+    pub(crate) fn read_unguarded(
+        &self,
+        deadline: Option<u64>,
+        past_waiters: bool,
+    ) -> Result<(), Refused> {
+        loop {
+            match self.try_read_unguarded(past_waiters) {
+                Err(Refused::Busy) => {}
+                entered_or_full => return entered_or_full,
+            }
+            let look = past_waiters.then(|| P::now().saturating_add(LOOK_PAST_WAITERS));
+            let ends = match (look, deadline) {
+                (Some(look), Some(deadline)) => Some(look.min(deadline)),
+                (look, deadline) => look.or(deadline),
+            };
+            if self.acquire_slow(Kind::Read, ends) {
+                return Ok(());
+            }
+            if ends == deadline {
+                return Err(Refused::TimedOut);
+            }
+        }
+    }
+
+    /// The same without waiting.
+    #[cold]
+    pub(crate) fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if readers(word) >= UNGUARDED_READERS {
+                return Err(Refused::Full);
+            }
+            if !past_waiters || !admits_past_waiters(word) {
+                break;
+            }
+            // A woken writer finds the lock taken and waits on: in the Linux family it is woken
+            // again by the release of this reader, in phases it clears `WRITER_WOKEN` as it queues
+            // again and serves the queue if this reader has left by then. Acquire pairs with the
+            // Release of `unlock_write`.
+            match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(found) => word = found,
+            }
+        }
+        self.try_enter(Kind::Read).then_some(()).ok_or(Refused::Busy)
+    }
+}
+
+// SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release.
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
+    const FREE: Self = Self::NEW;
+
+    #[inline]
+    fn read(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+        match self.try_read_once() {
+            true => Ok(()),
+            false => self.read_unguarded(deadline, past_waiters),
+        }
+    }
+
+    #[inline]
+    fn try_read(&self, past_waiters: bool) -> Result<(), Refused> {
+        match self.try_read_once() {
+            true => Ok(()),
+            false => self.try_read_unguarded(past_waiters),
+        }
+    }
+
+    #[inline]
+    fn read_at_once(&self) -> bool {
+        self.try_read_once()
+    }
+
+    #[inline]
+    fn end_read_phase(&self) {
+        if let Discipline::Phases(_) = Pol::DISCIPLINE {
+            self.close_read_phase();
+        }
+    }
+
+    #[inline]
+    fn write_at_once(&self) -> bool {
+        // Not by the bias that some policies add first, and would have to take away.
+        !Self::ADDS_BIAS_FIRST && RawRwSem::write_at_once(self)
+    }
+
+    #[inline]
+    fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        match RawRwSem::write_at_once(self) || self.write_slow(deadline) {
+            true => Ok(()),
+            false => Err(Refused::TimedOut),
+        }
+    }
+
+    #[inline]
+    fn try_write(&self) -> Result<(), Refused> {
+        match RawRwSem::try_write(self) {
+            true => Ok(()),
+            false => Err(Refused::Busy),
+        }
+    }
+
+    #[inline]
+    unsafe fn unlock_read(&self) {
+        // SAFETY: held for reading, as the caller promises.
+        unsafe { RawRwSem::unlock_read(self) }
+    }
+
+    #[inline]
+    unsafe fn try_unlock_read(&self) -> bool {
+        let has_readers = self.has_readers();
+        if has_readers {
+            // SAFETY: somebody reads, and then the calling thread does, as the caller promises.
+            unsafe { RawRwSem::unlock_read(self) };
+        }
+        has_readers
+    }
+
+    #[inline]
+    unsafe fn unlock_write(&self) {
+        // SAFETY: held for writing, as the caller promises.
+        unsafe { RawRwSem::unlock_write(self) }
+    }
+
+    fn has_writer(&self) -> bool {
+        RawRwSem::has_writer(self)
+    }
+
+    fn is_locked(&self) -> bool {
+        RawRwSem::is_locked(self)
+    }
+}

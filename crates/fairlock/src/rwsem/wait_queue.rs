@@ -1,0 +1,561 @@
+//! The waiters of one lock: two rings ([`crate::wait_queue`]) of nodes on the waiters' stacks, under
+//! one queue lock.
+//!
+//! ```text
+//!   readers ──► node ⇄ node ⇄ node ─┐      each list is a ring; the pointer names the oldest,
+//!                ▲──────────────────┘      whose `prev` is the youngest
+//!   writers ──► node ⇄ node ─┐
+//!                ▲───────────┘
+//! ```
+//!
+//! Invariants
+//! 1. Links and list heads are read and written only by the holder of the queue's lock.
+//! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
+//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
+//!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
+//!    that follows uses the address alone.
+//! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
+
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
+
+/// State of a node: its owner waits.
+pub(crate) const WAITING: u32 = 0;
+/// The lock is the owner's; the node is off the list.
+pub(crate) const GRANTED: u32 = 1;
+/// The owner should try to take the lock; the node is still on the list.
+pub(crate) const WOKEN_QUEUED: u32 = 2;
+/// The owner should start over; the node is off the list.
+pub(crate) const WOKEN_DEQUEUED: u32 = 3;
+/// The owner goes on waiting, but as the deadline waiter, see `phases`; the node is still on the list.
+pub(crate) const APPOINTED: u32 = 4;
+
+/// What a waiter wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// Shared with the right to upgrade; waits among the writers, being as exclusive to itself.
+    Upgradable,
+    /// Holds it upgradable, wants it exclusively; always the front of the writers.
+    Upgrade,
+}
+
+/// One waiter, on its own stack.
+pub(crate) struct Node<P: Platform> {
+    pub(crate) state: P::AtomicU32,
+    pub(crate) kind: Kind,
+    /// When it came to queue, ns; its owner's until it is on a list.
+    since: Cell<u64>,
+    ticket: P::Cell<u32>,
+    /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
+    pub(crate) is_deadline_waiter: P::Cell<u32>,
+    /// 1 if it was woken to compete once, got nothing and is back.
+    pub(crate) woken_in_vain: P::Cell<u32>,
+    /// When it was taken off to be granted, in ticks of `phase_clock`; 0 if that was not noted.
+    pub(crate) woken_at: P::Cell<u32>,
+    /// A waiter that its owner wakes, to start over, when it is granted.
+    second: P::Cell<*const ()>,
+    /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how many.
+    chain: P::Cell<*const ()>,
+    chain_length: P::Cell<u32>,
+    links: Links<P>,
+}
+
+impl<P: Platform> OnRing<P> for Node<P> {
+    fn links(&self) -> &Links<P> {
+        &self.links
+    }
+}
+
+impl<P: Platform> Node<P> {
+    pub(crate) fn new(kind: Kind, since: u64) -> Self {
+        Node {
+            state: P::AtomicU32::new(WAITING),
+            kind,
+            since: Cell::new(since),
+            ticket: P::Cell::ZERO,
+            is_deadline_waiter: P::Cell::ZERO,
+            woken_in_vain: P::Cell::ZERO,
+            woken_at: P::Cell::ZERO,
+            second: P::Cell::ZERO,
+            chain: P::Cell::ZERO,
+            chain_length: P::Cell::ZERO,
+            links: Links::NEW,
+        }
+    }
+
+    /// When it came to queue, ns.
+    pub(crate) fn since(&self) -> u64 {
+        self.since.get()
+    }
+
+    /// It comes only now. For its owner, while it is on no list.
+    pub(crate) fn came(&self, now: u64) {
+        self.since.set(now);
+    }
+
+    /// Arrived before `other`. Tickets wrap; 2³¹ waiters at once do not exist.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        (self.ticket.get().wrapping_sub(other.ticket.get()) as i32) < 0
+    }
+}
+
+/// The two lists with their lock.
+pub struct Queue<P: Platform> {
+    lock: QueueLock<P>,
+    tickets: P::Cell<u32>,
+    readers: Ring<P, Node<P>>,
+    writers: Ring<P, Node<P>>,
+}
+
+impl<P: Platform> Queue<P> {
+    pub(crate) const NEW: Self = Queue {
+        lock: QueueLock::NEW,
+        tickets: P::Cell::ZERO,
+        readers: Ring::EMPTY,
+        writers: Ring::EMPTY,
+    };
+
+    pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
+        LockedQueue { queue: self, locked: self.lock.lock() }
+    }
+
+    /// Empties and unlocks it: in the child of a `fork`, where those who waited or had the lock do
+    /// not exist.
+    ///
+    /// # Safety
+    /// The calling thread is the only one in its process, and does not have the lock.
+    pub(crate) unsafe fn forked(&self) {
+        // SAFETY: the caller's.
+        let locked = unsafe { self.lock.seize() };
+        self.readers.forget_all(&locked);
+        self.writers.forget_all(&locked);
+    }
+
+    /// The same if nobody has the lock.
+    pub(crate) fn try_lock(&self) -> Option<LockedQueue<'_, P>> {
+        Some(LockedQueue { queue: self, locked: self.lock.try_lock()? })
+    }
+}
+
+/// The queue with its lock held.
+pub struct LockedQueue<'a, P: Platform> {
+    queue: &'a Queue<P>,
+    locked: Locked<'a, P>,
+}
+
+impl<P: Platform> LockedQueue<'_, P> {
+    fn ring_of(&self, kind: Kind) -> &Ring<P, Node<P>> {
+        if kind == Kind::Read { &self.queue.readers } else { &self.queue.writers }
+    }
+
+    /// Adds a waiter behind all others. It must stay where it is until it is off the list.
+    pub(crate) fn push(&self, node: &Node<P>) {
+        let ticket = self.queue.tickets.get();
+        self.queue.tickets.set(ticket.wrapping_add(1));
+        node.ticket.set(ticket);
+        self.ring_of(node.kind).push(&self.locked, node);
+    }
+
+    /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock
+    /// already. Its ticket is as old as the oldest's, so that invariant 4 holds.
+    pub(crate) fn push_front(&self, node: &Node<P>) {
+        let ring = self.ring_of(node.kind);
+        let oldest = ring.oldest(&self.locked);
+        node.ticket.set(oldest.map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get()));
+        match oldest {
+            Some(upgrader) if upgrader.kind == Kind::Upgrade => {
+                ring.remove(&self.locked, upgrader);
+                ring.push_front(&self.locked, node);
+                ring.push_front(&self.locked, upgrader);
+            }
+            _ => ring.push_front(&self.locked, node),
+        }
+    }
+
+    /// Takes a waiter off its list, wherever it stands.
+    pub(crate) fn remove(&self, node: &Node<P>) {
+        self.ring_of(node.kind).remove(&self.locked, node);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.oldest_reader().is_none() && self.oldest_writer().is_none()
+    }
+
+    /// Nobody but this waiter, which is on the queue, waits for more than shared access.
+    pub(crate) fn is_only_writer(&self, node: &Node<P>) -> bool {
+        self.queue.writers.younger(&self.locked, node).is_none()
+            && self.oldest_writer().is_some_and(|oldest| ptr::eq(oldest, node))
+    }
+
+    pub(crate) fn oldest_reader(&self) -> Option<&Node<P>> {
+        self.queue.readers.oldest(&self.locked)
+    }
+
+    /// The front of those that wait for more than shared access.
+    pub(crate) fn oldest_writer(&self) -> Option<&Node<P>> {
+        self.queue.writers.oldest(&self.locked)
+    }
+
+    /// Somebody waits who can read beside those that do, without passing a writer.
+    pub(crate) fn may_read_be_joined(&self) -> bool {
+        self.oldest_reader().is_some()
+            || self.oldest_writer().is_some_and(|front| front.kind == Kind::Upgradable)
+    }
+
+    /// The waiter that queued first.
+    pub(crate) fn head(&self) -> Option<&Node<P>> {
+        match (self.oldest_reader(), self.oldest_writer()) {
+            (Some(reader), Some(writer)) => {
+                Some(if reader.is_before(writer) { reader } else { writer })
+            }
+            (reader, writer) => reader.or(writer),
+        }
+    }
+
+    /// Takes readers off the queue, oldest first, while there are fewer than `most` and, if
+    /// given, only those that queued before `before`.
+    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> WakeList<P> {
+        let mut woken = WakeList::none();
+        while woken.len < most {
+            let Some(reader) = self.oldest_reader() else {
+                break;
+            };
+            if before.is_some_and(|writer| !reader.is_before(writer)) {
+                break;
+            }
+            woken.take(self, reader);
+        }
+        woken
+    }
+}
+
+/// Waiters taken off a queue (or one that stays on it), to be woken when the queue's lock is free again.
+/// Chained through their own nodes, so waking allocates nothing.
+#[must_use = "waiters that are taken off and not woken sleep for ever"]
+pub(crate) struct WakeList<P: Platform> {
+    first: *const Node<P>,
+    last: *const Node<P>,
+    len: u32,
+    /// Those woken first wake the others: a wake chain.
+    spread: bool,
+    /// What their nodes say then: [`GRANTED`], or [`WOKEN_DEQUEUED`].
+    verdict: u32,
+    /// A waiter that stays on its list and is to try to take the lock.
+    queued: *const P::AtomicU32,
+}
+
+impl<P: Platform> WakeList<P> {
+    pub(crate) fn none() -> Self {
+        WakeList {
+            first: ptr::null(),
+            last: ptr::null(),
+            len: 0,
+            spread: true,
+            verdict: GRANTED,
+            queued: ptr::null(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_null() && self.queued.is_null()
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Wakes all of them one after the other: the last is up sooner, if the CPUs are idle.
+    pub(crate) fn one_by_one(&mut self) {
+        self.spread = false;
+    }
+
+    /// Wakes `node`, which stays on its list, to try to take the lock. Again and again, awake or
+    /// not, as every release does in Linux (`wake_q_add` of the head): what that costs is part of
+    /// what these policies are.
+    pub(crate) fn of_queued(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
+        // Relaxed: the owner looks at everything else under the queue's lock.
+        node.state.store(WOKEN_QUEUED, Relaxed);
+        WakeList { queued: &node.state, ..Self::none() }
+    }
+
+    /// Takes `node` off its list, to be woken to start over, as all others of these.
+    pub(crate) fn take_to_retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
+        debug_assert!(self.first.is_null() || self.verdict == WOKEN_DEQUEUED, "all or none");
+        (self.verdict, self.spread) = (WOKEN_DEQUEUED, false);
+        self.take(queue, node);
+    }
+
+    /// Takes `node` off its list, to be granted the lock.
+    pub(crate) fn take(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
+        queue.remove(node);
+        if self.first.is_null() {
+            self.first = node;
+        } else {
+            // SAFETY: `last` was taken and is not granted yet, so its owner still waits; it is
+            // on no list, so only this thread touches its links.
+            unsafe { (*self.last).links.chain(node) };
+        }
+        self.last = node;
+        self.len += 1;
+    }
+
+    /// Wakes every waiter taken: the lock is its own, or it starts over. Call it without the queue's
+    /// lock.
+    pub(crate) fn wake(self) {
+        if !self.queued.is_null() {
+            P::unpark(self.queued);
+        }
+        wake(self.first, self.len, self.spread, self.verdict);
+    }
+}
+
+fn wake_to_retry<P: Platform>(state: *const P::AtomicU32) {
+    // SAFETY: invariant 3; off every list and not woken yet, so alive until the store.
+    unsafe { (*state).store(WOKEN_DEQUEUED, Release) };
+    P::unpark(state);
+}
+
+/// Wakes `count` waiters chained from `first`. If they are `spread`, each is given the waiters
+/// behind it, the larger half of those that are left, to wake in turn: many CPUs share the work,
+/// and a thread that is preempted by the first it wakes does not keep the others asleep.
+fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u32) {
+    let (mut node, mut left) = (first, count);
+    while left > 0 {
+        left -= 1;
+        let chain = if spread { left.div_ceil(2) } else { 0 };
+        left -= chain;
+        // SAFETY: invariant 3, none of the `count` waiters is woken yet, so their nodes are alive.
+        // Off every list, only this thread touches their links.
+        let (state, next) = unsafe {
+            let mut next: *const Node<P> = (*node).links.chained();
+            (*node).chain.set(next.cast());
+            (*node).chain_length.set(chain);
+            for _ in 0..if left > 0 { chain } else { 0 } {
+                next = (*next).links.chained();
+            }
+            (&raw const (*node).state, next)
+        };
+        // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
+        // visible to the waiter.
+        // SAFETY: as above; this is the last access.
+        unsafe { (*state).store(verdict, Release) };
+        P::unpark(state);
+        node = next;
+    }
+}
+
+impl<P: Platform> Node<P> {
+    /// Wakes those that were given to this waiter. Its owner calls it as soon as it is granted.
+    pub(crate) fn wake_chain(&self) {
+        wake::<P>(self.chain.get().cast(), self.chain_length.get(), true, GRANTED);
+        // SAFETY: invariant 3; it was taken off by `take_second` and is woken here only.
+        if let Some(second) = unsafe { self.second.get().cast::<Node<P>>().as_ref() } {
+            wake_to_retry::<P>(&second.state);
+        }
+    }
+
+    /// Takes `second` off its list and leaves it to this waiter, which is to be granted, to wake it so
+    /// that it starts over: whoever grants may be preempted by the first that it wakes.
+    pub(crate) fn take_second(&self, queue: &LockedQueue<'_, P>, second: &Node<P>) {
+        queue.remove(second);
+        self.second.set(ptr::from_ref(second).cast());
+    }
+
+    /// Still on its list: nobody has decided about it.
+    pub(crate) fn is_linked(&self, queue: &LockedQueue<'_, P>) -> bool {
+        self.links.is_linked(&queue.locked)
+    }
+
+    /// The lock is the owner's.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.state.load(Acquire) == GRANTED
+    }
+}
+
+#[cfg(test)]
+impl<P: Platform> LockedQueue<'_, P> {
+    /// So many wait.
+    pub(crate) fn len(&self) -> usize {
+        let Queue { readers, writers, .. } = self.queue;
+        readers.iter(&self.locked).chain(writers.iter(&self.locked)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::platform::Os;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(Kind),
+        PushFront(Kind),
+        /// Takes off the waiter at this place, counted modulo those that are there.
+        Remove(usize),
+        TakeReaders(u32),
+        TakeReadersBeforeWriter(u32),
+    }
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        prop_oneof![3 => Just(Kind::Read), 2 => Just(Kind::Write), 1 => Just(Kind::Upgradable)]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => kind().prop_map(Step::Push),
+            1 => prop_oneof![Just(Kind::Write), Just(Kind::Upgrade)].prop_map(Step::PushFront),
+            2 => any::<usize>().prop_map(Step::Remove),
+            1 => (0..5u32).prop_map(Step::TakeReaders),
+            1 => (0..5u32).prop_map(Step::TakeReadersBeforeWriter),
+        ]
+    }
+
+    /// A list as it should be: names of waiters, oldest first.
+    #[derive(Default)]
+    struct Model {
+        readers: VecDeque<usize>,
+        writers: VecDeque<usize>,
+    }
+
+    /// Wakes those taken, as `WakeList::wake` and the owners together do, and lists them.
+    fn wake_all(granted: WakeList<Os>, nodes: &[Box<Node<Os>>]) -> Vec<usize> {
+        let asleep = |node: &Node<Os>| node.state.load(Relaxed) == WAITING;
+        let before: Vec<_> = nodes.iter().map(|node| asleep(node)).collect();
+        granted.wake();
+        loop {
+            // Every owner that was woken wakes its chain, once.
+            let granted =
+                nodes.iter().find(|node| node.is_granted() && node.chain_length.get() != 0);
+            let Some(granted) = granted else { break };
+            granted.wake_chain();
+            granted.chain_length.set(0);
+        }
+        (0..nodes.len()).filter(|&at| before[at] && !asleep(&nodes[at])).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_queue_keeps_both_lists_in_order(
+            steps in prop::collection::vec(step(), 1..60),
+            first_ticket in prop_oneof![Just(0), Just(u32::MAX - 5)],
+        ) {
+            let queue = Queue::<Os>::NEW;
+            queue.tickets.set(first_ticket);
+            let mut nodes: Vec<Box<Node<Os>>> = Vec::new();
+            // Who queued when, as far as that decides who heads the queue.
+            let mut arrival: Vec<u64> = Vec::new();
+            let mut model = Model::default();
+            for (time, step) in (1u64..).zip(steps) {
+                let locked = queue.lock();
+                match step {
+                    Step::Push(kind) => {
+                        nodes.push(Box::new(Node::new(kind, 0)));
+                        arrival.push(time);
+                        let list = match kind {
+                            Kind::Read => &mut model.readers,
+                            _ => &mut model.writers,
+                        };
+                        list.push_back(nodes.len() - 1);
+                        locked.push(nodes.last().unwrap());
+                    }
+                    Step::PushFront(kind) => {
+                        let front = model.writers.front().copied();
+                        let upgrader = front.filter(|&front| nodes[front].kind == Kind::Upgrade);
+                        if kind == Kind::Upgrade && upgrader.is_some() {
+                            continue; // There is one at most.
+                        }
+                        nodes.push(Box::new(Node::new(kind, 0)));
+                        arrival.push(front.map_or(time, |front| arrival[front]));
+                        model.writers.insert(upgrader.is_some().into(), nodes.len() - 1);
+                        locked.push_front(nodes.last().unwrap());
+                    }
+                    Step::Remove(at) => {
+                        let there: Vec<_> =
+                            model.readers.iter().chain(&model.writers).copied().collect();
+                        if there.is_empty() {
+                            continue;
+                        }
+                        let gone = there[at % there.len()];
+                        model.readers.retain(|&other| other != gone);
+                        model.writers.retain(|&other| other != gone);
+                        prop_assert!(nodes[gone].is_linked(&locked));
+                        locked.remove(&nodes[gone]);
+                        prop_assert!(!nodes[gone].is_linked(&locked));
+                        nodes[gone].state.store(WOKEN_DEQUEUED, Relaxed);
+                    }
+                    Step::TakeReaders(most) => {
+                        let granted = locked.take_readers(most, None);
+                        let len = granted.len();
+                        let mut taken = wake_all(granted, &nodes);
+                        prop_assert_eq!(len as usize, taken.len());
+                        let count = (most as usize).min(model.readers.len());
+                        taken.sort_unstable();
+                        let mut expected: Vec<_> = model.readers.drain(..count).collect();
+                        expected.sort_unstable();
+                        prop_assert_eq!(taken, expected);
+                    }
+                    Step::TakeReadersBeforeWriter(most) => {
+                        let granted = locked.take_readers(most, locked.oldest_writer());
+                        let mut taken = wake_all(granted, &nodes);
+                        let writer = model.writers.front().map_or(u64::MAX, |&at| arrival[at]);
+                        let mut expected = Vec::new();
+                        while expected.len() < most as usize
+                            && model.readers.front().is_some_and(|&at| arrival[at] < writer)
+                        {
+                            expected.extend(model.readers.pop_front());
+                        }
+                        taken.sort_unstable();
+                        expected.sort_unstable();
+                        prop_assert_eq!(taken, expected);
+                    }
+                }
+                let names = |list: &VecDeque<usize>| -> Vec<_> {
+                    list.iter().map(|&at| ptr::from_ref(&*nodes[at])).collect()
+                };
+                prop_assert_eq!(queue.readers.all(&locked.locked), names(&model.readers));
+                prop_assert_eq!(queue.writers.all(&locked.locked), names(&model.writers));
+                prop_assert_eq!(
+                    locked.is_empty(),
+                    model.readers.is_empty() && model.writers.is_empty()
+                );
+                let (reader, writer) = (model.readers.front(), model.writers.front());
+                let head = match (reader, writer) {
+                    (Some(&reader), Some(&writer)) if arrival[reader] < arrival[writer] => {
+                        Some(reader)
+                    }
+                    (reader, writer) => writer.or(reader).copied(),
+                };
+                let found = locked.head().map(ptr::from_ref);
+                prop_assert_eq!(found, head.map(|at| ptr::from_ref(&*nodes[at])));
+            }
+        }
+    }
+
+    #[test]
+    fn a_waiter_that_returns_to_the_front_stays_behind_an_upgrader() {
+        let queue = Queue::<Os>::NEW;
+        let locked = queue.lock();
+        let [upgrader, writer, back] =
+            [Kind::Upgrade, Kind::Write, Kind::Write].map(|kind| Node::<Os>::new(kind, 0));
+        locked.push(&writer);
+        locked.push_front(&upgrader);
+        locked.push_front(&back);
+        assert!(queue.writers.all(&locked.locked).into_iter().eq([
+            &raw const upgrader,
+            &back,
+            &writer
+        ]));
+    }
+}

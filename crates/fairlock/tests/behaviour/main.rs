@@ -1,0 +1,20 @@
+//! What users of the crate rely on, one file for each type or promise.
+//!
+//! `cargo test -p fairlock --test behaviour mutex::` runs those of one file. What takes a search or
+//! a crowd of threads is in the crate `fairlock-check`.
+
+mod instruction_count;
+mod layers;
+mod mutex;
+mod range_lock;
+mod range_many;
+mod range_programs;
+mod range_slice;
+mod ready;
+mod ready_channel;
+mod ready_descriptor;
+mod ready_model;
+mod ready_timer;
+mod recursion;
+mod rwlock_bias;
+mod rwsem_policies;

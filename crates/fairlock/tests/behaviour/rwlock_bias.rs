@@ -1,0 +1,86 @@
+//! When readers of an `RwLock` use slots: by how many reads come for each write, not by how many come
+//! in a row.
+
+use fairlock::events::Event;
+use fairlock::platform::Counting;
+use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
+use fairlock::rwlock::RawRwLock;
+
+type Counted<B = ReadMostly> = fairlock::lock_api::RwLock<RawRwLock<Counting, B>, ()>;
+
+fn read<B: BiasPolicy>(lock: &Counted<B>, times: u32) {
+    (0..times).for_each(|_| drop(lock.read()));
+}
+
+fn write<B: BiasPolicy>(lock: &Counted<B>, times: u32) {
+    (0..times).for_each(|_| drop(lock.write()));
+}
+
+fn count<B: BiasPolicy>(lock: &Counted<B>, event: Event) -> u64 {
+    fairlock::rwlock::events(lock).get(event)
+}
+
+#[test]
+fn slots_begin_after_128_reads_and_end_after_255_writes() {
+    let lock = Counted::<ReadMostly>::new(());
+    read(&lock, 128);
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
+    read(&lock, 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
+    write(&lock, 255);
+    assert_eq!(count(&lock, Event::BiasEnd), 0);
+    write(&lock, 1);
+    assert_eq!((count(&lock, Event::BiasEnd), count(&lock, Event::BiasRevoke)), (1, 256));
+}
+
+#[test]
+fn a_write_takes_sixteen_reads_to_make_up_for() {
+    let lock = Counted::<ReadMostly>::new(());
+    write(&lock, 10);
+    read(&lock, 128 + 160);
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
+    read(&lock, 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
+}
+
+#[test]
+fn as_many_writes_as_reads_bring_no_slots_however_they_take_turns() {
+    let lock = Counted::<ReadMostly>::new(());
+    for in_a_row in [1, 10, 100, 1_000, 4_000] {
+        for _ in 0..10_000 / in_a_row {
+            write(&lock, in_a_row);
+            read(&lock, in_a_row);
+        }
+    }
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
+}
+
+#[test]
+fn slots_come_back_soon_after_the_last_of_many_writes() {
+    let lock = Counted::<ReadMostly>::new(());
+    write(&lock, 100_000);
+    read(&lock, 300_000);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
+}
+
+#[test]
+fn a_policy_may_want_slots_at_once_or_never() {
+    struct AtOnce;
+    impl BiasPolicy for AtOnce {
+        const BIAS: Bias = Bias { reads: 0, ..Bias::READ_MOSTLY };
+    }
+    struct Never;
+    impl BiasPolicy for Never {
+        const BIAS: Bias = Bias { reads: u32::MAX, ..Bias::READ_MOSTLY };
+    }
+    let lock = Counted::<AtOnce>::new(());
+    write(&lock, 1_000);
+    read(&lock, 1);
+    assert_eq!(count(&lock, Event::BiasBegin), 1);
+    let lock = Counted::<Never>::new(());
+    (0..100).for_each(|_| {
+        read(&lock, 1_000);
+        write(&lock, 3);
+    });
+    assert_eq!(count(&lock, Event::BiasBegin), 0);
+}
