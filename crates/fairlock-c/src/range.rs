@@ -1,9 +1,9 @@
 //! `fairlock_range_lock_t`, and the memory that these come from.
 //!
-//! An unlock may still be about to lower a filter, or to wake somebody, when another thread has got the
-//! range and frees the lock. So a lock's memory stays a range lock for ever: one that is freed goes to a
-//! pool, as it is, and the next new lock is the one that was freed last. What such a late unlock does to
-//! a lock is right at any time: filters count, and any thread may let in whoever can come in.
+//! An unlock may still be about to lower a filter, or to wake a waiter, when another thread has acquired the
+//! range and frees the lock. So a lock's memory stays a range lock for ever: a lock that is freed goes to a
+//! pool as it is, and the next new lock is the one that was freed last. Such a late unlock does no harm to
+//! the new lock: filters count, and any thread may grant a range that is free.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

@@ -9,12 +9,12 @@
 //!   wrong.
 //!
 //! POSIX asks for atomic read(2) and write(2). On Linux's ext4, btrfs and tmpfs a read that overlaps
-//! a write may nevertheless see any part of it. A lock around the file gives it, too, at the price that
-//! operations on different parts wait for each other; in an [`AtomicFile`] only those wait that overlap, by
-//! a [`RangeLock`](fairlock::RangeLock).
+//! a write may nevertheless see any part of it. A lock around the whole file would make operations atomic, but
+//! would also make operations on different parts wait for each other. An [`AtomicFile`] locks ranges
+//! ([`RangeLock`](fairlock::RangeLock)), so only operations that overlap wait.
 //!
-//! What the kernel does lock is the inode, for the whole of a direct I/O: a reader of a log's tail stalls
-//! whoever makes the file longer. A [`LogFile`] therefore never does, while it is appended to.
+//! The kernel does lock the inode for the whole of a direct I/O, so a reader of a log's tail stalls an append
+//! that makes the file longer. A [`LogFile`] therefore gives its files their blocks ahead of the appends.
 //!
 //! # Example
 //! ```

@@ -1,11 +1,12 @@
-//! What was done to which lock, for the report: by each thread in pages of its own, by plain stores.
+//! What was done to which lock, for the report. Each thread counts in pages of its own, by plain stores.
 //!
-//! * Every acquisition is counted. That is all that most of them cost, with a look at whether
-//!   somebody waits: then it is also counted in the lock, whose line is the caller's by then, so that
-//!   waiters can tell how many passed them.
-//! * Every release is counted, too, just before it: what a thread acquired more often it holds.
-//! * Waits are announced before the thread blocks, so that one that does not end stands in the file
-//!   with its place; they are measured, and one in some is noted with the place it comes from.
+//! * Every acquisition is counted, and looks whether a thread waits. Most cost no more than that. If one
+//!   waits, the acquisition is also counted in the lock, whose cache line the caller owns by then, so
+//!   that waiters can tell how many passed them.
+//! * Every release is counted, too, just before it happens: a lock that a thread has acquired more often
+//!   than released is one that it holds.
+//! * Waits are announced before the thread blocks, so that the file also shows a wait that never ends, and
+//!   where. They are measured, and a sample of them is noted with the place of the call.
 //! * One hold in [`HOLDS`] on average is measured, after the lock was released again.
 //!
 //! Other processes may have the same file in their memory: children that were forked off, which may have

@@ -77,8 +77,8 @@ macro_rules! with_lock {
 
 // ---- what the functions do ----
 
-// In the first three everything that is rare is a function of its own at the very end, so that the rest
-// does without a stack frame.
+// In the first three every rare case is a function of its own that is called last, so that the common case
+// needs no stack frame.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int {
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
     unsafe { unlock_otherwise(lock) }
 }
 
-/// The lock is still there: it was not this thread that released it.
+/// The lock still exists, as this thread has not released it.
 #[cold]
 #[inline(never)]
 extern "C" fn refused_unlock(at: &Lock, code: c_int) -> c_int {
@@ -332,7 +332,7 @@ pub unsafe extern "C" fn pthread_rwlock_init(
     0
 }
 
-/// As glibc it does not look whether somebody holds the lock.
+/// Like glibc's, it does not check whether a thread holds the lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> c_int {
     let mode = Mode::get();

@@ -1,5 +1,5 @@
-//! The functions that this library replaces: for the mode `glibc`, which counts and passes on. They
-//! are looked up once, at the start.
+//! glibc's own functions, which this library replaces. The mode `glibc` counts the calls and passes them on.
+//! The functions are looked up once, at the start.
 
 use core::ffi::{CStr, c_void};
 use core::mem::transmute;

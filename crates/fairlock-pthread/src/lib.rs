@@ -6,7 +6,7 @@
 //! * `standstill.rs`: when a reader is let past a writer that only waits itself.
 //! * `modes.rs`: which locks the process uses, by its environment, and whether it counts.
 //! * `counting.rs`, `stacks.rs`: what was done to which lock, and from where, for the report.
-//! * `glibc.rs`: the functions that these replace, for `glibc`, which counts and passes on.
+//! * `glibc.rs`: glibc's own functions, which the mode `glibc` calls and counts.
 //! * `thread.rs`, `platform.rs`, `clock.rs`, `start.rs`: what they need of the process.
 //!
 //! # Environment
@@ -19,8 +19,8 @@
 //!   and that none of the functions is a cancellation point.
 //! * A lock path allocates nothing, looks up no symbol, registers nothing with the thread and leaves
 //!   `errno` alone. Variables of threads are at a fixed distance from the thread pointer.
-//! * A program that runs under glibc neither deadlocks nor waits without end under `rwsem`, also where
-//!   its threads try in a loop, or wait for a short time in a loop. What makes it so is `standstill.rs`.
+//! * A program that makes progress under glibc neither deadlocks nor waits for ever under `rwsem`, even if
+//!   its threads try, or wait for a short time, in a loop. `standstill.rs` is what ensures it.
 //! * Who waits for whom, and how long, is otherwise the policy's: see the crate `fairlock`. By kind:
 //!
 //! | kind | a reader, while readers hold the lock and a writer waits |

@@ -1,10 +1,10 @@
 //! What a thread knows about itself: plain words without a destructor, so that locks can be used
 //! until the very end of a thread.
 //!
-//! They are found at a fixed distance from the thread pointer (the model "initial exec"), as a
-//! call into the dynamic linker for each would cost as much as the rest of a lock's fast path. That takes
-//! the library to be loaded with the program, or little room in what glibc keeps for those that are
-//! loaded later.
+//! They are at a fixed distance from the thread pointer (the TLS model "initial exec"), because a call into
+//! the dynamic linker for each access would cost as much as the rest of a lock's fast path. So the library has
+//! to be loaded with the program, or its words have to fit into the little room that glibc reserves for
+//! libraries that are loaded later.
 
 use core::arch::{asm, global_asm};
 use core::cell::Cell;

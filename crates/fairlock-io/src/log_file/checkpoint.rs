@@ -1,20 +1,20 @@
 //! A copy of a log that is made while the log is appended to.
 //!
-//! The copy ends where the log was committed when the copy was begun. The segment in which that is, is copied
-//! up to there. No byte of the segments before it is ever written again, so they are linked where that is
+//! The copy ends at the position that was committed when the copy was begun. The segment that holds this
+//! position is copied up to it. No byte of the segments before it is ever written again, so they are linked where that is
 //! possible: neither log uses a file again that has two names (`StoredFile::is_linked`), and the copy goes on in
 //! its last segment, which is a file of its own.
 //!
 //! **What is given up meanwhile.** Nothing that the writer does waits for the copy. It moves the first position
 //! on before it touches a segment's file, so a segment was what it seemed to be if the first position is not
 //! behind it once it is linked or copied. If it is, the segment is left out, and the copy begins later. Only if
-//! the last segment is given up while it is copied, all begins anew, with a later end.
+//! the last segment is given up while it is copied, the copy starts over, with a later end.
 //!
 //! **Locks.** A writer locks the segments that it opens for writing, and a link is the same file. A segment that
 //! the writer of the log still has open is therefore copied: its lock would keep the copy from being opened.
 //!
-//! **A crash.** Before anything else, the new directory gets a control page by which nobody opens it. That is
-//! replaced by one that says where the copy is closed, when all else is on the device.
+//! **A crash.** Before anything else, the new directory gets a control page that keeps everybody from opening the
+//! copy. When all else is on the device, a page that says where the copy is closed replaces it.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
-//! Tells who does not want to wait what became of a record: by a call, or as a future.
+//! Reports what became of a record without blocking the thread that submitted it: by a call, or as a future.
 //!
 //! One thread waits for all of them, one after the other in the order in which they were handed over. The
-//! first that it waits for writes the whole open batch, so those after it are there at once.
+//! first wait writes the whole open batch, so the records after it are written by then, too.
 
 use std::fmt;
 use std::future::Future;

@@ -2,11 +2,11 @@
 //! is committed, and what the next writer should know.
 //!
 //! It is the file `control`. The writer stores the committed position together with the count of commits;
-//! readers sleep on that count: who looks at both, and sleeps only while the count is what it was, misses
-//! nothing.
+//! readers sleep on that count. A reader that reads both, and sleeps only while the count has not changed,
+//! misses no commit.
 //!
-//! Every field has a check behind it, and both are stored together. Who looks while they are stored may see
-//! half of each, and looks again. A crash of the process loses nothing of the page, as the kernel has it; a
+//! Every field is followed by a check, and both are stored together. A reader that looks meanwhile may see a
+//! mixture of old and new, and looks again. A crash of the process loses nothing of the page, as the kernel has it; a
 //! crash of the kernel may leave any earlier state of each field.
 //!
 //! In version 1 of the format the page was mapped, and its fields were stored one word at a time. Such a page

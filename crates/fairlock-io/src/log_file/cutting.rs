@@ -4,8 +4,8 @@
 //! batch by a hole, whole batches by gaps, one for each segment (invariant 7 of `format.rs`).
 //!
 //! That takes several writes, in blocks that hold other records. So the control page says first what is cut
-//! off. From then on readers pass over it, whatever they would find there, and who opens the log after a crash
-//! covers it again; when all of it is covered, the page forgets the place, but for where it began.
+//! off. From then on readers skip that range, whatever is in it, and the next opening after a crash covers it
+//! again. When all of it is covered, the page keeps only where the cut began.
 //!
 //! A reader that has given records behind that place says so to its caller, once, and goes on there: what was
 //! appended since, and is still part of the log, comes next, however often the log was cut meanwhile.

@@ -3,12 +3,12 @@
 //! The directory is held open, and everything in it is found from there: a log that is moved, or whose
 //! process changes its working directory, goes on where it is.
 //!
-//! **The lock.** The writer has the file `lock` locked, which nobody may open who may not write the log. Its
-//! locks belong to the opening of the file, so children inherit them; they are ended at the close, not left
-//! to the last process that has the file open.
+//! **The lock.** The writer locks the file `lock`, which only users who may write the log can open. The lock
+//! belongs to the open file description, so children inherit it. It is released when the log is closed, even if
+//! another process still has the file open.
 //!
-//! Readers, who cannot open `lock`, ask for the lock on the file `writer`. Each writer makes that anew, and locks
-//! it before it has its name, so that nobody can be there before with a lock for reading. Beside these the
+//! Readers, who cannot open `lock`, test the lock on the file `writer`. Each writer creates that file anew, and
+//! locks it before it gives it its name, so no reader can lock it first. Beside these the
 //! writer locks the control page and every segment that it opens for writing, if nobody reads them with a
 //! lock: so somebody who has removed `lock` and `writer` is still no second writer.
 

@@ -1,10 +1,10 @@
-//! The single changes that mend a log: what each covers, and how it is made such that the next repair can
-//! finish it if it is cut off.
+//! The single changes that mend a log: what each covers, and how it is written so that the next repair can
+//! finish it after a crash.
 //!
-//! Of the bytes that a change covers nothing is left but zeros and the header that stands for them. The zeros
-//! come first: until the header is there, the place is as damaged as before, and is found again. The header is
-//! written together with what is whole in its blocks, which does not change; so whatever part of such a write
-//! arrives, that stays whole.
+//! A change replaces the bytes that it covers with zeros and a header that stands for them. The zeros are
+//! written first: until the header is there, the place is as damaged as before, and the next repair finds it.
+//! The header is written together with the intact bytes of its blocks, which do not change, so they stay intact
+//! if the write is torn.
 
 use std::collections::BTreeMap;
 use std::io;

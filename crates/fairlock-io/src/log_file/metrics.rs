@@ -1,8 +1,8 @@
 //! What a log did since it was opened: counts, and how long appends, writes and syncs took.
 //!
 //! Everything is recorded with relaxed atomic additions, without a lock: a snapshot may see the count of a
-//! batch and not yet its bytes. An append costs two looks at the clock and three additions; what many records
-//! share, as the write of their batch, is recorded once for all of them.
+//! batch and not yet its bytes. An append reads the clock twice and makes three additions; the write of a batch
+//! is recorded once for all of its records.
 //!
 //! Measured as CPU time against a build without any of this, 20 runs of each in turn on a virtual machine with
 //! two CPUs: a record of 100 bytes that is submitted with ten thousand others takes 299 ns in place of 266. For

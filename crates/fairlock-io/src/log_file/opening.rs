@@ -5,12 +5,12 @@
 //! changed before the end is known and on the device, and nothing is removed that another opening would miss.
 //!
 //! **Positions never return.** When the loss of power takes records that readers may have seen, the log goes
-//! on in a segment that nobody was in: all segments that there were are on the device by their names before
-//! anything is appended to them, so the first that is not there is new to everybody. The rest of those that
-//! were lost is ended by batches without records ([`Kind::End`]).
+//! on in a segment that no reader has seen. A segment's name is on the device before anything is appended to
+//! it, so the first name that does not exist was never used. Batches without records ([`Kind::End`]) end the
+//! segments in which records were lost.
 //!
-//! **A full disk.** Nothing here needs room if the log was closed, and where files may share blocks, a file
-//! that only takes room is given back for what the control page needs.
+//! **A full disk.** Opening a log that was closed needs no room. Where files may share blocks, even changing
+//! the control page needs some; a file that does nothing but reserve it is deleted then.
 
 use std::io;
 use std::path::Path;

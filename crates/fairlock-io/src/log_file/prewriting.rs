@@ -1,8 +1,8 @@
 //! Whether it helps to write blocks before they are needed: where what is overwritten stays in its place,
 //! and the kernel lets others read meanwhile.
 //!
-//! Of the common file systems this is known. On others it is tried: a block of a file is written twice,
-//! and the system is asked each time where on the device it is.
+//! For the common file systems this is known. On others it is tried: a block of a file is written twice,
+//! and each time the system is asked where on the device the block is.
 
 use std::io;
 

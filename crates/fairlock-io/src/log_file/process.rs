@@ -1,9 +1,9 @@
-//! Which process this is: what the child of a fork inherits belongs to its parent.
+//! Tells a process from its parent: what the child of a fork inherits still belongs to the parent.
 //!
 //! A process id does not tell: the child of a fork into a new pid namespace can have its parent's number. So each
 //! process of a family has a generation. It stands in a page that the kernel empties in every child, however that is
 //! forked (`MADV_WIPEONFORK`); a child that finds it empty takes the next generation, by a counter that it inherits.
-//! So nobody has a generation of one of its ancestors.
+//! So no process has the generation of one of its ancestors.
 //!
 //! Where the kernel does not know such pages (before Linux 4.14), a handler empties the word
 //! (pthread_atfork(3)), and children of `_Fork` and of the bare system calls are taken for their parents.

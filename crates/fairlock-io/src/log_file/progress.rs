@@ -1,7 +1,7 @@
 //! How far a log may be read, as of the last look at its control page.
 //!
-//! A look is a system call, so a reader looks when it has come to where it knew the log to end, and when
-//! what it read is not what it expected.
+//! A look is a system call, so a reader looks only when it reaches the end that it knew, or reads something
+//! that it did not expect.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

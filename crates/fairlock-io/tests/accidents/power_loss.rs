@@ -2,10 +2,10 @@
 //!
 //! ext4 and XFS can be shut down without flushing their journals: what was neither written directly nor
 //! synced is lost, as with the power, and the next mount replays the journal as after it. The log is then opened
-//! under another identity of the kernel's run, as after a restart, and also under the same, as after a file
-//! system that gave up on its device: then damage may be reported where records were not synced. What a device loses of its own cache is not tested here: that needs
-//! a device that forgets writes (the device mapper's), which not every kernel has; the simulated disk of the
-//! unit tests has one.
+//! under another boot id, as after a restart, and also under the same one, as when a file system gives up on its
+//! device: then damage may be reported where records were not synced. Writes that a device loses from its own
+//! cache are not tested here: that needs the device mapper, which not every kernel has. The unit tests' simulated
+//! disk loses such writes.
 //!
 //! It needs root, `mkfs` and a C compiler; without, it says so and tests nothing. `FAIRLOCK_LOG_ROUNDS` says how often the
 //! power is lost on each file system.

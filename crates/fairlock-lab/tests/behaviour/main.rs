@@ -2,8 +2,8 @@
 
 mod command;
 mod every_lock;
-mod former_names;
 mod forkstorm_kernel;
+mod former_names;
 mod install;
 mod inversion;
 mod log_command;

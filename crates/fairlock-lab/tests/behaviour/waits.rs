@@ -50,6 +50,7 @@ const CODE: &str = r#"
     }
 
     __attribute__((noinline)) static void write_elsewhere(void) {
+        asks[0] = gettid();
         pthread_rwlock_wrlock(&first_lock);
         turn = 0;
     }
@@ -150,6 +151,7 @@ const CODE: &str = r#"
                 pthread_rwlock_rdlock(&first_lock);
                 turn = 2 * time + 2;
             }
+            wait_until_it_sleeps(&asks[0]);
             least = now() + 1.01;
         } else if (!strcmp(what, "left")) {
             pthread_t thread;
