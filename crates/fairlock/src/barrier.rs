@@ -31,15 +31,13 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::platform::{AtomicCell, Platform, smoothed_wake_latency};
+use crate::platform::{AtomicCell, Platform};
 use crate::spin_budget::SpinBudget;
 
 /// One for each process; see the module.
 pub(crate) struct SharedBarrier<P: Platform> {
     /// Twice the number of barriers that have ended, and 1 more while one runs.
     sequence: P::AtomicU32,
-    /// How long a barrier takes, ns: a running estimate; 0 before the first.
-    takes: P::AtomicU32,
 }
 
 fn runs(sequence: u32) -> bool {
@@ -54,8 +52,7 @@ fn has_been(number: u32, sequence: u32) -> bool {
 
 impl<P: Platform> SharedBarrier<P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
-    pub(crate) const NEW: Self =
-        SharedBarrier { sequence: P::AtomicU32::ZERO, takes: P::AtomicU32::ZERO };
+    pub(crate) const NEW: Self = SharedBarrier { sequence: P::AtomicU32::ZERO };
 
     /// Returns once a barrier on all CPUs that began after the call has ended.
     pub(crate) fn pass(&self) {
@@ -100,22 +97,10 @@ impl<P: Platform> SharedBarrier<P> {
         if self.sequence.compare_exchange(sequence, running, AcqRel, Relaxed).is_err() {
             return false;
         }
-        let began = P::now();
         P::barrier_on_all_cpus();
-        let took = u32::try_from(P::now().saturating_sub(began)).unwrap_or(u32::MAX);
-        self.takes.store(smoothed_wake_latency(self.takes(), took), Relaxed);
         // Release pairs with the Acquire in `wait_for`.
         self.sequence.store(running.wrapping_add(1), Release);
         true
-    }
-
-    /// Before the first barrier, what a wake-up costs, as most of both is interrupting CPUs. Samples are
-    /// smoothed as those of wake-ups are, so that a thread that lost its CPU meanwhile changes little.
-    fn takes(&self) -> u32 {
-        match self.takes.load(Relaxed) {
-            0 => P::wake_latency(),
-            takes => takes,
-        }
     }
 
     /// In the child of a `fork`, the thread that ran a barrier does not exist. Nothing would go wrong

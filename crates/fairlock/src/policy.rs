@@ -153,6 +153,20 @@ pub struct Phases {
     pub spin: u32,
 }
 
+impl Phases {
+    /// The knobs of [`TimeFair`], to start a policy of your own from.
+    pub const TIME_FAIR: Phases = Phases {
+        shortest_budget: 48,
+        budget_per_wakeup: 2,
+        longest_budget: LONGEST_BUDGET_NS,
+        spin: 8,
+    };
+
+    /// The knobs of [`PhaseFair`], to start a policy of your own from.
+    pub const PHASE_FAIR: Phases =
+        Phases { shortest_budget: 0, budget_per_wakeup: 0, longest_budget: 0, spin: 0 };
+}
+
 impl Competition {
     /// The knobs of [`Linux3_10`], to start a policy of your own from.
     pub const LINUX_3_10: Competition = Competition {
@@ -229,12 +243,7 @@ policies! {
     /// wake-ups that it costs, and longer phases make waits longer. The budget for each wake-up was chosen,
     /// not measured. The spin lasts for one wake-up latency: a thread that spins for as long as a sleep
     /// would take never pays more than twice the better of the two.
-    TimeFair "timefair" = Discipline::Phases(Phases {
-        shortest_budget: 48,
-        budget_per_wakeup: 2,
-        longest_budget: LONGEST_BUDGET_NS,
-        spin: 8,
-    });
+    TimeFair "timefair" = Discipline::Phases(Phases::TIME_FAIR);
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and
     /// Anderson (2010).
@@ -244,12 +253,7 @@ policies! {
     ///   acquisitions as there are readers.
     /// * A reader is passed by at most one writer.
     /// * Writers are first come, first served.
-    PhaseFair "phase-fair" = Discipline::Phases(Phases {
-        shortest_budget: 0,
-        budget_per_wakeup: 0,
-        longest_budget: 0,
-        spin: 0,
-    });
+    PhaseFair "phase-fair" = Discipline::Phases(Phases::PHASE_FAIR);
 
     /// The rwsem of Linux 3.10: writers steal and nobody spins.
     ///

@@ -34,8 +34,8 @@ impl Policy for TimeFairAsleep {
     const DISCIPLINE: Discipline = Discipline::Phases(Phases {
         shortest_budget: 1,
         budget_per_wakeup: 1,
-        longest_budget: 4_000_000,
         spin: 0,
+        ..Phases::TIME_FAIR
     });
 }
 

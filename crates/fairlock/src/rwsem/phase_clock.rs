@@ -295,43 +295,35 @@ fn step(estimate: u32, sample: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::platform::Os;
-    use crate::policy::{Discipline, Policy, TimeFair};
 
     const LATENCY: u32 = 100;
-
-    fn knobs() -> Phases {
-        match TimeFair::DISCIPLINE {
-            Discipline::Phases(knobs) => knobs,
-            Discipline::Compete(_) => unreachable!("it has phases"),
-        }
-    }
+    const KNOBS: Phases = Phases::TIME_FAIR;
 
     #[test]
     fn a_budget_outweighs_the_wake_ups_that_a_phase_causes() {
-        assert_eq!(budget(knobs(), 1, [0, 0], 0, LATENCY), 48 * LATENCY);
-        assert_eq!(budget(knobs(), 100, [0, 0], 0, LATENCY), 200 * LATENCY);
+        assert_eq!(budget(KNOBS, 1, [0, 0], 0, LATENCY), 48 * LATENCY);
+        assert_eq!(budget(KNOBS, 100, [0, 0], 0, LATENCY), 200 * LATENCY);
     }
 
     #[test]
     fn a_budget_is_as_long_as_the_longest_section_and_as_the_other_sides_phase_but_no_longer_than_4_ms()
      {
-        assert_eq!(budget(knobs(), 1, [9_000, 7_000], 0, LATENCY), 7_000);
-        assert_eq!(budget(knobs(), 1, [9_000, 0], 0, LATENCY), 9_000);
-        assert_eq!(budget(knobs(), 1, [0, 0], 8_000, LATENCY), 8_000);
-        assert_eq!(budget(knobs(), 1, [0, 0], u32::MAX, LATENCY), ticks(4_000_000));
-        assert_eq!(budget(knobs(), u32::MAX / 2, [0, 0], 0, LATENCY), ticks(4_000_000));
+        assert_eq!(budget(KNOBS, 1, [9_000, 7_000], 0, LATENCY), 7_000);
+        assert_eq!(budget(KNOBS, 1, [9_000, 0], 0, LATENCY), 9_000);
+        assert_eq!(budget(KNOBS, 1, [0, 0], 8_000, LATENCY), 8_000);
+        assert_eq!(budget(KNOBS, 1, [0, 0], u32::MAX, LATENCY), ticks(4_000_000));
+        assert_eq!(budget(KNOBS, u32::MAX / 2, [0, 0], 0, LATENCY), ticks(4_000_000));
     }
 
     #[test]
     fn a_budget_holds_a_whole_number_of_sections() {
-        assert_eq!(budget(knobs(), 1, [0, 1_000], 0, LATENCY), 4_000);
-        assert_eq!(budget(knobs(), 1, [1_500, 1_000], 0, LATENCY), 4_000);
+        assert_eq!(budget(KNOBS, 1, [0, 1_000], 0, LATENCY), 4_000);
+        assert_eq!(budget(KNOBS, 1, [1_500, 1_000], 0, LATENCY), 4_000);
     }
 
     #[test]
     fn without_a_budget_nobody_is_passed() {
-        let none = Phases { shortest_budget: 0, budget_per_wakeup: 0, longest_budget: 0, spin: 0 };
-        assert_eq!(budget(none, 7, [500, 500], 500, LATENCY), 0);
+        assert_eq!(budget(Phases::PHASE_FAIR, 7, [500, 500], 500, LATENCY), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::admission::looks_at_clock;
 use super::waiting::{Outcome, Queued};
 use crate::platform::{Os, Platform};
-use crate::policy::{Discipline, Phases, Policy, TimeFair};
+use crate::policy::{Phases, TimeFair};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::phase_clock::{PhaseClock, ticks};
 use crate::rwsem::queue_storage::{Inline, NoSpinners, Pooled, QueueStorageOf, ReaderBias};
@@ -57,15 +57,8 @@ fn ends(lock: &Raw) -> u32 {
 
 fn queue_for_phase<'a>(lock: &'a Raw, node: &Node<Os>, woken: bool) -> Queued<'a, Inline<Os>> {
     let queue = lock.queue_to_wait_in().expect("it is inline");
-    let queued = lock.queue_for_phase(knobs(), Side::Write, node, woken, queue);
+    let queued = lock.queue_for_phase(Phases::TIME_FAIR, Side::Write, node, woken, queue);
     queued.expect("it has no other")
-}
-
-fn knobs() -> Phases {
-    match TimeFair::DISCIPLINE {
-        Discipline::Phases(knobs) => knobs,
-        Discipline::Compete(_) => unreachable!("it has phases"),
-    }
 }
 
 fn states(nodes: &[Node<Os>]) -> Vec<u32> {
@@ -168,7 +161,7 @@ fn a_thread_that_uses_several_locks_by_turns_looks_at_the_clock_of_each() {
 fn readers_do_not_wait_for_readers_when_the_last_other_waiter_joins_those() {
     let nodes = waiters([Kind::Upgradable, Kind::Read]);
     let lock = lock_with(READER | CLOSED | READERS_WAIT, &nodes, -1);
-    let knobs = knobs();
+    let knobs = Phases::TIME_FAIR;
     let queue = lock.own_queue(lock.word.load(Relaxed)).expect("somebody waits");
     let granted = lock.serve_phases(knobs, &queue);
     drop(queue);
@@ -209,7 +202,7 @@ fn an_upgrade_that_fails_is_no_turn_after_which_it_is_the_readers() {
 fn a_wake_up_that_took_long_does_not_make_the_phase_longer_by_as_much() {
     let nodes = waiters([Kind::Write, Kind::Write]);
     let lock = lock_with(WRITER | WRITE_PHASE, &nodes[1..], SOON);
-    let knobs = knobs();
+    let knobs = Phases::TIME_FAIR;
     let before = ends(&lock);
     let a_second_ago = PhaseClock::<Os>::now().wrapping_sub(ticks(1_000_000_000));
     nodes[0].woken_at.set(a_second_ago.max(1));
@@ -259,7 +252,7 @@ fn one_that_was_woken_in_vain_finds_its_budget_used_up() {
 fn a_free_lock_whose_phase_is_over_is_not_kept_for_its_side() {
     let nodes = waiters([Kind::Write, Kind::Write]);
     let lock = lock_with(0, &nodes, -1);
-    let knobs = knobs();
+    let knobs = Phases::TIME_FAIR;
     let queue = lock.own_queue(lock.word.load(Relaxed)).expect("somebody waits");
     let granted = lock.serve_phases(knobs, &queue);
     drop(queue);
