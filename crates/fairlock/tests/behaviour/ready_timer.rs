@@ -80,8 +80,12 @@ fn a_wait_ends_at_the_first_timer<L: List>() {
     timers[0].set_after(FAR);
     timers[1].set_after(2 * SOON);
     timers[2].set_after(SOON);
-    assert_eq!(wait(&poll, None), [2]);
-    assert_eq!(wait(&poll, None), [1]);
+    let mut reported = wait(&poll, None);
+    // On a busy machine the second is due, too, when this thread wakes up.
+    if reported.len() == 1 {
+        reported.extend(wait(&poll, None));
+    }
+    assert_eq!(reported, [2, 1]);
     assert_eq!(wait(&poll, Some(SOON)), []);
 }
 
