@@ -4,7 +4,7 @@
 //! is replaced at once, so that nothing else in the lab ever sees it. Whoever presents results prints
 //! [`take_note`], which names each replaced name once.
 //!
-//! Adding a former name is one line in [`LOCKS`] or [`EVENTS`].
+//! Adding a former name is one line in `LOCKS` or `EVENTS`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
