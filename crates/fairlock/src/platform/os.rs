@@ -317,7 +317,7 @@ fn monotonic_ns() -> u64 {
 /// thread pointer. Where the C library has no such symbol, its address is null and the answer is 0:
 /// unknown. An area that could not be registered holds -1 or -2, for which the answer is 0 or `u32::MAX`:
 /// no CPU either.
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
+#[cfg(any(all(target_arch = "x86_64", target_pointer_width = "64"), target_arch = "aarch64"))]
 #[inline(always)]
 fn current_cpu() -> u32 {
     let offset: *const isize;
@@ -325,37 +325,11 @@ fn current_cpu() -> u32 {
     unsafe {
         core::arch::asm!(
             ".weak __rseq_offset",
+            #[cfg(target_arch = "x86_64")]
             "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
-            offset = out(reg) offset,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    if offset.is_null() {
-        return 0;
-    }
-    let cpu: u32;
-    // SAFETY: glibc initialised the offset before `main` and the area lives as long as the thread.
-    unsafe {
-        core::arch::asm!(
-            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
-            offset = in(reg) *offset,
-            cpu = out(reg) cpu,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    cpu.wrapping_add(1)
-}
-
-/// As on x86-64; the thread pointer is `tpidr_el0`.
-#[cfg(all(target_os = "linux", target_arch = "aarch64"))]
-#[inline(always)]
-fn current_cpu() -> u32 {
-    let offset: *const isize;
-    // SAFETY: reads the symbol's entry in the global offset table; weak, so null if absent.
-    unsafe {
-        core::arch::asm!(
-            ".weak __rseq_offset",
+            #[cfg(target_arch = "aarch64")]
             "adrp {offset}, :got:__rseq_offset",
+            #[cfg(target_arch = "aarch64")]
             "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
             offset = out(reg) offset,
             options(pure, readonly, nostack, preserves_flags),
@@ -365,12 +339,19 @@ fn current_cpu() -> u32 {
         return 0;
     }
     let cpu: u32;
-    // SAFETY: glibc initialised the offset before `main` and the area lives as long as the thread.
+    // SAFETY: glibc initialised the offset before `main` and the area lives as long as the thread. The
+    // thread pointer is `fs` on x86-64 and `tpidr_el0` on aarch64.
     unsafe {
         core::arch::asm!(
+            #[cfg(target_arch = "x86_64")]
+            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+            #[cfg(target_arch = "aarch64")]
             "mrs {pointer}, tpidr_el0",
+            #[cfg(target_arch = "aarch64")]
             "add {pointer}, {pointer}, {offset}",
+            #[cfg(target_arch = "aarch64")]
             "ldr {cpu:w}, [{pointer}, #4]",
+            #[cfg(target_arch = "aarch64")]
             pointer = out(reg) _,
             offset = in(reg) *offset,
             cpu = lateout(reg) cpu,
@@ -380,9 +361,9 @@ fn current_cpu() -> u32 {
     cpu.wrapping_add(1)
 }
 
-#[cfg(not(all(
-    target_os = "linux",
-    any(all(target_arch = "x86_64", target_pointer_width = "64"), target_arch = "aarch64")
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_pointer_width = "64"),
+    target_arch = "aarch64"
 )))]
 #[inline(always)]
 fn current_cpu() -> u32 {
