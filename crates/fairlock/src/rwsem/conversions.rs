@@ -222,7 +222,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         node: &Node<P>,
     ) -> Option<&'a L::Place> {
         if queue.is_empty() {
-            Pol::first_waits(self, &queue);
+            <Pol as Family<P, L>>::first_waits(&queue);
         }
         let queued = self.queue_as(queue, node, true, |queue, word| {
             debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);

@@ -1,16 +1,12 @@
-//! What every policy shares: the lock word's fast paths, and how a thread queues, is served, gives up and
-//! wakes.
+//! What every policy shares: how a thread queues, sleeps, is served, gives up and wakes.
 //!
 //! ```text
-//!   acquire ──► one operation on the word
-//!      │ refused
-//!      ▼
-//!   acquire_slow ──► the policy's family: spins, or not ──► enter_or_queue ──► sleeps
-//!                                                               │               ▲
-//!   release ──► one operation on the word                       ▼               │ wake
-//!      │ somebody waits                                      the queue          │
-//!      ▼                                                        │               │
-//!   released ──► the policy's family ──► serve: who is next? ◄──┘ ──► WakeList ─┘
+//!   fast_path.rs        mod.rs: the family         compete.rs or phases/          here
+//!   acquire ──refused─► acquire ─────────────────► spins, or not ───────────────► enter_or_queue ──► sleeps
+//!                                                                                      │                ▲
+//!                                                                                  the queue            │ wake
+//!                                                                                      ▼                │
+//!   release ──waiters─► released ────────────────► serve: who is next? ◄──────────► own_queue ──► WakeList
 //! ```
 //!
 //! Who enters when, and who is next, is for the two families of policies to say (`compete.rs`,
@@ -27,7 +23,7 @@
 //!    locked the queue that the word named and found that it still is this lock's: then somebody waits,
 //!    and borrows the lock. (Always so where the queue is inline; such a lock must outlive the unlock.)
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::queue_storage::{Inline, OwnQueue, Pooled, PooledWithSpinners, QueueStorage};
 use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WakeList};
@@ -38,79 +34,39 @@ use crate::policy::{Discipline, Policy};
 
 /// What a family of policies decides. `mod.rs` implements it for every policy, by its
 /// [`Discipline`].
-pub(super) trait Family: Policy {
+pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
     /// The word after a newcomer of this kind has entered; `None` if it may not.
-    fn admit<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        word: u64,
-        kind: Kind,
-    ) -> Option<u64>
-    where
-        Self: Sized;
+    fn admit(lock: &RawRwSem<Self, P, L>, word: u64, kind: Kind) -> Option<u64>;
 
     /// Spins, queues and sleeps until the lock is this thread's. False if the deadline passed.
-    fn acquire<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        kind: Kind,
-        deadline: Option<u64>,
-    ) -> bool
-    where
-        Self: Sized;
+    fn acquire(lock: &RawRwSem<Self, P, L>, kind: Kind, deadline: Option<u64>) -> bool;
 
     /// Somebody who tried was refused, and does not queue.
-    fn refused<P: Platform, L: QueueStorage<P>>(lock: &RawRwSem<Self, P, L>)
-    where
-        Self: Sized;
+    fn refused(lock: &RawRwSem<Self, P, L>);
 
     /// Somebody is about to queue where nobody waited.
-    fn first_waits<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) where
-        Self: Sized;
+    fn first_waits(queue: &OwnQueue<'_, P, L>);
 
     /// After a release by `side` that left the word `word`: free, or with an upgrader alone in it, and with
     /// somebody who waits.
-    fn released<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        side: Side,
-        word: u64,
-    ) where
-        Self: Sized;
+    fn released(lock: &RawRwSem<Self, P, L>, side: Side, word: u64);
 
     /// Takes those off the queue that may hold the lock now.
-    fn serve<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) -> WakeList<P>
-    where
-        Self: Sized;
+    fn serve(lock: &RawRwSem<Self, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P>;
 
     /// The same after a fair unlock: nobody enters before them.
-    fn serve_first<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) -> WakeList<P>
-    where
-        Self: Sized;
+    fn serve_first(lock: &RawRwSem<Self, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P>;
 
     /// The same for those that may read beside a writer that became a reader.
-    fn serve_beside_reader<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Self, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) -> WakeList<P>
-    where
-        Self: Sized;
+    fn serve_beside_reader(lock: &RawRwSem<Self, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P>;
 
     /// `node` has given up and is off the queue. The flags that go with it, and a waiter that takes its
     /// place as the deadline waiter and is to be woken for that; null if nobody does.
-    fn gave_up<P: Platform, L: QueueStorage<P>>(
+    fn gave_up(
         lock: &RawRwSem<Self, P, L>,
         queue: &OwnQueue<'_, P, L>,
         node: &Node<P>,
-    ) -> (u64, *const P::AtomicU32)
-    where
-        Self: Sized;
+    ) -> (u64, *const P::AtomicU32);
 }
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
@@ -171,151 +127,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         self.events.count(event);
     }
 
-    // ---- shared ----
-
-    #[inline]
-    pub(crate) fn read(&self, deadline: Option<u64>) -> bool {
-        self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
-    }
-
-    /// A slow path that has nothing to report lets the fast path do without a stack frame.
-    #[inline]
-    pub(super) fn read_without_deadline(&self) {
-        if !self.try_read_once() {
-            self.acquire_slow_without_deadline(Kind::Read);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn try_read_once(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        // Acquire pairs with the Release of `unlock_write`.
-        word < READER_LIMIT - 1
-            && self.word.compare_exchange_weak(word, word + READER, Acquire, Relaxed).is_ok()
-    }
-
-    #[inline]
-    pub(crate) fn try_read(&self) -> bool {
-        self.try_read_once() || self.try_enter(Kind::Read)
-    }
-
-    /// # Safety
-    /// The caller holds the lock shared, and not upgradable.
-    #[inline]
-    pub(crate) unsafe fn unlock_read(&self) {
-        // Release pairs with the Acquire of the next writer.
-        let word = self.word.fetch_sub(READER, Release);
-        if word >= READER_LIMIT {
-            self.released(Side::Read, word - READER);
-        }
-    }
-
-    // ---- exclusive ----
-
-    /// Takes the lock if it is free and nobody waits.
-    #[inline]
-    pub(crate) fn write_at_once(&self) -> bool {
-        let taken = self.try_write_once();
-        if taken {
-            self.storage.owner_cpu().store(P::cpu(), Relaxed);
-        }
-        taken
-    }
-
-    /// After [`write_at_once`](Self::write_at_once) has failed. False if the deadline passed.
-    pub(crate) fn write_slow(&self, deadline: Option<u64>) -> bool {
-        self.acquire_slow(Kind::Write, deadline)
-    }
-
-    #[inline]
-    pub(super) fn write(&self, deadline: Option<u64>) -> bool {
-        self.write_at_once() || self.write_slow(deadline)
-    }
-
-    #[inline]
-    pub(super) fn write_without_deadline(&self) {
-        if !self.write_at_once() {
-            self.acquire_slow_without_deadline(Kind::Write);
-        }
-    }
-
-    #[inline]
-    pub(super) fn try_write_once(&self) -> bool {
-        if const { Self::ADDS_BIAS_FIRST } {
-            // `acquire_slow` takes the bias away again.
-            return self.word.fetch_add(WRITER, Acquire) == 0;
-        }
-        // Acquire pairs with the Release of every unlock.
-        self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
-    }
-
-    #[inline]
-    pub(crate) fn try_write(&self) -> bool {
-        self.try_enter(Kind::Write)
-    }
-
-    pub(crate) const ADDS_BIAS_FIRST: bool = LockWord::<Pol, P>::ADDS_BIAS_FIRST;
-
-    /// # Safety
-    /// The caller holds the lock exclusively.
-    #[inline]
-    pub(crate) unsafe fn unlock_write(&self) {
-        // Release pairs with the Acquire of the next holder.
-        let word = self.word.fetch_sub(WRITER, Release);
-        if word != WRITER {
-            self.released(Side::Write, word - WRITER);
-        }
-    }
-
-    // ---- upgradable ----
-
-    pub(crate) fn try_upgradable(&self) -> bool {
-        self.try_enter(Kind::Upgradable)
-    }
-
-    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
-        self.try_upgradable() || self.acquire_slow(Kind::Upgradable, deadline)
-    }
-
-    // ---- who asks ----
-
-    pub(crate) fn is_locked(&self) -> bool {
-        !is_free(self.word.load(Relaxed))
-    }
-
-    /// A writer holds the lock, as far as one load of the word tells. Acquire: an answer of no pairs
-    /// with the Release of the last writer's unlock.
-    #[inline]
-    pub(crate) fn has_writer(&self) -> bool {
-        has_writer(self.word.load(Acquire))
-    }
-
-    /// For readers that have another way to enter. Acquire as in [`has_writer`](Self::has_writer).
-    #[inline(always)]
-    pub(crate) fn entrance(&self) -> Entrance {
-        let word = self.word.load(Acquire);
-        match (is_open_to_readers(word), has_waiters(word)) {
-            (true, false) => Entrance::Free,
-            (true, true) => Entrance::PastWaiters(word),
-            (false, _) => Entrance::Shut,
-        }
-    }
-
-    /// Readers hold the lock.
-    #[inline]
-    pub(crate) fn has_readers(&self) -> bool {
-        readers(self.word.load(Relaxed)) != 0
-    }
-
-    /// Somebody waits for this lock.
-    pub(crate) fn has_waiters(&self) -> bool {
-        has_waiters(self.word.load(Relaxed))
-    }
-
-    pub(crate) fn is_locked_exclusive(&self) -> bool {
-        has_writer(self.word.load(Relaxed))
-    }
-
     // ---- enter or queue ----
 
     /// Enters if the policy admits a newcomer right now.
@@ -332,21 +143,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         Pol::refused(self);
         false
-    }
-
-    #[cold]
-    pub(super) fn acquire_slow(&self, kind: Kind, deadline: Option<u64>) -> bool {
-        let acquired = Pol::acquire(self, kind, deadline);
-        if acquired {
-            self.note_owner(kind);
-        }
-        acquired
-    }
-
-    #[cold]
-    fn acquire_slow_without_deadline(&self, kind: Kind) {
-        let acquired = self.acquire_slow(kind, None);
-        assert!(acquired, "without a deadline a wait ends with the lock");
     }
 
     /// Calls `with_queue` with this lock's queue, locked, until it says how that ended; it says nothing
@@ -517,16 +313,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     // ---- release, and serve those that wait ----
 
-    /// After a release that left `word` behind, with some flag set.
-    #[cold]
-    pub(super) fn released(&self, side: Side, word: u64) {
-        let upgrader_alone = word & UPGRADING != 0 && readers(word) == 1;
-        if !has_waiters(word) || !(is_free(word) || upgrader_alone) {
-            return;
-        }
-        Pol::released(self, side, word);
-    }
-
     /// After a release that left `word` behind: takes those off the queue that may hold the lock now, and
     /// wakes them. If the queue is not this lock's any more, all those have been served that waited then.
     pub(super) fn serve_after_release(&self, word: u64) {
@@ -587,16 +373,6 @@ const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Pooled<Os>>>() <= 24);
 const _: () =
     assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, PooledWithSpinners<Os>>>() <= 32);
-
-/// What the semaphore says to readers that have another way to enter.
-pub(crate) enum Entrance {
-    /// Enter.
-    Free,
-    /// Enter past those that wait, if [`has_budget`](RawRwSem::has_budget) agrees; the word.
-    PastWaiters(u64),
-    /// A writer holds the lock or is about to upgrade, or the phase is closed.
-    Shut,
-}
 
 #[cfg(test)]
 mod tests {

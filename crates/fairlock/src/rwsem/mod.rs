@@ -14,10 +14,11 @@
 //! | `wait_queue.rs` | the queue: nodes, two rings, and the list of those to be woken |
 //! | `phase_clock.rs` | how long: budgets, estimates, idle windows |
 //! | `free_list.rs`, `queue_pool.rs`, `queue_storage.rs` | where the queue is: inline or pooled |
-//! | `core.rs`, `conversions.rs` | what all policies share: fast paths; how a thread queues, is served, gives up and wakes; fair unlock, downgrade, upgrade |
+//! | `core.rs` | what all policies share: how a thread queues, sleeps, is served, gives up and wakes |
 //! | `compete.rs` | the Linux family: a woken writer competes with newcomers for the lock |
 //! | `phases/` | [`TimeFair`](crate::policy::TimeFair) and [`PhaseFair`](crate::policy::PhaseFair): the lock is handed over, and a running phase admits newcomers within a budget |
 //! | `mod.rs` | the face: each policy with its family |
+//! | `fast_path.rs`, `conversions.rs` | acquisitions and releases; fair unlock, downgrade, upgrade |
 //! | `api.rs`, `unguarded.rs` | the lock with guards, and without |
 //!
 //! # Recursion
@@ -33,6 +34,7 @@ mod api;
 mod compete;
 mod conversions;
 mod core;
+mod fast_path;
 mod free_list;
 mod phase_clock;
 mod phases;
@@ -42,11 +44,11 @@ mod unguarded;
 mod wait_queue;
 mod word;
 
-pub(crate) use self::core::Entrance;
 pub use self::core::RawRwSem;
 pub use api::{
     PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard, events,
 };
+pub(crate) use fast_path::Entrance;
 pub use queue_pool::{HasQueuePool, QueuePool};
 pub(crate) use queue_storage::ReaderBias;
 pub use queue_storage::{Inline, NoSpinners, Pooled, PooledWithSpinners, QueueStorage, Unbiased};
@@ -59,81 +61,57 @@ use wait_queue::{Kind, Node, WakeList};
 use word::Side;
 
 /// Each policy by its family: all that this file decides.
-impl<Pol: Policy> Family for Pol {
-    fn admit<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Pol, P, L>,
-        word: u64,
-        kind: Kind,
-    ) -> Option<u64> {
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
+    fn admit(lock: &RawRwSem<Pol, P, L>, word: u64, kind: Kind) -> Option<u64> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => compete::admit(knobs, word, kind),
             Discipline::Phases(knobs) => lock.admit_in_phase(knobs, word, kind),
         }
     }
 
-    fn acquire<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Pol, P, L>,
-        kind: Kind,
-        deadline: Option<u64>,
-    ) -> bool {
+    fn acquire(lock: &RawRwSem<Pol, P, L>, kind: Kind, deadline: Option<u64>) -> bool {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.compete(knobs, kind, deadline),
             Discipline::Phases(knobs) => lock.wait_for_phase(knobs, kind, deadline),
         }
     }
 
-    fn refused<P: Platform, L: QueueStorage<P>>(lock: &RawRwSem<Pol, P, L>) {
+    fn refused(lock: &RawRwSem<Pol, P, L>) {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => {}
             Discipline::Phases(knobs) => lock.end_overdue_phase(knobs),
         }
     }
 
-    fn first_waits<P: Platform, L: QueueStorage<P>>(
-        _lock: &RawRwSem<Pol, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) {
+    fn first_waits(queue: &OwnQueue<'_, P, L>) {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => {}
             Discipline::Phases(knobs) => queue.clock().begin_first(knobs, P::now()),
         }
     }
 
-    fn released<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Pol, P, L>,
-        side: Side,
-        word: u64,
-    ) {
+    fn released(lock: &RawRwSem<Pol, P, L>, side: Side, word: u64) {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => lock.serve_after_release(word),
             Discipline::Phases(knobs) => lock.release_in_phase(knobs, side, word),
         }
     }
 
-    fn serve<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Pol, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) -> WakeList<P> {
+    fn serve(lock: &RawRwSem<Pol, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.serve_competitors(knobs, queue),
             Discipline::Phases(knobs) => lock.serve_phases(knobs, queue),
         }
     }
 
-    fn serve_first<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Pol, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) -> WakeList<P> {
+    fn serve_first(lock: &RawRwSem<Pol, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.hand_to_head(knobs, queue),
             Discipline::Phases(knobs) => lock.serve_phases(knobs, queue),
         }
     }
 
-    fn serve_beside_reader<P: Platform, L: QueueStorage<P>>(
-        lock: &RawRwSem<Pol, P, L>,
-        queue: &OwnQueue<'_, P, L>,
-    ) -> WakeList<P> {
+    fn serve_beside_reader(lock: &RawRwSem<Pol, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.serve_competitors(knobs, queue),
             // A phase that begins with nobody would be a new budget for newcomers, again and again.
@@ -142,7 +120,7 @@ impl<Pol: Policy> Family for Pol {
         }
     }
 
-    fn gave_up<P: Platform, L: QueueStorage<P>>(
+    fn gave_up(
         lock: &RawRwSem<Pol, P, L>,
         queue: &OwnQueue<'_, P, L>,
         node: &Node<P>,

@@ -54,15 +54,17 @@ const RWSEM: &[&str] = &[
     "queue_pool",
     "queue_storage",
     "core",
-    "conversions",
     "compete",
     "phases",
+    "fast_path",
+    "conversions",
     "api",
     "unguarded",
 ];
 
 /// Two that do not see each other though one stands above the other.
-const SIBLINGS: &[(&str, &str)] = &[("phases", "compete"), ("compete", "conversions")];
+const SIBLINGS: &[(&str, &str)] =
+    &[("phases", "compete"), ("conversions", "compete"), ("conversions", "phases")];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
