@@ -469,13 +469,19 @@ impl<P: HasRecords> EndedThread<P> {
     }
 }
 
-/// The records of all threads of a process, and the numbers by which locks are named in them.
-pub struct Threads<P: Platform> {
-    records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
+/// What writers change, on lines apart from `used`, which all of them read.
+#[repr(C, align(128))]
+struct Costs<P: Platform> {
     /// How many locks have got a number so far.
     locks: P::AtomicU64,
     /// How long a barrier on all CPUs delays a writer here, ns: a running estimate; 0 before the first.
     barrier_ns: P::AtomicU32,
+}
+
+/// The records of all threads of a process, and the numbers by which locks are named in them.
+pub struct Threads<P: Platform> {
+    records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
+    costs: Costs<P>,
     used: P::AtomicU32,
     /// Where to begin to look for a free record. The upper half counts the records given back, so that a
     /// thread that has found all records taken notices that one no longer is.
@@ -497,19 +503,18 @@ impl<P: HasRecords> Threads<P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes part of a static
     pub(crate) const NEW: Self = Threads {
         records: Chunks::NEW,
-        locks: P::AtomicU64::ZERO,
-        barrier_ns: P::AtomicU32::ZERO,
+        costs: Costs { locks: P::AtomicU64::ZERO, barrier_ns: P::AtomicU32::ZERO },
         used: P::AtomicU32::ZERO,
         search: P::AtomicU64::ZERO,
     };
 
     /// A number for a lock; no two get the same.
     pub(crate) fn new_lock(&self) -> u64 {
-        self.locks.fetch_add(1, Relaxed) + 1
+        self.costs.locks.fetch_add(1, Relaxed) + 1
     }
 
     pub(crate) fn barrier_ns(&self) -> u64 {
-        match self.barrier_ns.load(Relaxed) {
+        match self.costs.barrier_ns.load(Relaxed) {
             0 => BARRIER_AT_FIRST.into(),
             ns => ns.into(),
         }
@@ -518,7 +523,7 @@ impl<P: HasRecords> Threads<P> {
     /// Adds a sample, in ns, to the estimate. May lose a concurrent one.
     pub(crate) fn note_barrier(&self, ns: u64) {
         let estimate = (3 * self.barrier_ns() + ns.min(LONGEST_BARRIER)) / 4;
-        self.barrier_ns.store(estimate.max(1) as u32, Relaxed);
+        self.costs.barrier_ns.store(estimate.max(1) as u32, Relaxed);
     }
 
     /// A record for the calling thread: the lowest that is free, as writers look at all up to the highest
