@@ -432,7 +432,7 @@ macro_rules! atomic {
         // SAFETY: all threads of a model run on one OS thread, so the cell is never initialised
         // by two at once; Loom's object is made to be shared.
         unsafe impl<$($generic)*> Sync for $name {}
-        // SAFETY: as above.
+        // SAFETY: all threads of a model run on one OS thread.
         unsafe impl<$($generic)*> Send for $name {}
 
         impl<$($generic)*> $name {
@@ -539,7 +539,7 @@ macro_rules! atomic_int {
         atomic!([F: Flaw] $type<F>, $type, $loom, $value, 0, $stock,
             std::convert::identity, std::convert::identity, $gullible, $wide);
 
-        // SAFETY: as above.
+        // SAFETY: Loom's operations.
         unsafe impl<F: Flaw> AtomicInt<$value> for $type<F> {
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 if inert() {

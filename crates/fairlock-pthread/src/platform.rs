@@ -165,10 +165,10 @@ fn sleep(
 pub(crate) fn keeping_errno<R>(body: impl FnOnce() -> R) -> R {
     // SAFETY: this thread's own, which is always there.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: this thread's own, which is always there.
     let before = unsafe { errno.read() };
     let result = body();
-    // SAFETY: as above.
+    // SAFETY: this thread's own, which is always there.
     unsafe { errno.write(before) };
     result
 }

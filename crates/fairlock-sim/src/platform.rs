@@ -256,7 +256,7 @@ unsafe impl<V: Value, B: Backend> AtomicCell<V> for Atomic<V, B> {
 
 macro_rules! arithmetic {
     ($($int:ty)*) => {
-        // SAFETY: as above.
+        // SAFETY: one step on one word, as for `AtomicCell`; sums and differences wrap.
         $(unsafe impl<B: Backend> AtomicInt<$int> for Atomic<$int, B> {
             #[inline]
             fn fetch_add(&self, value: $int, _order: Ordering) -> $int {

@@ -34,11 +34,11 @@ unsafe impl GlobalAlloc for Watching {
         if WATCHED.try_with(Cell::get).unwrap_or(false) {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's.
+        // SAFETY: of this layout, as the caller promises.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: of this layout, as the caller promises.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

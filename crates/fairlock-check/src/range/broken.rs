@@ -42,13 +42,13 @@ unsafe impl<R: RawRangeLock> RawRangeLock for Short<R> {
     }
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
         if let (Some(hold), Some(extent)) = (hold, shortened(extent)) {
-            // SAFETY: the caller's.
+            // SAFETY: `hold` came from this lock for this extent, as the caller promises.
             unsafe { self.0.downgrade(extent, hold) };
         }
     }
     unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
         if let (Some(hold), Some(extent)) = (hold, shortened(extent)) {
-            // SAFETY: the caller's.
+            // SAFETY: `hold` came from this lock for this extent, as the caller promises.
             unsafe { self.0.release(extent, access, hold) };
         }
     }
@@ -80,11 +80,11 @@ unsafe impl<P: Platform> RawRangeLock for Barging<P> {
         }
     }
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
-        // SAFETY: the caller's.
+        // SAFETY: `hold` came from this lock for this extent, as the caller promises.
         unsafe { self.lock.downgrade(extent, hold) };
     }
     unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
-        // SAFETY: the caller's.
+        // SAFETY: `hold` came from this lock for this extent, as the caller promises.
         unsafe { self.lock.release(extent, access, hold) };
     }
 }
@@ -105,11 +105,11 @@ unsafe impl<P: Platform> RawRangeLock for Timid<P> {
         self.0.acquire(extent, access, patience)
     }
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
-        // SAFETY: the caller's.
+        // SAFETY: `hold` came from this lock for this extent, as the caller promises.
         unsafe { self.0.downgrade(extent, hold) };
     }
     unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
-        // SAFETY: the caller's.
+        // SAFETY: `hold` came from this lock for this extent, as the caller promises.
         unsafe { self.0.release(extent, access, hold) };
     }
 }

@@ -28,7 +28,7 @@ pub fn map(layout: Layout, mapped: &AtomicUsize) -> *mut u8 {
 /// # Safety
 /// As [`Platform::deallocate`]; it came from [`map`].
 pub unsafe fn unmap(memory: *mut u8, layout: Layout, mapped: &AtomicUsize) {
-    // SAFETY: the caller's.
+    // SAFETY: mapped in this size and used by nobody any more, as the caller promises.
     assert_eq!(unsafe { libc::munmap(memory.cast(), layout.size()) }, 0);
     mapped.fetch_sub(layout.size(), Relaxed);
 }
@@ -109,7 +109,7 @@ macro_rules! real_threads_but {
                 $crate::threads::platforms::map(layout, Self::mapped())
             }
             unsafe fn deallocate(memory: *mut u8, layout: std::alloc::Layout) {
-                // SAFETY: the caller's.
+                // SAFETY: mapped in this size and used by nobody any more, as the caller promises.
                 unsafe { $crate::threads::platforms::unmap(memory, layout, Self::mapped()) };
             }
         }

@@ -311,11 +311,11 @@ unsafe impl RawRangeLock for Barging {
         }
     }
     unsafe fn downgrade(&self, extent: Extent, hold: &mut Self::Hold) {
-        // SAFETY: the caller's.
+        // SAFETY: `hold` came from this lock for this extent, as the caller promises.
         unsafe { self.lock.downgrade(extent, hold) };
     }
     unsafe fn release(&self, extent: Extent, access: Access, hold: Self::Hold) {
-        // SAFETY: the caller's.
+        // SAFETY: `hold` came from this lock for this extent, as the caller promises.
         unsafe { self.lock.release(extent, access, hold) };
     }
 }

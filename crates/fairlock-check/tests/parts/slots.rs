@@ -57,7 +57,7 @@ pub(crate) struct State<P: HasRecords, N> {
 
 // SAFETY: the records live as long as the state, and are made to be shared; the data is what tests watch.
 unsafe impl<P: HasRecords, N> Send for State<P, N> {}
-// SAFETY: as above.
+// SAFETY: the records are made to be shared.
 unsafe impl<P: HasRecords, N> Sync for State<P, N> {}
 
 #[inline(never)]
@@ -95,7 +95,7 @@ impl<P: HasRecords, N: Number> State<P, N> {
 
     /// A reader enters and leaves, or finds the lock marked and goes.
     pub(crate) fn read(&self, reader: usize) {
-        // SAFETY: as above.
+        // SAFETY: the records live as long as the state.
         let record = unsafe { &*self.records[reader] };
         let slot = record.free_slot().expect("only one is used");
         if P::is_asymmetric() {

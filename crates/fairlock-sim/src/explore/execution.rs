@@ -118,7 +118,7 @@ fn gone<W: Word>() -> u64 {
 /// # Safety
 /// A `W` is alive there.
 unsafe fn write_at<W: Word>(address: usize, bits: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: a `W` is alive at this address, as the caller promises.
     unsafe { (*ptr::with_exposed_provenance::<W>(address)).set(bits) };
 }
 
@@ -127,7 +127,7 @@ unsafe fn write_at<W: Word>(address: usize, bits: u64) {
 /// # Safety
 /// A `W` is alive there.
 unsafe fn peek_at<W: Word>(address: usize) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: a `W` is alive at this address, as the caller promises.
     unsafe { (*ptr::with_exposed_provenance::<W>(address)).get() }
 }
 
@@ -171,18 +171,18 @@ impl Execution {
         CURRENT.set(this);
         let _leave = Leave;
         for (at, fiber) in fibers.iter_mut().enumerate() {
-            // SAFETY: the caller's; no fiber runs now, so nothing else refers to it. Here and below.
+            // SAFETY: valid and nobody else's, as the caller promises; no fiber runs now.
             unsafe { (*this).running = at };
             let progress = fiber.resume();
-            // SAFETY: as above.
+            // SAFETY: valid, and no fiber runs now.
             unsafe { (*this).note_progress(at, progress) };
         }
-        // SAFETY: as above.
+        // SAFETY: valid, and no fiber runs now.
         unsafe { (*this).begin() };
-        // SAFETY: as above.
+        // SAFETY: valid, and no fiber runs now.
         while let Some(at) = unsafe { (*this).take_next() } {
             let progress = fibers[at].resume();
-            // SAFETY: as above.
+            // SAFETY: valid, and no fiber runs now.
             unsafe { (*this).note_progress(at, progress) };
         }
     }

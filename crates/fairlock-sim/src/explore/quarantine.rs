@@ -75,7 +75,7 @@ unsafe impl GlobalAlloc for Quarantine {
         // SAFETY: made by `alloc`, with this layout.
         let block = unsafe { user.sub(offset) };
         if Run::current().is_none() {
-            // SAFETY: as above.
+            // SAFETY: made by `alloc`, with this layout.
             return unsafe { System.dealloc(block, whole) };
         }
         let header = block.cast::<Header>();

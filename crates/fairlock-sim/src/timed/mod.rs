@@ -263,7 +263,7 @@ pub fn run(
         ENGINE.set(ptr::null_mut());
         match progress {
             Progress::Suspended => {}
-            // SAFETY: as above.
+            // SAFETY: the engine outlives its fibers, none of which runs now.
             Progress::Done => unsafe { (*engine_pointer).ended(thread) },
             Progress::Panicked(payload) => {
                 break Err(Failure::Panicked(fiber::panic_message(&*payload)));

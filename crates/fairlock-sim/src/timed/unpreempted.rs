@@ -57,7 +57,7 @@ unsafe impl<R: RawMutex> RawMutex for Unpreempted<R> {
     }
 
     unsafe fn unlock(&self, guard: R::Guard) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: held by this guard, as the caller promises.
         unsafe { self.0.unlock(guard) };
         allow_preemption();
     }
@@ -67,7 +67,7 @@ unsafe impl<R: RawMutex> RawMutex for Unpreempted<R> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the lock inside is one; what preemption does changes nothing about who holds it.
 unsafe impl<R: RawRwLock> RawRwLock for Unpreempted<R> {
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     const INIT: Self = Unpreempted(R::INIT);
@@ -84,7 +84,7 @@ unsafe impl<R: RawRwLock> RawRwLock for Unpreempted<R> {
     }
 
     unsafe fn unlock_shared(&self, guard: R::SharedGuard) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: held by this guard, as the caller promises.
         unsafe { self.0.unlock_shared(guard) };
         allow_preemption();
     }
@@ -99,7 +99,7 @@ unsafe impl<R: RawRwLock> RawRwLock for Unpreempted<R> {
     }
 
     unsafe fn unlock_exclusive(&self, guard: R::ExclusiveGuard) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: held by this guard, as the caller promises.
         unsafe { self.0.unlock_exclusive(guard) };
         allow_preemption();
     }

@@ -43,7 +43,7 @@ use crate::spin_budget::SpinBudget;
 /// leave, and beyond 30 of them a sleep is cheaper.
 const SPIN_ON_READERS: u64 = 10_000;
 const SPIN_FOR_EACH_READER: u64 = 500;
-const SPIN_ON_READERS_MOST: u64 = 25_000;
+const SPIN_ON_READERS_MOST: u64 = SPIN_ON_OWNER_NS;
 
 /// In place of the owner's CPU: readers were let in last. It stays when they leave, as the bit for
 /// readers in Linux's `owner` does: a writer spins again once another writer has had the lock.

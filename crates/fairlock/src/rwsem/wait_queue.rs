@@ -133,7 +133,7 @@ impl<P: Platform> Queue<P> {
     /// # Safety
     /// The calling thread is the only one in its process, and does not have the lock.
     pub(crate) unsafe fn forked(&self) {
-        // SAFETY: the caller's.
+        // SAFETY: the calling thread is the process's only one, and does not have the lock, as it promises.
         let locked = unsafe { self.lock.seize() };
         self.readers.forget_all(&locked);
         self.writers.forget_all(&locked);
@@ -345,7 +345,7 @@ fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u
         };
         // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
         // visible to the waiter.
-        // SAFETY: as above; this is the last access.
+        // SAFETY: invariant 3, it was not woken before this store, which is the last access.
         unsafe { (*state).store(verdict, Release) };
         P::unpark(state);
         node = next;

@@ -63,13 +63,13 @@ extern "C" fn stop_now(_signal: c_int) {
 fn stop(seat: &Seat, began: u64) {
     // SAFETY: this thread's, and the C library's to give out.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: this thread's own.
     let before = unsafe { *errno };
     seat.stopped_since.store(began, Relaxed);
     sleep(seat.next_stop.load(Relaxed));
     seat.note_stop(began);
     seat.stopped_since.store(0, Relaxed);
-    // SAFETY: as above.
+    // SAFETY: this thread's own.
     unsafe { *errno = before };
 }
 
@@ -129,7 +129,7 @@ mod stepping {
 
     #[inline(always)]
     pub fn end() {
-        // SAFETY: as above.
+        // SAFETY: changes one flag of this thread and puts the stack back.
         unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
     }
 

@@ -193,7 +193,7 @@ fn an_upgrade_that_fails_is_no_turn_after_which_it_is_the_readers() {
 
     let nodes = waiters([Kind::Read]);
     let lock = lock_with(WRITER | READERS_WAIT, &nodes, SOON);
-    // SAFETY: as above.
+    // SAFETY: held, as the word says.
     unsafe { lock.take_back_upgrade() };
     assert_eq!(states(&nodes), [GRANTED], "nobody but readers is left");
 }
