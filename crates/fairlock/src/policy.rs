@@ -149,7 +149,9 @@ pub struct Phases {
     pub budget_per_wakeup: u32,
     /// The longest budget in ns, whatever the two above say. 0: nobody is ever passed.
     pub longest_budget: u64,
-    /// The longest spin before queueing, in eighths of a wake-up latency; 0 queues at once.
+    /// The spin before queueing, in eighths of a wake-up latency: three times that while somebody waits,
+    /// nine times after handing the lock to the only ones that waited, and among writers for at least
+    /// [`SPIN_ON_OWNER_NS`] and up to four times that. 0 queues at once.
     pub spin: u32,
 }
 
@@ -223,7 +225,7 @@ policies! {
     /// * Newcomers of one side may use a lock that is free during a phase of the other side, within the
     ///   budget of that phase: at once where sections are short, otherwise once that side has stayed away.
     /// * No newcomer is admitted to a phase after its budget has ended. If nobody looks at the clock, the
-    ///   budget ends late by at most one wake-up and one timer slack (50 µs by default on Linux). A holder
+    ///   budget ends late by at most two wake-ups and one timer slack (50 µs by default on Linux). A holder
     ///   that keeps the lock for longer than expected extends the phase by that time, as no lock can take
     ///   itself away from its holder.
     /// * All of this also holds when another waiter gives up, and whether newcomers wait or only try.
@@ -234,15 +236,16 @@ policies! {
     /// A newcomer may pass a waiter only if its section is expected to end before the budget does.
     ///
     /// The budget is the longest of: the running estimates of both sides' hold times; 48 wake-up latencies
-    /// (16 if holds are short and only one thread waits); and 2 wake-up latencies for each wake-up that the
-    /// phase began with. It is at most [`LONGEST_BUDGET_NS`], and about the same for both sides.
+    /// (16 if holds are short and only one thread waits); 2 wake-up latencies for each wake-up that the
+    /// phase began with; and the budget of the phase before, fading by an eighth. It is at most
+    /// [`LONGEST_BUDGET_NS`], a whole number of long sections, and about the same for both sides.
     ///
     /// # Where the figures come from
     /// 16 to 64 wake-up latencies were tried with an equal mix of readers and writers on a virtual machine
     /// with 2 CPUs, whose wake-ups took between 4 µs and 60 µs. A phase must be long against the
     /// wake-ups that it costs, and longer phases make waits longer. The budget for each wake-up was chosen,
-    /// not measured. The spin lasts for one wake-up latency: a thread that spins for as long as a sleep
-    /// would take never pays more than twice the better of the two.
+    /// not measured. A spin without waiters lasts for one wake-up latency: a thread that spins for as long
+    /// as a sleep would take never pays more than twice the better of the two.
     TimeFair "timefair" = Discipline::Phases(Phases::TIME_FAIR);
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and

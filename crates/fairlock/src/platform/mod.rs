@@ -108,7 +108,8 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
 
     /// Gives up the CPU, because another thread is in the middle of a few instructions for which this
     /// one waits. `attempt` counts the calls during one wait. Where threads have priorities, the platform
-    /// must sleep once `attempt` grows; otherwise a real-time caller could wait for ever.
+    /// must sleep once `attempt` grows; otherwise a real-time caller could wait for ever. `u32::MAX` sleeps at
+    /// once, also where no instructions are waited for: a thread that yields may come straight back.
     fn give_way(attempt: u32);
 
     /// Counts this thread's calls, without writing to a shared cache line: for what should happen only once
@@ -208,6 +209,9 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// This thread no longer holds `lock` shared. Debug builds only.
     fn forget_shared(_lock: *const ()) {}
 }
+
+/// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU runs.
+pub(crate) const NAP: u32 = u32::MAX;
 
 /// What [`Platform::wake_latency`] answers before any wake-up was measured: 5 µs, in ns. A guess for bare
 /// metal, not a measurement; virtual machines have been measured at 3.4 µs and at 32 µs. A wrong guess

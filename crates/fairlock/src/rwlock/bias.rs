@@ -43,7 +43,7 @@ pub(super) const WRITE_OUTWEIGHS: u32 = 8;
 /// that is no longer written is biased after some ten milliseconds of reads. Chosen for that, not measured.
 const LARGEST_DEBT: i32 = 1 << 18;
 
-/// Quiet times are measured in ticks of this many doublings of 1 ns: about 4 µs. 24 bits of ticks wrap
+/// Quiet times are measured in a tick is 2^12 ns, about 4 µs: about 4 µs. 24 bits of ticks wrap
 /// after 68 s, which only makes a quiet time look shorter.
 const TICK_SHIFT: u32 = 12;
 const TICKS: u32 = 0x00ff_ffff;

@@ -17,12 +17,12 @@
 //!   UNBIASED ─────────────► BIASED_FENCED ────────────────────────► BIASED_UNFENCED
 //!      ▲                     │   ▲   ▲                                   │    │
 //!      └─────────────────────┘   │   └── a writer that holds the ────────┘    │ somebody waits
-//!            255 writes          │           semaphore                        ▼
+//!            256 writes          │           semaphore                        ▼
 //!                                └───────────────────────────────────── BIAS_REVOKING
 //! ```
 //!
-//! "Many reads" are 128 more than the writes since the lock became `UNBIASED` outweigh, which is 16 for
-//! each; writes of long ago are partly forgotten. The number of reads in a row would say nothing: under
+//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`; writes of long ago are
+//! partly forgotten. The number of reads in a row would say nothing: under
 //! contention TimeFair admits readers for a while, and then writers for a while, however often each side
 //! asks. The figures are those of [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
 //!
@@ -121,7 +121,7 @@ const MOST_NESTED: u32 = 1 << 22;
 ///   are still in unlocks that released it before.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
-/// * Read guards cannot be sent to another thread.
+/// * Guards cannot be sent to another thread.
 ///
 /// # Costs
 /// * A write that finds readers using slots looks at one cache line for each record of a thread; there
@@ -324,7 +324,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if bias & BIASED_UNFENCED != 0 {
             return self.read_unfenced(P::thread()?.first_slot()?, bias);
         }
-        // Not rare, but here one jump more hardly counts.
+        // Not rare, but one more jump hardly matters here.
         cold_path();
         if is_biased(bias) {
             let thread = P::thread()?;

@@ -15,15 +15,16 @@
 //! 1. Readers, upgradable readers and upgraders are granted the lock by whoever serves the queue. Writers
 //!    are woken, and take the lock themselves (but for a handoff that is immediate or fair).
 //! 2. Only the head of the queue is woken without being granted the lock, and stays on the queue.
-//! 3. `CLOSED` is a reservation for the head: only a head that has waited for the handoff's time sets it,
-//!    and only the head takes the lock while it is set. It ends when the head takes the lock, when
+//! 3. `CLOSED` is a reservation for the head. It is set under the queue's lock, by the head itself or by
+//!    whoever serves the queue, once the head has waited for the handoff's time (`Immediate`: at once). Only
+//!    the head takes the lock while it is set. It ends when the head takes the lock, when
 //!    readers are granted it, or when a waiter gives up: then whoever heads the queue asks anew.
 //! 4. A queued writer takes the lock, and itself off the queue, under the queue's lock. So whoever serves
 //!    the queue and finds a free lock with a writer at its head wakes one that has not tried yet.
 //! 5. A writer that was woken and finds the lock taken need not be remembered: whoever took it sees the
 //!    queue when it releases the lock, and wakes the head again.
-//! 6. Without `writer_fast_fail` a writer adds its bias before it knows whether the lock is free. From the
-//!    removal of that bias on it serves those who took it for an owner: when it enters, queues or gives up.
+//! 6. Without `writer_fast_fail` a writer counts itself before it knows whether the lock is free. Once it has
+//!    taken that back it serves those who took it for an owner: when it enters, queues or gives up.
 //! 7. A writer that spins in the queue ([`WriterSpin::InQueue`]) is a waiter like any other: it may be
 //!    woken and granted, and 4 holds for it.
 
@@ -74,8 +75,8 @@ fn is_stealable(knobs: Competition, word: u64) -> bool {
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(super) fn compete(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
-        if kind == Kind::Write && Self::ADDS_BIAS_FIRST {
-            // The fast path's bias, added in vain. While it stood, others may have taken it for
+        if kind == Kind::Write && Self::COUNTS_WRITER_FIRST {
+            // The fast path counted this writer in vain. Meanwhile others may have taken it for
             // an owner and gone to sleep; from here on this thread serves them when it enters,
             // queues or gives up.
             self.word.fetch_sub(WRITER, Relaxed);
@@ -248,7 +249,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let place = queue.place();
         let mut queue = queue;
         let mut just_queued = true;
-        // Of the spin since it queued or woke up.
+        // The budget of the spin since it queued or woke up.
         let mut budget = None;
         loop {
             if !node.is_linked(&queue) {
@@ -287,7 +288,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
             }
             let Some(again) = self.own_queue_in(place) else {
-                // The last that waited here was this one.
+                // This was the last waiter in that queue.
                 forget_wake_up(node);
                 return self.sleep_until_granted(place, node, None);
             };

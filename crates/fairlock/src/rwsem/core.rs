@@ -117,7 +117,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         &self.storage
     }
 
-    /// What it has counted, as [`events`] says.
+    /// What it has counted: see [`events`](super::events).
     pub(crate) fn events(&self) -> Snapshot {
         Snapshot::of(&self.events)
     }
@@ -145,9 +145,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         false
     }
 
-    /// Calls `with_queue` with this lock's queue, locked, until it says how that ended; it says nothing
-    /// where the lock has another queue by now. While the pool has none left, gives way and asks
-    /// `without_queue` instead. None if the deadline passed meanwhile.
+    /// Calls `with_queue` with this lock's queue, locked, until it returns how the attempt ended; it returns
+    /// `None` if the lock's queue is another one by now. While the pool has none left, gives way and asks
+    /// `without_queue` instead. `None` if the deadline passed meanwhile.
+    ///
+    /// The family's `with_queue` goes on in [`queue_as`](Self::queue_as), which asks the family's `step` what
+    /// becomes of each word that it sees.
     pub(super) fn enter_or_queue<'a, R>(
         &'a self,
         deadline: Option<u64>,

@@ -52,7 +52,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     // ---- exclusive ----
 
-    pub(crate) const ADDS_BIAS_FIRST: bool = LockWord::<Pol, P>::ADDS_BIAS_FIRST;
+    pub(crate) const COUNTS_WRITER_FIRST: bool = LockWord::<Pol, P>::COUNTS_WRITER_FIRST;
 
     /// Takes the lock if it is free and nobody waits.
     #[inline]
@@ -83,8 +83,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     #[inline]
     pub(super) fn try_write_once(&self) -> bool {
-        if const { Self::ADDS_BIAS_FIRST } {
-            // `acquire_slow` takes the bias away again.
+        if const { Self::COUNTS_WRITER_FIRST } {
+            // `acquire_slow` takes this back.
             return self.word.fetch_add(WRITER, Acquire) == 0;
         }
         // Acquire pairs with the Release of every unlock.
@@ -144,7 +144,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         Pol::released(self, side, word);
     }
 
-    // ---- who holds it? ----
+    // ---- queries ----
 
     pub(crate) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))

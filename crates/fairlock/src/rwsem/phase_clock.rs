@@ -4,8 +4,9 @@
 //!
 //! Not for: who may enter. That is `phases/`, which asks.
 //!
-//! * A *budget* is how long a phase admits newcomers: 48 wake-up latencies ([`Phases`]), or as long as
-//!   the longest section or the other side's last phase, at most 4 ms.
+//! * A *budget* is how long a phase admits newcomers: the longest of 48 wake-up latencies, 2 more for each
+//!   wake-up that the phase begins with ([`Phases`]), the expected sections of both sides, and the budget of
+//!   the phase before, fading by an eighth; at most 4 ms, and a whole number of long sections.
 //! * *Estimates* of hold times and return times move to each sample by at most a factor of two, so that
 //!   one holder that lost its CPU does not pass for a habit.
 //! * An *idle window* is how long a lock must stand free in the other side's phase before it may be used.
@@ -13,7 +14,7 @@
 //! Estimates are updated without a lock and may lose an update; they decide how long somebody waits,
 //! never who may hold the lock.
 //!
-//! A tick is 64 ns: in 32 bits that is 274 s, enough to tell before from after within a phase, and small
+//! A tick is 64 ns: in 32 bits that tells before from after within 137 s, far more than a phase, and is small
 //! enough for the lock to fit a cache line.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,8 +29,13 @@ pub(super) const TICK_SHIFT: u32 = 6;
 /// instead of 48, which is what an equal mix of short sections on two CPUs needed.
 const FIRST_PHASE: u32 = 3;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it. Longer windows leave
-/// the lock idle; shorter ones let the other side into a phase that would have gone on.
+/// the lock idle; shorter ones let the other side into a phase that would have gone on. Chosen, not measured:
+/// a few transfers of a cache line.
 pub(super) const LONGEST_ABSENCE: u32 = 1_000;
+
+/// A second writer is kept awake where one is away for at least this fraction of its section. With less, the
+/// second would find the lock taken most of the time. Chosen, not measured.
+const SECOND_WRITER: u32 = 4;
 
 pub(super) const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
@@ -75,8 +81,8 @@ impl<P: Platform> PhaseClock<P> {
         &self.estimates
     }
 
-    /// From now on this is the clock of a lock of which so much is known. What was noted for another
-    /// lock is forgotten.
+    /// From now on this clock belongs to another lock, whose estimates are `known`. What was noted for the
+    /// former one is forgotten.
     pub(super) fn start(&self, known: &Estimates<P>) {
         self.estimates.copy_from(known);
         self.admitted.store(0, Relaxed);
@@ -88,8 +94,8 @@ impl<P: Platform> PhaseClock<P> {
         self.ends.load(Relaxed).wrapping_sub(now) as i32
     }
 
-    /// Would be out again before the budget ends, as far as the estimate is good: to an eighth, so
-    /// that a budget of two holds has room for two that begin a little late.
+    /// Whether a section of `side` that begins now is expected to end before the budget does, give or take an
+    /// eighth: so a budget of two sections has room for two that begin a little late.
     pub(super) fn fits(&self, side: Side, now: u32) -> bool {
         let hold = self.estimates.expected_hold(side);
         self.remaining(now) >= (hold - hold / 8) as i32
@@ -101,8 +107,8 @@ impl<P: Platform> PhaseClock<P> {
         self.ends.store(now.wrapping_add(budget), Relaxed);
     }
 
-    /// Starts the phase of those that hold the lock when the first waiter comes. With short holds a spin
-    /// would have done but for some accident, so this phase need not outweigh much.
+    /// Starts the phase of those that hold the lock when the first waiter comes. With short holds
+    /// the waiter would usually have got the lock by spinning, so this phase need not outweigh much.
     pub(super) fn begin_first(&self, mut knobs: Phases, now: u64) {
         let estimates = &self.estimates;
         if estimates.is_short(Side::Read) && estimates.is_short(Side::Write) {
@@ -207,7 +213,7 @@ impl<P: Platform> Estimates<P> {
     }
 
     /// Notes that the lock was free when the deadline waiter closed the phase: by chance, or because
-    /// nobody came back. In the second case it happens again and again, and nothing speaks against it.
+    /// nobody came back. In the second case it happens again and again, and no later return corrects the estimate.
     pub(super) fn note_absence(&self, side: Side) {
         self.step_return(side, u32::MAX);
     }
@@ -228,11 +234,11 @@ impl<P: Platform> Estimates<P> {
         self.expected_return(side) < wake_up::<P>().min(0xff)
     }
 
-    /// Writers that come right back spend about as much time between sections as in them, so two
-    /// that are awake keep the lock busier than one.
+    /// Writers that come right back and stay away for at least a quarter of a section: two of them that are
+    /// awake keep the lock busier than one.
     pub(super) fn leaves_room_for_a_second(&self) -> bool {
         let (hold, away) = (self.expected_hold(Side::Write), self.expected_return(Side::Write));
-        self.comes_right_back(Side::Write) && away * 4 >= hold.max(1)
+        self.comes_right_back(Side::Write) && away * SECOND_WRITER >= hold.max(1)
     }
 
     /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
@@ -264,8 +270,8 @@ fn wake_up<P: Platform>() -> u32 {
 /// of the two sides are expected to take `holds` and the other side's phase had the budget `last`; all in
 /// ticks.
 fn budget(knobs: Phases, wakeups: u32, holds: [u32; 2], last: u32, latency: u32) -> u32 {
-    let budget = (latency * knobs.shortest_budget)
-        .max(latency.saturating_mul(knobs.budget_per_wakeup * wakeups))
+    let budget = (latency.saturating_mul(knobs.shortest_budget))
+        .max(latency.saturating_mul(knobs.budget_per_wakeup.saturating_mul(wakeups)))
         .max(holds[0])
         .max(holds[1])
         // What the other side needed, so that both get the same.

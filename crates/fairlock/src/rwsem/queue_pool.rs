@@ -34,6 +34,8 @@ use crate::chunks::Chunks;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::slots::HasRecords;
 
+/// One allocation of 8 KiB at a time: fewer are more system calls, more are memory that few programs use.
+/// Chosen, not measured.
 const QUEUES_PER_CHUNK: usize = 64;
 /// 1 KiB of pointers in the process.
 const CHUNKS: usize = (QUEUES as usize + 1) / QUEUES_PER_CHUNK;

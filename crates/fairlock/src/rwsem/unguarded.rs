@@ -103,8 +103,8 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for Ra
 
     #[inline]
     fn write_at_once(&self) -> bool {
-        // Not by the bias that some policies add first, and would have to take away.
-        !Self::ADDS_BIAS_FIRST && RawRwSem::write_at_once(self)
+        // Not where writers count themselves first, and would have to take that back.
+        !Self::COUNTS_WRITER_FIRST && RawRwSem::write_at_once(self)
     }
 
     #[inline]

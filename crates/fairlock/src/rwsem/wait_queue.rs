@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Read,
     /// Exclusive.
     Write,
-    /// Shared with the right to upgrade; waits among the writers, being as exclusive to itself.
+    /// Shared with the right to upgrade; waits among the writers, as only one thread at a time holds it in this mode.
     Upgradable,
     /// Holds it upgradable, wants it exclusively; always the front of the writers.
     Upgrade,
@@ -96,7 +96,7 @@ impl<P: Platform> Node<P> {
         self.since.get()
     }
 
-    /// It comes only now. For its owner, while it is on no list.
+    /// Sets its time of arrival to `now`. For its owner, while it is on no list.
     pub(crate) fn came(&self, now: u64) {
         self.since.set(now);
     }

@@ -11,17 +11,17 @@ use crate::policy::{Discipline, Policy};
 pub(super) const READERS: u64 = (1 << 23) - 1;
 /// One shared holder.
 pub(super) const READER: u64 = 1;
-/// A word below this has no flag set, no writer in or trying, nobody waiting, and room for one
+/// Below `READER_LIMIT - 1` a word has no flag set, no writer in or trying, nobody waiting, and room for one
 /// more reader: the fast path's whole condition in one comparison. Linux has no more threads than
 /// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes those that are
 /// granted the lock from the queue beside newcomers that were checked before.
 pub(super) const READER_LIMIT: u64 = 1 << 22;
-/// So many readers may hold the lock without guards: so far below the limit that those that look at the
-/// same time do not pass it.
+/// How many readers may hold the lock without guards: 65,536 below the limit, so that readers that check at
+/// the same moment cannot exceed it together.
 pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
 /// Bits 23 to 42: the writer that holds the lock. Without `writer_fast_fail` also every writer
-/// that has added its bias in vain and not yet removed it: no more than a million may be between
+/// that has counted itself in vain and not yet removed itself: no more than a million may be between
 /// these two steps at once.
 pub(super) const WRITERS: u64 = ((1 << 20) - 1) << 23;
 /// One writer.
@@ -36,7 +36,7 @@ pub(super) const READERS_WAIT: u64 = 1 << 44;
 /// Bits 45 to 57: the number of the queue that the waiters are on, 0 if nobody waits. Changes only
 /// under the lock of that queue. An inline queue has the number 1.
 pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
-/// So many queues can be told apart.
+/// How many queues a word can name.
 pub(super) const QUEUES: u32 = (1 << 13) - 1;
 const QUEUE_SHIFT: u32 = 45;
 
@@ -104,7 +104,7 @@ pub(super) fn admits_reader(word: u64) -> bool {
 
 /// A reader may enter past those that wait and are woken: no writer holds the lock.
 ///
-/// Beside readers what looks like a writer has added its bias in vain, and is about to see that. A
+/// Beside readers what looks like a writer has counted itself in vain, and is about to see that. A
 /// free lock that is closed is just being handed over, by somebody to whom its word belongs.
 #[inline(always)]
 pub(super) fn admits_past_waiters(word: u64) -> bool {
@@ -153,7 +153,7 @@ struct Illegal {
 /// What never occurs in a word, whatever the policy. Debug builds look at every transition.
 const ILLEGAL: &[Illegal] = &[
     Illegal {
-        what: "how the queue is served is said although nobody waits",
+        what: "queue flags are set although nobody waits",
         holds: |word| !has_waiters(word) && word & QUEUE_FLAGS != 0,
     },
     Illegal { what: "closed and open", holds: |word| word & CLOSED != 0 && word & OPEN != 0 },
@@ -179,17 +179,17 @@ const ILLEGAL: &[Illegal] = &[
     },
 ];
 
-/// The same where writers do not add their bias in vain.
-const ILLEGAL_WITHOUT_BIAS: &[Illegal] = &[
+/// The same where writers do not count themselves before they know whether the lock is free.
+const ILLEGAL_UNLESS_COUNTED_FIRST: &[Illegal] = &[
     Illegal {
-        what: "a writer is_biased readers",
+        what: "a writer beside readers",
         holds: |word| has_writer(word) && readers(word) != 0,
     },
     Illegal { what: "two writers", holds: |word| word & WRITERS > WRITER },
 ];
 
-/// The word of a lock under `Pol`: std's operations, each of which [`ILLEGAL`] is checked after in
-/// debug builds.
+/// The word of a lock under `Pol`: std's operations, after each of which debug builds check
+/// [`ILLEGAL`].
 #[repr(transparent)]
 pub(super) struct LockWord<Pol, P: Platform> {
     word: P::AtomicU64,
@@ -200,8 +200,9 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes part of statics
     pub(super) const FREE: Self = LockWord { word: P::AtomicU64::ZERO, policy: PhantomData };
 
-    /// Writers add their bias before they know whether the lock is free.
-    pub(super) const ADDS_BIAS_FIRST: bool = match Pol::DISCIPLINE {
+    /// Writers count themselves before they know whether the lock is free, as the kernel's do that add
+    /// `RWSEM_WRITER_BIAS`.
+    pub(super) const COUNTS_WRITER_FIRST: bool = match Pol::DISCIPLINE {
         Discipline::Compete(knobs) => !knobs.writer_fast_fail,
         Discipline::Phases(_) => false,
     };
@@ -221,7 +222,8 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
 
     #[cold]
     fn assert_legal(before: u64, after: u64) {
-        let exact: &[Illegal] = if Self::ADDS_BIAS_FIRST { &[] } else { ILLEGAL_WITHOUT_BIAS };
+        let exact: &[Illegal] =
+            if Self::COUNTS_WRITER_FIRST { &[] } else { ILLEGAL_UNLESS_COUNTED_FIRST };
         let illegal = ILLEGAL.iter().chain(exact).find(|illegal| (illegal.holds)(after));
         if let Some(Illegal { what, .. }) = illegal {
             panic!("a lock word that must not occur: {what}: {before:#018x} -> {after:#018x}");
@@ -322,13 +324,13 @@ mod tests {
             (waiting | WRITE_PHASE | WRITER_WOKEN | OPEN | HAS_DEADLINE_WAITER, "in an open phase"),
             (UPGRADABLE, "not counted"),
             (waiting | READER | UPGRADING, "by nobody"),
-            (WRITER | READER, "is_biased readers"),
+            (WRITER | READER, "beside readers"),
             (2 * WRITER, "two writers"),
         ] {
             let message = says::<TimeFair>(illegal).expect("it must not occur");
             assert!(message.contains(named), "{message}");
         }
-        // A writer that adds its bias in vain.
+        // A writer that counted itself in vain.
         assert_eq!(says::<Linux3_10>((2 * WRITER) | READER), None);
     }
 }

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::{ENTRIES_PER_CLOCK, SPIN_FOR_A_WAKE_UP};
 use crate::events::{CountEvents, Event};
-use crate::platform::{AtomicCell, Platform};
-use crate::policy::{Discipline, Phases, Policy, SPIN_ON_OWNER_NS};
+use crate::platform::{AtomicCell, NAP, Platform};
+use crate::policy::{Phases, Policy, SPIN_ON_OWNER_NS};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::phase_clock::{LONGEST_ABSENCE, PhaseClock, ticks};
 use crate::rwsem::queue_storage::{OwnQueue, Place, QueueStorage};
@@ -20,8 +20,9 @@ const OPEN_FRACTION: u32 = 16;
 /// So many failed attempts to enter count as one turn of the spin: an attempt takes about a sixteenth of
 /// the PAUSEs of a turn.
 const FAILURES_PER_TURN: u32 = 16;
-/// How often a writer naps, to leave its CPU to the holder that was running there, before it
-/// queues. A nap costs a switch; a third has never found the lock free where the second had not.
+/// How often a thread naps, to leave its CPU to the holder that was running there, before it queues.
+/// A nap takes 50 µs or more ([`Platform::give_way`]); a third has never found the lock free where the second
+/// had not.
 const NAPS: u32 = 2;
 /// Longest spin among writers, ns, on a lock that goes from one to the next. A thread that sleeps in a
 /// convoy holds up all behind it when it is its turn; four times [`SPIN_ON_OWNER_NS`] outlasts a convoy of
@@ -42,7 +43,7 @@ pub(super) fn looks_at_clock(turn: u32) -> bool {
 struct Moves {
     /// The CPU of the last one seen.
     owner: u32,
-    /// When it is not any more; 0 before the first.
+    /// When renewing ends, ns; 0 until the first move.
     ends: u64,
 }
 
@@ -161,73 +162,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// The running phase has not ended; if it has, this ends it. Somebody waits, as the word says.
-    pub(crate) fn has_budget(&self, word: u64) -> bool {
-        let clock = self.storage.place(word).clock();
-        let has_budget = clock.remaining(PhaseClock::<P>::now()) > 0;
-        if !has_budget && let Discipline::Phases(knobs) = Pol::DISCIPLINE {
-            self.end_overdue_phase(knobs);
-        }
-        has_budget
-    }
-
-    /// Closes a phase of readers while somebody waits, before its budget ends. Not where the lock is
-    /// free for the moment: then whoever closed it would have to hand it over, and the next reader
-    /// is as good a moment.
-    pub(in crate::rwsem) fn close_read_phase(&self) {
-        let mut word = self.word.load(Relaxed);
-        while has_waiters(word) && readers(word) > 0 && word & (CLOSED | WRITE_PHASE) == 0 {
-            // The last of the readers sees it, and hands the lock over.
-            let closed = (word | CLOSED) & !OPEN;
-            match self.word.compare_exchange_weak(word, closed, Relaxed, Relaxed) {
-                Ok(_) => return self.count(Event::PhaseClosed),
-                Err(found) => word = found,
-            }
-        }
-    }
-
-    /// Ends the running phase if its budget has ended: what a newcomer that was refused and does not
-    /// queue owes to those that wait. Leaves it to others if somebody is at the queue.
-    pub(in crate::rwsem) fn end_overdue_phase(&self, knobs: Phases) {
-        let ends = |word: u64| has_waiters(word) && word & CLOSED == 0;
-        let word = self.word.load(Relaxed);
-        if knobs.longest_budget == 0 || !ends(word) {
-            return;
-        }
-        let is_over = |clock: &PhaseClock<P>| clock.remaining(PhaseClock::<P>::now()) <= 0;
-        if !is_over(self.storage.place(word).clock()) {
-            return;
-        }
-        let Some(queue) = self.try_own_queue(word) else { return };
-        let mut word = self.word.load(Relaxed);
-        if !is_over(queue.clock()) {
-            return;
-        }
-        while ends(word) {
-            match self.close(word, OPEN) {
-                Ok(_) => break,
-                Err(found) => word = found,
-            }
-        }
-        let woken = self.serve_phases(knobs, &queue);
-        drop(queue);
-        woken.wake();
-    }
-
-    /// Closes the running phase, and clears `also`.
-    ///
-    /// # Errors
-    /// The word found, if it was not `word`.
-    pub(super) fn close(&self, word: u64, also: u64) -> Result<u64, u64> {
-        let closed = (word | CLOSED) & !also;
-        let closed = self.word.compare_exchange_weak(word, closed, Acquire, Relaxed)?;
-        self.events.count(Event::PhaseClosed);
-        Ok(closed)
-    }
-
-    /// Spins for at most `eighths` of a wake-up latency, as long as nobody is queued or an open
-    /// phase is this side's. Looks at the lock at every turn: a longer look away would miss the
-    /// moments in which a busy lock is free.
+    /// Spins for about `eighths` of a wake-up latency: three times that while somebody waits; and among
+    /// writers for at least [`SPIN_ON_OWNER_NS`], and up to [`SPIN_ON_WRITERS`] while the lock changes hands.
+    /// Ends at once where a phase of the other side runs, but for [gaps](Self::enter_gap). Looks at the lock
+    /// at every turn: a longer look away would miss the moments in which a busy lock is free.
     pub(super) fn spin_for_entry(
         &self,
         knobs: Phases,
@@ -272,7 +210,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
                 // Two threads on one CPU. A thread that wakes is put on an idle CPU if there is
                 // one; a thread that yields is not.
-                P::give_way(u32::MAX);
+                P::give_way(NAP);
                 naps += 1;
                 continue;
             }
@@ -282,8 +220,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             let budget = budget.get_or_insert_with(|| {
                 // In a phase of one's own it is worth waiting for a holder that was interrupted.
-                let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP } else { 1 };
-                let ns = u64::from(P::wake_latency() / 8 * eighths * patience);
+                let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP.into() } else { 1 };
+                let ns = u64::from(P::wake_latency() / 8) * u64::from(eighths) * patience;
                 let least = if among_writers { SPIN_ON_OWNER_NS } else { 0 };
                 SpinBudget::new::<P>(ns.max(least), None)
             });

@@ -9,7 +9,8 @@
 //!       │                 short holds   │                                    │ last holder leaves:
 //!       │                               ▼                                    │ hand over
 //!       │                               open ───────────────────────────────►│
-//!       └──────────── nobody waits any more ◄── next phase, careful ◄────────┘
+//!       │                            (careful, the next phase) ◄─────────────┤
+//!       └──────────── nobody waits any more ◄───────────────────────────────┘
 //! ```
 //!
 //! * *careful*: a newcomer of the running side enters past the waiters if its section is expected to
@@ -29,7 +30,7 @@
 //!   one that has waited longest (`WRITER_WOKEN`), which competes with those that are awake and
 //!   keeps its place if it gets nothing. Nobody else is woken before it has entered or is back.
 //!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
-//! * Where writers spend about as much time between sections as in them, a phase of writers begins
+//! * Where writers stay away between sections for at least a quarter of a section, a phase of writers begins
 //!   with a second one awake: it starts over, that is, it competes within the phase, and
 //!   keeps its place if it gets nothing.
 //!
@@ -38,7 +39,8 @@
 //! | file | question |
 //! |---|---|
 //! | `admission.rs` | who enters without queueing, and when? |
-//! | `waiting.rs` | how does a thread queue, sleep, and end a phase at its deadline? |
+//! | `waiting.rs` | how does a thread queue and sleep? |
+//! | `ending.rs` | when does a phase end? |
 //! | `serving.rs` | who is next? |
 //! | `../phase_clock.rs` | how long? |
 //!
@@ -59,6 +61,7 @@
 //!    nothing to clear: the flag went with the phase of writers.)
 
 mod admission;
+mod ending;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -68,7 +71,7 @@ mod waiting;
 /// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
 /// phase allows are one budget.
 const ENTRIES_PER_CLOCK: u32 = 16;
-/// Whoever hands the lock to the only ones that waited spins this many times as long as usual,
-/// until they must have woken; so does a writer within a phase of writers. With the other side
+/// A thread that hands the lock to the only ones that waited spins this many times as long as usual,
+/// until they must have woken; so does any thread that spins while somebody waits. With the other side
 /// awake too, two CPUs can share a lock operation by operation, which phases of one side never do.
 const SPIN_FOR_A_WAKE_UP: u32 = 3;

@@ -11,10 +11,12 @@ use crate::rwsem::queue_storage::{OwnQueue, Place, QueueStorage};
 use crate::rwsem::wait_queue::{Kind, Node, WakeList};
 use crate::rwsem::word::*;
 
-/// Up to this many readers with long holds are woken by one thread, the others by a wake chain: a chain
-/// reaches many CPUs sooner, and costs each of its links the wake-up of the next before its own section.
+/// Up to this many readers with long holds are woken by one thread, more by a wake chain: a chain reaches many
+/// CPUs sooner, and costs each of its links the wake-up of the next before its own section. Chosen, not
+/// measured.
 const FEW: u32 = 8;
-/// Up to this many readers are woken to try again at once: as many as a small machine has CPUs.
+/// Up to this many readers are woken to try again at once. More would collide at the word; fewer leave CPUs
+/// idle. Chosen, not measured: as many as a small machine has CPUs.
 const MOST_WOKEN: u32 = 8;
 
 /// What follows when the lock is handed over.
@@ -89,7 +91,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let wakes = !woken.is_empty();
         woken.wake();
         if wakes && stays && clock.left_last() == side as u32 {
-            // Waking others is not what keeps this side away.
+            // The time spent waking others does not count as absence.
             clock.note_left(side, PhaseClock::<P>::now());
         }
     }

@@ -1,4 +1,4 @@
-//! Those that have to wait: how a thread queues, sleeps, and ends the phase at its deadline.
+//! Those that have to wait: how a thread queues and sleeps.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -48,7 +48,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         {
             clock.note_return(side, PhaseClock::<P>::now());
         }
-        // Once it was woken to compete and got nothing, it waits at the front.
+        // `woken`: it was woken to compete and got nothing, so it queues at the front.
         let (mut spin, mut woken) = (knobs.spin, false);
         loop {
             if self.spin_for_entry(knobs, kind, side, spin, woken) {
@@ -66,7 +66,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     Some(Queued::Waits(place, has_deadline)) => (place, has_deadline),
                     Some(Queued::Entered) => return true,
                     Some(Queued::HandedOver) => {
-                        spin = knobs.spin * SPIN_FOR_A_WAKE_UP;
+                        spin = knobs.spin.saturating_mul(SPIN_FOR_A_WAKE_UP);
                         continue;
                     }
                     None => return false,
@@ -92,10 +92,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let (kind, now) = (node.kind, ticks(node.since()));
         // Those taken off before this one queues.
         let mut others = WakeList::none();
-        let (mut turn_over, mut has_looked) = (false, false);
+        let (mut turn_over, mut just_looked) = (false, false);
         let ended = self.queue_as(queue, node, woken, |queue, word| {
-            // Once only: those taken off then are woken at the end.
-            if !core::mem::take(&mut has_looked)
+            // Not twice in a row, and not once somebody was taken off: those are woken at the end.
+            if !core::mem::take(&mut just_looked)
                 && others.is_empty()
                 && has_waiters(word)
                 && word & CLOSED == 0
@@ -121,7 +121,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                         return Step::Stop;
                     }
                 }
-                has_looked = true;
+                just_looked = true;
                 return Step::Again(self.word.load(Relaxed));
             }
             let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, woken) };
@@ -281,7 +281,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             self.count_sleep(node.kind);
             P::park(&node.state, WAITING, alarm);
         }
-        // First of all: those that it wakes may preempt this thread, and should see that they did.
+        // Before the wake chain: a thread woken here may preempt this one, and must then see that the owner
+        // is not running.
         self.note_owner(node.kind);
         node.wake_chain();
         if knobs.longest_budget != 0 {
@@ -309,49 +310,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// somebody waits for it. (Where nobody does, the clock is another lock's, or nobody's.)
     fn is_still_in(&self, place: &L::Place) -> bool {
         L::IS_INLINE || self.word.load(Relaxed) & QUEUE == place.bits()
-    }
-
-    /// The deadline has come: ends the phase if its budget has ended. True if this waiter still is the
-    /// deadline waiter.
-    fn close_phase(&self, knobs: Phases, place: &L::Place, node: &Node<P>) -> bool {
-        let Some(queue) = self.own_queue_in(place) else {
-            return false;
-        };
-        if !node.is_linked(&queue) {
-            return false;
-        }
-        if queue.clock().remaining(PhaseClock::<P>::now()) > 0 {
-            return true; // The next phase has begun meanwhile.
-        }
-        // Does this waiter wait through the next phase too?
-        let word = self.word.load(Relaxed);
-        let readers_next = match phase(word) {
-            Side::Read => queue.oldest_writer().is_none(),
-            Side::Write => queue.oldest_reader().is_some(),
-        };
-        let is_first = |oldest: Option<&Node<P>>| oldest.is_some_and(|it| core::ptr::eq(it, node));
-        let stays = match node.kind {
-            Kind::Read => !readers_next,
-            _ => readers_next || !is_first(queue.oldest_writer()),
-        };
-        if !stays {
-            node.is_deadline_waiter.set(0);
-        }
-        let clear = if stays { OPEN } else { OPEN | HAS_DEADLINE_WAITER };
-        let mut word = self.word.load(Relaxed);
-        while word & CLOSED == 0 || word & clear != 0 {
-            match self.close(word, clear) {
-                Ok(_) => break,
-                Err(found) => word = found,
-            }
-        }
-        if is_free(word) {
-            queue.clock().estimates().note_absence(phase(word));
-        }
-        let woken = self.serve_phases(knobs, &queue);
-        drop(queue);
-        woken.wake();
-        stays
     }
 
     /// `node` has given up and is off the queue: if it was the deadline waiter, another waiter takes its
