@@ -547,7 +547,7 @@ fn list_studies() {
     let studies: Vec<Study> = study::names().into_iter().filter_map(found).collect();
     let print = |is_listed: fn(&Study) -> bool| {
         for study in studies.iter().filter(|study| is_listed(study)) {
-            println!("  {:<16} {}", study.name, study.title);
+            println!("  {:<20} {}", study.name, study.title);
         }
     };
     println!("\nStudies of published systems (`fairlock study` runs them)");
@@ -559,7 +559,7 @@ fn list_studies() {
 fn list() {
     let print = |kinds: &[Kind]| {
         for lock in locks::registry().iter().filter(|lock| kinds.contains(&lock.kind)) {
-            println!("  {:<16} {:>5} B  {}", lock.name, lock.bytes, lock.about);
+            println!("  {:<20} {:>5} B  {}", lock.name, lock.bytes, lock.about);
         }
     };
     println!("Locks, and their bytes beside the data");
@@ -572,23 +572,23 @@ fn list() {
     print(&[Kind::Reference]);
     println!("\nRange locks (for readseek)");
     for lock in ranges::registry() {
-        println!("  {:<16} {:>5} B  {}", lock.name, lock.bytes, lock.about);
+        println!("  {:<20} {:>5} B  {}", lock.name, lock.bytes, lock.about);
     }
     println!("\nLocks that processes share (for readseek --processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
-        println!("  {name:<16} {:>7}  {about}", "");
+        println!("  {name:<20} {:>7}  {about}", "");
     }
     println!("\nLocks for unmodified programs (`fairlock run --lock`)");
     for (name, about) in dropin::LOCKS {
-        println!("  {name:<16} {:>7}  {about}", "");
+        println!("  {name:<20} {:>7}  {about}", "");
     }
     println!("\nLists of ready sources (for inversion)");
     for list in inversion::lists() {
-        println!("  {:<16} {:>7}  {}", list.name, "", list.about);
+        println!("  {:<20} {:>7}  {}", list.name, "", list.about);
     }
     println!("\nLogs (for log)");
     for log in log::registry() {
-        println!("  {:<16} {:>7}  {}", log.name, "", log.about);
+        println!("  {:<20} {:>7}  {}", log.name, "", log.about);
     }
     println!("\nPollers (for stress-epoll and epoll-wait)");
     for poller in epoll::registry().iter().filter(|poller| poller.kind != Kind::Broken) {
@@ -603,10 +603,10 @@ fn list() {
     for name in profile::names() {
         match Profile::find(name) {
             Ok(machine) => {
-                println!("  {name:<16} {:>4} CPUs  {}", machine.topology.cpus(), machine.title);
+                println!("  {name:<20} {:>4} CPUs  {}", machine.topology.cpus(), machine.title);
             }
-            Err(error) => println!("  {name:<16} {error}"),
+            Err(error) => println!("  {name:<20} {error}"),
         }
     }
-    println!("  {:<16} this one, after `fairlock calibrate`", profile::HERE);
+    println!("  {:<20} this one, after `fairlock calibrate`", profile::HERE);
 }

@@ -100,11 +100,36 @@ pub(crate) fn read_locks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
 
 /// Reads a lock's name, with or without `+counts` behind it, from a file of any version.
 pub(crate) fn read_variant<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    Ok(match text.strip_suffix(COUNTED) {
+    String::deserialize(from).map(|text| variant(&text))
+}
+
+/// Reads a command to try, whose locks have the names of any version.
+pub(crate) fn read_advice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(from)?.map(|text| in_command(&text)))
+}
+
+/// The command with the current names of the locks that follow `--lock` and `--compare`.
+fn in_command(text: &str) -> String {
+    let mut names_follow = false;
+    let words = text.split(' ').map(|word| {
+        let are_names =
+            std::mem::replace(&mut names_follow, matches!(word, "--lock" | "--compare"));
+        if !are_names {
+            return word.to_owned();
+        }
+        let names: Vec<_> = word.split(',').map(variant).collect();
+        names.join(",")
+    });
+    let words: Vec<_> = words.collect();
+    words.join(" ")
+}
+
+/// The current name of a lock with or without `+counts` behind it.
+fn variant(text: &str) -> String {
+    match text.strip_suffix(COUNTED) {
         Some(name) => format!("{}{COUNTED}", lock(name)),
-        None => lock(&text).to_owned(),
-    })
+        None => lock(text).to_owned(),
+    }
 }
 
 /// Reads counts by the events' names from a file of any version.
@@ -128,6 +153,14 @@ mod tests {
             assert!(locks::find(now).is_ok(), "{now}");
             assert_eq!(lock(now), now);
         }
+    }
+
+    #[test]
+    fn a_command_to_try_names_locks_as_they_are_called_now() {
+        let text = "fairlock run --compare glibc,timefair,biased+counts -- timefair --lock biased";
+        let now = "fairlock run --compare glibc,rwsem,rwlock+counts -- timefair --lock rwlock";
+        assert_eq!(in_command(text), now);
+        assert_eq!(in_command("hold timefair for less"), "hold timefair for less");
     }
 
     #[test]

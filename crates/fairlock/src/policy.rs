@@ -58,7 +58,7 @@ pub const SPIN_ON_OWNER_NS: u64 = 25_000;
 
 /// A policy of [`RwSem`](crate::RwSem). Implementations are never instantiated.
 pub trait Policy: Send + Sync + 'static {
-    /// The name in reports.
+    /// The policy's name. The lab calls the lock by it, but for the default policy's, which is `rwsem`.
     const NAME: &'static str;
     /// How waiters and newcomers share the lock.
     const DISCIPLINE: Discipline;

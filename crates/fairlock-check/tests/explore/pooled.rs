@@ -180,7 +180,7 @@ fn jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
 }
 
 /// Fair unlocks hand over with the queue locked, which needs the lock until then: even one with its
-/// own room is left alone afterwards, or nearly.
+/// inline queue is left alone afterwards, or nearly.
 fn other_jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     vec![
         ("fair unlocks free it", vec![write_fair, write]),
@@ -253,7 +253,7 @@ fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
             // No more than every run of the suite.
             let search = Search::exhaustive().preemptions(2);
             let found = freed_by_the_last(name, &uses).check(&search);
-            let failure = found.expect_err("a lock with its own room looks into it after all");
+            let failure = found.expect_err("a lock with an inline queue looks at it after all");
             assert!(matches!(failure.kind, FailureKind::Gone { .. }), "{failure}");
         }
     }

@@ -108,6 +108,7 @@ pub struct Finding {
     /// What it saw, in a sentence with the evidence.
     pub text: String,
     /// A change to the program, or a command, to try.
+    #[serde(default, deserialize_with = "crate::former_names::read_advice")]
     pub to_try: Option<String>,
     /// What that would show.
     pub shows: Option<String>,

@@ -405,7 +405,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Kind::Read => self.grant_readers(knobs, queue, head),
             Kind::Write => {
                 if knobs.handoff == Handoff::Immediate {
-                    return self.hand_over_or_reserve(queue, head);
+                    return self.hand_over_or_reserve(knobs, queue, head);
                 }
                 if !is_free(self.word.load(Relaxed)) {
                     return WakeList::none();
@@ -413,7 +413,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 self.events.count(Event::WakeWriter);
                 WakeList::of_queued(queue, head)
             }
-            Kind::Upgradable | Kind::Upgrade => self.grant_one(queue, head),
+            Kind::Upgradable => self.hand_over_or_reserve(knobs, queue, head),
+            // Nobody passes one that upgrades.
+            Kind::Upgrade => self.grant_one(queue, head),
         }
     }
 
@@ -479,19 +481,27 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Makes the writer that heads the queue the owner; or reserves the lock for it, if somebody took the
-    /// lock between its release and this handover.
-    fn hand_over_or_reserve(&self, queue: &LockedQueue<'_, P>, head: &Node<P>) -> WakeList<P> {
+    /// Grants the lock to the head of the queue, which wants more than to read; or, if it has waited for the
+    /// handoff's time, reserves the lock for it where somebody took the lock just before this.
+    fn hand_over_or_reserve(
+        &self,
+        knobs: Competition,
+        queue: &LockedQueue<'_, P>,
+        head: &Node<P>,
+    ) -> WakeList<P> {
         loop {
             let woken = self.grant_one(queue, head);
             let word = self.word.load(Relaxed);
-            if !woken.is_empty() || word & CLOSED != 0 {
+            let is_settled = !woken.is_empty() || word & CLOSED != 0;
+            if is_settled || !is_due(knobs, P::now() - head.since()) {
                 return woken;
             }
+            let is_taken = match head.kind {
+                Kind::Write => !is_free(word),
+                _ => !admits_upgradable(word),
+            };
             let reserved = word | CLOSED;
-            if !is_free(word)
-                && self.word.compare_exchange(word, reserved, Relaxed, Relaxed).is_ok()
-            {
+            if is_taken && self.word.compare_exchange(word, reserved, Relaxed, Relaxed).is_ok() {
                 self.events.count(Event::WlockHandoff);
                 return woken;
             }

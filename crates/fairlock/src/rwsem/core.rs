@@ -408,20 +408,33 @@ mod tests {
         refuses_one_reader_too_many::<Linux5_11>();
     }
 
-    #[test]
-    fn a_lock_that_was_taken_just_before_its_immediate_handoff_is_reserved_then() {
-        let lock = RawRwSem::<ImmediateHandoff, Os>::NEW;
-        let head = Node::new(Kind::Write, 0);
+    /// The queue is served when a newcomer has just taken the lock past its head, which has waited for long.
+    fn reserves_a_lock_taken_past_the_head<Pol: Policy>(kind: Kind, owner: u64) {
+        let lock = RawRwSem::<Pol, Os>::NEW;
+        let head = Node::new(kind, 0);
         let queue = lock.queue_to_wait_in().expect("it is inline");
         queue.note_named();
         queue.push(&head);
         lock.word.store(queue.bits() | WRITER, Relaxed);
-        assert!(ImmediateHandoff::serve(&lock, &queue).is_empty(), "another writer has it");
-        assert_eq!(lock.word.load(Relaxed), queue.bits() | WRITER | CLOSED);
+        assert!(Pol::serve(&lock, &queue).is_empty(), "another writer has it");
+        assert_eq!(lock.word.load(Relaxed), queue.bits() | WRITER | CLOSED, "{}", Pol::NAME);
         lock.word.fetch_sub(WRITER, Relaxed);
-        let woken = ImmediateHandoff::serve(&lock, &queue);
+        let woken = Pol::serve(&lock, &queue);
         drop(queue);
         woken.wake();
-        assert_eq!(lock.word.load(Relaxed), WRITER, "handed over");
+        assert_eq!(lock.word.load(Relaxed), owner, "handed over");
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_just_before_its_immediate_handoff_is_reserved_then() {
+        reserves_a_lock_taken_past_the_head::<ImmediateHandoff>(Kind::Write, WRITER);
+        let upgradable = READER | UPGRADABLE;
+        reserves_a_lock_taken_past_the_head::<ImmediateHandoff>(Kind::Upgradable, upgradable);
+    }
+
+    #[test]
+    fn a_waiter_for_upgradable_access_has_the_lock_reserved_when_it_has_waited_for_long() {
+        let upgradable = READER | UPGRADABLE;
+        reserves_a_lock_taken_past_the_head::<Linux5_11>(Kind::Upgradable, upgradable);
     }
 }

@@ -82,30 +82,58 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     nested.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }
 
-/// The code that is not for tests only, without comments and strings.
+/// The code that is not for tests only, without comments, strings and characters.
 fn code_of(text: &str) -> String {
     let mut code = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let skip = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if first == '"' {
-            let bytes = rest.as_bytes();
-            let mut end = 1;
-            while end < bytes.len() && bytes[end] != b'"' {
-                end += if bytes[end] == b'\\' { 2 } else { 1 };
-            }
-            (end + 1).min(rest.len())
-        } else if rest.starts_with("'\"'") {
-            3
-        } else {
+        let skip = skipped(rest);
+        if skip == 0 {
             code.push(first);
             rest = &rest[first.len_utf8()..];
-            continue;
-        };
-        rest = &rest[skip..];
+        } else {
+            rest = &rest[skip..];
+        }
     }
     without_test_modules(&code)
+}
+
+/// How long the comment, the string or the character is that the text begins with; 0 if it is none.
+fn skipped(text: &str) -> usize {
+    let until = |end: &str, from: usize| match text[from..].find(end) {
+        Some(at) => from + at + end.len(),
+        None => text.len(),
+    };
+    if text.starts_with("//") {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    if text.starts_with("/*") {
+        return until("*/", 2);
+    }
+    if let Some(raw) = text.strip_prefix('r') {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        if raw[hashes..].starts_with('"') {
+            return until(&format!("\"{}", "#".repeat(hashes)), hashes + 2);
+        }
+    }
+    let quoted = |quote: char| {
+        let mut escaped = false;
+        let mut inside = text.char_indices().skip(1);
+        let end = inside.find(|&(_, letter)| {
+            let ends = letter == quote && !escaped;
+            escaped = letter == '\\' && !escaped;
+            ends
+        });
+        end.map_or(text.len(), |(at, _)| at + 1)
+    };
+    match text.chars().next() {
+        Some('"') => quoted('"'),
+        // A character, not a lifetime.
+        Some('\'') if text[1..].starts_with('\\') || text.chars().nth(2) == Some('\'') => {
+            quoted('\'')
+        }
+        _ => 0,
+    }
 }
 
 fn without_test_modules(code: &str) -> String {
@@ -115,48 +143,94 @@ fn without_test_modules(code: &str) -> String {
     let item = after.find([';', '{']).unwrap_or(after.len());
     let end = if after[item..].starts_with('{') {
         let mut depth = 0;
-        let closing = after.char_indices().skip(item).find(|&(_, letter)| {
+        let closing = after[item..].char_indices().find(|&(_, letter)| {
             depth += i32::from(letter == '{') - i32::from(letter == '}');
             depth == 0
         });
-        closing.map_or(after.len(), |(at, _)| at + 1)
+        closing.map_or(after.len(), |(at, _)| item + at + 1)
     } else {
         (item + 1).min(after.len())
     };
     format!("{before}{}", without_test_modules(&after[end..]))
 }
 
-/// The names that follow `prefix` in paths: `crate::` in `use crate::{a::B, c};` is followed by `a`, `c`.
-fn names_after(code: &str, prefix: &str) -> BTreeSet<String> {
-    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let name = |text: &str| -> String { text.chars().take_while(|&it| is_name(it)).collect() };
-    let mut names = BTreeSet::new();
-    for (at, _) in code.match_indices(prefix) {
-        if code[..at].chars().next_back().is_some_and(|it| is_name(it) || it == ':') {
-            continue;
-        }
-        let rest = &code[at + prefix.len()..];
-        let Some(group) = rest.strip_prefix('{') else {
-            names.insert(name(rest));
-            continue;
-        };
-        let mut depth = 1;
-        let mut item = String::new();
-        for letter in group.chars() {
-            depth += i32::from(letter == '{') - i32::from(letter == '}');
-            if depth == 0 || (depth == 1 && letter == ',') {
-                names.insert(name(item.trim_start()));
-                item.clear();
-            } else {
-                item.push(letter);
+fn is_name(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// Every path in the code that begins with `crate`, `super` or `self`, groups spelled out, as the parts of
+/// a path from the crate's root: `use super::{a::B, *};` in `x::y` is `x::a::B` and `x::*`.
+fn paths_in(code: &str, module: &[String]) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    for root in ["crate", "super", "self"] {
+        for (at, _) in code.match_indices(root) {
+            let before = code[..at].trim_end().chars().next_back();
+            let is_inside = code[..at].chars().next_back().is_some_and(is_name);
+            let follows = code[at + root.len()..].trim_start();
+            if is_inside || before == Some(':') || !follows.starts_with("::") {
+                continue;
             }
-            if depth == 0 {
-                break;
-            }
+            let mut found = Vec::new();
+            read_path(&code[at..], &[], &mut found);
+            paths.extend(found.into_iter().map(|path| from_root(&path, module)));
         }
     }
-    names.remove("");
-    names
+    paths
+}
+
+/// Adds the paths that the text begins with, each behind `prefix`; how long they are.
+fn read_path(text: &str, prefix: &[String], found: &mut Vec<Vec<String>>) -> usize {
+    let mut path = prefix.to_vec();
+    let mut at = 0;
+    loop {
+        at += text[at..].len() - text[at..].trim_start().len();
+        if text[at..].starts_with('{') {
+            at += 1;
+            loop {
+                at += text[at..].len() - text[at..].trim_start().len();
+                if text[at..].starts_with('}') || at >= text.len() {
+                    return (at + 1).min(text.len());
+                }
+                at += read_path(&text[at..], &path, found).max(1);
+                let next = text[at..].find([',', '}']).unwrap_or(text.len() - at);
+                at += next + usize::from(text[at + next..].starts_with(','));
+            }
+        }
+        let part: String = match text[at..].starts_with('*') {
+            true => "*".into(),
+            false => text[at..].chars().take_while(|&it| is_name(it)).collect(),
+        };
+        at += part.len();
+        if !part.is_empty() {
+            path.push(part);
+        }
+        let more = text[at..].trim_start();
+        if !more.starts_with("::") || more[2..].trim_start().starts_with('<') {
+            found.push(path);
+            return at;
+        }
+        at += text[at..].len() - more.len() + 2;
+    }
+}
+
+fn from_root(path: &[String], module: &[String]) -> Vec<String> {
+    let mut whole: Vec<String> = module.to_vec();
+    for part in path {
+        match part.as_str() {
+            "crate" => whole.clear(),
+            "super" => _ = whole.pop(),
+            "self" => {}
+            _ => whole.push(part.clone()),
+        }
+    }
+    whole
+}
+
+/// The module that a file below `source` is.
+fn module_of(path: &Path, source: &Path) -> Vec<String> {
+    let inside = path.strip_prefix(source).expect("below it").with_extension("");
+    let names = inside.iter().map(|part| part.to_string_lossy().into_owned());
+    names.filter(|name| name != "mod" && name != "lib").collect()
 }
 
 /// What each name imports of the others.
@@ -186,62 +260,67 @@ fn crates_import_only_those_below_them() {
     let mut imports = Imports::new();
     for entry in fs::read_dir(workspace().join("crates")).expect("the crates") {
         let folder = entry.expect("a crate").path();
-        let manifest = read(&folder.join("Cargo.toml"));
-        let section = manifest.split("\n[").find(|it| it.starts_with("dependencies]"));
-        let lines = section.unwrap_or_default().lines();
-        let name = |line: &str| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned();
-        let ours = lines.map(name).filter(|name| name.starts_with("fairlock"));
         let own = folder.file_name().expect("a name").to_string_lossy().into_owned();
-        imports.insert(own, ours.collect());
+        imports.insert(own, dependencies(&read(&folder.join("Cargo.toml"))));
     }
     assert_only_upwards("crates", CRATES, &imports);
 }
 
+/// Those of this workspace, whatever they are needed for but tests.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let is_ours = |name: &str| name.starts_with("fairlock") && !name.contains(' ');
+    let mut found = BTreeSet::new();
+    for section in manifest.split("\n[") {
+        let (title, lines) = section.split_once('\n').unwrap_or((section, ""));
+        let title = title.trim_end_matches(']');
+        if title.contains("dev-dependencies") || !title.contains("dependencies") {
+            continue;
+        }
+        let last = title.rsplit('.').next().unwrap_or_default();
+        found.extend(Some(last.to_owned()).filter(|name| is_ours(name)));
+        let names =
+            lines.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default());
+        found.extend(names.filter(|name| is_ours(name)).map(str::to_owned));
+    }
+    found
+}
+
+/// What the files below `source` import: by the name that `level` names of their module lead to. What is
+/// found there is one of them, or the face's.
+fn imports_at(source: &Path, level: usize, folder: &[&str]) -> Imports {
+    let mut imports = Imports::new();
+    let mut paths = Vec::new();
+    for path in files_below(source) {
+        let module: Vec<String> =
+            folder.iter().map(|&name| name.to_owned()).chain(module_of(&path, source)).collect();
+        let Some(own) = module.get(level) else { continue }; // The face, which composes.
+        if own == "child_process" {
+            continue; // For tests alone.
+        }
+        imports.entry(own.clone()).or_default();
+        let found = paths_in(&code_of(&read(&path)), &module);
+        paths.extend(found.into_iter().map(|found| (own.clone(), found)));
+    }
+    for (own, path) in paths {
+        if path.len() > level && path[..level].iter().eq(folder) {
+            imports.get_mut(&own).expect("entered above").insert(path[level].clone());
+        }
+    }
+    imports
+}
+
 #[test]
 fn modules_import_only_those_below_them() {
-    let source = workspace().join("crates/fairlock/src");
-    let mut imports = Imports::new();
-    for path in files_below(&source) {
-        let inside = path.strip_prefix(&source).expect("below it").with_extension("");
-        let module = inside.iter().next().expect("a name").to_string_lossy().into_owned();
-        if module == "lib" || module == "child_process" {
-            continue; // The face; and what tests alone use.
-        }
-        let code = code_of(&read(&path));
-        let found = imports.entry(module).or_default();
-        found.extend(names_after(&code, "crate::"));
-    }
-    // Types and functions that the crate's face names, and macros.
-    let modules: BTreeSet<_> = imports.keys().cloned().collect();
-    for found in imports.values_mut() {
-        found.retain(|name| modules.contains(name));
-    }
+    let mut imports = imports_at(&workspace().join("crates/fairlock/src"), 0, &[]);
     assert!(imports.len() > 15, "the modules are where this looks for them: {imports:?}");
+    // Of another crate: the face only passes it on.
+    imports.values_mut().for_each(|found| _ = found.remove("lock_api"));
     assert_only_upwards("modules", MODULES, &imports);
 }
 
 #[test]
 fn the_files_of_rwsem_import_only_those_below_them() {
-    let source = workspace().join("crates/fairlock/src/rwsem");
-    let mut imports = Imports::new();
-    for path in files_below(&source) {
-        let inside = path.strip_prefix(&source).expect("below it").with_extension("");
-        let file = inside.iter().next().expect("a name").to_string_lossy().into_owned();
-        if file == "mod" {
-            continue; // The face, which composes.
-        }
-        let (code, is_nested) = (code_of(&read(&path)), inside.iter().count() > 1);
-        let found = imports.entry(file).or_default();
-        found.extend(names_after(&code, "crate::rwsem::"));
-        if !is_nested {
-            found.extend(names_after(&code, "super::"));
-        }
-    }
-    let files: BTreeSet<_> = imports.keys().cloned().collect();
-    for found in imports.values_mut() {
-        // By the face's names, which it has from those files.
-        found.retain(|name| files.contains(name));
-    }
+    let imports = imports_at(&workspace().join("crates/fairlock/src/rwsem"), 1, &["rwsem"]);
     assert_only_upwards("files of rwsem", RWSEM, &imports);
     for (one, other) in SIBLINGS {
         assert!(!imports[*one].contains(*other), "{one} does not need {other}");
@@ -250,19 +329,44 @@ fn the_files_of_rwsem_import_only_those_below_them() {
 
 #[test]
 fn imports_are_found() {
-    let code = code_of(
-        "// crate::not\nuse crate::{a::B, c::{d, e}, f};\nlet _ = \"crate::no\"; crate::g::h();\n\
-         #[cfg(test)]\nmod tests { use crate::hidden; fn it() {} }\nuse $crate::i;\n\
-         #[cfg(test)]\nmod more;\nfn j(x: x::crate_::k) {}",
+    let module = ["x".to_owned(), "y".to_owned()];
+    let paths = |text: &str| -> BTreeSet<String> {
+        paths_in(&code_of(text), &module).iter().map(|path| path.join("::")).collect()
+    };
+    let of = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        paths("use crate::{a::B, c::{d, e as f}, g};\ncrate::h::i(); use $crate::j;"),
+        of(&["a::B", "c::d", "c::e", "g", "h::i", "j"])
     );
-    let names: Vec<_> = names_after(&code, "crate::").into_iter().collect();
-    assert_eq!(names, ["a", "c", "f", "g", "i"], "of macros, too");
-    let circle = Imports::from([
-        ("a".into(), BTreeSet::from(["b".into()])),
-        ("b".into(), BTreeSet::from(["a".into()])),
-    ]);
-    let caught = std::panic::catch_unwind(|| assert_only_upwards("them", &["a", "b"], &circle));
-    let message = caught.expect_err("b stands above a");
-    let message = message.downcast_ref::<String>().expect("a message");
-    assert!(message.contains("a imports b, which stands above it"), "{message}");
+    assert_eq!(
+        paths("use super::{k, *};\nuse super::super::l::M; use self::n::o; super::p::<q>();"),
+        of(&["x::k", "x::*", "l::M", "x::y::n::o", "x::p"])
+    );
+    let hidden = "// crate::a\n/* crate::b */ let _ = \"crate::c\"; r#\"a\"crate::d\"#; '\\''; '{';\n\
+                  #[cfg(test)]\nmod tests { use crate::e; fn f() { '}' } }\n#[cfg(test)]\nmod more;\n\
+                  fn g<'a>(h: x::crate_::i) {} use crate::k;";
+    assert_eq!(paths(hidden), of(&["k"]));
+}
+
+#[test]
+fn a_circle_and_the_faces_names_are_refused() {
+    for (imported, said) in
+        [("b", "a imports b, which stands above it"), ("*", "which is not in the list")]
+    {
+        let imports = Imports::from([("a".into(), of_one(imported)), ("b".into(), of_one("a"))]);
+        let caught =
+            std::panic::catch_unwind(|| assert_only_upwards("them", &["a", "b"], &imports));
+        let message = caught.expect_err("it is refused");
+        let message = message.downcast_ref::<String>().expect("a message");
+        assert!(message.contains(said), "{message}");
+    }
+    let manifest = "[package]\nname = \"x\"\n[dependencies]\nfairlock = { path = \"\" }\n\
+                    [dependencies.fairlock-io]\npath = \"\"\n[target.'cfg(unix)'.dependencies]\n\
+                    fairlock-c.workspace = true\n[dev-dependencies]\nfairlock-sim = \"1\"\n";
+    let found: Vec<_> = dependencies(manifest).into_iter().collect();
+    assert_eq!(found, ["fairlock", "fairlock-c", "fairlock-io"]);
+}
+
+fn of_one(name: &str) -> BTreeSet<String> {
+    BTreeSet::from([name.to_owned()])
 }

@@ -111,7 +111,7 @@ pub static ALL: [Kind; 26] = [
     kind("range-crowded", Promise::Ranges, ranges::<Slotted<Symmetric, 2, 0>>),
     kind("process-shared", Promise::Turns, SharedPages::subject),
     kind("unguarded-rwlock", Promise::TimeFair, unguarded::<RawRwLock>),
-    kind("unguarded-timefair", Promise::TimeFair, unguarded::<PooledTimeFair>),
+    kind("unguarded-rwsem", Promise::TimeFair, unguarded::<PooledTimeFair>),
     kind("unguarded-phase-fair", Promise::PhaseFair, unguarded::<Sem<policy::PhaseFair>>),
     kind("unguarded-linux-5.11", HANDOFF, unguarded::<PooledSem<policy::Linux5_11>>),
 ];
