@@ -21,6 +21,21 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
+// The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
+//
+// events          what slow paths count
+// platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
+// spin_budget     how long a bounded spin lasts
+// wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
+// spin_queue      an MCS queue for those that spin one at a time
+// policy          who may enter a contended lock, and when: knobs and presets
+// unguarded       the trait of locks that are used without guards
+// guarded         lock_api's guards, once for all reader-writer locks
+// chunks, slots/  records of threads, in which they say what they read or hold
+// barrier         the asymmetric barrier, shared by those that want one
+// mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
+// process/        what the locks of one process share; real threads' records, fork
+// inside          what `fairlock-reference` needs of all this
 mod barrier;
 #[cfg(test)]
 mod child_process;

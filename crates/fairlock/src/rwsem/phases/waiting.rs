@@ -26,6 +26,16 @@ pub(super) enum Queued<'a, R> {
     HandedOver,
 }
 
+/// What becomes of a thread that has ended the phase of its own side.
+enum AfterOwnPhase {
+    /// It enters or queues, as the word says.
+    GoesOn,
+    /// It queues: another writer has its turn.
+    Queues,
+    /// It leaves the lock to those that waited, and spins.
+    LeavesIt,
+}
+
 /// How a wait in the queue ended.
 pub(super) enum Outcome {
     Granted,
@@ -103,23 +113,15 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 && !queue.clock().fits(side, now)
                 && knobs.longest_budget != 0
             {
-                if self.passes_turn_on(queue, side, woken) {
-                    others = self.begin_turn(knobs, queue, now);
-                    // The lock was last taken on another CPU: a second writer is awake there.
-                    turn_over = self.storage.owner_cpu().load(Relaxed) != P::cpu();
-                    if !turn_over {
-                        if queue.is_empty() {
-                            self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
-                        }
-                        return Step::Stop;
-                    }
-                } else if let Err(found) = self.close(word, OPEN) {
-                    return Step::Again(found);
-                } else {
-                    others = self.serve_phases(knobs, queue);
-                    if queue.is_empty() {
-                        return Step::Stop;
-                    }
+                let after;
+                (others, after) = match self.end_own_phase(knobs, queue, word, woken, now) {
+                    Ok(ended) => ended,
+                    Err(found) => return Step::Again(found),
+                };
+                match after {
+                    AfterOwnPhase::GoesOn => {}
+                    AfterOwnPhase::Queues => turn_over = true,
+                    AfterOwnPhase::LeavesIt => return Step::Stop,
                 }
                 just_looked = true;
                 return Step::Again(self.word.load(Relaxed));
@@ -161,6 +163,37 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 Some(Queued::Waits(place, has_deadline))
             }
         }
+    }
+
+    /// Ends the phase of this thread's own side, whose budget is over: those that get the lock, or a turn, by
+    /// that.
+    ///
+    /// # Errors
+    /// The word found, if it was not `word`.
+    fn end_own_phase(
+        &self,
+        knobs: Phases,
+        queue: &OwnQueue<'_, P, L>,
+        word: u64,
+        woken: bool,
+        now: u32,
+    ) -> Result<(WakeList<P>, AfterOwnPhase), u64> {
+        if !self.passes_turn_on(queue, phase(word), woken) {
+            self.close(word, OPEN)?;
+            let others = self.serve_phases(knobs, queue);
+            let is_last = queue.is_empty();
+            let after = if is_last { AfterOwnPhase::LeavesIt } else { AfterOwnPhase::GoesOn };
+            return Ok((others, after));
+        }
+        let next = self.begin_turn(knobs, queue, now);
+        // The lock was last taken on another CPU: a second writer is awake there.
+        if self.storage.owner_cpu().load(Relaxed) != P::cpu() {
+            return Ok((next, AfterOwnPhase::Queues));
+        }
+        if queue.is_empty() {
+            self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
+        }
+        Ok((next, AfterOwnPhase::LeavesIt))
     }
 
     /// Only writers wait, and the one that waits longest can simply join those that are awake.
