@@ -41,7 +41,7 @@ use crate::spin_budget::SpinBudget;
 
 /// Spin on readers, ns: this long and `SPIN_FOR_EACH_READER` for each of them, at most
 /// `SPIN_ON_READERS_MOST`. Linux's own figures (`rwsem_rspin_threshold`): more readers take longer to
-/// leave, and beyond 30 of them a sleep is cheaper.
+/// leave; the bound is reached with 30.
 const SPIN_ON_READERS: u64 = 10_000;
 const SPIN_FOR_EACH_READER: u64 = 500;
 const SPIN_ON_READERS_MOST: u64 = SPIN_ON_OWNER_NS;

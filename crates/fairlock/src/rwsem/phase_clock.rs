@@ -26,7 +26,8 @@ use crate::policy::Phases;
 /// ns to ticks.
 pub(super) const TICK_SHIFT: u32 = 6;
 /// The shortest budget is divided by this where holds are short and only one waits: 16 wake-up latencies
-/// instead of 48, which is what an equal mix of short sections on two CPUs needed.
+/// instead of 48. A longer first phase makes the first waiter wait longer; a shorter one ends in wake-ups
+/// where a spin would soon have done. Chosen, not measured.
 const FIRST_PHASE: u32 = 3;
 /// A phase whose side stays away for longer than this, in ns, is not in use by it. Longer windows leave
 /// the lock idle; shorter ones let the other side into a phase that would have gone on. Chosen, not measured:

@@ -15,18 +15,20 @@ use crate::rwsem::word::*;
 use crate::spin_budget::SpinBudget;
 
 /// Sections at most this fraction of what is left of a budget need not look at the clock: with one entry
-/// in [`ENTRIES_PER_CLOCK`] that looks, as many sections pass a waiter unseen as fit into a budget.
+/// in [`ENTRIES_PER_CLOCK`] that looks, as many sections pass a waiter unseen, on average, as
+/// fit into a budget.
 const OPEN_FRACTION: u32 = 16;
-/// So many failed attempts to enter count as one turn of the spin: an attempt takes about a sixteenth of
-/// the PAUSEs of a turn.
+/// So many failed attempts to enter count as one turn of the spin, as an attempt is much shorter than a turn;
+/// without such a count, two writers that take turns could keep a third one trying for ever. Chosen, not
+/// measured.
 const FAILURES_PER_TURN: u32 = 16;
 /// How often a thread naps, to leave its CPU to the holder that was running there, before it queues.
-/// A nap takes 50 µs or more ([`Platform::give_way`]); a third has never found the lock free where the second
-/// had not.
+/// A nap takes 50 µs or more ([`Platform::give_way`]); more of them delay the thread without
+/// a place in the queue, none makes it sleep where its own CPU would soon be free. Chosen, not measured.
 const NAPS: u32 = 2;
 /// Longest spin among writers, ns, on a lock that goes from one to the next. A thread that sleeps in a
-/// convoy holds up all behind it when it is its turn; four times [`SPIN_ON_OWNER_NS`] outlasts a convoy of
-/// four on two CPUs.
+/// convoy holds up all behind it when it is its turn; a longer spin burns
+/// more of its CPU. Chosen, not measured: four times [`SPIN_ON_OWNER_NS`].
 const SPIN_ON_WRITERS: u64 = 100_000;
 
 /// Whether an entry looks at the clock: as good as by chance, so that a thread that uses several

@@ -13,7 +13,7 @@ use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DE
 use crate::rwsem::word::*;
 
 /// A wake-up that takes more than this many times as long as usual is no reason for a longer phase: who
-/// was to wake the thread may have lost its CPU, and others wait meanwhile.
+/// was to wake the thread may have lost its CPU, and others wait meanwhile. Chosen, not measured.
 const LATEST_WAKE_UP: u32 = 4;
 
 /// How an attempt to queue ended.
