@@ -17,17 +17,20 @@ use fairlock_lab::dropin;
 use fairlock_lab::former_names;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine::{self, Machine};
-use fairlock_lab::plan::Simulated;
+use fairlock_lab::plan::{Batch, Simulated};
+use fairlock_lab::pollers;
 use fairlock_lab::printable::printable;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::report::{self, terminal, timeline_file};
-use fairlock_lab::study::{self, Batch, Effort, Study};
-use fairlock_lab::units;
+use fairlock_lab::study::{self, Effort, Study};
+use fairlock_lab::units::{self, at_least_one};
 use fairlock_lab::validate::{self, Score};
-use fairlock_lab::workloads::{dio, epoll, forkstorm_kernel, inversion, log, readseek};
+use fairlock_lab::workload::Need;
+use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
+use fairlock_lab::world::probe_direct_io;
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
-use crate::bench::{Bench, DEFAULT_PATIENCE, at_least_one};
+use crate::bench::{Bench, DEFAULT_PATIENCE};
 use crate::install::Install;
 use crate::log_command::LogCommand;
 use crate::run_command::{self, Run};
@@ -65,7 +68,7 @@ enum Command {
         after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32"
     )]
     Bench(Bench),
-    /// Does the work of one process of `bench readseek --processes`, which starts it
+    /// Does the work of one process of `bench readseek-processes`, which starts it
     #[command(name = readseek::SUBCOMMAND, hide = true)]
     ReadseekWorker {
         /// What that has written down for it
@@ -281,10 +284,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// The reason that direct I/O cannot run in `dir`, if it cannot.
 fn direct_io_trouble(batches: &[Batch], dir: &Path) -> Option<String> {
-    if !batches.iter().any(Batch::needs_direct_io) {
+    if !batches.iter().any(|batch| batch.needs(Need::DirectIo)) {
         return None;
     }
-    dio::probe_direct_io(dir).err().map(|error| error.to_string())
+    probe_direct_io(dir).err().map(|error| error.to_string())
 }
 
 fn check_writable(option: &str, dir: &Path) -> Result<(), Failure> {
@@ -366,10 +369,10 @@ fn print_studies(studies: Vec<Study>, recording: &Recording) {
 }
 
 fn run_bench(bench: &Bench) -> Result<(), Failure> {
-    let common = bench.common();
+    let common = &bench.common;
     let batches = bench.batches().map_err(Failure::Usage)?;
-    runner::check(&batches, &common.dir).map_err(Failure::Usage)?;
-    let uses_files = batches.iter().any(Batch::needs_directory);
+    runner::check(&batches).map_err(Failure::Usage)?;
+    let uses_files = batches.iter().any(|batch| batch.needs(Need::Directory));
     if uses_files {
         check_writable("--dir", &common.dir)?;
         if let Some(trouble) = direct_io_trouble(&batches, &common.dir) {
@@ -574,7 +577,7 @@ fn list() {
     for lock in ranges::registry() {
         println!("  {:<20} {:>5} B  {}", lock.name, lock.bytes, lock.about);
     }
-    println!("\nLocks that processes share (for readseek --processes)");
+    println!("\nLocks that processes share (for readseek-processes)");
     for (name, about) in readseek::PROCESS_LOCKS {
         println!("  {name:<20} {:>7}  {about}", "");
     }
@@ -582,21 +585,17 @@ fn list() {
     for (name, about) in dropin::LOCKS {
         println!("  {name:<20} {:>7}  {about}", "");
     }
-    println!("\nLists of ready sources (for inversion)");
-    for list in inversion::lists() {
-        println!("  {:<20} {:>7}  {}", list.name, "", list.about);
-    }
     println!("\nLogs (for log)");
     for log in log::registry() {
         println!("  {:<20} {:>7}  {}", log.name, "", log.about);
     }
-    println!("\nPollers (for stress-epoll and epoll-wait)");
-    for poller in epoll::registry().iter().filter(|poller| poller.kind != Kind::Broken) {
+    println!("\nPollers (for stress-epoll, epoll-wait and inversion-list)");
+    for poller in pollers::registry().iter().filter(|poller| poller.kind != Kind::Broken) {
         println!("  {:<24} {}", poller.name, poller.about);
     }
     println!("\nWorkloads");
-    for (name, about) in fairlock_lab::grid::WORKLOADS {
-        println!("  {name:<22} {about}");
+    for entry in workloads::REGISTRY {
+        println!("  {:<22} {}", entry.name, entry.about);
     }
     list_studies();
     println!("\nSimulated machines (--on)");

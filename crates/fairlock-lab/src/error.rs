@@ -6,9 +6,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use crate::grid;
-use crate::machine::filesystem_of;
-
 /// Why a plan could not run, or was stopped.
 #[derive(Debug)]
 pub enum LabError {
@@ -70,7 +67,9 @@ pub enum LabError {
     },
     /// A workload's invariant did not hold: the lock (or the kernel) did not exclude a thread that had to wait.
     Broken {
-        /// The lock's registry name.
+        /// What stood where the lock is: `lock`, `log`, `poller`.
+        subject: &'static str,
+        /// Its registry name.
         lock: String,
         /// The workload that noticed.
         workload: &'static str,
@@ -81,6 +80,8 @@ pub enum LabError {
     NoDirectIo {
         /// The directory the file was to live in.
         directory: PathBuf,
+        /// What kind of file system that is; empty if nobody knows.
+        filesystem: String,
     },
     /// Real-time threads (SCHED_FIFO) are not permitted.
     NoRealTime {
@@ -119,6 +120,27 @@ pub enum LabError {
         /// What it did.
         how: String,
     },
+}
+
+/// Why a worker gave up.
+#[derive(Debug)]
+pub enum Failure {
+    /// The workload's invariant did not hold.
+    Violation(Violation),
+    /// Something else went wrong.
+    Error(LabError),
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Failure {
+        Failure::Violation(violation)
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Failure {
+        Failure::Error(error)
+    }
 }
 
 /// How an invariant was broken.
@@ -285,16 +307,15 @@ impl fmt::Display for LabError {
             LabError::Deadlock { waiting } => {
                 write!(f, "deadlock: {}", waiting.join("; "))
             }
-            LabError::Broken { lock, workload, violation } => {
-                let subject = grid::subject(workload);
+            LabError::Broken { subject, lock, workload, violation } => {
                 write!(f, "{subject} `{lock}` broke `{workload}`: {violation}")
             }
-            LabError::NoDirectIo { directory } => write!(
+            LabError::NoDirectIo { directory, filesystem } => write!(
                 f,
                 "the filesystem of `{}` ({}) refuses O_DIRECT, which this workload needs; \
                  name a directory on ext4, xfs or another disk filesystem with `--dir`",
                 directory.display(),
-                match filesystem_of(directory).as_str() {
+                match filesystem.as_str() {
                     "" => "unknown type",
                     name => name,
                 }

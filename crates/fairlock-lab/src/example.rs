@@ -5,13 +5,18 @@
 
 use std::collections::BTreeMap;
 
+use crate::params::{self, Params};
+use crate::plan::Cell;
+use crate::registry;
 use crate::row::{
-    Convoy, CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, SimulatedCounts,
+    Convoy, CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, Samples, SimulatedCounts,
 };
-use crate::study::CellSpec;
 use crate::timeline::{SLOTS, ThreadTimeline, Timeline};
-use crate::workloads::inversion::{HIGH, InversionForm, LOW};
-use crate::workloads::{forkstorm, forkstorm_kernel, rmapstorm, stress_epoll};
+use crate::workload::Workload;
+use crate::workloads::forkstorm::Forkstorm;
+use crate::workloads::forkstorm_kernel::ForkstormKernel;
+use crate::workloads::inversion::{HIGH, LOW};
+use crate::workloads::rmapstorm::Rmapstorm;
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {
@@ -69,7 +74,7 @@ pub fn timeline(workload: &str, lock: &str, machine: &str) -> Timeline {
         workload: workload.to_owned(),
         lock: lock.to_owned(),
         machine: machine.to_owned(),
-        params: BTreeMap::from([("readers".to_owned(), 1.0), ("writers".to_owned(), 1.0)]),
+        params: registry::current(workload, params::of(&[("readers", 1.0), ("writers", 1.0)])),
         length_ns: 1_000_000,
         threads: vec![
             thread("reader 1", ["z", "r"], ["w", "h"]),
@@ -80,10 +85,9 @@ pub fn timeline(workload: &str, lock: &str, machine: &str) -> Timeline {
 }
 
 /// A row for a cell of a study.
-pub fn row_of(cell: &CellSpec) -> Row {
-    let params: Vec<(&str, f64)> =
-        cell.params.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let mut row = row(&cell.workload, &cell.lock, &params);
+pub fn row_of(cell: &Cell) -> Row {
+    let params = cell.workload.params(20.0);
+    let mut row = row_with(cell.workload.name(), &cell.lock, params);
     if let Some(on) = &cell.on {
         row.machine = on.machine().to_owned();
         row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.3), ..cpu });
@@ -93,16 +97,17 @@ pub fn row_of(cell: &CellSpec) -> Row {
 }
 
 /// A row with the roles that `params` names: `readers` and `writers`, or `threads` of which each does both.
-pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
-    let params: BTreeMap<String, f64> =
-        params.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let of = |name: &str| params.get(name).copied().unwrap_or(0.0);
+pub fn row(workload: &str, lock: &str, list: &[(&str, f64)]) -> Row {
+    row_with(workload, lock, params::of(list))
+}
+
+fn row_with(workload: &str, lock: &str, params: Params) -> Row {
+    let params = registry::current(workload, params);
+    let of = |name: &str| params::number(&params, name).unwrap_or(0.0);
     let mixed = params.contains_key("read_percent");
     let (readers, writers) = match workload {
         _ if mixed => (of("threads"), of("threads")),
-        // One, whatever its point says.
-        stress_epoll::NAME => (1.0, of("writers")),
-        forkstorm::NAME | forkstorm_kernel::NAME => (0.0, of("threads")),
+        Forkstorm::NAME | ForkstormKernel::NAME => (0.0, of("threads")),
         _ => (of("readers"), of("writers")),
     };
     let threads = if mixed { of("threads") } else { readers + writers };
@@ -113,8 +118,8 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
         if count > 0.0 {
             let mut stats = role(count as u32, total * count / threads);
             let bytes = match role_name {
-                "reader" => params.get("read_bytes"),
-                _ => params.get("write_bytes"),
+                "reader" => params::number(&params, "read_bytes"),
+                _ => params::number(&params, "write_bytes"),
             };
             if workload.starts_with("dio") && workload != "dio-sleep" {
                 stats.bytes_per_s =
@@ -123,13 +128,13 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
             if workload.starts_with("readseek") && role_name == "reader" && writers > 0.0 {
                 stats.torn = Some(0);
             }
-            if [forkstorm::NAME, rmapstorm::NAME].contains(&workload) {
+            if [Forkstorm::NAME, Rmapstorm::NAME].contains(&workload) {
                 stats.convoy = Some(Convoy { count: 1_000, mean: 1.3, p99: 4, max: 7 });
             }
             roles.insert(role_name.to_owned(), stats);
         }
     }
-    if InversionForm::named(workload).is_some() {
+    if workload.starts_with("inversion") {
         roles.insert(LOW.to_owned(), role(1, total * 0.9));
         let inverted = Some(u64::from(lock.contains("list")));
         roles.insert(HIGH.to_owned(), RoleStats { inverted, ..role(1, total * 0.1) });
@@ -153,5 +158,6 @@ pub fn row(workload: &str, lock: &str, params: &[(&str, f64)]) -> Row {
             counts: BTreeMap::from([("rwsem_sleep_writer".to_owned(), 300)]),
         }),
         simulated: None,
+        samples: Samples::default(),
     }
 }

@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer};
 
-use crate::dropin::comparison::COUNTED;
+use crate::params::Value;
+use crate::units::Length;
 
 /// Locks: the former name and the current one.
 const LOCKS: [(&str, &str); 2] = [("timefair", "rwsem"), ("biased", "rwlock")];
@@ -26,6 +27,21 @@ const EVENTS: [(&str, &str); 6] = [
     ("slots_write", "bias_revoke"),
 ];
 
+/// Parameters: the former name and the current one. They were numbers of PAUSE iterations; now they are lengths,
+/// for which a number of pauses can still stand.
+/// Who reads was a number, too.
+const PARAMS: [(&str, &str); 9] = [
+    ("low_reads", "low"),
+    ("high_reads", "high"),
+    ("section_pauses", "section"),
+    ("read_section_pauses", "read_section"),
+    ("write_section_pauses", "write_section"),
+    ("think_pauses", "think"),
+    ("read_think_pauses", "read_think"),
+    ("write_think_pauses", "write_think"),
+    ("compute_pauses", "compute"),
+];
+
 /// The former names that were replaced in this process.
 static REPLACED: Mutex<Replaced> =
     Mutex::new(Replaced { unsaid: BTreeSet::new(), said: BTreeSet::new() });
@@ -37,6 +53,9 @@ struct Replaced {
     /// Those that a note has named.
     said: BTreeSet<(&'static str, &'static str)>,
 }
+
+/// What follows the name of a lock whose counts are kept.
+pub const COUNTED: &str = "+counts";
 
 /// The current name of what is called `name`, now or formerly.
 fn current<'a>(names: &[(&'static str, &'static str)], name: &'a str) -> &'a str {
@@ -66,6 +85,25 @@ pub fn lock(name: &str) -> &str {
 /// ```
 pub fn event(name: &str) -> &str {
     current(&EVENTS, name)
+}
+
+/// The current name of a parameter in a file; a name that never changed is returned as it is. No note says so: it
+/// is spelled nowhere but in files.
+pub(crate) fn param(name: &str) -> &str {
+    PARAMS.iter().find(|(former, _)| *former == name).map_or(name, |(_, now)| now)
+}
+
+/// The value of a parameter from a file of any version, as JSON that a field takes whose default value is
+/// `default`: choices and flags were numbers once.
+pub(crate) fn param_value(value: &Value, default: &serde_json::Value) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match (value, default) {
+        (Value::Number(number), Json::Bool(_)) => Json::Bool(*number != 0.0),
+        (Value::Number(number), Json::String(text)) if text.parse::<Length>().is_err() => {
+            Json::String(number.to_string())
+        }
+        _ => value.to_json(),
+    }
 }
 
 /// One line about the names that were replaced since the last call, if there are any. No name is in

@@ -17,24 +17,27 @@
 //! is computed from rows and from nothing else.
 
 pub mod calibrate;
-pub mod claim;
 pub mod dropin;
 pub mod error;
 pub mod example;
 pub mod former_names;
-pub mod grid;
 pub mod locks;
 pub mod machine;
 pub mod measure;
+pub mod metric;
+pub mod params;
 pub mod plan;
+pub mod pollers;
 pub mod printable;
+pub mod random;
+pub mod registry;
 pub mod report;
 pub mod row;
 pub mod study;
-pub mod summary;
 pub mod timeline;
 pub mod units;
 pub mod validate;
+pub mod workload;
 pub mod workloads;
 pub mod world;
 

@@ -47,29 +47,10 @@ impl Machine {
             memory_bytes: memory_kib * 1024,
             rustc: env!("FAIRLOCK_RUSTC").to_owned(),
             fairlock: env!("CARGO_PKG_VERSION").to_owned(),
-            filesystem: dir.map(filesystem_of).unwrap_or_default(),
+            filesystem: dir.map(crate::world::filesystem_of).unwrap_or_default(),
             pause_ns: crate::world::pause_ns(),
         }
     }
-}
-
-/// The type of the file system that holds `dir`, from the mount table.
-pub fn filesystem_of(dir: &Path) -> String {
-    let Ok(dir) = dir.canonicalize() else {
-        return String::new();
-    };
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (_, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            dir.starts_with(point).then_some((point.len(), kind))
-        })
-        // The deepest mount point wins; of two on one point the later one covers the earlier.
-        .max_by_key(|(depth, _)| *depth)
-        .map(|(_, kind)| kind.to_owned())
-        .unwrap_or_default()
 }
 
 /// A file that is removed when this goes out of scope.

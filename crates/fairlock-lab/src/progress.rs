@@ -7,13 +7,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use fairlock_lab::calibrate::Watch;
-use fairlock_lab::grid;
 use fairlock_lab::plan::{Cell, Observer, Step};
+use fairlock_lab::registry;
 use fairlock_lab::report::recording::Writer;
 use fairlock_lab::report::timeline_file::NamedTimeline;
 use fairlock_lab::row::Row;
 use fairlock_lab::timeline::Timeline;
-use fairlock_lab::workloads::dio::remove_scratch_files;
+use fairlock_lab::world::remove_scratch_files;
 
 use fairlock_sim::timed;
 
@@ -149,7 +149,7 @@ impl Observer for Progress<'_> {
             "{} · {} · {} · {} of {}",
             cell.workload.name(),
             cell.lock,
-            grid::describe_workload(&cell.workload),
+            cell.workload.describe_threads(),
             step.repetition + 1,
             cell.repetitions
         ));
@@ -160,10 +160,10 @@ impl Observer for Progress<'_> {
     }
 
     fn run_begins(&mut self, cell: &Cell, seconds: f64) {
-        let threads = grid::describe_workload(&cell.workload);
+        let threads = cell.workload.describe_threads();
         let workload = cell.workload.name();
         let what =
-            format!("{} `{}` under {workload} ({threads})", grid::subject(workload), cell.lock);
+            format!("{} `{}` under {workload} ({threads})", registry::subject(workload), cell.lock);
         self.watchdog.begin(what, seconds);
     }
 
@@ -185,7 +185,7 @@ impl Observer for Progress<'_> {
             let result = writer.timeline(&timeline);
             self.remember(result);
         }
-        let threads = grid::describe_workload(&cell.workload);
+        let threads = cell.workload.describe_threads();
         self.full_timelines.push(NamedTimeline {
             title: format!(
                 "{} · {} · {threads} on {}",

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::former_names;
+use crate::params::Params;
 
 /// A median over repetitions with a 95 % bootstrap interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -199,6 +200,15 @@ impl CpuShares {
 }
 
 impl Row {
+    /// Whether both are of one lock under one workload with the same parameters on one machine: then the later
+    /// one has the earlier one's repetitions and more.
+    pub fn is_of_one_cell_with(&self, other: &Row) -> bool {
+        self.lock == other.lock
+            && self.workload == other.workload
+            && self.machine == other.machine
+            && self.params == other.params
+    }
+
     /// Whether a row of a file can be beside others, an earlier one of which counted these events.
     ///
     /// # Errors
@@ -222,6 +232,21 @@ impl Row {
     }
 }
 
+/// Figures of each repetition, so that a ratio of two rows can be taken repetition by repetition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// Where each repetition stands among all those of the run, in the order of time.
+    pub order: Vec<u32>,
+    /// By the figure's name, `roles.writer.ops_per_s`: one for each repetition.
+    pub figures: BTreeMap<String, Vec<f64>>,
+}
+
+impl Samples {
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -232,8 +257,8 @@ pub struct Row {
     pub lock: String,
     /// Where it ran: `here`, or a simulated machine's name.
     pub machine: String,
-    /// Parameters, e.g. `threads`, `readers`, `writers`, `read_bytes`, `hold_ns`.
-    pub params: BTreeMap<String, f64>,
+    /// Parameters, e.g. `threads`, `readers`, `writers`, `read_bytes`, `section`.
+    pub params: Params,
     /// Repetitions merged into this row: interleaved ones, or the seeds of a simulated machine.
     pub repetitions: u32,
     /// Repetitions that were made anew because they took far longer than they were to: the whole
@@ -258,4 +283,7 @@ pub struct Row {
     /// Present if and only if the machine was a simulated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<SimulatedCounts>,
+    /// The figures of each repetition; none in recordings of older versions.
+    #[serde(default, skip_serializing_if = "Samples::is_empty")]
+    pub samples: Samples,
 }

@@ -3,14 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fairlock_lab::grid;
-use fairlock_lab::plan::{self, Cell, Plan};
+use fairlock_lab::plan::{self, Batch, Plan};
 use fairlock_lab::report::recording::{Recording, Skipped, Writer};
 use fairlock_lab::report::timeline_file::NamedTimeline;
-use fairlock_lab::study::Batch;
-use fairlock_lab::workloads::dio::remove_scratch_files;
+use fairlock_lab::workload::Need;
 use fairlock_lab::workloads::inversion::HIGHEST_PRIORITY;
-use fairlock_lab::world::probe_real_time;
+use fairlock_lab::world::{probe_real_time, remove_scratch_files};
 
 use crate::progress::{self, Progress};
 
@@ -23,36 +21,18 @@ pub struct Outcome {
     pub full_timelines: Vec<NamedTimeline>,
 }
 
-/// The engine's cells for a batch.
-fn plan_of(batch: &Batch, dir: &Path) -> Result<Plan, String> {
-    let cells = batch.cells.iter().map(|cell| {
-        Ok(Cell {
-            workload: grid::workload(&cell.workload, &cell.params, dir)?,
-            lock: cell.lock.clone(),
-            repetitions: cell.repetitions,
-            seconds: cell.seconds,
-            on: cell.on.clone(),
-        })
-    });
-    Ok(Plan { cells: cells.collect::<Result<_, String>>()? })
-}
-
 /// Whether the engine takes all cells, before the first one runs.
 ///
 /// # Errors
 /// The first value that is wrong, and what would be valid.
-pub fn check(batches: &[Batch], dir: &Path) -> Result<(), String> {
-    for batch in batches {
-        for cell in plan_of(batch, dir)?.cells {
-            cell.validate().map_err(|error| error.to_string())?;
-        }
-    }
-    Ok(())
+pub fn check(batches: &[Batch]) -> Result<(), String> {
+    let mut cells = batches.iter().flat_map(|batch| &batch.cells);
+    cells.try_for_each(|cell| cell.validate().map_err(|error| error.to_string()))
 }
 
 /// Why a batch with real-time threads cannot run, if it is one and cannot.
 fn no_real_time(batch: &Batch) -> Option<String> {
-    if !batch.needs_real_time() {
+    if !batch.needs(Need::RealTime) {
         return None;
     }
     probe_real_time(HIGHEST_PRIORITY).err().map(|error| error.to_string())
@@ -80,14 +60,13 @@ pub fn run(
             break;
         }
         let result = match no_direct_io {
-            Some(reason) if batch.needs_direct_io() => Err((false, reason.to_owned())),
+            Some(reason) if batch.needs(Need::DirectIo) => Err((false, reason.to_owned())),
             _ => match no_real_time(batch) {
                 Some(reason) => Err((false, reason)),
-                None => plan_of(batch, dir)
-                    .and_then(|plan| {
-                        plan::run(&plan, &mut progress).map_err(|error| error.to_string())
-                    })
-                    .map_err(|error| (true, error)),
+                None => {
+                    let plan = Plan { directory: dir.to_owned(), ..Plan::new(batch.cells.clone()) };
+                    plan::run(&plan, &mut progress).map_err(|error| (true, error.to_string()))
+                }
             },
         };
         match result {

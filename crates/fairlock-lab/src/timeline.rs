@@ -1,12 +1,11 @@
 //! The beginning of a run on a simulated machine, small enough to keep with the rows: who did what
 //! when, cut into as many slots as a picture has pixels.
 
-use std::collections::BTreeMap;
-
 use fairlock_sim::timed::{self, Activity, Happening};
 use serde::{Deserialize, Serialize};
 
 use crate::former_names;
+use crate::params::Params;
 use crate::plan::Cell;
 use crate::workloads::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
@@ -37,7 +36,7 @@ pub struct Timeline {
     /// As in the cell's row.
     pub machine: String,
     /// As in the cell's row.
-    pub params: BTreeMap<String, f64>,
+    pub params: Params,
     /// What all slots together stand for.
     pub length_ns: u64,
     /// One for each thread, or for the first and the last ones. Earlier versions called them lanes.
@@ -177,17 +176,17 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Simulated, Workload};
-    use crate::workloads::mix::{MixParams, Roles};
+    use crate::params;
+    use crate::plan::Simulated;
+    use crate::workloads::mix::Mix;
     use fairlock_sim::profile::Profile;
     use fairlock_sim::timed::Span;
     use std::sync::Arc;
 
     fn cell(readers: u32, timeline_ns: u64) -> Cell {
-        let roles = Roles::Dedicated { readers, writers: readers };
         let profile = Arc::new(Profile::example());
         Cell {
-            workload: Workload::Mix(MixParams { roles, ..MixParams::default() }),
+            workload: Mix::dedicated(readers, readers).into(),
             lock: "rwsem".to_owned(),
             repetitions: 1,
             seconds: 0.001,
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(timeline.threads[1].thread, "writer 1");
         assert_eq!(timeline.threads[1].section, format!("HHH{}", ".".repeat(SLOTS - 3)));
         assert_eq!(timeline.wake_ups, [[1, 0, 1]]);
-        assert_eq!(timeline.params["readers"], 1.0);
+        assert_eq!(params::number(&timeline.params, "readers"), Some(1.0));
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// How long a thread keeps the CPU. Written `10p` (PAUSE iterations), `300ns`, `20us`, `1ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "WrittenLength", into = "String")]
 pub enum Length {
     /// PAUSE iterations.
     Pauses(u32),
@@ -22,6 +23,14 @@ impl Length {
         match self {
             Length::Pauses(pauses) => pauses,
             Length::Nanoseconds(ns) => (ns as f64 / pause_ns).round() as u32,
+        }
+    }
+
+    /// In words, for titles: `10 pauses`, `200ns`.
+    pub fn words(self) -> String {
+        match self {
+            Length::Pauses(pauses) => several(pauses.into(), "pause"),
+            Length::Nanoseconds(ns) => format_ns(ns as f64),
         }
     }
 }
@@ -41,11 +50,22 @@ impl From<Length> for String {
     }
 }
 
-impl TryFrom<String> for Length {
+/// A length in a file: text with its unit, or a number of PAUSE iterations.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenLength {
+    Pauses(u32),
+    Text(String),
+}
+
+impl TryFrom<WrittenLength> for Length {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Length, String> {
-        text.parse()
+    fn try_from(written: WrittenLength) -> Result<Length, String> {
+        match written {
+            WrittenLength::Pauses(pauses) => Ok(Length::Pauses(pauses)),
+            WrittenLength::Text(text) => text.parse(),
+        }
     }
 }
 
@@ -101,6 +121,95 @@ pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     number_and_unit(text).and_then(|(number, unit)| nanoseconds(number, unit)).ok_or_else(|| {
         format!("\"{text}\" is not a time; give a number and one of ns, us, ms, s (300us)")
     })
+}
+
+/// A number in a file, or text with a unit.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(f64),
+    Text(String),
+}
+
+/// Reads a time of a file, in nanoseconds: a number of them, or text with its unit.
+///
+/// # Errors
+/// Anything else.
+pub fn deserialize_time_ns<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let read = match Written::deserialize(from)? {
+        Written::Number(ns) if ns.fract() == 0.0 && (0.0..=LONGEST_NS).contains(&ns) => {
+            Ok(ns as u64)
+        }
+        Written::Number(ns) => Err(format!("{ns} is not a whole number of nanoseconds from 0 up")),
+        Written::Text(text) => parse_time_ns(&text),
+    };
+    read.map_err(D::Error::custom)
+}
+
+/// Reads a size of a file: a number of bytes, or text with its unit.
+///
+/// # Errors
+/// Anything else.
+pub fn deserialize_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let read = match Written::deserialize(from)? {
+        Written::Number(bytes) if bytes.fract() == 0.0 && (0.0..=4294967295.0).contains(&bytes) => {
+            Ok(bytes as u32)
+        }
+        Written::Number(bytes) => Err(format!("{bytes} is not a whole number of bytes from 0 up")),
+        Written::Text(text) => parse_bytes(&text),
+    };
+    read.map_err(D::Error::custom)
+}
+
+/// Reads a share: `99`, `99.9%`.
+///
+/// # Errors
+/// What is none.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+        _ => Err(format!("\"{text}\" is not a percentage; give a number from 0 to 100")),
+    }
+}
+
+/// Reads a count of at least one.
+///
+/// # Errors
+/// Anything else.
+pub fn at_least_one(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(number) if number >= 1 => Ok(number),
+        _ => {
+            Err(format!("\"{text}\" is not a whole number of at least 1 and at most {}", u32::MAX))
+        }
+    }
+}
+
+/// Reads a count.
+///
+/// # Errors
+/// Anything else.
+pub fn count(text: &str) -> Result<u32, String> {
+    text.parse::<u32>()
+        .map_err(|_| format!("\"{text}\" is not a whole number from 0 to {}", u32::MAX))
+}
+
+/// Whole blocks of direct I/O, and whole pages of page caches.
+///
+/// # Errors
+/// Anything else.
+pub fn parse_blocks(text: &str) -> Result<u32, String> {
+    let bytes = parse_bytes(text)?;
+    if bytes.is_multiple_of(4096) {
+        return Ok(bytes);
+    }
+    Err(format!("\"{text}\" is not a multiple of 4 KiB, which reads here have (4k, 64k, 1m)"))
+}
+
+/// So many of a kind: `1 page`, `4 pages`.
+pub fn several(count: f64, kind: &str) -> String {
+    let plural = if count == 1.0 { "" } else { "s" };
+    format!("{} {kind}{plural}", trimmed(count))
 }
 
 /// Reads a size in bytes below 4 GiB: `4096`, `4k`, `1m` (binary multiples).

@@ -7,15 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::grid::{self, Params};
 use crate::measure::statistics::{kendall_tau, median};
-use crate::plan::Simulated;
+use crate::plan::{Batch, Cell, Simulated};
+use crate::registry;
 use crate::row::Row;
-use crate::study::{Batch, CellSpec};
+use crate::units::Length;
+use crate::workload::{AnyWorkload, Workload};
+use crate::workloads::mix::Mix;
 use crate::world::HERE;
 
 /// The workload that is predicted.
-const WORKLOAD: &str = "mix";
 /// Locks that sleep, for any number of threads.
 const LOCKS: [&str; 6] =
     ["rwsem", "phase-fair", "linux-5.2", "linux-5.11", "no-reader-steal", "mutex"];
@@ -47,21 +48,17 @@ impl Effort {
 /// Simulated seconds of one seed.
 const SIMULATED_SECONDS: f64 = 0.02;
 
-fn points(quick: bool) -> Vec<Params> {
-    let (threads, shares, lengths): (&[f64], &[f64], &[f64]) = match quick {
-        true => (&[1.0, 2.0, 8.0], &[50.0], &[10.0]),
-        false => (&[1.0, 2.0, 4.0, 8.0], &[0.0, 50.0, 90.0, 100.0], &[10.0, 200.0]),
+fn points(quick: bool) -> Vec<AnyWorkload> {
+    let (threads, shares, lengths): (&[u32], &[f64], &[u32]) = match quick {
+        true => (&[1, 2, 8], &[50.0], &[10]),
+        false => (&[1, 2, 4, 8], &[0.0, 50.0, 90.0, 100.0], &[10, 200]),
     };
     let mut points = Vec::new();
     for &length in lengths {
         for &share in shares {
             for &count in threads {
-                points.push(Params::from([
-                    ("threads".to_owned(), count),
-                    ("read_percent".to_owned(), share),
-                    ("section_pauses".to_owned(), length),
-                    ("think_pauses".to_owned(), length),
-                ]));
+                let (section, think) = (Length::Pauses(length), Length::Pauses(length));
+                points.push(Mix { section, think, ..Mix::mixed(count, share) }.into());
             }
         }
     }
@@ -71,22 +68,22 @@ fn points(quick: bool) -> Vec<Params> {
 /// All runs: of each point first the real ones, then the predictions.
 pub fn batches(effort: Effort, on: &Simulated) -> Vec<Batch> {
     let cpus = f64::from(on.profile.topology.cpus());
-    let batch = |params: &Params, machine: Option<&Simulated>| {
-        let spinning = if params["threads"] <= cpus { &SPIN_LOCKS[..] } else { &[] };
-        let cell = |lock: &&str| CellSpec {
-            workload: WORKLOAD.to_owned(),
+    let batch = |workload: &AnyWorkload, machine: Option<&Simulated>| {
+        let threads = workload.threads() as f64;
+        let spinning = if threads <= cpus { &SPIN_LOCKS[..] } else { &[] };
+        let cell = |lock: &&str| Cell {
+            workload: workload.clone(),
             lock: (*lock).to_owned(),
-            params: params.clone(),
             repetitions: if machine.is_some() { effort.seeds } else { effort.repetitions },
             seconds: if machine.is_some() { SIMULATED_SECONDS } else { effort.seconds },
             on: machine.cloned(),
         };
         Batch {
-            title: grid::describe(WORKLOAD, params),
+            title: workload.describe(),
             cells: LOCKS.iter().chain(spinning).map(cell).collect(),
         }
     };
-    let pair = |params: &Params| [batch(params, None), batch(params, Some(on))];
+    let pair = |point: &AnyWorkload| [batch(point, None), batch(point, Some(on))];
     points(effort.quick).iter().flat_map(pair).collect()
 }
 
@@ -146,7 +143,7 @@ impl Score {
             let mut params = row.params.clone();
             // Each machine has a PAUSE of its own.
             params.remove("pause_ns");
-            params.into_iter().map(|(name, value)| (name, value.to_bits())).collect::<Vec<_>>()
+            params.into_iter().map(|(name, value)| (name, value.to_string())).collect::<Vec<_>>()
         };
         let mut order = Vec::new();
         let mut points: BTreeMap<_, Point> = BTreeMap::new();
@@ -158,8 +155,8 @@ impl Score {
             let point = points.entry(key(real)).or_insert_with(|| {
                 order.push(key(real));
                 Point {
-                    title: grid::describe(WORKLOAD, &real.params),
-                    threads: grid::param(real, "threads").map_or(0, |threads| threads as u32),
+                    title: registry::describe(Mix::NAME, &real.params),
+                    threads: registry::number(real, "threads").map_or(0, |threads| threads as u32),
                     predictions: Vec::new(),
                 }
             });
@@ -214,7 +211,7 @@ mod tests {
 
     fn row(machine: &str, lock: &str, threads: f64, rate: f64) -> Row {
         let params = [("threads", threads), ("read_percent", 50.0), ("pause_ns", rate)];
-        let mut row = example::row(WORKLOAD, lock, &params);
+        let mut row = example::row(Mix::NAME, lock, &params);
         row.machine = machine.to_owned();
         row.total_ops_per_s = example::estimate(rate);
         row
@@ -245,7 +242,7 @@ mod tests {
         let on = Simulated::find("riscv-4", 1).unwrap();
         for batch in batches(Effort::QUICK, &on) {
             let spins = batch.cells.iter().any(|cell| cell.lock == "ticket");
-            assert_eq!(spins, batch.cells[0].params["threads"] <= 4.0);
+            assert_eq!(spins, batch.cells[0].workload.threads() <= 4);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use fairlock_lab::workloads::dio::remove_scratch_files;
+use fairlock_lab::world::remove_scratch_files;
 
 /// What is watched: the words for it, and how long it may take.
 struct Watched {

@@ -19,7 +19,8 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::{Deserialize, Serialize};
 
 use super::process::{Ended, Output};
-use crate::measure::statistics::{XorShift, estimate, median};
+use crate::measure::statistics::{estimate, median};
+use crate::random::XorShift;
 use crate::report::terminal::STYLE;
 use crate::row::Estimate;
 use crate::units::{format_bytes, format_count, format_number};
@@ -27,7 +28,7 @@ use crate::units::{format_bytes, format_count, format_number};
 /// The program without the drop-in.
 pub const NONE: &str = "none";
 /// Behind a lock's name: the run is counted, as for a report.
-pub const COUNTED: &str = "+counts";
+pub use crate::former_names::COUNTED;
 
 /// What a run is made under, as it is named on the command line: `rwsem`, `glibc+counts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

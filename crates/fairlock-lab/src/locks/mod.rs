@@ -1,7 +1,6 @@
 //! The locks under test: what a workload needs of one, and the registry of all of them.
 //!
-//! Adding a lock is one line in [`registry`]'s table, and one name in [`CORE`] if every study is to run it.
-//! A workload is compiled once per lock, so that no call in a measured section goes through a pointer.
+//! Adding a lock is one line in the table of [`registry`], and one name in [`CORE`] if every study is to run it.
 //!
 //! A lock that can count what its slow paths do is listed with a *counted twin*: the same lock
 //! built to count. Speed is measured on the lock itself, which carries no counters; the twin
@@ -16,7 +15,6 @@ mod pthread;
 pub mod ranges;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 pub use ablation::{Both, FastFail, Spin};
 pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
@@ -34,13 +32,12 @@ use fairlock::policy::{
 use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
+use self::ranges::UseFileLock;
 use crate::error::LabError;
-use crate::measure::Repetition;
-use crate::plan::Workload;
-use crate::workloads::{
-    Request, dio, forkstorm, inversion, mix, readseek, revocation, rmapstorm, turns, uncontended,
-};
-use crate::world::{RealWorld, SimWorld, World};
+use crate::world::{RealWorld, SimWorld};
+
+/// What stands in place of a lock's name where the kernel's own is measured.
+pub const KERNEL: &str = "kernel";
 
 /// A lock around the workloads' [`Protected`] data.
 ///
@@ -81,83 +78,62 @@ pub enum Kind {
     Broken,
 }
 
-type Runner<W, P> = fn(&Request<'_, W>, &P) -> Result<Repetition, LabError>;
-
-/// Each workload compiled for one lock type on one kind of machine.
-pub(crate) struct Runners<W> {
-    mix: Runner<W, mix::MixParams>,
-    dio: Runner<W, dio::DioParams>,
-    turns: Runner<W, turns::TurnsParams>,
-    uncontended: Runner<W, uncontended::Uncontended>,
-    revocation: Runner<W, revocation::RevocationParams>,
-    readseek: Runner<W, readseek::ReadseekParams>,
-    inversion: Runner<W, inversion::InversionParams>,
-    forkstorm: Runner<W, forkstorm::ForkstormParams>,
-    rmapstorm: Runner<W, rmapstorm::RmapstormParams>,
-    #[cfg(test)]
-    lock_type: &'static str,
-    #[cfg(test)]
-    tries: fn(bool),
+/// What is to be done with a lock whose type only its name says: compiled for every registered lock, so that no
+/// call in a measured section goes through a pointer.
+pub trait UseLock {
+    /// What comes of it.
+    type Output;
+    /// Does it under a lock of this type.
+    fn with<L: LabLock>(self) -> Self::Output;
 }
 
-impl<W: World + dio::Disk + readseek::PageCache> Runners<W> {
-    fn of<L: LabLock>() -> Self {
-        Runners {
-            mix: mix::run::<W, L>,
-            dio: dio::run_under_lock::<W, L>,
-            turns: turns::run::<W, L>,
-            uncontended: uncontended::run::<W, L>,
-            revocation: revocation::run::<W, L>,
-            readseek: readseek::run::<W, ranges::Whole<L>>,
-            inversion: inversion::run_lock::<W, L>,
-            forkstorm: forkstorm::run::<W, L>,
-            rmapstorm: rmapstorm::run::<W, L>,
-            #[cfg(test)]
-            lock_type: std::any::type_name::<L>(),
-            #[cfg(test)]
-            tries: tests::tries::<L>,
+/// Which build of a lock runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// The lock itself: what is measured.
+    Plain,
+    /// Its counted twin.
+    Counted,
+}
+
+/// A machine on which registered locks run.
+pub trait HasLocks {
+    /// Does something with the lock of this name, if it runs here.
+    fn with_lock<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
+    /// As [`with_lock`](HasLocks::with_lock), with a lock over a file: a range lock, or any other around all of it.
+    fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
+}
+
+impl HasLocks for RealWorld {
+    fn with_lock<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
+        match build {
+            Build::Plain => with_plain(name, what),
+            Build::Counted => with_counted(name, what),
+        }
+    }
+
+    fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
+        match ranges::find(name) {
+            Some(_) => ranges::with_real(name, what),
+            None => Self::with_lock(name, build, ranges::OverAll(what)),
         }
     }
 }
 
-impl<W> Runners<W> {
-    /// Runs the workload once on a fresh lock. What is under the kernel's own lock, or no lock at
-    /// all, is not for locks.
-    pub(crate) fn run(
-        &self,
-        request: &Request<'_, W>,
-        workload: &Workload,
-    ) -> Result<Repetition, LabError> {
-        match workload {
-            Workload::Mix(params) => (self.mix)(request, params),
-            Workload::Dio(params) => (self.dio)(request, params),
-            Workload::Turns(params) => (self.turns)(request, params),
-            Workload::Uncontended(what) => (self.uncontended)(request, what),
-            Workload::Revocation(params) => (self.revocation)(request, params),
-            Workload::Readseek(params) => (self.readseek)(request, params),
-            Workload::Inversion(params) => (self.inversion)(request, params),
-            Workload::Forkstorm(params) => (self.forkstorm)(request, params),
-            Workload::Rmapstorm(params) => (self.rmapstorm)(request, params),
-            Workload::Log(_) => unreachable!("logs have runners of their own"),
-            Workload::StressEpoll(_) | Workload::EpollWait(_) => {
-                unreachable!("pollers have runners of their own")
-            }
-            Workload::ForkstormKernel(_) => unreachable!("the kernel's storm is not for locks"),
+impl HasLocks for SimWorld {
+    fn with_lock<V: UseLock>(name: &str, _build: Build, what: V) -> Option<V::Output> {
+        with_simulated(name, what)
+    }
+
+    fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
+        match ranges::find(name) {
+            Some(_) => ranges::with_simulated(name, what),
+            None => Self::with_lock(name, build, ranges::OverAll(what)),
         }
     }
 }
 
-/// On real threads.
-fn real<L: LabLock>() -> Runners<RealWorld> {
-    Runners::of::<L>()
-}
-
-/// On a simulated machine, for locks whose words live there.
-fn simulated<L: LabLock<Platform = Sim>>() -> Runners<SimWorld> {
-    Runners::of::<L>()
-}
-
-/// A registered lock: what it is, and each workload compiled for it.
+/// A registered lock.
 pub struct Descriptor {
     /// The name used in plans and rows.
     pub name: &'static str,
@@ -167,19 +143,17 @@ pub struct Descriptor {
     pub kind: Kind,
     /// Bytes of a lock without its data, those on the heap included.
     pub bytes: usize,
-    /// The lock itself: what is measured.
-    pub(crate) plain: Runners<RealWorld>,
-    /// Its counted twin, if it has one.
-    pub(crate) counted: Option<Runners<RealWorld>>,
-    /// The lock on a simulated machine, if its source runs there.
-    pub(crate) simulated: Option<Runners<SimWorld>>,
+    /// Whether it has a counted twin.
+    pub has_twin: bool,
+    /// Whether its source runs on a simulated machine.
+    pub is_simulated: bool,
 }
 
 impl Descriptor {
     /// Whether waiters spin until they have the lock, whatever other threads could run: true of a
     /// textbook's spin lock, which has no slow path to count and lends no priority.
     pub(crate) fn only_spins(&self) -> bool {
-        let is_sleeper = self.counted.is_some() || INHERITING.contains(&self.name);
+        let is_sleeper = self.has_twin || INHERITING.contains(&self.name);
         self.kind == Kind::Reference && !is_sleeper
     }
 }
@@ -190,16 +164,42 @@ macro_rules! registry {
         $(, counted: $twin:ty)? $(, simulated: $simulated:ty)?,
         $about:literal;
     )*) => {
-        vec![$(Descriptor {
-            name: $name,
-            about: $about,
-            kind: Kind::$kind,
-            bytes: <$lock as LabLock>::BYTES,
-            plain: real::<$lock>(),
-            counted: None$(.or(Some(real::<$twin>())))?,
-            simulated: None$(.or(Some(simulated::<$simulated>())))?,
-        }),*]
+        /// Every registered lock, in listing order, the broken ones included.
+        pub fn registry() -> &'static [Descriptor] {
+            const LOCKS: &[Descriptor] = &[$(Descriptor {
+                name: $name,
+                about: $about,
+                kind: Kind::$kind,
+                bytes: <$lock as LabLock>::BYTES,
+                has_twin: registry!(@is_given $($twin)?),
+                is_simulated: registry!(@is_given $($simulated)?),
+            }),*];
+            LOCKS
+        }
+
+        fn with_plain<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
+            match name {
+                $($name => Some(what.with::<$lock>()),)*
+                _ => None,
+            }
+        }
+
+        fn with_counted<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
+            match name {
+                $($($name => Some(what.with::<$twin>()),)?)*
+                _ => None,
+            }
+        }
+
+        fn with_simulated<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
+            match name {
+                $($($name => Some(what.with::<$simulated>()),)?)*
+                _ => None,
+            }
+        }
     };
+    (@is_given) => { false };
+    (@is_given $given:ty) => { true };
 }
 
 /// One of Fairlock's locks around the workloads' data: on [`Os`] as users get it, on [`Counting`]
@@ -215,45 +215,39 @@ pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
 /// workload can run. A lock that is to be in every study is one more name here.
 pub const CORE: [&str; 2] = ["rwlock", "rwsem"];
 
-/// Every registered lock, in listing order, the broken one included.
-pub fn registry() -> &'static [Descriptor] {
-    static REGISTRY: OnceLock<Vec<Descriptor>> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        registry! {
-            Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
-            Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
-            Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
-            Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
-            Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
-            Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
-            Ours "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
-            Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
-            Ours "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
-            Ours "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
-            Ours "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
-            Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
-            Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
-            Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
-            Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
-            Peer "usync" UsyncRwLock, "usync::RwLock";
-            Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
-            Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
-            Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
-            Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer, S3's first tweak";
-            Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held, S3's second tweak";
-            Reference "linux-3.10-both" Sem<Both>, counted: Sem<Both, Counting>, simulated: Sem<Both, Sim>, "linux-3.10 with both of S3's tweaks";
-            Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
-            Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
-            Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
-            Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
-            Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
-            Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
-            Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
-            Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
-            Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";
-            Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";
-        }
-    })
+registry! {
+    Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
+    Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
+    Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
+    Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
+    Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
+    Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
+    Ours "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
+    Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
+    Ours "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
+    Ours "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
+    Ours "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
+    Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
+    Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
+    Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
+    Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
+    Peer "usync" UsyncRwLock, "usync::RwLock";
+    Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
+    Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
+    Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
+    Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer, S3's first tweak";
+    Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held, S3's second tweak";
+    Reference "linux-3.10-both" Sem<Both>, counted: Sem<Both, Counting>, simulated: Sem<Both, Sim>, "linux-3.10 with both of S3's tweaks";
+    Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
+    Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
+    Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
+    Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
+    Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
+    Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
+    Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
+    Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
+    Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";
+    Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";
 }
 
 fn names_of(kinds: &[Kind]) -> Vec<&'static str> {
@@ -278,7 +272,7 @@ pub fn all_simulated() -> Vec<&'static str> {
 /// The names of the locks that run on a simulated machine.
 pub fn simulated_names() -> Vec<&'static str> {
     let listed = registry().iter().filter(|lock| lock.kind != Kind::Broken);
-    listed.filter(|lock| lock.simulated.is_some()).map(|lock| lock.name).collect()
+    listed.filter(|lock| lock.is_simulated).map(|lock| lock.name).collect()
 }
 
 /// The lock of this name, if it runs on a simulated machine.
@@ -288,7 +282,7 @@ pub fn simulated_names() -> Vec<&'static str> {
 /// there.
 pub fn find_simulated(name: &str) -> Result<&'static Descriptor, LabError> {
     let lock = find(name)?;
-    if lock.simulated.is_some() {
+    if lock.is_simulated {
         return Ok(lock);
     }
     Err(LabError::NotSimulated { name: name.to_string(), known: simulated_names() })
@@ -314,6 +308,16 @@ mod tests {
     use std::collections::BTreeSet;
     use std::thread;
 
+    struct TypeName;
+
+    impl UseLock for TypeName {
+        type Output = &'static str;
+
+        fn with<L: LabLock>(self) -> &'static str {
+            type_name::<L>()
+        }
+    }
+
     #[test]
     fn names_are_unique() {
         let unique: BTreeSet<_> = registry().iter().map(|lock| lock.name).collect();
@@ -326,9 +330,9 @@ mod tests {
             let lock =
                 find(former_names::lock(Pol::NAME)).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lock.kind, Kind::Ours);
-            assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
-            assert_eq!(lock.counted.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Counting>>());
-            assert_eq!(lock.simulated.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Sim>>());
+            assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
+            assert_eq!(with_counted(lock.name, TypeName), Some(type_name::<Sem<Pol, Counting>>()));
+            assert_eq!(with_simulated(lock.name, TypeName), Some(type_name::<Sem<Pol, Sim>>()));
         }
         check::<TimeFair>();
         check::<PhaseFair>();
@@ -347,9 +351,9 @@ mod tests {
         fn check<Pol: Policy>() {
             let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
             assert!(lock.kind == Kind::Reference && !lock.only_spins());
-            assert_eq!(lock.plain.lock_type, type_name::<Sem<Pol>>());
-            assert_eq!(lock.counted.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Counting>>());
-            assert_eq!(lock.simulated.as_ref().unwrap().lock_type, type_name::<Sem<Pol, Sim>>());
+            assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
+            assert_eq!(with_counted(lock.name, TypeName), Some(type_name::<Sem<Pol, Counting>>()));
+            assert_eq!(with_simulated(lock.name, TypeName), Some(type_name::<Sem<Pol, Sim>>()));
         }
         check::<Spin>();
         check::<FastFail>();
@@ -357,7 +361,19 @@ mod tests {
     }
 
     /// A read is tried from another thread: before, under and after a write, and during a read.
-    pub(super) fn tries<L: LabLock>(is_mutex: bool) {
+    struct Tries {
+        is_mutex: bool,
+    }
+
+    impl UseLock for Tries {
+        type Output = ();
+
+        fn with<L: LabLock>(self) {
+            tries::<L>(self.is_mutex);
+        }
+    }
+
+    fn tries<L: LabLock>(is_mutex: bool) {
         let lock = L::new(Protected::new());
         let lock = &lock;
         let try_elsewhere = || {
@@ -380,13 +396,9 @@ mod tests {
     fn a_read_that_is_tried_succeeds_on_a_free_lock_and_fails_under_a_writer() {
         for lock in registry().iter().filter(|lock| lock.kind != Kind::Broken) {
             let is_mutex = lock.about.contains("exclusively") || INHERITING.contains(&lock.name);
-            (lock.plain.tries)(is_mutex);
-            if let Some(counted) = &lock.counted {
-                (counted.tries)(is_mutex);
-            }
-            if let Some(simulated) = &lock.simulated {
-                (simulated.tries)(is_mutex);
-            }
+            assert!(with_plain(lock.name, Tries { is_mutex }).is_some());
+            assert_eq!(with_counted(lock.name, Tries { is_mutex }).is_some(), lock.has_twin);
+            assert_eq!(with_simulated(lock.name, Tries { is_mutex }).is_some(), lock.is_simulated);
         }
     }
 

@@ -3,7 +3,6 @@
 //! Adding a range lock is one line in [`registry`]'s table.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 use fairlock::platform::{Os, Platform};
@@ -11,10 +10,8 @@ use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
 use fairlock_reference::range::{Naive, SharedWord};
 use fairlock_sim::Sim;
 
-use super::{LabLock, Protected, Runner};
+use super::{LabLock, Protected, UseLock};
 use crate::error::LabError;
-use crate::workloads::readseek::{self, ReadseekParams};
-use crate::world::{RealWorld, SimWorld};
 
 /// What a workload over a file needs of a lock.
 pub trait FileLock: Send + Sync + 'static {
@@ -112,7 +109,27 @@ impl<L: LabLock> FileLock for Whole<L> {
 /// The lock under [`RangeLock`] where nothing else is said.
 type DefaultRange<P> = Slotted<P>;
 
-/// A registered range lock, with `readseek` compiled for it.
+/// What is to be done with a lock over a file, see [`UseLock`].
+pub trait UseFileLock {
+    /// What comes of it.
+    type Output;
+    /// Does it under a lock of this type.
+    fn with<L: FileLock>(self) -> Self::Output;
+}
+
+/// The same with any lock around the whole file.
+pub(super) struct OverAll<V>(pub(super) V);
+
+impl<V: UseFileLock> UseLock for OverAll<V> {
+    type Output = V::Output;
+
+    #[inline(never)]
+    fn with<L: LabLock>(self) -> V::Output {
+        self.0.with::<Whole<L>>()
+    }
+}
+
+/// A registered range lock.
 pub struct RangeDescriptor {
     /// The name used in plans and rows.
     pub name: &'static str,
@@ -120,42 +137,41 @@ pub struct RangeDescriptor {
     pub about: &'static str,
     /// Bytes of a lock over which nothing is held.
     pub bytes: usize,
-    pub(crate) real: Runner<RealWorld, ReadseekParams>,
-    pub(crate) simulated: Runner<SimWorld, ReadseekParams>,
-}
-
-fn real<L: FileLock>() -> Runner<RealWorld, ReadseekParams> {
-    readseek::run::<RealWorld, L>
-}
-
-/// For locks whose words live on the simulated machine.
-fn simulated<L: FileLock<Platform = Sim>>() -> Runner<SimWorld, ReadseekParams> {
-    readseek::run::<SimWorld, L>
 }
 
 macro_rules! registry {
     ($($name:literal $lock:ty, simulated: $simulated:ty, $about:literal;)*) => {
-        vec![$(RangeDescriptor {
-            name: $name,
-            about: $about,
-            bytes: <$lock as FileLock>::BYTES,
-            real: real::<$lock>(),
-            simulated: simulated::<$simulated>(),
-        }),*]
+        /// Every registered range lock, in listing order.
+        pub fn registry() -> &'static [RangeDescriptor] {
+            const LOCKS: &[RangeDescriptor] = &[$(RangeDescriptor {
+                name: $name,
+                about: $about,
+                bytes: <$lock as FileLock>::BYTES,
+            }),*];
+            LOCKS
+        }
+
+        pub(super) fn with_real<V: UseFileLock>(name: &str, what: V) -> Option<V::Output> {
+            match name {
+                $($name => Some(what.with::<$lock>()),)*
+                _ => None,
+            }
+        }
+
+        pub(super) fn with_simulated<V: UseFileLock>(name: &str, what: V) -> Option<V::Output> {
+            match name {
+                $($name => Some(what.with::<$simulated>()),)*
+                _ => None,
+            }
+        }
     };
 }
 
-/// Every registered range lock, in listing order.
-pub fn registry() -> &'static [RangeDescriptor] {
-    static REGISTRY: OnceLock<Vec<RangeDescriptor>> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        registry! {
-            "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
-            "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
-            "shared-word" Ranged<SharedWord<Os>>, simulated: Ranged<SharedWord<Sim>>, "one word for the whole file until the first conflict, then as naive; FreeBSD's today";
-            "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
-        }
-    })
+registry! {
+    "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
+    "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
+    "shared-word" Ranged<SharedWord<Os>>, simulated: Ranged<SharedWord<Sim>>, "one word for the whole file until the first conflict, then as naive; FreeBSD's today";
+    "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
 }
 
 /// The range lock of this name.
@@ -168,7 +184,13 @@ pub fn names() -> Vec<&'static str> {
     registry().iter().map(|lock| lock.name).collect()
 }
 
-/// Whether `readseek` can run under a lock of this name, a range lock or one of all locks.
+/// The names of range locks and of all locks that run there.
+pub fn all(on_simulated_machine: bool) -> Vec<&'static str> {
+    let others = if on_simulated_machine { super::all_simulated() } else { super::all() };
+    [names(), others].concat()
+}
+
+/// Whether a file can be under a lock of this name, a range lock or one of all locks.
 ///
 /// # Errors
 /// As [`super::find`] and [`super::find_simulated`], with the range locks among the valid names.

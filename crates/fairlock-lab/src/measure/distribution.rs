@@ -11,25 +11,23 @@ const DIGITS: u8 = 2;
 
 /// Durations in nanoseconds: percentiles to 1 %, count, mean and maximum exact. Whatever else is counted in
 /// whole numbers fits, too; those below 256 are exact.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Distribution {
-    histogram: Histogram<u64>,
+    /// None before the first duration: it takes 37 KiB.
+    histogram: Option<Histogram<u64>>,
     sum: u128,
     max: u64,
 }
 
-impl Default for Distribution {
-    fn default() -> Distribution {
-        Distribution::new()
-    }
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_BUCKET_NS, DIGITS)
+        .expect("the bounds are constants that hdrhistogram accepts")
 }
 
 impl Distribution {
     /// An empty distribution.
     pub fn new() -> Distribution {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_BUCKET_NS, DIGITS)
-            .expect("the bounds are constants that hdrhistogram accepts");
-        Distribution { histogram, sum: 0, max: 0 }
+        Distribution::default()
     }
 
     /// Durations that were counted elsewhere: so many of about each length, with their exact sum and
@@ -41,7 +39,7 @@ impl Distribution {
     ) -> Distribution {
         let mut counted = Distribution { sum, max, ..Distribution::new() };
         for (ns, count) in lengths {
-            counted.histogram.saturating_record_n(ns, count);
+            counted.histogram.get_or_insert_with(empty).saturating_record_n(ns, count);
         }
         counted
     }
@@ -49,7 +47,7 @@ impl Distribution {
     /// Adds one duration.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.histogram.saturating_record(ns);
+        self.histogram.get_or_insert_with(empty).saturating_record(ns);
         self.sum += u128::from(ns);
         self.max = self.max.max(ns);
     }
@@ -63,9 +61,18 @@ impl Distribution {
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Distribution) {
-        self.histogram.add(&other.histogram).expect("all distributions have the same bounds");
+        if let Some(histogram) = &other.histogram {
+            let all = self.histogram.get_or_insert_with(empty);
+            all.add(histogram).expect("all distributions have the same bounds");
+        }
         self.sum += other.sum;
         self.max = self.max.max(other.max);
+    }
+
+    /// Takes all of `other`, which keeps its maximum alone.
+    pub(super) fn take(&mut self, other: &mut Distribution) {
+        self.merge(other);
+        *other = Distribution { max: other.max, ..Distribution::new() };
     }
 
     /// The largest duration, ns; 0 if there is none.
@@ -75,14 +82,16 @@ impl Distribution {
 
     /// How many durations were recorded.
     pub fn count(&self) -> u64 {
-        self.histogram.len()
+        self.histogram.as_ref().map_or(0, Histogram::len)
     }
 
     /// The summary that rows carry.
     pub fn latency(&self) -> Latency {
         let count = self.count();
         // A bucket's upper end may lie above the exact maximum.
-        let percentile = |quantile| self.histogram.value_at_quantile(quantile).min(self.max);
+        let value =
+            |quantile| self.histogram.as_ref().map_or(0, |all| all.value_at_quantile(quantile));
+        let percentile = |quantile| value(quantile).min(self.max);
         Latency {
             count,
             mean: if count == 0 { 0.0 } else { self.sum as f64 / count as f64 },
@@ -102,7 +111,7 @@ impl Distribution {
     /// 0 stand with those of 1.
     pub fn by_powers_of_two(&self) -> Vec<u64> {
         let mut counts = Vec::new();
-        for some in self.histogram.iter_recorded() {
+        for some in self.histogram.iter().flat_map(Histogram::iter_recorded) {
             // The histogram's own buckets are finer and do not cross a power of two.
             let place = some.value_iterated_to().max(1).ilog2() as usize;
             counts.resize(counts.len().max(place + 1), 0);

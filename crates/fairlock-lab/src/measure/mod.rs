@@ -8,7 +8,8 @@ pub mod statistics;
 pub use distribution::Distribution;
 pub use recorder::{Acquisitions, RoleRecorder, ThreadRecord};
 pub use rows::{
-    Repetition, RoleRepetition, RowLabel, lock_events, merge_threads, row, simulated_counts,
+    Repetition, RoleRepetition, RowLabel, compact, lock_events, merge_threads, row,
+    simulated_counts,
 };
 
 /// The role name of threads (or operations) that take the lock shared.

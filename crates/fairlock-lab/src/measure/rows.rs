@@ -1,11 +1,12 @@
 //! From threads to repetitions to rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
 
 use super::statistics::{estimate, jain, median};
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
-use crate::row::{CpuShares, LockEvents, RoleStats, Row, SimulatedCounts};
+use crate::params::Params;
+use crate::row::{CpuShares, LockEvents, RoleStats, Row, Samples, SimulatedCounts};
 use crate::world::{Run, Usage};
 use fairlock_sim::timed::Report;
 
@@ -24,6 +25,8 @@ pub struct Repetition {
     pub events: BTreeMap<String, u64>,
     /// What a simulated machine counted and saw; `None` on real threads.
     pub simulated: Option<Report>,
+    /// Its place among all repetitions of all cells, in the order of time.
+    pub order: u32,
 }
 
 /// What one role did in one repetition.
@@ -110,7 +113,7 @@ pub struct RowLabel {
     /// See [`Row::machine`].
     pub machine: String,
     /// See [`Row::params`].
-    pub params: BTreeMap<String, f64>,
+    pub params: Params,
     /// See [`Row::seconds`].
     pub seconds: f64,
 }
@@ -119,6 +122,18 @@ impl Repetition {
     /// All operations, those under way at the end included.
     fn executed(&self) -> u64 {
         self.roles.values().map(|role| role.executed).sum()
+    }
+}
+
+/// Makes room: moves the distributions of all repetitions to the first one. What rows say stays the same.
+pub fn compact(repetitions: &mut [Repetition]) {
+    let [first, others @ ..] = repetitions else { return };
+    for (name, role) in others.iter_mut().flat_map(|other| &mut other.roles) {
+        let all = first.roles.entry(name).or_default();
+        all.wait.take(&mut role.wait);
+        all.hold.take(&mut role.hold);
+        all.latency.take(&mut role.latency);
+        all.convoy.take(&mut role.convoy);
     }
 }
 
@@ -170,6 +185,7 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
     let involuntary = per_repetition(repetitions, |repetition| {
         per_second(repetition.usage.involuntary_switches, repetition)
     });
+    let samples = samples(repetitions, &totals);
     Some(Row {
         workload: label.workload,
         lock: label.lock,
@@ -185,7 +201,38 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         cpu: cpu_shares(repetitions),
         events,
         simulated: None,
+        samples,
     })
+}
+
+/// The figures of each repetition.
+fn samples(repetitions: &[Repetition], totals: &[f64]) -> Samples {
+    let mut figures = BTreeMap::from([("total_ops_per_s".to_owned(), totals.to_vec())]);
+    let names: BTreeSet<&str> =
+        repetitions.iter().flat_map(|it| it.roles.keys().copied()).collect();
+    for role in names {
+        let parts: Option<Vec<&RoleRepetition>> =
+            repetitions.iter().map(|repetition| repetition.roles.get(role)).collect();
+        // A role that only some repetitions have cannot be told apart by place.
+        let Some(parts) = parts else { continue };
+        let mut keep = |figure: &str, values: Vec<f64>| {
+            figures.insert(format!("roles.{role}.{figure}"), values);
+        };
+        let over = |value: &dyn Fn(&RoleRepetition) -> f64| -> Vec<f64> {
+            parts.iter().map(|part| value(part)).collect()
+        };
+        keep("ops_per_s", over(&RoleRepetition::ops_per_s));
+        keep("jain", over(&|part| jain(&part.thread_rates)));
+        keep("longest_wait", over(&|part| part.wait.max() as f64));
+        if parts.iter().any(|part| part.bytes_per_s > 0.0) {
+            keep("bytes_per_s", over(&|part| part.bytes_per_s));
+        }
+        let wait_calls: Option<Vec<f64>> = parts.iter().map(|part| part.wait_calls_per_s).collect();
+        if let Some(calls) = wait_calls {
+            keep("wait_calls_per_s", calls);
+        }
+    }
+    Samples { order: repetitions.iter().map(|it| it.order).collect(), figures }
 }
 
 /// How the CPUs' time of all repetitions was used; `None` where that is not known.

@@ -1,5 +1,6 @@
 //! Medians, bootstrap intervals and fairness.
 
+use crate::random::XorShift;
 use crate::row::Estimate;
 
 /// Resamples behind each interval; with the few repetitions a plan makes, more change nothing.
@@ -73,37 +74,6 @@ pub fn kendall_tau(pairs: &[(f64, f64)], tie: f64) -> Option<f64> {
     (scale > 0.0).then(|| agreement / scale)
 }
 
-/// A small pseudo-random generator (Marsaglia's xorshift64*), a nanosecond a number: for
-/// jitter and resampling.
-#[derive(Debug, Clone)]
-pub struct XorShift(u64);
-
-impl XorShift {
-    /// Any seed will do; neighbouring seeds give unrelated sequences.
-    pub fn new(seed: u64) -> XorShift {
-        // One round of splitmix64 spreads small seeds; xorshift must not start at 0.
-        let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        XorShift((state ^ (state >> 31)) | 1)
-    }
-
-    /// 32 random bits.
-    #[inline]
-    pub fn next_u32(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    /// Uniform in `0..bound`; 0 for a bound of 0.
-    #[inline]
-    pub fn below(&mut self, bound: u32) -> u32 {
-        ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,14 +125,5 @@ mod tests {
     #[test]
     fn one_repetition_has_no_interval() {
         assert_eq!(estimate(&[7.0]), Estimate { median: 7.0, low: 7.0, high: 7.0 });
-    }
-
-    #[test]
-    fn random_numbers_stay_below_their_bound_and_reach_all_of_it() {
-        let mut random = XorShift::new(0);
-        let mut seen = [false; 7];
-        (0..1000).for_each(|_| seen[random.below(7) as usize] = true);
-        assert_eq!(seen, [true; 7]);
-        assert_eq!(random.below(0), 0);
     }
 }

@@ -9,48 +9,40 @@
 
 mod simulated;
 
-use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::Timeline;
-use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::grid;
-use crate::locks::ranges::{self, RangeDescriptor};
-use crate::locks::{self, Runners};
+use crate::locks::{self, Build};
 use crate::measure::{self, Repetition, RowLabel, row};
+use crate::params::Params;
 use crate::row::{LockEvents, Row};
-use crate::workloads::Request;
-use crate::workloads::dio::{self, DioForm, DioParams};
-use crate::workloads::epoll;
-use crate::workloads::epoll_wait::{self, EpollWaitParams};
-use crate::workloads::forkstorm::{self, ForkstormParams};
-use crate::workloads::forkstorm_kernel::{self, ForkstormKernelParams};
-use crate::workloads::inversion::{self, InversionForm, InversionParams};
-use crate::workloads::log::{self, LogParams};
-use crate::workloads::mix::{self, MixParams, Roles};
-use crate::workloads::readseek::{self, ReadseekForm, ReadseekParams};
-use crate::workloads::revocation::{self, RevocationParams};
-use crate::workloads::rmapstorm::{self, RmapstormParams};
-use crate::workloads::stress_epoll::{self, StressEpollParams};
-use crate::workloads::turns::{self, TurnsParams};
-use crate::workloads::uncontended::{self, Uncontended};
+use crate::workload::{AnyWorkload, Need, Request, THIS_PROGRAM};
 use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
-
-/// The lock name of cells that measure the kernel's own lock.
-pub const KERNEL: &str = "kernel";
 
 /// A machine that the rows of real threads on this one are not mixed up with: this machine,
 /// simulated.
 pub const HERE_SIMULATED: &str = "here-simulated";
 
-/// What to run.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What to run, and with what.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Every combination of workload, lock and machine, in any order.
     pub cells: Vec<Cell>,
+    /// Where scratch files go.
+    pub directory: PathBuf,
+    /// The `fairlock` command, for workloads that start processes.
+    pub program: PathBuf,
+}
+
+impl Plan {
+    /// Cells to run by this program, with their files in the current directory.
+    pub fn new(cells: Vec<Cell>) -> Plan {
+        Plan { cells, directory: PathBuf::from("."), program: PathBuf::from(THIS_PROGRAM) }
+    }
 }
 
 /// A simulated machine, and where its chances begin.
@@ -84,8 +76,8 @@ impl Simulated {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// What the threads do.
-    pub workload: Workload,
-    /// The lock's registry name, or [`KERNEL`] where the kernel's own lock is measured, or a log's.
+    pub workload: AnyWorkload,
+    /// The registry name of the lock, or of whatever else the workload compares.
     pub lock: String,
     /// How often to run it; on a simulated machine, the number of seeds.
     pub repetitions: u32,
@@ -95,125 +87,40 @@ pub struct Cell {
     pub on: Option<Simulated>,
 }
 
-/// A workload with its parameters.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Workload {
-    /// Short sections, see [`mix`].
-    Mix(MixParams),
-    /// A lock held during I/O, see [`dio`].
-    Dio(DioParams),
-    /// Next to no sections, see [`turns`].
-    Turns(TurnsParams),
-    /// Nobody waits, see [`uncontended`].
-    Uncontended(Uncontended),
-    /// Writes after reads, see [`revocation`].
-    Revocation(RevocationParams),
-    /// Reads of one file, see [`readseek`].
-    Readseek(ReadseekParams),
-    /// A hog between two threads that share something, see [`inversion`].
-    Inversion(InversionParams),
-    /// Processes that fork and exit, see [`forkstorm`].
-    Forkstorm(ForkstormParams),
-    /// Walks from pages to who maps them, and changes of that, see [`rmapstorm`].
-    Rmapstorm(RmapstormParams),
-    /// Appends to a log, see [`log`]. In place of a lock's name stands a log's.
-    Log(LogParams),
-    /// Many add to counters, one waits for all, see [`stress_epoll`]. In place of a lock's name stands a
-    /// poller's.
-    StressEpoll(StressEpollParams),
-    /// Many wait for one event at a time, see [`epoll_wait`]. In place of a lock's name stands a poller's.
-    EpollWait(EpollWaitParams),
-    /// Processes that fork, see [`forkstorm_kernel`].
-    ForkstormKernel(ForkstormKernelParams),
+/// Cells that belong together; the locks of one grid point run interleaved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// What it measures.
+    pub title: String,
+    /// The cells.
+    pub cells: Vec<Cell>,
 }
 
-impl Workload {
-    /// The name that rows carry.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Workload::Mix(_) => mix::NAME,
-            Workload::Dio(params) => params.form.name(),
-            Workload::Turns(_) => turns::NAME,
-            Workload::Uncontended(_) => uncontended::NAME,
-            Workload::Revocation(_) => revocation::NAME,
-            Workload::Readseek(params) => params.form.name(),
-            Workload::Inversion(params) => params.form.name(),
-            Workload::Forkstorm(_) => forkstorm::NAME,
-            Workload::Rmapstorm(_) => rmapstorm::NAME,
-            Workload::Log(_) => log::NAME,
-            Workload::StressEpoll(_) => stress_epoll::NAME,
-            Workload::EpollWait(_) => epoll_wait::NAME,
-            Workload::ForkstormKernel(_) => forkstorm_kernel::NAME,
+impl Batch {
+    /// The workloads of its cells.
+    pub fn workloads(&self) -> Vec<&'static str> {
+        let mut workloads = Vec::new();
+        for cell in &self.cells {
+            if !workloads.contains(&cell.workload.name()) {
+                workloads.push(cell.workload.name());
+            }
         }
+        workloads
     }
 
-    /// Threads that take part, or processes.
-    pub fn threads(&self) -> u64 {
-        match self {
-            Workload::Mix(params) => params.roles.threads(),
-            Workload::Dio(params) => u64::from(params.readers) + u64::from(params.writers),
-            Workload::Turns(params) => params.threads.into(),
-            Workload::Uncontended(Uncontended::Reads(readers)) => (*readers).into(),
-            Workload::Uncontended(Uncontended::Writes) => 1,
-            Workload::Revocation(params) => u64::from(params.readers) + 1,
-            Workload::Readseek(params) => u64::from(params.readers) + u64::from(params.writers),
-            Workload::Inversion(_) => 3,
-            Workload::Forkstorm(params) => params.clients.into(),
-            Workload::Rmapstorm(params) => params.threads.into(),
-            Workload::Log(params) => u64::from(params.readers) + u64::from(params.writers),
-            Workload::StressEpoll(params) => u64::from(params.producers) + 1,
-            Workload::EpollWait(params) => u64::from(params.workers) + 1,
-            Workload::ForkstormKernel(params) => params.processes(),
-        }
+    /// The simulated machine, if it runs on one.
+    pub fn machine(&self) -> Option<&str> {
+        self.cells.first()?.on.as_ref().map(Simulated::machine)
     }
 
-    /// Whether cells with the two take turns: those with the same parameters, and those of the kernel's forms
-    /// that differ in nothing else.
-    fn is_compared_with(&self, other: &Workload) -> bool {
-        match (self, other) {
-            (Workload::Dio(one), Workload::Dio(other))
-                if one.form.is_kernels() && other.form.is_kernels() =>
-            {
-                *one == DioParams { form: one.form, ..other.clone() }
-            }
-            _ => self == other,
-        }
+    /// Whether it needs this of the machine that it really runs on.
+    pub fn needs(&self, need: Need) -> bool {
+        self.machine().is_none() && self.cells.iter().any(|cell| cell.workload.needs(need))
     }
 
-    /// Whether its threads are to be pinned to CPUs.
-    fn is_pinned(&self) -> bool {
-        matches!(self, Workload::Turns(TurnsParams { pinned: true, .. }) | Workload::Uncontended(_))
-    }
-
-    /// Their names, in the order of the workers: `reader 1`.
-    pub fn thread_names(&self) -> Vec<String> {
-        let count =
-            |name: &'static str, count: u32| (1..=count).map(move |i| format!("{name} {i}"));
-        let (readers, writers) = match self {
-            Workload::Dio(params) => (params.readers, params.writers),
-            Workload::Mix(MixParams { roles: Roles::Dedicated { readers, writers }, .. }) => {
-                (*readers, *writers)
-            }
-            Workload::Uncontended(Uncontended::Reads(readers)) => (*readers, 0),
-            Workload::Uncontended(Uncontended::Writes) => (0, 1),
-            Workload::Revocation(params) => (params.readers, 1),
-            Workload::Readseek(params) => (params.readers, params.writers),
-            Workload::Log(params) => (params.readers, params.writers),
-            Workload::StressEpoll(params) => (1, params.producers),
-            Workload::EpollWait(params) => (params.workers, 1),
-            Workload::ForkstormKernel(params) => (0, params.clients),
-            Workload::Inversion(_) => {
-                return [inversion::LOW, "hog", inversion::HIGH].map(str::to_owned).into();
-            }
-            Workload::Forkstorm(params) => return count("client", params.clients).collect(),
-            Workload::Mix(MixParams { roles: Roles::Mixed { threads, .. }, .. })
-            | Workload::Turns(TurnsParams { threads, .. })
-            | Workload::Rmapstorm(RmapstormParams { threads, .. }) => {
-                return count("thread", *threads).collect();
-            }
-        };
-        count("reader", readers).chain(count("writer", writers)).collect()
+    /// About how long it takes, in seconds.
+    pub fn estimate_s(&self) -> f64 {
+        self.cells.iter().map(Cell::estimate_s).sum()
     }
 }
 
@@ -224,26 +131,6 @@ const MOST_REPETITIONS: u32 = 1000;
 /// On a simulated machine threads start at once, and a second takes minutes.
 const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
 const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
-/// Host seconds for one simulated second of a contended lock. More threads make no more steps: they
-/// wait.
-const SIMULATION_COST: f64 = 4.0;
-/// The same for each thread of a lock whose readers do not wait for each other, with 100 PAUSEs
-/// between the operations.
-const SCALING_SIMULATION_COST: f64 = 1.6;
-/// The lock that is so.
-const SCALING_LOCK: &str = "rwlock";
-/// The same for each thread that runs, where threads add to sources: with a think, or under a lock.
-const ADDING_SIMULATION_COST: f64 = 1.6;
-/// The same back to back, where no thread waits for another one.
-const ADDING_BACK_TO_BACK_SIMULATION_COST: f64 = 37.0;
-/// The list that is so.
-const LOCK_FREE_LIST: &str = "ready";
-/// The same where threads wait for one event at a time.
-const WAITING_SIMULATION_COST: f64 = 3.2;
-/// The same where processes fork, under any lock.
-const FORKING_SIMULATION_COST: f64 = 0.25;
-/// The same where holders sleep, or compute for long.
-const SLEEPING_SIMULATION_COST: f64 = 0.1;
 /// Share of a cell's time spent on the unmeasured run before its first repetition.
 const WARM_UP_SHARE: f64 = 0.1;
 const LONGEST_WARM_UP_SECONDS: f64 = 0.2;
@@ -256,14 +143,8 @@ const OVERRUN_SECONDS: f64 = 0.05;
 const MOST_RETRIES: u32 = 2;
 /// How long a counted twin runs at most: counts need no repetitions, only enough operations.
 const LONGEST_COUNTING_SECONDS: f64 = 0.1;
-/// What a run costs beside its measured time, and what each thread adds: starting and joining them,
-/// measured on two busy CPUs.
-const RUN_OVERHEAD_SECONDS: f64 = 0.005;
+/// What each thread adds to a run's time: starting and joining it, measured on two busy CPUs.
 const THREAD_OVERHEAD_SECONDS: f64 = 0.001;
-/// What a run with a file costs, which is created and synced first.
-const FILE_OVERHEAD_SECONDS: f64 = 0.06;
-/// What a run with a log costs, whose first segments are written before.
-const LOG_OVERHEAD_SECONDS: f64 = 0.15;
 
 fn warm_up_seconds(seconds: f64) -> f64 {
     (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)
@@ -275,52 +156,6 @@ fn was_interrupted(run: &Repetition, seconds: f64) -> bool {
 
 fn counting_seconds(seconds: f64) -> f64 {
     seconds.min(LONGEST_COUNTING_SECONDS)
-}
-
-/// About how long a cell takes: its warm-up, its repetitions and the run of its counted twin.
-pub fn estimate_seconds(
-    workload: &str,
-    lock: &str,
-    threads: f64,
-    repetitions: u32,
-    seconds: f64,
-) -> f64 {
-    let once = match DioForm::named(workload) {
-        Some(DioForm::Log | DioForm::LogApart) => LOG_OVERHEAD_SECONDS,
-        None if workload == log::NAME => LOG_OVERHEAD_SECONDS,
-        _ if grid::needs_direct_io(workload) => FILE_OVERHEAD_SECONDS,
-        _ => RUN_OVERHEAD_SECONDS,
-    };
-    let overhead = once + threads * THREAD_OVERHEAD_SECONDS;
-    let has_twin = locks::find(lock).is_ok_and(|lock| lock.counted.is_some());
-    let counting = if has_twin { counting_seconds(seconds) + overhead } else { 0.0 };
-    f64::from(repetitions) * (seconds + overhead) + warm_up_seconds(seconds) + overhead + counting
-}
-
-/// About how long a cell takes on a simulated machine with so many CPUs.
-pub fn estimate_simulated_seconds(
-    workload: &str,
-    lock: &str,
-    (threads, simulated_cpus): (f64, u32),
-    think_pauses: f64,
-    repetitions: u32,
-    seconds: f64,
-) -> f64 {
-    let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-    let running = threads.min(simulated_cpus.into());
-    let cost = match workload {
-        stress_epoll::NAME if lock == LOCK_FREE_LIST && think_pauses == 0.0 => {
-            running * ADDING_BACK_TO_BACK_SIMULATION_COST
-        }
-        stress_epoll::NAME => running * ADDING_SIMULATION_COST,
-        epoll_wait::NAME => running * WAITING_SIMULATION_COST,
-        forkstorm::NAME | rmapstorm::NAME => running * FORKING_SIMULATION_COST,
-        turns::NAME if lock == SCALING_LOCK => SIMULATION_COST + threads * SCALING_SIMULATION_COST,
-        workload if workload.starts_with("dio") => SLEEPING_SIMULATION_COST,
-        workload if workload == InversionForm::Lock.name() => SLEEPING_SIMULATION_COST,
-        _ => SIMULATION_COST,
-    };
-    f64::from(repetitions) * seconds * cost / cpus
 }
 
 impl Cell {
@@ -347,50 +182,8 @@ impl Cell {
                 valid: format!("1 to {MOST_REPETITIONS}"),
             });
         }
-        match &self.workload {
-            Workload::Mix(params) => params.validate(self.pause_ns())?,
-            Workload::Dio(params) => params.validate()?,
-            Workload::Turns(params) => params.validate(self.pause_ns())?,
-            Workload::Uncontended(_) => {}
-            Workload::Revocation(params) => params.validate()?,
-            Workload::Readseek(params) => params.validate(self.pause_ns())?,
-            Workload::Inversion(params) => params.validate()?,
-            Workload::Forkstorm(params) => params.validate()?,
-            Workload::Rmapstorm(params) => params.validate(self.pause_ns())?,
-            Workload::Log(params) => params.validate()?,
-            Workload::StressEpoll(params) => params.validate(self.pause_ns())?,
-            Workload::EpollWait(params) => params.validate()?,
-            Workload::ForkstormKernel(params) => params.validate(self.pause_ns())?,
-        }
-        self.check_lock()
-    }
-
-    fn check_lock(&self) -> Result<(), LabError> {
-        match &self.workload {
-            Workload::Dio(params) if params.form.is_kernels() && self.on.is_some() => {
-                let instead = "dio-lock and dio-sleep";
-                Err(LabError::KernelNotSimulated { workload: params.form.name(), instead })
-            }
-            Workload::Log(_) if self.on.is_some() => {
-                let instead = "dio-lock";
-                Err(LabError::KernelNotSimulated { workload: log::NAME, instead })
-            }
-            Workload::Log(params) => log::check(&self.lock)?.check(params),
-            Workload::ForkstormKernel(_) => {
-                ForkstormKernelParams::check_lock(&self.lock, self.on.is_some())
-            }
-            Workload::StressEpoll(_) | Workload::EpollWait(_) => {
-                epoll::check(&self.lock, self.on.is_some()).map(drop)
-            }
-            Workload::Dio(params) if params.form.is_kernels() && self.lock == KERNEL => Ok(()),
-            Workload::Dio(params) if params.form.is_kernels() => {
-                Err(LabError::UnknownLock { name: self.lock.clone(), known: vec![KERNEL] })
-            }
-            Workload::Readseek(params) => params.form.check_lock(&self.lock, self.on.is_some()),
-            Workload::Inversion(params) => params.form.check_lock(&self.lock, self.on.is_some()),
-            _ if self.on.is_some() => locks::find_simulated(&self.lock).map(drop),
-            _ => locks::find(&self.lock).map(drop),
-        }
+        self.workload.validate(self.pause_ns())?;
+        self.workload.check_subject(&self.lock, self.on.is_some())
     }
 
     /// How long one PAUSE takes where the cell runs.
@@ -403,6 +196,37 @@ impl Cell {
         self.workload.threads() as f64 * self.seconds
     }
 
+    /// About how long it takes, in seconds: its warm-up, its repetitions and the run of its counted twin.
+    pub fn estimate_s(&self) -> f64 {
+        let repetitions = f64::from(self.repetitions);
+        if let Some(on) = &self.on {
+            let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
+            let cost = self.workload.simulation_cost(&self.lock, on.profile.topology.cpus());
+            return repetitions * self.seconds * cost / cpus;
+        }
+        let threads = self.workload.threads() as f64;
+        let overhead = self.workload.start_seconds() + threads * THREAD_OVERHEAD_SECONDS;
+        let counting =
+            if self.has_twin() { counting_seconds(self.seconds) + overhead } else { 0.0 };
+        let warm_up = warm_up_seconds(self.seconds) + overhead;
+        repetitions * (self.seconds + overhead) + warm_up + counting
+    }
+
+    /// About how long one more repetition takes, seconds.
+    pub fn again_s(&self) -> f64 {
+        let threads = self.workload.threads() as f64;
+        self.seconds + self.workload.start_seconds() + threads * THREAD_OVERHEAD_SECONDS
+    }
+
+    /// Whether the row is this cell's.
+    pub fn is_of(&self, row: &Row) -> bool {
+        let machine = self.on.as_ref().map_or(HERE, Simulated::machine);
+        row.workload == self.workload.name()
+            && row.lock == self.lock
+            && row.machine == machine
+            && row.params == self.row_params()
+    }
+
     /// Cells of one group are compared with each other.
     fn same_group(&self, other: &Cell) -> bool {
         self.workload.is_compared_with(&other.workload)
@@ -411,71 +235,28 @@ impl Cell {
             && self.on == other.on
     }
 
-    /// The cell's lock, if it is a range lock.
-    fn range_lock(&self) -> Option<&'static RangeDescriptor> {
-        ranges::find(&self.lock)
-    }
-
-    /// The workloads compiled for the cell's lock or its counted twin, if it has one and the
-    /// workload runs under it.
-    fn runners(&self, variant: Variant) -> Option<&'static Runners<RealWorld>> {
-        match &self.workload {
-            Workload::Readseek(it) if it.form != ReadseekForm::Cached => return None,
-            Workload::Inversion(it) if it.form == InversionForm::List => return None,
-            Workload::Log(_) | Workload::StressEpoll(_) | Workload::EpollWait(_) => return None,
-            Workload::ForkstormKernel(_) => return None,
-            _ => {}
-        }
-        let lock = locks::find(&self.lock).ok()?;
-        match variant {
-            Variant::Plain => Some(&lock.plain),
-            Variant::Counted => lock.counted.as_ref(),
-        }
+    /// Whether the cell's lock has a counted twin.
+    fn has_twin(&self) -> bool {
+        let is_lock = self.workload.entry().subjects.word == crate::workload::LOCKS.word;
+        is_lock && locks::find(&self.lock).is_ok_and(|lock| lock.has_twin)
     }
 
     fn run_once(
         &self,
         world: &RealWorld,
-        Run { variant, seconds }: Run,
+        Run { build, seconds }: Run,
+        (directory, program): (&Path, &Path),
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Repetition, LabError> {
-        let duration_ns = (seconds * 1e9) as u64;
-        let request = Request { world, lock: &self.lock, duration_ns, cancelled };
-        if let Workload::Dio(params) = &self.workload
-            && params.form.is_kernels()
-        {
-            return dio::run_kernel(&request, params);
-        }
-        if let Workload::Log(params) = &self.workload {
-            return (log::check(&self.lock)?.run)(&request, params);
-        }
-        match &self.workload {
-            Workload::StressEpoll(params) => {
-                return (epoll::check(&self.lock, false)?.real.stress)(&request, params);
-            }
-            Workload::EpollWait(params) => {
-                return (epoll::check(&self.lock, false)?.real.wait)(&request, params);
-            }
-            Workload::ForkstormKernel(params) => return forkstorm_kernel::run(&request, params),
-            _ => {}
-        }
-        if let Workload::Inversion(params) = &self.workload
-            && params.form == InversionForm::List
-        {
-            return (inversion::list(&self.lock).real)(&request, params);
-        }
-        if let Workload::Readseek(params) = &self.workload {
-            match (params.form, self.range_lock()) {
-                (ReadseekForm::Cached, Some(lock)) => return (lock.real)(&request, params),
-                (ReadseekForm::Cached, None) => {}
-                (ReadseekForm::Kernel | ReadseekForm::KernelTmpfs, _) => {
-                    return readseek::run_kernel(&request, params);
-                }
-                (ReadseekForm::Processes, _) => return readseek::run_processes(&request, params),
-            }
-        }
-        let runners = self.runners(variant).expect("the lock was checked, a twin asked for");
-        runners.run(&request, &self.workload)
+        let request = Request {
+            subject: self.workload.entry().subjects.word,
+            build,
+            cancelled,
+            directory,
+            program,
+            ..Request::new(world, &self.lock, (seconds * 1e9) as u64)
+        };
+        self.workload.run_real(&request)
     }
 
     /// Runs one repetition on the cell's simulated machine.
@@ -489,48 +270,17 @@ impl Cell {
         let timeline_ns = if repetition == 0 { on.timeline_ns } else { 0 };
         let pinned = self.workload.is_pinned();
         let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns, pinned);
-        let duration_ns = (self.seconds * 1e9) as u64;
-        let request = Request { world, lock: &self.lock, duration_ns, cancelled };
-        if let (Workload::Readseek(params), Some(lock)) = (&self.workload, self.range_lock()) {
-            return (lock.simulated)(&request, params);
-        }
-        if let Workload::StressEpoll(_) | Workload::EpollWait(_) = &self.workload {
-            let poller = epoll::check(&self.lock, true)?.simulated.as_ref();
-            let poller = poller.expect("checked as one that runs there");
-            return match &self.workload {
-                Workload::EpollWait(params) => (poller.wait)(&request, params),
-                Workload::StressEpoll(params) => (poller.stress)(&request, params),
-                _ => unreachable!("one of the two"),
-            };
-        }
-        if let Workload::Inversion(params) = &self.workload
-            && params.form == InversionForm::List
-        {
-            let run = inversion::list(&self.lock).simulated.expect("the list was checked");
-            return run(&request, params);
-        }
-        let runners = locks::find_simulated(&self.lock)?.simulated.as_ref();
-        let runners = runners.expect("found as one that runs there");
-        runners.run(&request, &self.workload)
+        let request = Request {
+            subject: self.workload.entry().subjects.word,
+            cancelled,
+            ..Request::new(world, &self.lock, (self.seconds * 1e9) as u64)
+        };
+        self.workload.run_simulated(&request)
     }
 
     /// The `params` of its row.
-    pub fn row_params(&self) -> BTreeMap<String, f64> {
-        match &self.workload {
-            Workload::Mix(params) => params.row_params(self.pause_ns()),
-            Workload::Dio(params) => params.row_params(),
-            Workload::Turns(params) => params.row_params(self.pause_ns()),
-            Workload::Uncontended(what) => what.row_params(),
-            Workload::Revocation(params) => params.row_params(),
-            Workload::Readseek(params) => params.row_params(self.pause_ns()),
-            Workload::Inversion(params) => params.row_params(),
-            Workload::Forkstorm(params) => params.row_params(self.pause_ns()),
-            Workload::Rmapstorm(params) => params.row_params(self.pause_ns()),
-            Workload::Log(params) => params.row_params(),
-            Workload::StressEpoll(params) => params.row_params(self.pause_ns()),
-            Workload::EpollWait(params) => params.row_params(),
-            Workload::ForkstormKernel(params) => params.row_params(self.pause_ns()),
-        }
+    pub fn row_params(&self) -> Params {
+        self.workload.params(self.pause_ns())
     }
 
     fn row(&self, repetitions: &[Repetition], events: Option<LockEvents>) -> Option<Row> {
@@ -549,27 +299,20 @@ impl Cell {
     }
 }
 
-/// Which build of a lock runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    Plain,
-    Counted,
-}
-
 /// One run of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Run {
-    variant: Variant,
+    build: Build,
     seconds: f64,
 }
 
 impl Run {
     fn plain(seconds: f64) -> Run {
-        Run { variant: Variant::Plain, seconds }
+        Run { build: Build::Plain, seconds }
     }
 
     fn counted(seconds: f64) -> Run {
-        Run { variant: Variant::Counted, seconds }
+        Run { build: Build::Counted, seconds }
     }
 }
 
@@ -612,101 +355,243 @@ impl Observer for () {}
 ///
 /// # Errors
 /// Before anything runs: the first cell that is not valid. Later: a lock that breaks an
-/// invariant, a file that cannot be used, threads that cannot be started. Rows finished
+/// inbuild, a file that cannot be used, threads that cannot be started. Rows finished
 /// before an error were handed to [`Observer::row`].
 pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabError> {
-    plan.cells.iter().try_for_each(Cell::validate)?;
-    let world = RealWorld::new(false);
-    let pinned_world = RealWorld::new(true);
-    // Measured now, not while the first workload's threads wait for it.
-    world.pause_ns();
-    execute(
-        plan,
-        observer,
-        &mut |cell, run, cancelled| {
-            let world = if cell.workload.is_pinned() { &pinned_world } else { &world };
-            cell.run_once(world, run, cancelled)
-        },
-        &Cell::simulate,
-    )
+    Engine::new(&plan.directory, &plan.program).run(&plan.cells, observer)
 }
 
 type RunOnce<'a> = &'a mut dyn FnMut(&Cell, Run, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
 
+/// What a cell has come to so far.
+struct Made {
+    cell: Cell,
+    /// The first one has the distributions of all.
+    repetitions: Vec<Repetition>,
+    events: Option<LockEvents>,
+    discarded: u32,
+}
+
+impl Made {
+    fn row(&self) -> Option<Row> {
+        let row = self.cell.row(&self.repetitions, self.events.clone())?;
+        Some(Row { discarded: self.discarded, ..row })
+    }
+}
+
+/// Runs cells, and more repetitions of those that it was to keep.
+pub struct Engine {
+    world: RealWorld,
+    pinned_world: RealWorld,
+    directory: PathBuf,
+    program: PathBuf,
+    keeps: bool,
+    made: Vec<Made>,
+    /// Repetitions so far, of all cells.
+    order: u32,
+}
+
+impl Engine {
+    /// One whose scratch files go to `directory`; `program` is the `fairlock` command.
+    pub fn new(directory: &Path, program: &Path) -> Engine {
+        let world = RealWorld::new(false);
+        // Measured now, not while the first workload's threads wait for it.
+        world.pause_ns();
+        Engine {
+            world,
+            pinned_world: RealWorld::new(true),
+            directory: directory.to_owned(),
+            program: program.to_owned(),
+            keeps: false,
+            made: Vec::new(),
+            order: 0,
+        }
+    }
+
+    /// The same, keeping what [`again`](Engine::again) needs.
+    pub fn keeping(self) -> Engine {
+        Engine { keeps: true, ..self }
+    }
+
+    /// Runs the cells; as [`run`](crate::plan::run).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run(
+        &mut self,
+        cells: &[Cell],
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Row>, LabError> {
+        cells.iter().try_for_each(Cell::validate)?;
+        let Engine { world, pinned_world, directory, program, keeps, made, order } = self;
+        let mut real = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
+            let world = if cell.workload.is_pinned() { &*pinned_world } else { &*world };
+            cell.run_once(world, run, (directory, program), cancelled)
+        };
+        let mut keep = |of_group: Made| {
+            if *keeps {
+                made.push(of_group);
+            }
+        };
+        execute(cells, observer, &mut real, &Cell::simulate, order, &mut keep)
+    }
+
+    /// Makes one more repetition of a cell that was run and kept; answers its new row. None if it was not, or if
+    /// the observer ended the repetition early.
+    ///
+    /// # Errors
+    /// As [`run`](Engine::run).
+    pub fn again(
+        &mut self,
+        cell: &Cell,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Row>, LabError> {
+        let Engine { world, pinned_world, directory, program, made, order, .. } = self;
+        let Some(made) = made.iter_mut().find(|made| made.cell == *cell) else { return Ok(None) };
+        let world = if cell.workload.is_pinned() { &*pinned_world } else { &*world };
+        let number = made.repetitions.len() as u32;
+        observer.started(&Step { cell, repetition: number });
+        let mut real = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| match cell.on {
+            None => cell.run_once(world, run, (directory, program), cancelled),
+            Some(_) => cell.simulate(number, cancelled),
+        };
+        let measured = measure_once(cell, observer, &mut real, &mut made.discarded)?;
+        let Some(repetition) = measured else { return Ok(None) };
+        made.repetitions.push(Repetition { order: *order, ..repetition });
+        *order += 1;
+        measure::compact(&mut made.repetitions);
+        observer.finished(&Step { cell, repetition: number });
+        Ok(made.row())
+    }
+}
+
+/// A run of a cell that the observer hears of.
+fn watched(
+    cell: &Cell,
+    run: Run,
+    observer: &mut dyn Observer,
+    run_once: RunOnce<'_>,
+) -> Result<Repetition, LabError> {
+    observer.run_begins(cell, run.seconds);
+    let result = run_once(cell, run, &|| observer.cancelled());
+    observer.run_ended();
+    result
+}
+
+/// One repetition that the machine did not interrupt; none if the observer ended it early.
+fn measure_once(
+    cell: &Cell,
+    observer: &mut dyn Observer,
+    run_once: RunOnce<'_>,
+    discarded: &mut u32,
+) -> Result<Option<Repetition>, LabError> {
+    let mut measured = watched(cell, Run::plain(cell.seconds), observer, run_once)?;
+    for _ in 0..MOST_RETRIES {
+        let is_simulated = cell.on.is_some();
+        if is_simulated || observer.cancelled() || !was_interrupted(&measured, cell.seconds) {
+            break;
+        }
+        *discarded += 1;
+        measured = watched(cell, Run::plain(cell.seconds), observer, run_once)?;
+    }
+    Ok((!observer.cancelled()).then_some(measured))
+}
+
 fn execute(
-    plan: &Plan,
+    cells: &[Cell],
     observer: &mut dyn Observer,
     run_once: RunOnce<'_>,
     simulate_once: simulated::RunOnce<'_>,
+    order: &mut u32,
+    keep: &mut dyn FnMut(Made),
 ) -> Result<Vec<Row>, LabError> {
-    let mut watched = |observer: &mut dyn Observer, cell: &Cell, run: Run| {
-        observer.run_begins(cell, run.seconds);
-        let result = run_once(cell, run, &|| observer.cancelled());
-        observer.run_ended();
-        result
-    };
     let mut rows = Vec::new();
-    for group in groups(&plan.cells) {
+    for group in groups(cells) {
         if observer.cancelled() {
             break;
         }
-        if group[0].on.is_some() {
-            let done = simulated::run_group(&group, observer, simulate_once)?;
-            for (cell, repetitions) in group.iter().zip(&done) {
-                let report = repetitions.first().and_then(|first| first.simulated.as_ref());
-                if let Some(report) = report.filter(|report| !report.timeline.is_empty()) {
-                    observer.timeline(cell, &report.timeline);
-                }
-                if let Some(row) = cell.row(repetitions, measure::lock_events(repetitions)) {
-                    observer.row(&row);
-                    rows.push(row);
-                }
-            }
-            continue;
-        }
-        let mut done: Vec<Vec<Repetition>> = vec![Vec::new(); group.len()];
-        let mut discarded = vec![0; group.len()];
-        'group: for repetition in 0..group[0].repetitions {
-            for ((cell, done), discarded) in group.iter().zip(&mut done).zip(&mut discarded) {
-                let step = Step { cell, repetition };
-                if observer.cancelled() {
-                    break 'group;
-                }
-                observer.started(&step);
-                if repetition == 0 {
-                    watched(observer, cell, Run::plain(warm_up_seconds(cell.seconds)))?;
-                }
-                let mut measured = watched(observer, cell, Run::plain(cell.seconds))?;
-                for _ in 0..MOST_RETRIES {
-                    if observer.cancelled() || !was_interrupted(&measured, cell.seconds) {
-                        break;
-                    }
-                    *discarded += 1;
-                    measured = watched(observer, cell, Run::plain(cell.seconds))?;
-                }
-                if observer.cancelled() {
-                    break 'group;
-                }
-                done.push(measured);
-                observer.finished(&step);
-            }
-        }
-        for ((cell, repetitions), discarded) in group.iter().zip(&done).zip(discarded) {
-            let mut counted = None;
-            if cell.runners(Variant::Counted).is_some() && !observer.cancelled() {
-                let run = watched(observer, cell, Run::counted(counting_seconds(cell.seconds)))?;
-                // Cut short it would count less than its time says.
-                let complete = !observer.cancelled();
-                counted = complete.then(|| measure::lock_events(&[run])).flatten();
-            }
-            if let Some(row) = cell.row(repetitions, counted) {
-                let row = Row { discarded, ..row };
+        let of_group = match group[0].on {
+            Some(_) => run_simulated_group(&group, observer, simulate_once, order)?,
+            None => run_group(&group, observer, run_once, order)?,
+        };
+        for mut made in of_group {
+            measure::compact(&mut made.repetitions);
+            if let Some(row) = made.row() {
                 observer.row(&row);
                 rows.push(row);
+                keep(made);
             }
         }
     }
     Ok(rows)
+}
+
+/// Runs a group on a simulated machine.
+fn run_simulated_group(
+    group: &[&Cell],
+    observer: &mut dyn Observer,
+    simulate_once: simulated::RunOnce<'_>,
+    order: &mut u32,
+) -> Result<Vec<Made>, LabError> {
+    let done = simulated::run_group(group, observer, simulate_once)?;
+    let made = group.iter().zip(done).map(|(&cell, mut repetitions)| {
+        let report = repetitions.first().and_then(|first| first.simulated.as_ref());
+        if let Some(report) = report.filter(|report| !report.timeline.is_empty()) {
+            observer.timeline(cell, &report.timeline);
+        }
+        // Nothing happens there in an order: seeds of the same number belong together.
+        for (repetition, place) in repetitions.iter_mut().zip(*order..) {
+            repetition.order = place;
+        }
+        let events = measure::lock_events(&repetitions);
+        Made { cell: cell.clone(), repetitions, events, discarded: 0 }
+    });
+    let made: Vec<Made> = made.collect();
+    *order += group[0].repetitions;
+    Ok(made)
+}
+
+/// Runs a group with real threads.
+fn run_group(
+    group: &[&Cell],
+    observer: &mut dyn Observer,
+    run_once: RunOnce<'_>,
+    order: &mut u32,
+) -> Result<Vec<Made>, LabError> {
+    let new = |cell: &&Cell| Made {
+        cell: (*cell).clone(),
+        repetitions: Vec::new(),
+        events: None,
+        discarded: 0,
+    };
+    let mut all: Vec<Made> = group.iter().map(new).collect();
+    'group: for repetition in 0..group[0].repetitions {
+        for (made, &cell) in all.iter_mut().zip(group) {
+            if observer.cancelled() {
+                break 'group;
+            }
+            let step = Step { cell, repetition };
+            observer.started(&step);
+            if repetition == 0 {
+                watched(cell, Run::plain(warm_up_seconds(cell.seconds)), observer, run_once)?;
+            }
+            let measured = measure_once(cell, observer, run_once, &mut made.discarded)?;
+            let Some(measured) = measured else { break 'group };
+            made.repetitions.push(Repetition { order: *order, ..measured });
+            *order += 1;
+            observer.finished(&step);
+        }
+    }
+    for (made, &cell) in all.iter_mut().zip(group) {
+        if cell.has_twin() && !observer.cancelled() {
+            let run = Run::counted(counting_seconds(cell.seconds));
+            let counted = watched(cell, run, observer, run_once)?;
+            // Cut short it would count less than its time says.
+            let complete = !observer.cancelled();
+            made.events = complete.then(|| measure::lock_events(&[counted])).flatten();
+        }
+    }
+    Ok(all)
 }
 
 fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
@@ -723,12 +608,14 @@ fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::KERNEL;
+    use crate::workloads::dio::{DioKernel, DioLock, DioLog, Io};
+    use crate::workloads::mix::Mix;
     use std::cell::RefCell;
 
     fn cell(lock: &str, readers: u32) -> Cell {
-        let roles = Roles::Dedicated { readers, writers: 1 };
         Cell {
-            workload: Workload::Mix(MixParams { roles, ..MixParams::default() }),
+            workload: Mix::dedicated(readers, 1).into(),
             lock: lock.to_string(),
             repetitions: 2,
             seconds: 1.0,
@@ -737,7 +624,17 @@ mod tests {
     }
 
     fn plan(cells: Vec<Cell>) -> Plan {
-        Plan { cells }
+        Plan::new(cells)
+    }
+
+    fn execute(
+        plan: &Plan,
+        observer: &mut dyn Observer,
+        run_once: RunOnce<'_>,
+        simulate_once: simulated::RunOnce<'_>,
+    ) -> Result<Vec<Row>, LabError> {
+        let mut order = 0;
+        super::execute(&plan.cells, observer, run_once, simulate_once, &mut order, &mut |_| ())
     }
 
     /// Writes down what it is told and cancels after some steps.
@@ -764,7 +661,7 @@ mod tests {
 
     fn pretend(_: &Cell, run: Run, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
         let mut repetition = Repetition { elapsed_ns: 1, ..Repetition::default() };
-        if run.variant == Variant::Counted {
+        if run.build == Build::Counted {
             repetition.events.insert("counted".to_string(), 1);
         }
         Ok(repetition)
@@ -790,26 +687,29 @@ mod tests {
 
     #[test]
     fn forms_of_the_kernels_take_turns_at_each_point() {
-        let of = |form, read_bytes| Cell {
-            workload: Workload::Dio(DioParams { form, read_bytes, ..DioParams::default() }),
+        let io = |read_bytes| Io { read_bytes, ..Io::default() };
+        let of = |workload| Cell {
+            workload,
             lock: KERNEL.to_string(),
             repetitions: 2,
             seconds: 1.0,
             on: None,
         };
-        let (plain, log) = (DioForm::Kernel, DioForm::Log);
-        let cells = vec![of(plain, 4096), of(plain, 8192), of(log, 4096), of(log, 8192)];
+        let plain = |read_bytes| of(DioKernel::from(io(read_bytes)).into());
+        let log = |read_bytes| of(DioLog::from(io(read_bytes)).into());
+        let cells = vec![plain(4096), plain(8192), log(4096), log(8192)];
         let mut runs = Vec::new();
         let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
-            let Workload::Dio(params) = &cell.workload else { unreachable!() };
             if run.seconds == 1.0 {
-                runs.push((params.form, params.read_bytes));
+                let read_bytes = cell.workload.fields()["read_bytes"].number();
+                runs.push((cell.workload.name(), read_bytes));
             }
             pretend(cell, run, cancelled)
         };
         execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
-        let turns = |read_bytes| [plain, log, plain, log].map(|form| (form, read_bytes));
-        assert_eq!(runs, [turns(4096), turns(8192)].concat());
+        let names = ["dio-kernel", "dio-log", "dio-kernel", "dio-log"];
+        let turns = |read_bytes| names.map(|name| (name, Some(read_bytes)));
+        assert_eq!(runs, [turns(4096.0), turns(8192.0)].concat());
     }
 
     #[test]
@@ -847,14 +747,14 @@ mod tests {
     fn counted_twins_run_once_after_their_group() {
         let runs = RefCell::new(Vec::new());
         let mut run_once = |cell: &Cell, run: Run, cancelled: &dyn Fn() -> bool| {
-            runs.borrow_mut().push((cell.lock.clone(), run.variant));
+            runs.borrow_mut().push((cell.lock.clone(), run.build));
             pretend(cell, run, cancelled)
         };
         let once = |lock| Cell { repetitions: 1, ..cell(lock, 1) };
         let cells = vec![once("rwsem"), once("std")];
         let rows = execute(&plan(cells), &mut (), &mut run_once, &pretend_simulated).unwrap();
         let counted: Vec<bool> =
-            runs.borrow().iter().map(|(_, variant)| *variant == Variant::Counted).collect();
+            runs.borrow().iter().map(|(_, build)| *build == Build::Counted).collect();
         assert_eq!(counted, [false, false, false, false, true]);
         assert_eq!(runs.borrow()[4].0, "rwsem");
         assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
@@ -917,15 +817,10 @@ mod tests {
 
     #[test]
     fn invalid_cells_say_what_is_wrong_and_what_would_be_right() {
-        let mixed = |threads, read_percent| {
-            let roles = Roles::Mixed { threads, read_percent };
-            Workload::Mix(MixParams { roles, ..MixParams::default() })
-        };
-        let dio = |form, read_bytes| {
-            Workload::Dio(DioParams { form, read_bytes, ..DioParams::default() })
-        };
+        let mixed = |threads, read_percent| Mix::mixed(threads, read_percent).into();
+        let io = |read_bytes| Io { read_bytes, ..Io::default() };
         let with = |workload| Cell { workload, ..cell("std", 1) };
-        let untimed = Workload::Mix(MixParams { time_reads_every: 0, ..MixParams::default() });
+        let untimed = Mix { time_reads_every: 0, ..Mix::default() }.into();
         let cases = [
             (with(untimed), ["time_reads_every", "0", "1 (all)"]),
             (with(mixed(0, 50.0)), ["threads", "0", "1 to 4096"]),
@@ -934,8 +829,8 @@ mod tests {
             (Cell { seconds: 0.0, ..cell("std", 1) }, ["seconds", "0", "0.001 to 3600"]),
             (Cell { repetitions: 0, ..cell("std", 1) }, ["repetitions", "0", "1 to 1000"]),
             (cell("no-such-lock", 1), ["no-such-lock", "std", "parking_lot"]),
-            (with(dio(DioForm::Kernel, 4096)), ["std", "valid", KERNEL]),
-            (with(dio(DioForm::Lock, 1000)), ["read_bytes", "1000", "4096"]),
+            (with(DioKernel::from(io(4096)).into()), ["std", "valid", KERNEL]),
+            (with(DioLock { io: io(1000) }.into()), ["read_bytes", "1000", "4096"]),
         ];
         for (cell, parts) in cases {
             let error = run(&plan(vec![cell]), &mut ()).unwrap_err().to_string();

@@ -3,9 +3,10 @@
 
 use std::cmp::Ordering;
 
-use crate::claim::{self, Evidence, Selector, Take};
-use crate::grid::{self, Params};
+use crate::params::{self, Params};
+use crate::registry;
 use crate::row::{Estimate, Row};
+use crate::study::claim::Take;
 use crate::study::{Grid, expand_locks};
 use crate::world::HERE;
 
@@ -37,7 +38,7 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
         row.workload == grid.workload
             && row.machine == machine
             && wanted.contains(&row.lock)
-            && grid::has_params(row, &grid.params)
+            && registry::has_params(row, &grid.params)
     };
     let rows: Vec<&Row> = rows.iter().filter(is_shown).collect();
     let is_measured = |lock: &&String| rows.iter().any(|row| row.lock == **lock);
@@ -48,14 +49,18 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
         let mut points = distinct(&of_sheet, &grid.lines);
         // More precise runs of one point may have come apart from the others.
         points.sort_by(|one, other| {
-            one.values().partial_cmp(other.values()).unwrap_or(Ordering::Equal)
+            let pairs = one.values().zip(other.values());
+            pairs
+                .map(|(a, b)| params::in_order(a, b))
+                .find(|it| it.is_ne())
+                .unwrap_or(Ordering::Equal)
         });
         let lines = points.into_iter().map(|at| {
             let of_line = |row: &&&Row| chosen(row, &grid.lines) == at;
             let line: Vec<&Row> = of_sheet.iter().filter(of_line).copied().collect();
-            (grid::describe(&grid.workload, &at), figures(grid, &line, &locks))
+            (registry::describe(&grid.workload, &at), figures(grid, &line, &locks))
         });
-        let title = [grid.title.clone(), grid::describe(&grid.workload, &at)];
+        let title = [grid.title.clone(), registry::describe(&grid.workload, &at)];
         Sheet {
             title: title.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "),
             locks: locks.clone(),
@@ -67,7 +72,7 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
 
 /// These parameters of a row.
 fn chosen(row: &Row, names: &[String]) -> Params {
-    names.iter().filter_map(|name| Some((name.clone(), grid::param(row, name)?))).collect()
+    names.iter().filter_map(|name| Some((name.clone(), registry::param(row, name)?))).collect()
 }
 
 /// The points that rows differ in, in the order they came.
@@ -85,14 +90,14 @@ fn distinct(rows: &[&Row], names: &[String]) -> Vec<Params> {
 fn figures(grid: &Grid, line: &[&Row], locks: &[String]) -> Vec<Option<Figure>> {
     let estimates: Vec<Option<Estimate>> = locks
         .iter()
-        .map(|lock| figure(line.iter().copied().find(|row| row.lock == *lock)?, &grid.metric))
+        .map(|lock| grid.metric.figure(line.iter().copied().find(|row| row.lock == *lock)?))
         .collect();
     let pick = match grid.best {
         Take::Min => f64::min,
         Take::Max => f64::max,
     };
     let best = estimates.iter().flatten().map(|figure| figure.median).reduce(pick);
-    let words = |value: f64| claim::format_figure(&grid.metric, false, value).replace("/s", "");
+    let words = |value: f64| grid.metric.format(value).replace("/s", "");
     let of = |figure: Estimate| Figure {
         median: words(figure.median),
         low: words(figure.low),
@@ -100,21 +105,6 @@ fn figures(grid: &Grid, line: &[&Row], locks: &[String]) -> Vec<Option<Figure>> 
         is_best: best == Some(figure.median),
     };
     estimates.into_iter().map(|figure| figure.map(of)).collect()
-}
-
-/// The figure at this path in a row, if it has one.
-pub(super) fn figure(row: &Row, metric: &str) -> Option<Estimate> {
-    let selector = Selector {
-        machine: Some(row.machine.clone()),
-        workload: row.workload.clone(),
-        lock: claim::Names::One(row.lock.clone()),
-        params: row.params.clone(),
-        metric: metric.to_owned(),
-        over_locks: None,
-        over_roles: None,
-    };
-    let evidence = Evidence { rows: std::slice::from_ref(row), ..Evidence::default() };
-    claim::select(&evidence, &selector, &Params::new()).ok()
 }
 
 #[cfg(test)]

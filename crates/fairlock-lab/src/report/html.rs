@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use super::recording::Recording;
 use super::terminal::{groups, percentiles, shares, sign};
 use super::{Judged, grids, judge, plot, published, terminal, timeline};
-use crate::claim::{self, Names, Status, Verdict};
-use crate::grid;
+use crate::metric::{HistogramMetric, Metric, RoleFigure};
+use crate::params::Params;
+use crate::registry;
 use crate::row::Row;
-use crate::study::{self, Plot, PlotKind, Study};
-use crate::summary::{Figure, Line};
+use crate::study::claim::{Names, Status, Verdict};
+use crate::study::summary::{Figure, Line};
+use crate::study::{self, Plot, PlotKind, PlotMetric, Study};
 use crate::timeline::Timeline;
 use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
 
@@ -80,7 +82,7 @@ pub fn page(recording: &Recording) -> String {
             .timelines
             .iter()
             .filter(|it| !studies.iter().any(|study| study.uses(&it.workload)))
-            .map(|it| (grid::describe(&it.workload, &it.params), it))
+            .map(|it| (registry::describe(&it.workload, &it.params), it))
             .collect();
         timelines(&mut html, begun.iter().map(|(title, it)| (title, *it)));
         result_tables(&mut html, &rest, true);
@@ -379,7 +381,7 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
             ["writers", "threads", "readers", "read_bytes"].into_iter().max_by_key(|name| {
                 let mut values: Vec<u64> = rows
                     .iter()
-                    .filter_map(|row| grid::param(row, name))
+                    .filter_map(|row| registry::number(row, name))
                     .map(f64::to_bits)
                     .collect();
                 values.sort_unstable();
@@ -387,43 +389,43 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
                 values.len()
             });
         let x = varied.unwrap_or("threads").to_owned();
-        let several = rows.iter().any(|row| grid::param(row, &x) != grid::param(first, &x));
-        let plot = |title: &str, metric: &str| Plot {
+        let several = rows.iter().any(|row| registry::param(row, &x) != registry::param(first, &x));
+        let plot = |title: &str, metric: Option<PlotMetric>| Plot {
             title: format!("{workload}{place}: {title}"),
             machine: simulated.clone(),
             kind: if several { PlotKind::Lines } else { PlotKind::Bars },
             workload: Names::One(workload.to_owned()),
-            params: grid::Params::new(),
+            params: Params::new(),
             locks: Names::Many(locks.clone()),
             x: x.clone(),
             series: String::new(),
-            metric: metric.to_owned(),
+            metric,
             roles: Vec::new(),
         };
-        plots.push(plot("operations per second", "total_ops_per_s"));
+        plots.push(plot("operations per second", Some(PlotMetric::Figure(Metric::TotalOps))));
         for role in ["reader", "writer"] {
             if rows.iter().any(|row| row.roles.contains_key(role)) {
                 plots.push(plot(
                     &format!("99th percentile of a {role}'s wait"),
-                    &format!("roles.{role}.wait.p99"),
+                    Some(PlotMetric::Figure(Metric::Role {
+                        role: Some(role.to_owned()),
+                        figure: RoleFigure::Time("wait", "p99"),
+                    })),
                 ));
             }
         }
         for (title, group) in groups(rows.iter().copied()) {
             // Writers' sections are what everybody waits for.
-            let has_holds = |role: &&str| {
-                let metric = format!("roles.{role}.hold_histogram");
-                group.iter().any(|row| claim::histogram(row, &metric).is_some())
-            };
+            let has_holds = |role: &&str| group.iter().any(|row| holds(role).of(row).is_some());
             if let Some(role) = ["writer", "reader"].into_iter().find(has_holds) {
-                let mut holds = plot("", &format!("roles.{role}.hold_histogram"));
-                holds.title = format!("{title}: how long a {role} holds the lock");
-                holds.kind = PlotKind::Histogram;
-                holds.params.clone_from(&group[0].params);
-                plots.push(holds);
+                let mut plotted = plot("", Some(PlotMetric::Histogram(holds(role))));
+                plotted.title = format!("{title}: how long a {role} holds the lock");
+                plotted.kind = PlotKind::Histogram;
+                plotted.params.clone_from(&group[0].params);
+                plots.push(plotted);
             }
             if group.iter().any(|row| row.roles.len() > 1) {
-                let mut shares = plot("", "");
+                let mut shares = plot("", None);
                 shares.title = format!("{title}: who gets the operations");
                 shares.kind = PlotKind::Shares;
                 shares.params.clone_from(&group[0].params);
@@ -432,6 +434,11 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
         }
     }
     plots
+}
+
+/// How long a role holds the lock.
+fn holds(role: &str) -> HistogramMetric {
+    HistogramMetric { role: role.to_owned(), of_holds: true }
 }
 
 fn result_tables(html: &mut String, rows: &[Row], open: bool) {
@@ -517,6 +524,7 @@ mod tests {
     use super::*;
     use crate::example;
     use crate::machine::Machine;
+    use crate::params;
     use crate::report::recording::{Header, Skipped};
     use crate::report::verdicts;
     use crate::study::Effort;
@@ -572,15 +580,19 @@ mod tests {
     #[test]
     fn strips_are_drawn_with_their_study_and_with_a_bench() {
         let mut timeline = example::timeline("mix", "linux-5.1", "ivybridge-ex-8s");
-        timeline.params.extend([("readers".to_owned(), 4.0), ("writers".to_owned(), 4.0)]);
+        timeline.params.extend(params::of(&[("readers", 4.0), ("writers", 4.0)]));
         let mut recording = recorded(&["s4"]);
         recording.timelines.push(timeline.clone());
         let html = page(&recording);
         assert!(html.contains("4 readers and 4 writers · linux-5.1 on ivybridge-ex-8s"));
         recording.header.studies.clear();
         let html = page(&recording);
-        assert!(html.contains("4 readers + 4 writers · linux-5.1 on ivybridge-ex-8s"));
-        timeline.params.insert("readers".to_owned(), 5.0);
+        assert!(
+            html.contains(
+                "4 readers + 4 writers · section 10 pauses · think 10 pauses · linux-5.1"
+            )
+        );
+        timeline.params.insert("readers".to_owned(), 5.0.into());
         let mut other = recorded(&["s4"]);
         other.timelines.push(timeline);
         assert!(!page(&other).contains("Who held the lock"));
@@ -618,7 +630,10 @@ mod tests {
         assert!(html.matches("<svg").count() >= 3);
         assert!(html.contains("1 reader + 1 writer"));
         assert_eq!(
-            html.matches("<figcaption>mix · 2 readers + 1 writer: how long a writer").count(),
+            html.matches(
+                "<figcaption>mix · 2 readers + 1 writer · section 10 pauses · think 10 pauses: how long a writer"
+            )
+            .count(),
             1
         );
         assert!(html.contains("<br>70/10/20</td>"), "{html}");

@@ -14,9 +14,9 @@ pub mod validation;
 pub use html::page;
 pub(crate) use html::{STYLE as PAGE_STYLE, escape};
 
-use crate::claim::{Evidence, Verdict};
 use crate::study::Study;
-use crate::summary::{self, Line};
+use crate::study::claim::{Evidence, Verdict};
+use crate::study::summary::{self, Line};
 use recording::Recording;
 
 /// The verdict on every claim of a study.

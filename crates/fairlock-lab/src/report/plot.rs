@@ -5,11 +5,10 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::grids::figure;
-use crate::claim;
-use crate::grid;
+use crate::params::{self, Value};
+use crate::registry;
 use crate::row::{Estimate, Row};
-use crate::study::{Plot, PlotKind, expand_locks};
+use crate::study::{Plot, PlotKind, PlotMetric, expand_locks};
 use crate::units;
 use crate::world::HERE;
 
@@ -81,7 +80,7 @@ pub(super) fn svg(plot: &Plot, rows: &[Row]) -> Option<String> {
             workloads.contains(&row.workload)
                 && row.machine == plot.machine.as_deref().unwrap_or(HERE)
                 && locks.contains(&row.lock)
-                && grid::has_params(row, &plot.params)
+                && registry::has_params(row, &plot.params)
         })
         .collect();
     let mut text = String::new();
@@ -142,61 +141,60 @@ pub(crate) fn themed(svg: &str, title: &str) -> String {
     )
 }
 
+/// A place along the axis: a value, or that of rows to which the parameter makes no difference, left of all others.
+type X = Option<Value>;
+
 /// The distinct values of a parameter, ascending.
-fn values(rows: &[&Row], name: &str) -> Vec<f64> {
-    let mut values: Vec<f64> = rows.iter().filter_map(|row| x_of(row, name)).collect();
-    values.sort_by(f64::total_cmp);
+fn values(rows: &[&Row], name: &str) -> Vec<X> {
+    let mut values: Vec<X> = rows.iter().filter_map(|row| x_of(row, name)).collect();
+    values.sort_by(|a, b| match (a, b) {
+        (Some(a), Some(b)) => params::in_order(a, b),
+        _ => a.is_some().cmp(&b.is_some()),
+    });
     values.dedup();
     values
 }
 
-/// The x position of rows to which the x parameter makes no difference, left of all others.
-const ALONE: f64 = -1.0;
-
 /// A row's value of the parameter along the axis.
-fn x_of(row: &Row, name: &str) -> Option<f64> {
-    if grid::is_idle(name, |role| grid::param(row, role)) {
-        Some(ALONE)
-    } else {
-        grid::param(row, name)
+fn x_of(row: &Row, name: &str) -> Option<X> {
+    match params::is_idle(name, |role| registry::number(row, role)) {
+        true => Some(None),
+        false => registry::param(row, name).map(Some),
     }
 }
 
 /// A parameter with its value, for below a group of bars: `reads of 64 KiB`, `2 readers`.
-fn group_words(name: &str, value: f64) -> String {
-    match (name, value) {
-        (_, ALONE) => "alone".to_owned(),
-        ("readers", 0.0) => "no reader".to_owned(),
-        ("readers", 1.0) => "1 reader".to_owned(),
-        ("readers" | "writers" | "threads", _) => format!("{} {name}", units::trimmed(value)),
-        _ => grid::describe_param(name, value)
+fn group_words(workload: &str, name: &str, value: &X) -> String {
+    let Some(value) = value else { return "alone".to_owned() };
+    match (name, value.number()) {
+        ("readers", Some(0.0)) => "no reader".to_owned(),
+        _ => registry::describe_param(workload, name, value)
             .unwrap_or_else(|| format!("{name} = {}", value_words(name, value))),
     }
 }
 
 /// A parameter's value in the words of its unit.
-fn value_words(name: &str, value: f64) -> String {
-    if name.ends_with("_bytes") {
-        units::format_bytes(value)
-    } else if name.ends_with("_ns") {
-        units::format_ns(value)
-    } else {
-        units::trimmed(value)
+fn value_words(name: &str, value: &Value) -> String {
+    match value {
+        Value::Number(bytes) if name.ends_with("_bytes") => units::format_bytes(*bytes),
+        Value::Number(ns) if name.ends_with("_ns") => units::format_ns(*ns),
+        value => value.to_string(),
     }
 }
 
-fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Series> {
+fn series(plot: &Plot, rows: &[&Row], xs: &[X], locks: &[String]) -> Vec<Series> {
+    let Some(PlotMetric::Figure(metric)) = &plot.metric else { return Vec::new() };
     let flagship = flagship(rows.iter().map(|row| row.lock.as_str()));
     let workloads = plot.workload.list();
     // (name, value of the series parameter) in the order of the legend.
-    let names: Vec<(String, Option<f64>)> = if plot.series.is_empty() && workloads.len() > 1 {
+    let names: Vec<(String, Option<X>)> = if plot.series.is_empty() && workloads.len() > 1 {
         workloads.iter().map(|workload| (workload.clone(), None)).collect()
     } else if plot.series.is_empty() {
         locks.iter().map(|lock| (lock.clone(), None)).collect()
     } else {
         values(rows, &plot.series)
             .into_iter()
-            .map(|value| (group_words(&plot.series, value), Some(value)))
+            .map(|value| (group_words(&workloads[0], &plot.series, &value), Some(value)))
             .collect()
     };
     let mut colors = PALETTE.iter().cycle();
@@ -204,14 +202,14 @@ fn series(plot: &Plot, rows: &[&Row], xs: &[f64], locks: &[String]) -> Vec<Serie
     for (name, value) in names {
         let mut points: Vec<(usize, Estimate)> = rows
             .iter()
-            .filter(|row| match value {
+            .filter(|row| match &value {
                 None if workloads.len() > 1 => row.workload == name,
                 None => row.lock == name,
-                Some(value) => grid::param(row, &plot.series) == Some(value),
+                Some(value) => registry::param(row, &plot.series) == *value,
             })
             .filter_map(|row| {
                 let x = x_of(row, &plot.x)?;
-                Some((xs.iter().position(|known| *known == x)?, figure(row, &plot.metric)?))
+                Some((xs.iter().position(|known| *known == x)?, metric.figure(row)?))
             })
             .collect();
         if points.is_empty() {
@@ -296,7 +294,7 @@ pub(crate) fn small_text_style<'a>(
     TextStyle::from(("sans-serif", 11).into_font()).color(color).pos(Pos::new(horizontal, vertical))
 }
 
-fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
+fn lines(root: &Area<'_>, plot: &Plot, xs: &[X], series: &[Series]) -> Drawn {
     let axis = LogAxis::of(series);
     let bottom_edge = axis.shown().start;
     let last = xs.len().saturating_sub(1) as f64;
@@ -309,7 +307,9 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
     let label = |x: &f64| {
         let index = x.round();
         if (x - index).abs() < 1e-6 && index >= 0.0 {
-            xs.get(index as usize).map(|value| value_words(&plot.x, *value)).unwrap_or_default()
+            xs.get(index as usize)
+                .map(|x| x.as_ref().map_or("alone".to_owned(), |x| value_words(&plot.x, x)))
+                .unwrap_or_default()
         } else {
             String::new()
         }
@@ -323,7 +323,7 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
         .x_labels(0)
         .y_label_formatter(&|value| match *value < axis.decades.start {
             true => String::new(),
-            false => claim::format_figure(&plot.metric, false, *value),
+            false => formatted(plot, *value),
         })
         .y_labels(8)
         .label_style(text_style(&TEXT, HPos::Center, VPos::Center))
@@ -369,7 +369,7 @@ fn lines(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
             chart.draw_series([Circle::new(point, size, style)])?;
             if axis.is_below(figure.median) {
                 let (x, y) = chart.backend_coord(&point);
-                let words = claim::format_figure(&plot.metric, false, figure.median);
+                let words = formatted(plot, figure.median);
                 let style = small_text_style(&TEXT, HPos::Center, VPos::Bottom);
                 root.draw(&Text::new(format!("{BELOW} {words}"), (x, y - 6), style))?;
             }
@@ -422,11 +422,27 @@ struct Steps {
     shares: Vec<f64>,
 }
 
+/// A value of the plot's figure, in words.
+fn formatted(plot: &Plot, value: f64) -> String {
+    match &plot.metric {
+        Some(PlotMetric::Figure(metric)) => metric.format(value),
+        _ => units::format_number(value),
+    }
+}
+
+/// The counts that a histogram shows.
+fn counts<'a>(plot: &Plot, row: &'a Row) -> Option<&'a [u64]> {
+    match &plot.metric {
+        Some(PlotMetric::Histogram(metric)) => metric.of(row),
+        _ => None,
+    }
+}
+
 /// The counts of each lock's first row that has some.
 fn steps(plot: &Plot, rows: &[&Row], locks: &[String]) -> Vec<Steps> {
     let counted = locks.iter().filter_map(|lock| {
         let mut of_lock = rows.iter().filter(|row| row.lock == *lock);
-        Some((lock, of_lock.find_map(|row| claim::histogram(row, &plot.metric))?))
+        Some((lock, of_lock.find_map(|row| counts(plot, row))?))
     });
     let counted: Vec<(&String, &[u64])> = counted.collect();
     let flagship = flagship(counted.iter().map(|(lock, _)| lock.as_str()));
@@ -514,7 +530,7 @@ fn spread(heights: &mut [i32], top: i32, bottom: i32) {
     }
 }
 
-fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
+fn bars(root: &Area<'_>, plot: &Plot, xs: &[X], series: &[Series]) -> Drawn {
     const LEFT: i32 = 16;
     const TOP: i32 = 52;
     let bottom = HEIGHT as i32 - 48;
@@ -564,7 +580,7 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
                 vec![(middle, low), (middle, high)],
                 TEXT.stroke_width(1),
             ))?;
-            let mut words = claim::format_figure(&plot.metric, false, figure.median);
+            let mut words = formatted(plot, figure.median);
             if logarithmic && axis.is_below(figure.median) {
                 words = format!("{BELOW} {words}");
             }
@@ -573,7 +589,7 @@ fn bars(root: &Area<'_>, plot: &Plot, xs: &[f64], series: &[Series]) -> Drawn {
             x += slot;
         }
         let middle = (start + x) / 2 - (slot - bar) / 2;
-        let words = group_words(&plot.x, *value);
+        let words = group_words(&plot.workload.list()[0], &plot.x, value);
         root.draw(&Text::new(
             words,
             (middle, bottom + 8),
@@ -744,9 +760,10 @@ fn role_bars(root: &Area<'_>, kind: PlotKind, locks: &[RoleBars], step: i32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Names;
     use crate::example;
+    use crate::metric::HistogramMetric;
     use crate::study;
+    use crate::study::claim::Names;
 
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
@@ -783,7 +800,11 @@ mod tests {
 
     #[test]
     fn a_histogram_has_steps_for_each_lock_over_powers_of_two() {
-        let of = |metric: &str| Plot { metric: metric.to_owned(), ..plot("histogram") };
+        let histogram = |name: &str| HistogramMetric::try_from(name.to_owned()).unwrap();
+        let of = |name: &str| Plot {
+            metric: Some(PlotMetric::Histogram(histogram(name))),
+            ..plot("histogram")
+        };
         let svg = svg(&of("roles.writer.hold_histogram"), &rows()).unwrap();
         for words in ["rwsem", "std", "usync", "512ns", "%"] {
             assert!(svg.contains(words), "{words}: {svg}");
@@ -793,9 +814,7 @@ mod tests {
             steps(&of("roles.writer.hold_histogram"), &[row], std::slice::from_ref(&row.lock));
         // 400 ns are between 2^8 and 2^9.
         assert_eq!(steps[0].shares[7..9], [0.1, 0.6]);
-        for nothing in ["roles.writer.hold", "roles.low.wait_histogram", "total_ops_per_s"] {
-            assert!(super::svg(&of(nothing), &rows()).is_none(), "{nothing}");
-        }
+        assert!(super::svg(&of("roles.low.wait_histogram"), &rows()).is_none());
     }
 
     #[test]

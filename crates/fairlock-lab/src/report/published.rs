@@ -1,7 +1,7 @@
 //! Our figures beside published ones: the cells of a study's source tables.
 
-use crate::claim::{self, Evidence};
 use crate::row::Row;
+use crate::study::claim::{self, Evidence};
 use crate::study::{Column, Study, Table, TableRow};
 use crate::units::{format_kilo, format_number};
 
@@ -25,12 +25,16 @@ pub(super) fn figure(
     }
     let evidence = Evidence { rows, ..Evidence::default() };
     let (numerator, denominator) = Study::selectors(column, row);
-    let figure = claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params).ok()?;
+    let figure =
+        claim::measure(&evidence, &numerator, denominator.as_ref(), &row.params).ok()?.estimate;
     let published = column.over_source.as_ref().and_then(|over| table.source_ratio(row, over));
     let words = |value: f64| match published {
         Some(published) => format_number(value / published),
         None if table.in_thousands && denominator.is_none() => format_kilo(value),
-        None => claim::format_figure(&numerator.metric, denominator.is_some(), value),
+        None => match &numerator.metric {
+            Some(metric) if denominator.is_none() => metric.format(value),
+            _ => format_number(value),
+        },
     };
     Some(Figure { low: words(figure.low), median: words(figure.median), high: words(figure.high) })
 }

@@ -14,10 +14,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::claim::Skipped;
 use crate::machine::Machine;
 use crate::printable::make_printable;
+use crate::registry;
 use crate::row::Row;
+pub use crate::study::claim::Skipped;
 use crate::timeline::Timeline;
 
 /// The version of the format; readers refuse others.
@@ -78,6 +79,14 @@ enum Note {
 }
 
 impl Recording {
+    /// Adds a row, or puts it in the place of one with fewer repetitions of the same cell.
+    fn add(&mut self, row: Row) {
+        match self.rows.iter_mut().find(|known| known.is_of_one_cell_with(&row)) {
+            Some(known) if known.repetitions < row.repetitions => *known = row,
+            _ => self.rows.push(row),
+        }
+    }
+
     /// A recording without results yet.
     pub fn new(header: Header) -> Recording {
         Recording {
@@ -147,7 +156,8 @@ impl Recording {
                     Note::Cancelled(cancelled) => recording.cancelled = cancelled,
                     Note::Timeline(timeline) => {
                         timeline.check().map_err(|error| wrong(&format!("timeline.{error}")))?;
-                        recording.timelines.push(timeline);
+                        let params = registry::current(&timeline.workload, timeline.params);
+                        recording.timelines.push(Timeline { params, ..timeline });
                     }
                     Note::Header(_) => return Err(wrong(&"header: there is one already")),
                 }
@@ -156,7 +166,8 @@ impl Recording {
             let row: Row = from_value(value).map_err(|error| wrong(&error))?;
             let before = recording.rows.iter().find_map(|before| before.events.as_ref());
             row.check(before).map_err(|error| wrong(&error))?;
-            recording.rows.push(row);
+            let params = registry::current(&row.workload, row.params);
+            recording.add(Row { params, ..row });
         }
         recording.ok_or_else(|| format!("{name} is empty"))
     }
@@ -168,6 +179,9 @@ fn check_figures(value: &Value, path: &str) -> Result<(), String> {
     const MOST: f64 = 1e17;
     /// Powers of two of a nanosecond, of which histograms have one each, and no list of figures is longer.
     const LONGEST: usize = 64;
+    /// One for each repetition.
+    const MOST_SAMPLES: usize = 10_000;
+    let longest = if path.starts_with("samples.") { MOST_SAMPLES } else { LONGEST };
     let below = |name: &str| match path {
         "" => name.to_owned(),
         path => format!("{path}.{name}"),
@@ -176,8 +190,8 @@ fn check_figures(value: &Value, path: &str) -> Result<(), String> {
         Value::Number(number) if number.as_f64().is_none_or(|it| it.abs() > MOST) => {
             Err(format!("{path}: {number} is not a figure of a run, which are {MOST:e} at most"))
         }
-        Value::Array(values) if values.len() > LONGEST && values.iter().all(Value::is_number) => {
-            Err(format!("{path}: {} figures, but there are {LONGEST} at most", values.len()))
+        Value::Array(values) if values.len() > longest && values.iter().all(Value::is_number) => {
+            Err(format!("{path}: {} figures, but there are {longest} at most", values.len()))
         }
         Value::Array(values) => {
             let mut values = values.iter().enumerate();

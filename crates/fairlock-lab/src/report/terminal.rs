@@ -7,16 +7,19 @@ use comfy_table::{
 
 use super::recording::{Header, Recording};
 use super::{grids, published};
-use crate::claim::{self, Status, Verdict};
-use crate::grid;
 use crate::measure::{READER, WRITER};
+use crate::metric::Metric;
+use crate::params;
+use crate::registry;
 use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
+use crate::study::claim::{Status, Verdict};
+use crate::study::summary::{Figure, Line};
 use crate::study::{self, Study};
-use crate::summary::{Figure, Line};
 use crate::units::{
     format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
-use crate::workloads::forkstorm_kernel;
+use crate::workload::Workload;
+use crate::workloads::forkstorm_kernel::ForkstormKernel;
 
 /// The columns of a results table, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 11] = [
@@ -50,7 +53,7 @@ pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String
         }
     }
     let title = |row: &Row| {
-        let words = grid::describe(&row.workload, &row.params);
+        let words = registry::describe(&row.workload, &row.params);
         let place = match row.simulated {
             Some(_) => format!(" · simulated on {}", row.machine),
             None => String::new(),
@@ -103,7 +106,7 @@ fn group_table(rows: &[&Row]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(
         COLUMNS[..columns].iter().map(|(title, _)| *title).map(|title| match title {
-            "lock" => grid::subject(&rows[0].workload),
+            "lock" => registry::subject(&rows[0].workload),
             title => title,
         }),
     );
@@ -252,7 +255,7 @@ pub fn inversions(rows: &[&Row]) -> Option<String> {
         .filter_map(|row| {
             let role = row.roles.values().find(|role| role.inverted.is_some())?;
             let longest = role.wait.max as f64;
-            let works = longest / row.params.get("work_ns")?;
+            let works = longest / params::number(&row.params, "work_ns")?;
             let inverted = role.inverted? as f64;
             Some((*row, [format_ns(longest), format_number(works), format_count(inverted)]))
         })
@@ -289,7 +292,7 @@ pub fn convoys(rows: &[&Row]) -> Option<String> {
 /// What a group's CPU shares are worth where processes end before the kernel has looked at them; `None`
 /// where none do.
 pub fn short_processes(rows: &[&Row]) -> Option<String> {
-    let is_theirs = |row: &&Row| row.workload == forkstorm_kernel::NAME && row.cpu.is_some();
+    let is_theirs = |row: &&Row| row.workload == ForkstormKernel::NAME && row.cpu.is_some();
     rows.iter().any(is_theirs).then(|| {
         "CPU: a kernel that tells user from system at its clock's ticks takes processes that end before\n\
          their first one for user, forks and exits too: believe idle, and the sum of the two."
@@ -301,18 +304,21 @@ pub fn short_processes(rows: &[&Row]) -> Option<String> {
 /// machine span; `None` where nothing ran.
 pub fn usage(rows: &[&Row]) -> Option<String> {
     let metrics = [
-        ("voluntary switches an operation", "voluntary_switches_per_operation"),
-        ("involuntary switches an operation", "involuntary_switches_per_operation"),
-        ("CPUs spinning", "cpu.spinning"),
+        (
+            "voluntary switches an operation",
+            Metric::Switches { voluntary: true, per_operation: true },
+        ),
+        (
+            "involuntary switches an operation",
+            Metric::Switches { voluntary: false, per_operation: true },
+        ),
+        ("CPUs spinning", Metric::Cpu("spinning")),
     ];
-    let words = |row: &Row, metric: &str| {
-        let figure = grids::figure(row, metric)?;
-        Some(claim::format_figure(metric, false, figure.median))
-    };
+    let words = |row: &Row, metric: &Metric| Some(metric.format(metric.figure(row)?.median));
     let lines: Vec<(String, Vec<Option<String>>)> = metrics
         .into_iter()
         .map(|(name, metric)| {
-            (name.to_owned(), rows.iter().map(|row| words(row, metric)).collect())
+            (name.to_owned(), rows.iter().map(|row| words(row, &metric)).collect())
         })
         .filter(|(_, words): &(_, Vec<Option<String>>)| words.iter().any(Option::is_some))
         .collect();
@@ -660,7 +666,8 @@ mod tests {
         simulated.simulated =
             Some(SimulatedCounts { operations: 100, transfers: 250, ..SimulatedCounts::default() });
         let text = tables(&[real, simulated], true);
-        assert!(text.contains("1 reader + 1 writer · simulated on eight-sockets\n"), "{text}");
+        let title = "1 reader + 1 writer · section 10 pauses · think 10 pauses · simulated on eight-sockets\n";
+        assert!(text.contains(title), "{text}");
         let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
         assert!(transfers.trim_end().ends_with("2.50"), "{transfers}");
     }

@@ -26,8 +26,8 @@ use fairlock_lab::dropin::target::Target;
 use fairlock_lab::dropin::{self, library};
 use fairlock_lab::units;
 
-use crate::bench::at_least_one;
 use crate::cli::Failure;
+use fairlock_lab::units::at_least_one;
 
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \

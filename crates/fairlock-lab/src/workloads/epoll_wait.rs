@@ -12,21 +12,23 @@
 //! there: a chain of pollers without sources below each poller, of which nothing is ever reported; it lengthens what a registration
 //! has to look at.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::epoll::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, sources};
-use super::{Body, Request, broken, check_thread_count, run_threads};
+use super::{Body, run_threads};
 use crate::error::{LabError, Violation};
-use crate::measure::statistics::XorShift;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
+use crate::pollers::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, sources};
+use crate::random::{XorShift, shuffle};
+use crate::units::{at_least_one, count};
+use crate::workload::{
+    DEFAULT_POLLERS, DefaultSubjects, Machine, POLLERS, Request, Role, Subjects, WithPoller,
+    Workload, check_thread_count, defaults, roles, run_with_poller, running, wrong,
+};
 use crate::world::World;
-
-/// The name that rows carry.
-pub const NAME: &str = "epoll-wait";
 
 /// How long the writer sleeps between two sweeps.
 const SLEEP_NS: u64 = 500;
@@ -37,51 +39,76 @@ const MOST_SOURCES: u32 = 4096;
 /// The original's bound, which is the kernel's.
 const DEEPEST: u32 = 4;
 
+/// Host seconds for one simulated second of each thread that runs.
+const SIMULATION_COST: f64 = 3.2;
+
 /// Parameters of [`epoll-wait`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EpollWaitParams {
-    /// Threads that wait.
-    pub workers: u32,
-    /// Sources of each.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EpollWait {
+    /// Threads that wait; one more adds
+    #[arg(long = "threads", value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub readers: u32,
+    /// The thread that adds; there is one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count, hide = true)]
+    pub writers: u32,
+    /// Sources of each thread that waits
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
     pub sources: u32,
-    /// All wait on one poller, with the sources of all.
+    /// All wait on one poller, with the sources of all, instead of one each
+    #[arg(long)]
     pub shared: bool,
-    /// When a source is reported.
+    /// When a source is reported
+    #[arg(long, value_enum, default_value = "level")]
     pub trigger: Trigger,
-    /// They ask and do not wait.
+    /// Poll without waiting
+    #[arg(long = "nonblocking")]
     pub polling: bool,
-    /// Pollers in a chain below each poller.
+    /// Pollers in a chain below each one, up to 4
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count)]
     pub nested: u32,
-    /// The writer takes workers and sources in a random order.
+    /// Add to the threads' sources in a random order
+    #[arg(long)]
     pub random: bool,
 }
 
-impl Default for EpollWaitParams {
-    /// One worker with 64 sources, level-triggered.
-    fn default() -> EpollWaitParams {
-        EpollWaitParams {
-            workers: 1,
-            sources: 64,
-            shared: false,
-            trigger: Trigger::Level,
-            polling: false,
-            nested: 0,
-            random: false,
-        }
+impl Default for EpollWait {
+    fn default() -> EpollWait {
+        defaults()
     }
 }
 
-impl EpollWaitParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self) -> Result<(), LabError> {
-        check_thread_count("readers", self.workers.into())?;
-        let wrong = |name, value: u32, valid| {
-            Err(LabError::Parameter { name, value: value.to_string(), valid })
-        };
+impl Workload for EpollWait {
+    const NAME: &'static str = "epoll-wait";
+    const ABOUT: &'static str = "threads that wait for one event at a time, one that keeps them busy (perf bench epoll wait)";
+    const EXAMPLES: &'static [&'static str] = &[
+        "",
+        "--threads 2,8 --shared --trigger once",
+        "--poller kernel --nonblocking --nested 3 --random",
+        "--on riscv-4 --poller ready,rwlock-list-queued,spin-list-mcs",
+    ];
+    const SUBJECTS: Subjects = POLLERS;
+    const DEFAULT_SUBJECTS: DefaultSubjects = DEFAULT_POLLERS;
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", self.writers)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        let mut words = vec![("sources", format!("{} sources each", self.sources))];
+        words.extend(self.shared.then(|| ("shared", "one poller for all".to_owned())));
+        words.push(("trigger", self.trigger.words().to_owned()));
+        words.extend(self.polling.then(|| ("polling", "polling".to_owned())));
+        words.extend((self.nested != 0).then(|| ("nested", format!("{} nested", self.nested))));
+        words.extend(self.random.then(|| ("random", "in random order".to_owned())));
+        words
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+        check_thread_count("readers", self.readers.into())?;
+        if self.writers != 1 {
+            return wrong("writers", self.writers, "1: one thread adds".to_string());
+        }
         if !(1..=MOST_SOURCES).contains(&self.sources) {
             return wrong("sources", self.sources, format!("1 to {MOST_SOURCES}"));
         }
@@ -91,20 +118,42 @@ impl EpollWaitParams {
         Ok(())
     }
 
-    /// The row's `params`.
-    pub fn row_params(&self) -> BTreeMap<String, f64> {
-        [
-            ("readers", self.workers),
-            ("writers", 1),
-            ("sources", self.sources),
-            ("shared", self.shared.into()),
-            ("trigger", self.trigger.number()),
-            ("polling", self.polling.into()),
-            ("nested", self.nested),
-            ("random", self.random.into()),
-        ]
-        .map(|(name, value)| (name.to_string(), f64::from(value)))
-        .into()
+    fn simulation_cost(&self, _lock: &str, cpus: u32) -> f64 {
+        running(self.readers + self.writers, cpus) * SIMULATION_COST
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_with_poller(self, request)
+    }
+}
+
+impl WithPoller for EpollWait {
+    fn run_with<W: Machine, P: Poller>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let setting = &Setting::<P>::new(self)?;
+        let left = &AtomicU32::new(self.readers);
+        let mut bodies: Vec<Body<'_>> = Vec::new();
+        for worker in 0..self.readers as usize {
+            bodies.push(Box::new(move || {
+                let _leaves = Leaves(left);
+                world.stay(worker);
+                let record = work(world, setting, self, worker)?;
+                Ok(ThreadRecord { reader: Some(record), ..ThreadRecord::default() })
+            }));
+        }
+        bodies.push(Box::new(move || {
+            let record = write(world, setting, self, left)?;
+            Ok(ThreadRecord { writer: Some(record), ..ThreadRecord::default() })
+        }));
+        let repetition = run_threads(request, EpollWait::NAME, bodies)?;
+        let written = repetition.roles.get(WRITER).map_or(0, |writer| writer.executed);
+        match read_all(setting, self)? {
+            read if read == written => Ok(repetition),
+            read => Err(request.broken(EpollWait::NAME, Violation::LostEvents { written, read })),
+        }
     }
 }
 
@@ -119,8 +168,8 @@ struct Setting<P: Poller> {
 }
 
 impl<P: Poller> Setting<P> {
-    fn new(params: &EpollWaitParams) -> Result<Self, LabError> {
-        let pollers = if params.shared { 1 } else { params.workers };
+    fn new(params: &EpollWait) -> Result<Self, LabError> {
+        let pollers = if params.shared { 1 } else { params.readers };
         let pollers = (0..pollers).map(|_| P::new()).collect::<Result<Vec<P>, LabError>>()?;
         let chains = pollers.iter().map(|poller| chain(poller, params.nested));
         let chains = chains.collect::<Result<Vec<_>, _>>()?;
@@ -130,7 +179,7 @@ impl<P: Poller> Setting<P> {
             let first = u64::from(worker) * u64::from(params.sources);
             sources::<P>(params.sources, &pollers[poller as usize], params.trigger, first)
         };
-        let sources = (0..params.workers).map(of_worker).collect::<Result<Vec<_>, _>>()?;
+        let sources = (0..params.readers).map(of_worker).collect::<Result<Vec<_>, _>>()?;
         Ok(Setting { pollers, _chains: chains, sources })
     }
 
@@ -155,38 +204,6 @@ fn chain<P: Poller>(outer: &P, nested: u32) -> Result<Vec<P>, LabError> {
     Ok(chain)
 }
 
-/// Runs the workload once on fresh pollers.
-///
-/// # Errors
-/// When an event is lost, the system has no more descriptors, or threads cannot be started.
-pub fn run<W: World, P: Poller>(
-    request: &Request<'_, W>,
-    params: &EpollWaitParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let setting = &Setting::<P>::new(params)?;
-    let left = &AtomicU32::new(params.workers);
-    let mut bodies: Vec<Body<'_>> = Vec::new();
-    for worker in 0..params.workers as usize {
-        bodies.push(Box::new(move || {
-            let _leaves = Leaves(left);
-            world.stay(worker);
-            let record = work(world, setting, params, worker)?;
-            Ok(ThreadRecord { reader: Some(record), ..ThreadRecord::default() })
-        }));
-    }
-    bodies.push(Box::new(move || {
-        let record = write(world, setting, params, left)?;
-        Ok(ThreadRecord { writer: Some(record), ..ThreadRecord::default() })
-    }));
-    let repetition = run_threads(request, NAME, bodies)?;
-    let written = repetition.roles.get(WRITER).map_or(0, |writer| writer.executed);
-    match read_all(setting, params)? {
-        read if read == written => Ok(repetition),
-        read => Err(broken(request.lock, NAME, Violation::LostEvents { written, read })),
-    }
-}
-
 /// Counts a worker out when it ends, also by a panic: the writer goes on until all have.
 struct Leaves<'a>(&'a AtomicU32);
 
@@ -200,7 +217,7 @@ impl Drop for Leaves<'_> {
 fn work<W: World, P: Poller>(
     world: &W,
     setting: &Setting<P>,
-    params: &EpollWaitParams,
+    params: &EpollWait,
     worker: usize,
 ) -> Result<RoleRecorder, LabError> {
     let mut reader = RoleRecorder::default();
@@ -226,7 +243,7 @@ fn work<W: World, P: Poller>(
 fn deliver<W: World, P: Poller>(
     world: &W,
     setting: &Setting<P>,
-    params: &EpollWaitParams,
+    params: &EpollWait,
     token: u64,
     reader: &mut RoleRecorder,
 ) -> Result<bool, LabError> {
@@ -248,13 +265,13 @@ fn deliver<W: World, P: Poller>(
 fn write<W: World, P: Poller>(
     world: &W,
     setting: &Setting<P>,
-    params: &EpollWaitParams,
+    params: &EpollWait,
     left: &AtomicU32,
 ) -> Result<RoleRecorder, LabError> {
     let mut writer = RoleRecorder::default();
     let mut random = XorShift::new(world.seed());
     let mut order: Vec<Vec<u32>> =
-        (0..params.workers).map(|_| (0..params.sources).collect()).collect();
+        (0..params.readers).map(|_| (0..params.sources).collect()).collect();
     let mut workers: Vec<usize> = (0..order.len()).collect();
     let mut sweeps = 0_u64;
     loop {
@@ -283,14 +300,8 @@ fn write<W: World, P: Poller>(
     }
 }
 
-fn shuffle<T>(items: &mut [T], random: &mut XorShift) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last as u32 + 1) as usize);
-    }
-}
-
 /// Everybody has ended: reads what is still reported, and answers how much was read in all.
-fn read_all<P: Poller>(setting: &Setting<P>, params: &EpollWaitParams) -> Result<u64, LabError> {
+fn read_all<P: Poller>(setting: &Setting<P>, params: &EpollWait) -> Result<u64, LabError> {
     let mut batch = P::batch(params.sources as usize);
     for poller in &setting.pollers {
         loop {

@@ -8,10 +8,10 @@
 //!
 //! How long processes compute decides how much the locks matter. Before the first run one thread alone
 //! measures what inserts take in trees of the size they will have; processes then compute for as long as it
-//! takes for inserts to be [`ForkstormParams::insert_percent`] of all time. Some of the computing
+//! takes for inserts to be [`Forkstorm::insert_percent`] of all time. Some of the computing
 //! lies between the vmas of a fork, which copies page tables there.
 //!
-//! With [`ForkstormParams::wait_every_ns`] clients also wait now and then for something that is not a lock:
+//! With [`Forkstorm::wait_every_ns`] clients also wait now and then for something that is not a lock:
 //! a parent for its child, a server for its network.
 //!
 //! What is measured: every section's wait; every message's latency, computing included; of one section in
@@ -31,6 +31,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use clap::Args;
 use fairlock::platform::Platform;
 use serde::{Deserialize, Serialize};
 
@@ -38,93 +39,112 @@ pub use super::anon_vma::LOOK_EVERY;
 use super::anon_vma::{
     Alone, Family, Inside, Pool, Process, Processes, Roots, Sections, Visitor, What, check_vmas,
 };
-use super::mix::jittered;
-use super::{
-    Body, Failure, LONGEST_LENGTH_NS, Request, broken, check_thread_count, failed, run_threads,
-};
+use super::{Body, Failure, run_threads};
 use crate::error::LabError;
 use crate::locks::LabLock;
-use crate::measure::statistics::{XorShift, median};
+use crate::measure::statistics::median;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
+use crate::random::{XorShift, jittered};
+use crate::units::{at_least_one, deserialize_time_ns, format_ns, parse_percent, parse_time_ns};
+use crate::workload::{
+    DefaultPoints, DefaultSubjects, LONGEST_LENGTH_NS, Machine, Request, Role, UnderLock, Workload,
+    check_thread_count, defaults, points, roles, run_under_lock, running, wrong,
+};
 use crate::world::{Worker, World};
-
-/// The name that rows carry.
-pub const NAME: &str = "forkstorm";
 
 /// Messages of one connection.
 pub const MESSAGES: u32 = 10;
 /// Forks of one connection: its handler, and two for each message.
 const FORKS: u32 = 1 + 2 * MESSAGES;
+/// Host seconds for one simulated second of each thread that runs, where processes fork, under any lock.
+pub(super) const SIMULATION_COST: f64 = 0.25;
+
 /// Parameters of [`forkstorm`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ForkstormParams {
-    /// How many clients, a thread each.
-    pub clients: u32,
-    /// Vmas of each process, and as many roots.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Forkstorm {
+    /// Clients, a thread each
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    pub threads: u32,
+    /// Vmas of each process, and as many locks
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
     pub vmas: u32,
-    /// Whether a new vma may have an unused ancestor's anon_vma for its own, as since Linux 3.19.
+    /// Use unused anon_vmas of ancestors again, as Linux does since 3.19
+    #[arg(long)]
     pub reuse: bool,
-    /// Inserts into trees, in percent of all time of one thread alone; sets how long processes compute.
+    /// Inserts into trees, in percent of the time of one thread alone: sets how long processes compute
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.5, value_parser = parse_percent)]
     pub insert_percent: f64,
-    /// How much of the computing lies between the vmas of forks, percent.
+    /// Part of the computing that lies between the vmas of a fork
+    #[arg(long, value_name = "PERCENT", default_value_t = 25.0, value_parser = parse_percent)]
     pub copy_percent: f64,
-    /// A client gives its CPU away each time it has computed for so long; zero: never.
+    /// How long a client computes before it sleeps; 0ns: it never sleeps
+    #[arg(long = "wait-every", value_name = "TIME", default_value = "0ns", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub wait_every_ns: u64,
-    /// For how long.
+    /// How long it then sleeps
+    #[arg(long = "wait", value_name = "TIME", default_value = "50us", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub wait_ns: u64,
 }
 
-impl Default for ForkstormParams {
-    /// Two clients with 16 vmas, the published share of inserts, no waits.
-    fn default() -> ForkstormParams {
-        ForkstormParams {
-            clients: 2,
-            vmas: 16,
-            reuse: false,
-            insert_percent: 3.5,
-            copy_percent: 25.0,
-            wait_every_ns: 0,
-            wait_ns: 0,
-        }
+impl Default for Forkstorm {
+    fn default() -> Forkstorm {
+        defaults()
     }
 }
 
-impl ForkstormParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self) -> Result<(), LabError> {
-        let check = |name, value: f64, least: f64, most: f64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            let valid = format!("{least} to {most}");
-            Err(LabError::Parameter { name, value: value.to_string(), valid })
+impl Workload for Forkstorm {
+    const NAME: &'static str = "forkstorm";
+    const ABOUT: &'static str =
+        "clients whose processes fork and exit: a mail server under 16 locks, all exclusive";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--threads 1,2,8",
+        "--lock linux-3.10,linux-5.11,rwsem,mutex,std-mutex --threads 8",
+        "--insert-percent 10 --wait-every 300us --wait 50us",
+        "--on westmere-ex-4s --threads 40,80 --seeds 3",
+    ];
+    const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
+        here: &["rwlock", "rwsem", "mutex", "linux-3.10", "linux-5.11", "std", "parking_lot"],
+        simulated: &["rwlock", "rwsem", "mutex", "linux-3.10", "linux-5.11"],
+    };
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("threads", "1,2,8")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("client", self.threads)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        let mut words = vec![("vmas", format!("{} vmas", self.vmas))];
+        words.extend(self.reuse.then(|| ("reuse", "anon_vmas reused".to_owned())));
+        words.push(("insert_percent", format!("{} % inserts", self.insert_percent)));
+        if self.wait_every_ns != 0 {
+            let every = format_ns(self.wait_every_ns as f64);
+            words.push(("wait_every_ns", format!("a wait every {every}")));
+        }
+        words
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+        let check = |name, value: f64, least: f64, most: f64| match (least..=most).contains(&value)
+        {
+            true => Ok(()),
+            false => wrong(name, value, format!("{least} to {most}")),
         };
-        check_thread_count("threads", self.clients.into())?;
-        check_vmas(self.vmas, self.clients)?;
+        check_thread_count("threads", self.threads.into())?;
+        check_vmas(self.vmas, self.threads)?;
         check("insert_percent", self.insert_percent, 0.01, 50.0)?;
         check("copy_percent", self.copy_percent, 0.0, 100.0)?;
         check("wait_every_ns", self.wait_every_ns as f64, 0.0, LONGEST_LENGTH_NS)?;
         check("wait_ns", self.wait_ns as f64, 0.0, LONGEST_LENGTH_NS)
     }
 
-    /// The row's `params`.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        [
-            ("threads", f64::from(self.clients)),
-            ("vmas", f64::from(self.vmas)),
-            ("reuse", f64::from(u8::from(self.reuse))),
-            ("insert_percent", self.insert_percent),
-            ("copy_percent", self.copy_percent),
-            ("wait_every_ns", self.wait_every_ns as f64),
-            ("wait_ns", self.wait_ns as f64),
-            ("pause_ns", pause_ns),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+    fn simulation_cost(&self, _lock: &str, cpus: u32) -> f64 {
+        running(self.threads, cpus) * SIMULATION_COST
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
     }
 }
 
@@ -147,7 +167,7 @@ impl Computing {
         self.after_step.saturating_mul(4).saturating_add(self.between_vmas.saturating_mul(32))
     }
 
-    fn of(params: &ForkstormParams, message_ns: f64, pause_ns: f64) -> Computing {
+    fn of(params: &Forkstorm, message_ns: f64, pause_ns: f64) -> Computing {
         let forks = f64::from(FORKS) / f64::from(MESSAGES);
         let pauses = |ns: f64| (ns / pause_ns).round() as u32;
         let copying = message_ns * params.copy_percent / 100.0;
@@ -160,21 +180,19 @@ impl Computing {
     }
 }
 
-/// Runs the workload once on fresh locks.
-///
-/// # Errors
-/// When a lock breaks the invariant, or threads cannot be started.
-pub fn run<W: World, L: LabLock>(
-    request: &Request<'_, W>,
-    params: &ForkstormParams,
-) -> Result<Repetition, LabError> {
-    run_at(request, params, &Roots::of::<L>(params.vmas, params.clients))
+impl UnderLock for Forkstorm {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        run_at(request, self, &Roots::of::<L>(self.vmas, self.threads))
+    }
 }
 
 /// The same at given roots.
 fn run_at<W: World, P: Platform>(
     request: &Request<'_, W>,
-    params: &ForkstormParams,
+    params: &Forkstorm,
     roots: &Roots<P>,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
@@ -201,12 +219,14 @@ fn run_at<W: World, P: Platform>(
             Ok(ThreadRecord { reader: None, writer: Some(client.recorder), excluded_ns: 0 })
         }) as Body<'_>
     });
-    let mut repetition = run_threads(request, NAME, bodies.collect())?;
+    let mut repetition = run_threads(request, Forkstorm::NAME, bodies.collect())?;
     let left = left.into_inner().expect("all threads have ended");
-    family.check_quiet(&left.pools).map_err(|violation| broken(request.lock, NAME, violation))?;
-    roots.check(request, NAME, left.writes)?;
+    family
+        .check_quiet(&left.pools)
+        .map_err(|violation| request.broken(Forkstorm::NAME, violation))?;
+    roots.check(request, Forkstorm::NAME, left.writes)?;
     repetition.events = roots.events();
-    let threads = (params.clients as usize).min(world.cpus());
+    let threads = (params.threads as usize).min(world.cpus());
     let share = |ns: f64| ns / (repetition.elapsed_ns as f64 * threads as f64);
     let inserting = left.inserting_ns.map(share);
     if let Some(writer) = repetition.roles.get_mut(WRITER) {
@@ -238,8 +258,8 @@ impl Left {
     }
 }
 
-fn family_of<P: Platform>(params: &ForkstormParams) -> (Family<P>, Vec<Pool>) {
-    Family::new(params.vmas, params.clients, Processes::OF_A_CONNECTION, params.reuse)
+fn family_of<P: Platform>(params: &Forkstorm) -> (Family<P>, Vec<Pool>) {
+    Family::new(params.vmas, params.threads, Processes::OF_A_CONNECTION, params.reuse)
 }
 
 /// One client.
@@ -343,11 +363,11 @@ type Machines = BTreeMap<(String, u32, u32, bool), Calibrated>;
 /// Measured once for each machine and size of trees, so that all locks' processes compute for equally long.
 fn calibrated<W: World, P: Platform>(
     request: &Request<'_, W>,
-    params: &ForkstormParams,
+    params: &Forkstorm,
 ) -> Result<Calibrated, LabError> {
     static MACHINES: Mutex<Machines> = Mutex::new(BTreeMap::new());
     let name = request.world.name().to_owned();
-    let key = (name, params.clients, params.vmas, params.reuse);
+    let key = (name, params.threads, params.vmas, params.reuse);
     let mut machines = MACHINES.lock().expect("nobody panics with it");
     if let Some(&known) = machines.get(&key) {
         return Ok(known);
@@ -361,7 +381,7 @@ fn calibrated<W: World, P: Platform>(
 /// that is how large the trees are on average.
 fn calibrate<W: World, P: Platform>(
     request: &Request<'_, W>,
-    params: &ForkstormParams,
+    params: &Forkstorm,
 ) -> Result<Calibrated, LabError> {
     let world = request.world;
     let worker: Worker<'_, Result<Calibrated, Failure>> = Box::new(move || {
@@ -373,7 +393,7 @@ fn calibrate<W: World, P: Platform>(
     let run = world.run(LONGEST_CALIBRATION_NS, request.cancelled, vec![worker])?;
     let mut outputs = run.workers.into_iter().map(|worker| worker.output);
     let times = outputs.next().expect("one worker");
-    times.map_err(|failure| failed(request.lock, NAME, failure))
+    times.map_err(|failure| request.failed(Forkstorm::NAME, failure))
 }
 
 /// Sections without a lock, for a thread alone.
@@ -388,7 +408,7 @@ impl<'a, W: World> Unlocked<'a, W> {
         Unlocked { world, inserts_ns: 0, looks: 0 }
     }
 
-    fn calibrate<P: Platform>(mut self, params: &ForkstormParams) -> Result<Calibrated, Failure> {
+    fn calibrate<P: Platform>(mut self, params: &Forkstorm) -> Result<Calibrated, Failure> {
         let (family, mut pools) = family_of::<P>(params);
         for pool in &mut pools[1..] {
             let [mut handler, mut delivery] = <[Process; 2]>::default();
@@ -465,16 +485,14 @@ mod tests {
     use super::*;
     use crate::world::SimWorld;
 
-    fn calibrated_with(seed: u64, params: &ForkstormParams) -> Calibrated {
+    fn calibrated_with(seed: u64, params: &Forkstorm) -> Calibrated {
         let world = SimWorld::new(Arc::new(Profile::example()), seed, 0, false);
-        let request =
-            Request { world: &world, lock: "rwsem", duration_ns: 1, cancelled: &|| false };
-        calibrate::<_, Sim>(&request, params).unwrap()
+        calibrate::<_, Sim>(&Request::new(&world, "rwsem", 1), params).unwrap()
     }
 
     #[test]
     fn a_simulated_machine_is_calibrated_alike_whatever_the_seed() {
-        let params = ForkstormParams { clients: 3, vmas: 4, ..ForkstormParams::default() };
+        let params = Forkstorm { threads: 3, vmas: 4, ..Forkstorm::default() };
         let [one, other] = [1, 2].map(|seed| calibrated_with(seed, &params));
         assert_eq!((one.message_ns, one.inserts_ns), (other.message_ns, other.inserts_ns));
         // A look takes nothing on this one.
@@ -485,7 +503,7 @@ mod tests {
     #[test]
     fn inserts_take_longer_in_the_trees_of_more_clients() {
         let inserts_ns = |clients| {
-            let params = ForkstormParams { clients, vmas: 4, ..ForkstormParams::default() };
+            let params = Forkstorm { threads: clients, vmas: 4, ..Forkstorm::default() };
             calibrated_with(1, &params).inserts_ns
         };
         let few_and_many = [1, 64].map(inserts_ns);
@@ -498,7 +516,7 @@ mod tests {
         assert_eq!(calibrated.computing_ns(3.5), 7000.0);
         // More than there is without any computing.
         assert_eq!(calibrated.computing_ns(50.0), 0.0);
-        let params = ForkstormParams { vmas: 10, ..ForkstormParams::default() };
+        let params = Forkstorm { vmas: 10, ..Forkstorm::default() };
         let computing = Computing::of(&params, 84_000.0, 10.0);
         // A quarter between the vmas of 2.1 forks, the rest after forks and exits.
         assert_eq!((computing.between_vmas, computing.after_step), (100, 1500));
@@ -507,21 +525,21 @@ mod tests {
 
     #[test]
     fn a_parameter_out_of_its_range_is_named() {
-        let default = ForkstormParams::default;
-        default().validate().unwrap();
+        let default = Forkstorm::default;
+        default().validate(10.0).unwrap();
         for (name, params) in [
-            ("threads", ForkstormParams { clients: 0, ..default() }),
-            ("threads", ForkstormParams { clients: 5000, ..default() }),
-            ("vmas", ForkstormParams { vmas: 0, ..default() }),
-            ("vmas", ForkstormParams { vmas: 257, ..default() }),
-            ("vmas", ForkstormParams { vmas: 17, clients: 4096, ..default() }),
-            ("insert_percent", ForkstormParams { insert_percent: 0.0, ..default() }),
-            ("insert_percent", ForkstormParams { insert_percent: f64::NAN, ..default() }),
-            ("copy_percent", ForkstormParams { copy_percent: 100.5, ..default() }),
-            ("wait_every_ns", ForkstormParams { wait_every_ns: 2_000_000_000, ..default() }),
-            ("wait_ns", ForkstormParams { wait_ns: 2_000_000_000, ..default() }),
+            ("threads", Forkstorm { threads: 0, ..default() }),
+            ("threads", Forkstorm { threads: 5000, ..default() }),
+            ("vmas", Forkstorm { vmas: 0, ..default() }),
+            ("vmas", Forkstorm { vmas: 257, ..default() }),
+            ("vmas", Forkstorm { vmas: 17, threads: 4096, ..default() }),
+            ("insert_percent", Forkstorm { insert_percent: 0.0, ..default() }),
+            ("insert_percent", Forkstorm { insert_percent: f64::NAN, ..default() }),
+            ("copy_percent", Forkstorm { copy_percent: 100.5, ..default() }),
+            ("wait_every_ns", Forkstorm { wait_every_ns: 2_000_000_000, ..default() }),
+            ("wait_ns", Forkstorm { wait_ns: 2_000_000_000, ..default() }),
         ] {
-            let error = params.validate().unwrap_err().to_string();
+            let error = params.validate(10.0).unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{name}` is ")), "{error}");
         }
     }

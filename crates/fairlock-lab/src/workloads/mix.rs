@@ -10,142 +10,206 @@
 //! readers' counters takes as long as a tiny section. The bypass of a write is also counted if
 //! the write before it waited 50 µs or more, and the longest latency knows all long waits.
 //!
-//! Timing each read takes about 25 ns. [`MixParams::time_reads_every`] thins it out where the
+//! Timing each read takes about 25 ns. [`Mix::time_reads_every`] thins it out where the
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
 
-use std::collections::BTreeMap;
-
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Look};
-use super::{
-    Body, Failure, Request, check_length, check_no_update_was_lost, check_share,
-    check_thread_count, run_threads,
-};
+use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
-use crate::measure::statistics::XorShift;
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
-use crate::units::Length;
+use crate::random::{XorShift, jittered};
+use crate::units::{Length, at_least_one, count, parse_percent};
+use crate::workload::{
+    DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
+    check_length, check_share, check_thread_count, defaults, percent_of_reads, roles,
+    run_under_lock, wrong,
+};
 use crate::world::World;
 
-/// The name that rows carry.
-pub const NAME: &str = "mix";
-
 /// Who does what.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Roles {
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Roles {
     /// Some threads only read, the others only write.
-    Dedicated {
-        /// Threads that read.
-        readers: u32,
-        /// Threads that write.
-        writers: u32,
-    },
-    /// Every thread does both.
-    Mixed {
-        /// How many threads.
-        threads: u32,
-        /// Share of reads, 0 to 100 %; fractions are fine.
-        read_percent: f64,
-    },
+    Dedicated { readers: u32, writers: u32 },
+    /// Every thread draws each operation anew, so many percent of them reads.
+    Mixed { threads: u32, read_percent: f64 },
 }
 
-impl Roles {
-    /// All of them.
-    pub fn threads(self) -> u64 {
-        match self {
-            Roles::Dedicated { readers, writers } => u64::from(readers) + u64::from(writers),
-            Roles::Mixed { threads, .. } => u64::from(threads),
-        }
-    }
-}
-
-/// Parameters of [`mix`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MixParams {
-    /// Who does what.
-    pub roles: Roles,
-    /// How long a reader holds the lock.
-    pub read_section: Length,
-    /// How long a writer holds the lock.
-    pub write_section: Length,
-    /// How long a thread stays away after a read.
-    pub read_think: Length,
-    /// How long a thread stays away after a write.
-    pub write_think: Length,
-    /// Times one read in so many; 1 times all. With more, a starving reader may go unseen in
-    /// `wait`, though not in the rates.
+/// Parameters of [`mix`](self). Lengths of one role go before those of both.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mix {
+    /// Threads, half of them readers; with --read-percent every thread does both
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub threads: Option<u32>,
+    /// Threads that only read, instead of --threads
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["threads", "read_percent"])]
+    pub readers: Option<u32>,
+    /// Threads that only write, instead of --threads
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["threads", "read_percent"])]
+    pub writers: Option<u32>,
+    /// Share of operations that read; the rest write
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub read_percent: Option<f64>,
+    /// Time inside the lock: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "10p")]
+    pub section: Length,
+    /// The same for readers
+    #[arg(long, value_name = "LENGTH")]
+    pub read_section: Option<Length>,
+    /// The same for writers
+    #[arg(long, value_name = "LENGTH")]
+    pub write_section: Option<Length>,
+    /// Time between two operations: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "10p")]
+    pub think: Length,
+    /// The same after a read
+    #[arg(long, value_name = "LENGTH")]
+    pub read_think: Option<Length>,
+    /// The same after a write
+    #[arg(long, value_name = "LENGTH")]
+    pub write_think: Option<Length>,
+    /// Time one read in N; with more than 1, a starving reader may go unseen in `wait`, though not in the rates
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub time_reads_every: u32,
 }
 
-impl Default for MixParams {
-    /// One reader, one writer, 10 PAUSE iterations inside and outside.
-    fn default() -> MixParams {
-        let length = Length::Pauses(10);
-        MixParams {
-            roles: Roles::Dedicated { readers: 1, writers: 1 },
-            read_section: length,
-            write_section: length,
-            read_think: length,
-            write_think: length,
-            time_reads_every: 1,
-        }
+impl Default for Mix {
+    fn default() -> Mix {
+        defaults()
     }
 }
 
-impl MixParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
-        check_thread_count("threads", self.roles.threads())?;
-        if let Roles::Mixed { read_percent, .. } = self.roles {
+impl Mix {
+    /// Threads that only read and threads that only write.
+    pub fn dedicated(readers: u32, writers: u32) -> Mix {
+        Mix { readers: Some(readers), writers: Some(writers), ..Mix::default() }.settled()
+    }
+
+    /// Threads that do both.
+    pub fn mixed(threads: u32, read_percent: f64) -> Mix {
+        let (threads, read_percent) = (Some(threads), Some(read_percent));
+        Mix { threads, read_percent, ..Mix::default() }.settled()
+    }
+
+    fn who(&self) -> Roles {
+        let threads = self.threads.unwrap_or(2);
+        match (self.read_percent, self.readers, self.writers) {
+            (Some(read_percent), ..) => Roles::Mixed { threads, read_percent },
+            (None, None, None) => {
+                Roles::Dedicated { readers: threads - threads / 2, writers: threads / 2 }
+            }
+            (None, readers, writers) => {
+                Roles::Dedicated { readers: readers.unwrap_or(0), writers: writers.unwrap_or(0) }
+            }
+        }
+    }
+
+    fn lengths(&self) -> [(&'static str, Length); 4] {
+        [
+            ("read_section", self.read_section.unwrap_or(self.section)),
+            ("write_section", self.write_section.unwrap_or(self.section)),
+            ("read_think", self.read_think.unwrap_or(self.think)),
+            ("write_think", self.write_think.unwrap_or(self.think)),
+        ]
+    }
+}
+
+/// One length where both roles have the same, else one for each.
+fn settle(both: &mut Length, read: &mut Option<Length>, write: &mut Option<Length>) {
+    let (of_reads, of_writes) = (read.unwrap_or(*both), write.unwrap_or(*both));
+    if of_reads == of_writes {
+        (*both, *read, *write) = (of_reads, None, None);
+    }
+}
+
+impl Workload for Mix {
+    const NAME: &'static str = "mix";
+    const ABOUT: &'static str =
+        "readers and writers (or threads that do both) on one lock, short sections, short thinking";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--lock rwlock,std,usync --threads 2,8,32 --section 10p --think 200ns",
+        "--lock all --threads 8 --read-percent 99 --out mix.jsonl",
+        "--on ivybridge-ex-8s --lock linux-5.1,linux-5.2 --threads 8,64,240",
+        "--on ivybridge-ex-8s --threads 8 --timeline mix.json",
+    ];
+    const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
+        here: &["rwlock", "rwsem", "std", "parking_lot", "usync"],
+        ..DEFAULT_LOCKS
+    };
+    const DEFAULT_POINTS: &'static [DefaultPoints] =
+        &[DefaultPoints { option: "threads", values: "2,8", unless: &["readers", "writers"] }];
+
+    fn roles(&self) -> Vec<Role> {
+        match self.who() {
+            Roles::Dedicated { readers, writers } => {
+                roles(&[("reader", readers), ("writer", writers)])
+            }
+            Roles::Mixed { threads, .. } => roles(&[("thread", threads)]),
+        }
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        let mut words = Vec::new();
+        if let Some(percent) = self.read_percent {
+            words.push(("read_percent", percent_of_reads(percent)));
+        }
+        let length = |name: &'static str, words: &str, length: Option<Length>| {
+            length.map(|length| (name, format!("{words} {}", length.words())))
+        };
+        let sections = [
+            length("section", "section", Some(self.section)),
+            length("read_section", "read section", self.read_section),
+            length("write_section", "write section", self.write_section),
+        ];
+        words.extend(sections.into_iter().flatten());
+        words.push(("think", format!("think {}", self.think.words())));
+        for (name, after, length) in [
+            ("read_think", "a read", self.read_think),
+            ("write_think", "a write", self.write_think),
+        ] {
+            words.extend(length.map(|it| (name, format!("think {} after {after}", it.words()))));
+        }
+        words
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        if let (None, None, Some(1), None) =
+            (self.readers, self.writers, self.threads, self.read_percent)
+        {
+            let valid = "at least 2, half readers and half writers; or say how many read with \
+                         read_percent, or with readers and writers";
+            return wrong("threads", 1, valid.to_string());
+        }
+        check_thread_count("threads", self.threads())?;
+        if let Some(read_percent) = self.read_percent {
             check_share(read_percent)?;
         }
         if self.time_reads_every == 0 {
-            return Err(LabError::Parameter {
-                name: "time_reads_every",
-                value: "0".to_string(),
-                valid: "1 (all) or more".to_string(),
-            });
+            return wrong("time_reads_every", 0, "1 (all) or more".to_string());
         }
         let mut lengths = self.lengths().into_iter();
         lengths.try_for_each(|(name, length)| check_length(name, length, pause_ns))
     }
 
-    fn lengths(&self) -> [(&'static str, Length); 4] {
-        [
-            ("read_section", self.read_section),
-            ("write_section", self.write_section),
-            ("read_think", self.read_think),
-            ("write_think", self.write_think),
-        ]
+    fn settled(mut self) -> Mix {
+        if let Roles::Dedicated { readers, writers } = self.who()
+            && self.threads() != 1
+        {
+            (self.readers, self.writers) = (Some(readers), Some(writers));
+        }
+        self.threads = Some(self.threads() as u32);
+        settle(&mut self.section, &mut self.read_section, &mut self.write_section);
+        settle(&mut self.think, &mut self.read_think, &mut self.write_think);
+        self
     }
 
-    /// The row's `params`: lengths in PAUSE iterations (and `pause_ns` to convert them), and
-    /// either `readers` and `writers` or `read_percent`; `threads` always.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        let mut params = BTreeMap::new();
-        params.insert("threads".to_string(), self.roles.threads() as f64);
-        params.insert("pause_ns".to_string(), pause_ns);
-        params.insert("time_reads_every".to_string(), f64::from(self.time_reads_every));
-        match self.roles {
-            Roles::Dedicated { readers, writers } => {
-                params.insert("readers".to_string(), f64::from(readers));
-                params.insert("writers".to_string(), f64::from(writers));
-            }
-            Roles::Mixed { read_percent, .. } => {
-                params.insert("read_percent".to_string(), read_percent);
-            }
-        }
-        for (name, length) in self.lengths() {
-            params.insert(format!("{name}_pauses"), f64::from(length.pauses(pause_ns)));
-        }
-        params
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
     }
 }
 
@@ -238,39 +302,35 @@ impl Looks {
     }
 }
 
-/// Runs the workload once on a fresh lock.
-///
-/// # Errors
-/// When the lock breaks the invariant, or threads cannot be started.
-pub fn run<W: World, L: LabLock>(
-    request: &Request<'_, W>,
-    params: &MixParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let lock = L::new(Protected::new());
-    let pause_ns = world.pause_ns();
-    let pauses = Pauses {
-        read_section: params.read_section.pauses(pause_ns),
-        write_section: params.write_section.pauses(pause_ns),
-        read_think: params.read_think.pauses(pause_ns),
-        write_think: params.write_think.pauses(pause_ns),
-    };
-    let shares = shares(params.roles);
-    let acquisitions = Acquisitions::new(shares.len());
-    let looks = Looks {
-        whole: Every::new(64 + 16 * shares.len() as u32),
-        read: Every::new(params.time_reads_every),
-    };
+impl UnderLock for Mix {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let lock = L::new(Protected::new());
+        let pause_ns = world.pause_ns();
+        let [read_section, write_section, read_think, write_think] =
+            self.lengths().map(|(_, length)| length.pauses(pause_ns));
+        let pauses = Pauses { read_section, write_section, read_think, write_think };
+        let shares = shares(self.who());
+        let acquisitions = Acquisitions::new(shares.len());
+        let looks = Looks {
+            whole: Every::new(64 + 16 * shares.len() as u32),
+            read: Every::new(self.time_reads_every),
+        };
 
-    let bodies = shares.iter().enumerate().map(|(index, &share)| {
-        let client = Client::new(world, &lock, &acquisitions, index);
-        let random = XorShift::new(world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64));
-        Box::new(move || work(world, client, share, pauses, looks, random)) as Body<'_>
-    });
-    let mut repetition = run_threads(request, NAME, bodies.collect())?;
-    check_no_update_was_lost(request, NAME, &repetition, lock.read(Protected::value))?;
-    repetition.events = lock.events();
-    Ok(repetition)
+        let bodies = shares.iter().enumerate().map(|(index, &share)| {
+            let client = Client::new(world, &lock, &acquisitions, index);
+            let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
+            let random = XorShift::new(seed);
+            Box::new(move || work(world, client, share, pauses, looks, random)) as Body<'_>
+        });
+        let mut repetition = run_threads(request, Mix::NAME, bodies.collect())?;
+        check_no_update_was_lost(request, Mix::NAME, &repetition, lock.read(Protected::value))?;
+        repetition.events = lock.events();
+        Ok(repetition)
+    }
 }
 
 /// One thread's loop.
@@ -310,27 +370,9 @@ fn work<W: World, L: LabLock>(
     })
 }
 
-/// Uniform in 75 % to 125 % of `pauses`.
-#[inline]
-pub(super) fn jittered(pauses: u32, random: &mut XorShift) -> u32 {
-    let quarter = pauses / 4;
-    if quarter == 0 {
-        return pauses;
-    }
-    pauses - quarter + random.below(2 * quarter + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn thinking_keeps_its_mean() {
-        let mut random = XorShift::new(1);
-        let total: u32 = (0..10_000).map(|_| jittered(100, &mut random)).sum();
-        assert!((990_000..1_010_000).contains(&total), "{total}");
-        assert_eq!(jittered(0, &mut random), 0);
-    }
 
     #[test]
     fn looks_are_taken_as_often_as_asked() {

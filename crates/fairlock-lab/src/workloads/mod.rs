@@ -1,12 +1,14 @@
-//! The workloads, each written once against [`World`].
+//! The workloads, each written once against [`Machine`](crate::workload::Machine): a module with one struct of
+//! parameters and one [`Workload`](crate::workload::Workload).
 //!
 //! Every workload whose threads can hold the lock at the same time checks its own invariant while it runs: a
 //! lock that does not exclude a thread fails the run instead of winning it.
+//!
+//! Adding a workload is a module here and a line in [`REGISTRY`].
 
 pub(crate) mod anon_vma;
 mod client;
 pub mod dio;
-pub mod epoll;
 pub mod epoll_wait;
 pub mod forkstorm;
 pub mod forkstorm_kernel;
@@ -16,7 +18,6 @@ pub mod mix;
 pub mod readseek;
 pub mod revocation;
 pub mod rmapstorm;
-mod scratch;
 pub mod stress_epoll;
 pub mod turns;
 pub mod uncontended;
@@ -24,42 +25,51 @@ pub mod uncontended;
 use client::NOTHING;
 pub use client::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
-use crate::error::{LabError, Violation};
+use crate::error::{Failure, LabError, Violation};
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
-use crate::units::Length;
+use crate::workload::{Entry, Request};
 use crate::world::{FAIR, Priority, Worker, World};
 
-/// One run of one workload: where, how long, and for whom.
-pub struct Request<'a, W> {
-    /// The machine.
-    pub world: &'a W,
-    /// The lock's registry name, for errors.
-    pub lock: &'a str,
-    /// How long to run, ns.
-    pub duration_ns: u64,
-    /// Asked now and then: true ends the run early.
-    pub cancelled: &'a dyn Fn() -> bool,
+/// Every workload, in listing order.
+pub const REGISTRY: &[Entry] = &[
+    Entry::of::<mix::Mix>(),
+    Entry::of::<turns::Turns>(),
+    Entry::of::<uncontended::Uncontended>(),
+    Entry::of::<revocation::Revocation>(),
+    Entry::of::<dio::DioSleep>(),
+    Entry::of::<dio::DioLock>(),
+    Entry::of::<dio::DioKernel>(),
+    Entry::of::<dio::DioKernelApart>(),
+    Entry::of::<dio::DioLog>(),
+    Entry::of::<dio::DioLogApart>(),
+    Entry::of::<log::Log>(),
+    Entry::of::<readseek::Readseek>(),
+    Entry::of::<readseek::ReadseekKernel>(),
+    Entry::of::<readseek::ReadseekKernelTmpfs>(),
+    Entry::of::<readseek::ReadseekProcesses>(),
+    Entry::of::<stress_epoll::StressEpoll>(),
+    Entry::of::<epoll_wait::EpollWait>(),
+    Entry::of::<forkstorm::Forkstorm>(),
+    Entry::of::<rmapstorm::Rmapstorm>(),
+    Entry::of::<forkstorm_kernel::ForkstormKernel>(),
+    Entry::of::<inversion::InversionLock>(),
+    Entry::of::<inversion::InversionList>(),
+];
+
+/// The workload of this name.
+pub fn find(name: &str) -> Option<Entry> {
+    REGISTRY.iter().find(|entry| entry.name == name).copied()
 }
 
-/// Why a worker gave up.
-#[derive(Debug)]
-pub enum Failure {
-    /// The workload's invariant did not hold.
-    Violation(Violation),
-    /// Something else went wrong.
-    Error(LabError),
-}
-
-impl From<Violation> for Failure {
-    fn from(violation: Violation) -> Failure {
-        Failure::Violation(violation)
-    }
-}
-
-impl From<LabError> for Failure {
-    fn from(error: LabError) -> Failure {
-        Failure::Error(error)
-    }
+/// The workload of this name.
+///
+/// # Errors
+/// If there is none, with the valid names.
+pub fn named(name: &str) -> Result<Entry, String> {
+    find(name).ok_or_else(|| {
+        let names: Vec<&str> = REGISTRY.iter().map(|entry| entry.name).collect();
+        format!("unknown workload \"{name}\"; the workloads are: {}", names.join(", "))
+    })
 }
 
 type Body<'a> = Box<dyn FnOnce() -> Result<ThreadRecord, Failure> + Send + 'a>;
@@ -88,19 +98,8 @@ fn run_threads_by_priority<W: World>(
     });
     let (duration_ns, cancelled) = (request.duration_ns, request.cancelled);
     let run = world.run_by_priority(duration_ns, cancelled, workers.collect())?;
-    let run = run.transpose().map_err(|failure| failed(request.lock, workload, failure))?;
+    let run = run.transpose().map_err(|failure| request.failed(workload, failure))?;
     Ok(merge_threads(run))
-}
-
-fn failed(lock: &str, workload: &'static str, failure: Failure) -> LabError {
-    match failure {
-        Failure::Violation(violation) => broken(lock, workload, violation),
-        Failure::Error(error) => error,
-    }
-}
-
-fn broken(lock: &str, workload: &'static str, violation: Violation) -> LabError {
-    LabError::Broken { lock: lock.to_string(), workload, violation }
 }
 
 /// Every write must be counted, the ones that ended after the run included.
@@ -111,44 +110,9 @@ fn check_no_update_was_lost<W>(
     value: Result<u64, Violation>,
 ) -> Result<(), LabError> {
     let writes = repetition.roles.get(WRITER).map_or(0, |writer| writer.executed);
-    let lost = |counted| Violation::LostUpdate { writes, counted };
     match value {
         Ok(counted) if counted == writes => Ok(()),
-        Ok(counted) => Err(broken(request.lock, workload, lost(counted))),
-        Err(violation) => Err(broken(request.lock, workload, violation)),
+        Ok(counted) => Err(request.broken(workload, Violation::LostUpdate { writes, counted })),
+        Err(violation) => Err(request.broken(workload, violation)),
     }
-}
-
-/// Thread counts are bounded so that a slip of the finger is an error and not a dead machine.
-const MOST_THREADS: u32 = 4096;
-
-fn check_thread_count(name: &'static str, threads: u64) -> Result<(), LabError> {
-    if (1..=u64::from(MOST_THREADS)).contains(&threads) {
-        return Ok(());
-    }
-    let valid = format!("1 to {MOST_THREADS}");
-    Err(LabError::Parameter { name, value: threads.to_string(), valid })
-}
-
-/// A section or think longer than this would make a run's end late and its rate meaningless.
-const LONGEST_LENGTH_NS: f64 = 1e9;
-
-fn check_length(name: &'static str, length: Length, pause_ns: f64) -> Result<(), LabError> {
-    let ns = match length {
-        Length::Pauses(pauses) => f64::from(pauses) * pause_ns,
-        Length::Nanoseconds(ns) => ns as f64,
-    };
-    if ns <= LONGEST_LENGTH_NS {
-        return Ok(());
-    }
-    let valid = "at most one second".to_string();
-    Err(LabError::Parameter { name, value: length.to_string(), valid })
-}
-
-fn check_share(read_percent: f64) -> Result<(), LabError> {
-    if (0.0..=100.0).contains(&read_percent) {
-        return Ok(());
-    }
-    let valid = "0 to 100".to_string();
-    Err(LabError::Parameter { name: "read_percent", value: read_percent.to_string(), valid })
 }

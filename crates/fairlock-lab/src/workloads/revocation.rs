@@ -10,20 +10,23 @@
 //!
 //! Threads never hold the lock at the same time, so even the lock `broken` passes. A lost write is noticed.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clap::Args;
 use crossbeam_utils::CachePadded;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, Request, check_no_update_was_lost, check_thread_count, run_threads};
+use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
+use crate::params::Value;
+use crate::units::{at_least_one, count};
+use crate::workload::{
+    DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
+    points, roles, run_under_lock,
+};
 use crate::world::World;
-
-/// The name that rows carry.
-pub const NAME: &str = "revocation";
 
 /// A thread whose turn does not come within this sleeps between two looks: where threads outnumber
 /// CPUs, it stands in the way of those whose turn it is.
@@ -32,42 +35,50 @@ const NAP_NS: u64 = 20_000;
 const PAUSES_BETWEEN_LOOKS: u32 = 4;
 
 /// Parameters of [`revocation`](self).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RevocationParams {
-    /// Threads that read; one more writes.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Revocation {
+    /// Threads that read; one more writes
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub readers: u32,
-    /// Reads of each of them between two writes.
+    /// Reads of each of them between two writes; 0 for the cost of a write after a write. As it is, they read for
+    /// some 100 µs: long enough for a lock to favour readers again
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = count)]
     pub reads_between: u32,
 }
 
-impl Default for RevocationParams {
-    /// One reader, reading for some 100 µs: long enough for a lock to favour readers again.
-    fn default() -> RevocationParams {
-        RevocationParams { readers: 1, reads_between: 50_000 }
+impl Default for Revocation {
+    fn default() -> Revocation {
+        defaults()
     }
 }
 
-impl RevocationParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self) -> Result<(), LabError> {
+impl Workload for Revocation {
+    const NAME: &'static str = "revocation";
+    const ABOUT: &'static str =
+        "a write right after many reads by others: what readers' speed costs a writer";
+    const EXAMPLES: &'static [&'static str] =
+        &["--lock rwlock,sharded,std --readers 1,3 --reads-between 0,50000"];
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("reads_between", "0,50000")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", 1)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![("reads_between", format!("{} reads between writes", self.reads_between))]
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
         check_thread_count("readers", self.readers.into())
     }
 
-    /// The row's `params`.
-    pub fn row_params(&self) -> BTreeMap<String, f64> {
-        let readers = f64::from(self.readers);
-        [
-            ("threads", readers + 1.0),
-            ("readers", readers),
-            ("writers", 1.0),
-            ("reads_between", self.reads_between.into()),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        vec![("threads", (self.readers + 1).into()), ("writers", 1.into())]
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
     }
 }
 
@@ -80,27 +91,26 @@ struct Turns {
     written: CachePadded<AtomicU64>,
 }
 
-/// Runs the workload once on a fresh lock.
-///
-/// # Errors
-/// When the lock loses a write, or threads cannot be started.
-pub fn run<W: World, L: LabLock>(
-    request: &Request<'_, W>,
-    params: &RevocationParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let lock = L::new(Protected::new());
-    let turns = Turns::default();
-    let (lock, turns) = (&lock, &turns);
-    let mut bodies: Vec<Body<'_>> = Vec::new();
-    for _ in 0..params.readers {
-        bodies.push(Box::new(|| read(world, lock, turns, params.reads_between)));
+impl UnderLock for Revocation {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let lock = L::new(Protected::new());
+        let turns = Turns::default();
+        let (lock, turns) = (&lock, &turns);
+        let mut bodies: Vec<Body<'_>> = Vec::new();
+        for _ in 0..self.readers {
+            bodies.push(Box::new(|| read(world, lock, turns, self.reads_between)));
+        }
+        bodies.push(Box::new(|| write(world, lock, turns, self.readers.into())));
+        let mut repetition = run_threads(request, Revocation::NAME, bodies)?;
+        let value = lock.read(Protected::value);
+        check_no_update_was_lost(request, Revocation::NAME, &repetition, value)?;
+        repetition.events = lock.events();
+        Ok(repetition)
     }
-    bodies.push(Box::new(|| write(world, lock, turns, params.readers.into())));
-    let mut repetition = run_threads(request, NAME, bodies)?;
-    check_no_update_was_lost(request, NAME, &repetition, lock.read(Protected::value))?;
-    repetition.events = lock.events();
-    Ok(repetition)
 }
 
 fn read<W: World, L: LabLock>(

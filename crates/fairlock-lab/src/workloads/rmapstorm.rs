@@ -17,9 +17,9 @@
 //! time excluded; the hold of one section in [`LOOK_EVERY`](super::anon_vma::LOOK_EVERY), and the convoy that
 //! it joins.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use clap::Args;
 use fairlock::platform::Platform;
 use serde::{Deserialize, Serialize};
 
@@ -27,71 +27,96 @@ use super::anon_vma::{
     Alone, Family, Inside, PAGES, Pool, Process, Processes, Roots, Sections, Visitor, What,
     check_vmas,
 };
-use super::mix::{ReadShare, jittered};
-use super::{Body, Failure, Request, broken, check_length, check_share, check_thread_count};
-use super::{failed, run_threads};
+use super::mix::ReadShare;
+use super::{Body, Failure, run_threads};
 use crate::error::{LabError, Violation};
 use crate::locks::LabLock;
-use crate::measure::statistics::XorShift;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::units::Length;
+use crate::random::{XorShift, jittered};
+use crate::units::{Length, at_least_one, parse_percent};
+use crate::workload::{
+    DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload, check_length,
+    check_share, check_thread_count, defaults, percent_of_reads, points, roles, run_under_lock,
+    running,
+};
 use crate::world::World;
 
-/// The name that rows carry.
-pub const NAME: &str = "rmapstorm";
-
-/// How long a thread stays away after an operation where nothing else is said, PAUSEs: some microseconds.
-pub const DEFAULT_THINK_PAUSES: u32 = 100;
+/// Host seconds for one simulated second of each thread that runs.
+const SIMULATION_COST: f64 = super::forkstorm::SIMULATION_COST;
 
 /// Parameters of [`rmapstorm`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RmapstormParams {
-    /// How many threads; each reads and writes.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rmapstorm {
+    /// Threads; each reads and writes
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     pub threads: u32,
-    /// Share of reads, 0 to 100 %; fractions are fine.
+    /// Share of operations that walk; the rest copy and unmap a vma
+    #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = parse_percent)]
     pub read_percent: f64,
-    /// Vmas of each process, and as many roots.
+    /// Vmas of each process, and as many locks
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
     pub vmas: u32,
-    /// How long a thread stays away after an operation, ±25 %.
+    /// Time between two operations: pauses (10p) or time (200ns), ±25 %
+    #[arg(long, value_name = "LENGTH", default_value = "100p")]
     pub think: Length,
 }
 
-impl Default for RmapstormParams {
-    /// Two threads that read and write equally often, 16 vmas.
-    fn default() -> RmapstormParams {
-        RmapstormParams {
-            threads: 2,
-            read_percent: 50.0,
-            vmas: 16,
-            think: Length::Pauses(DEFAULT_THINK_PAUSES),
-        }
+impl Default for Rmapstorm {
+    fn default() -> Rmapstorm {
+        defaults()
     }
 }
 
-impl RmapstormParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+impl Workload for Rmapstorm {
+    const NAME: &'static str = "rmapstorm";
+    const ABOUT: &'static str = "threads that walk from a page to all who map it, and that change it: the same locks and trees";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--threads 1,2,8 --read-percent 0,50,90,99",
+        "--lock all --threads 8 --read-percent 90 --think 2us",
+        "--on westmere-ex-4s --threads 40 --seeds 3",
+    ];
+    const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
+        here: &["rwlock", "rwsem", "mutex", "linux-3.10", "linux-5.11", "std", "parking_lot"],
+        simulated: &["rwlock", "rwsem", "mutex", "linux-3.10", "linux-5.11"],
+    };
+    const DEFAULT_POINTS: &'static [DefaultPoints] =
+        &[points("threads", "1,2,8"), points("read_percent", "0,50,90,99")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("thread", self.threads)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("read_percent", percent_of_reads(self.read_percent)),
+            ("vmas", format!("{} vmas", self.vmas)),
+            ("think", format!("think {}", self.think.words())),
+        ]
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
         check_thread_count("threads", self.threads.into())?;
         check_share(self.read_percent)?;
         check_vmas(self.vmas, self.threads)?;
         check_length("think", self.think, pause_ns)
     }
 
-    /// The row's `params`: lengths in PAUSE iterations, and `pause_ns` to convert them.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        [
-            ("threads", f64::from(self.threads)),
-            ("read_percent", self.read_percent),
-            ("vmas", self.vmas.into()),
-            ("think_pauses", self.think.pauses(pause_ns).into()),
-            ("pause_ns", pause_ns),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+    fn simulation_cost(&self, _lock: &str, cpus: u32) -> f64 {
+        running(self.threads, cpus) * SIMULATION_COST
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
+    }
+}
+
+impl UnderLock for Rmapstorm {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        run_at(request, self, &Roots::of::<L>(self.vmas, self.threads))
     }
 }
 
@@ -103,21 +128,10 @@ struct Own {
     delivery: Process,
 }
 
-/// Runs the workload once on fresh locks.
-///
-/// # Errors
-/// When a lock breaks the invariant, or threads cannot be started.
-pub fn run<W: World, L: LabLock>(
-    request: &Request<'_, W>,
-    params: &RmapstormParams,
-) -> Result<Repetition, LabError> {
-    run_at(request, params, &Roots::of::<L>(params.vmas, params.threads))
-}
-
 /// The same at given roots.
 fn run_at<W: World, P: Platform>(
     request: &Request<'_, W>,
-    params: &RmapstormParams,
+    params: &Rmapstorm,
     roots: &Roots<P>,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
@@ -127,7 +141,7 @@ fn run_at<W: World, P: Platform>(
         .into_iter()
         .map(|pool| begin(&family, pool))
         .collect::<Result<Vec<Own>, Failure>>()
-        .map_err(|failure| failed(request.lock, NAME, failure))?;
+        .map_err(|failure| request.failed(Rmapstorm::NAME, failure))?;
     let writes = Mutex::new(0);
 
     let bodies = owns.iter_mut().zip(0_u32..).map(|(own, index)| {
@@ -151,11 +165,11 @@ fn run_at<W: World, P: Platform>(
             Ok(record)
         }) as Body<'_>
     });
-    let mut repetition = run_threads(request, NAME, bodies.collect())?;
+    let mut repetition = run_threads(request, Rmapstorm::NAME, bodies.collect())?;
     let pools: Result<Vec<Pool>, Failure> = owns.into_iter().map(|own| end(&family, own)).collect();
-    let pools = pools.map_err(|failure| failed(request.lock, NAME, failure))?;
-    family.check_quiet(&pools).map_err(|violation| broken(request.lock, NAME, violation))?;
-    roots.check(request, NAME, writes.into_inner().expect("all threads have ended"))?;
+    let pools = pools.map_err(|failure| request.failed(Rmapstorm::NAME, failure))?;
+    family.check_quiet(&pools).map_err(|violation| request.broken(Rmapstorm::NAME, violation))?;
+    roots.check(request, Rmapstorm::NAME, writes.into_inner().expect("all threads have ended"))?;
     repetition.events = roots.events();
     Ok(repetition)
 }
@@ -297,15 +311,15 @@ mod tests {
 
     #[test]
     fn a_parameter_out_of_its_range_is_named() {
-        let default = RmapstormParams::default;
+        let default = Rmapstorm::default;
         default().validate(10.0).unwrap();
         for (name, params) in [
-            ("threads", RmapstormParams { threads: 0, ..default() }),
-            ("read_percent", RmapstormParams { read_percent: 101.0, ..default() }),
-            ("vmas", RmapstormParams { vmas: 0, ..default() }),
-            ("vmas", RmapstormParams { vmas: 257, ..default() }),
-            ("vmas", RmapstormParams { vmas: 17, threads: 4096, ..default() }),
-            ("think", RmapstormParams { think: Length::Nanoseconds(2_000_000_000), ..default() }),
+            ("threads", Rmapstorm { threads: 0, ..default() }),
+            ("read_percent", Rmapstorm { read_percent: 101.0, ..default() }),
+            ("vmas", Rmapstorm { vmas: 0, ..default() }),
+            ("vmas", Rmapstorm { vmas: 257, ..default() }),
+            ("vmas", Rmapstorm { vmas: 17, threads: 4096, ..default() }),
+            ("think", Rmapstorm { think: Length::Nanoseconds(2_000_000_000), ..default() }),
         ] {
             let error = params.validate(10.0).unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{name}` is ")), "{error}");

@@ -12,97 +12,128 @@
 //! The source's program ends when so many additions were read. Here a run ends with its time, as all runs do:
 //! producers add until then, and the consumer reads on until it has it all, which does not count.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::epoll::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, Written, sources};
-use super::mix::jittered;
-use super::{Body, Failure, Request, check_length, check_thread_count, run_threads};
+use super::{Body, Failure, run_threads};
 use crate::error::LabError;
-use crate::measure::statistics::XorShift;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::units::Length;
+use crate::pollers::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, Written, sources};
+use crate::random::{XorShift, jittered};
+use crate::units::{Length, at_least_one, count};
+use crate::workload::{
+    DEFAULT_POLLERS, DefaultPoints, DefaultSubjects, Machine, POLLERS, Request, Role, Subjects,
+    WithPoller, Workload, check_length, check_thread_count, defaults, points, roles,
+    run_with_poller, running, wrong,
+};
 use crate::world::World;
 
-/// The name that rows carry.
-pub const NAME: &str = "stress-epoll";
+/// Host seconds for one simulated second of each thread that runs: with a think, or under a lock.
+const SIMULATION_COST: f64 = 1.6;
+/// The same back to back, where no thread waits for another one.
+const BACK_TO_BACK_SIMULATION_COST: f64 = 37.0;
+/// The list that is so.
+const LOCK_FREE_LIST: &str = "ready";
 
 /// Parameters of [`stress-epoll`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct StressEpollParams {
-    /// Threads that add, each to a counter of its own.
-    pub producers: u32,
-    /// When a counter is reported.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StressEpoll {
+    /// Threads that add, each to a counter of its own
+    #[arg(long = "threads", value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub writers: u32,
+    /// The thread that waits for all of them; there is one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count, hide = true)]
+    pub readers: u32,
+    /// When a source is reported
+    #[arg(long, value_enum, default_value = "level")]
     pub trigger: Trigger,
-    /// What a producer does between two additions, ±25 %. On a simulated machine it may stand for the system
-    /// call around an addition.
+    /// Time between two additions of a thread: pauses (10p) or time (200ns), ±25 %. On a simulated machine it may
+    /// stand for the system call around an addition
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
     pub think: Length,
 }
 
-impl Default for StressEpollParams {
-    /// Eight producers, level-triggered, back to back.
-    fn default() -> StressEpollParams {
-        StressEpollParams { producers: 8, trigger: Trigger::Level, think: Length::Pauses(0) }
+impl Default for StressEpoll {
+    fn default() -> StressEpoll {
+        defaults()
     }
 }
 
-impl StressEpollParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
-        check_thread_count("writers", self.producers.into())?;
+impl Workload for StressEpoll {
+    const NAME: &'static str = "stress-epoll";
+    const ABOUT: &'static str =
+        "threads that add to a counter each, one that waits for all: epoll and its lists";
+    const EXAMPLES: &'static [&'static str] = &[
+        "",
+        "--poller kernel,ready --threads 8,128 --trigger edge",
+        "--poller spin-list-mcs --threads 1          it only spins",
+        "--on x86-12 --poller ready,rwlock-list-queued,spin-list-mcs --think 300ns",
+    ];
+    const SUBJECTS: Subjects = POLLERS;
+    const DEFAULT_SUBJECTS: DefaultSubjects = DEFAULT_POLLERS;
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("writers", "8,16,32,64,128")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", self.writers)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("trigger", self.trigger.words().to_owned()),
+            ("think", format!("think {}", self.think.words())),
+        ]
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        check_thread_count("writers", self.writers.into())?;
+        if self.readers != 1 {
+            return wrong("readers", self.readers, "1: one thread waits".to_string());
+        }
         check_length("think", self.think, pause_ns)
     }
 
-    /// The row's `params`.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        [
-            ("readers", 1.0),
-            ("writers", f64::from(self.producers)),
-            ("trigger", f64::from(self.trigger.number())),
-            ("think_pauses", self.think.pauses(pause_ns).into()),
-            ("pause_ns", pause_ns),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+    fn simulation_cost(&self, lock: &str, cpus: u32) -> f64 {
+        let is_back_to_back = lock == LOCK_FREE_LIST && self.think == Length::Pauses(0);
+        let of_each = if is_back_to_back { BACK_TO_BACK_SIMULATION_COST } else { SIMULATION_COST };
+        running(self.writers + self.readers, cpus) * of_each
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_with_poller(self, request)
     }
 }
 
-/// Runs the workload once on a fresh poller.
-///
-/// # Errors
-/// When an event is lost, the system has no more descriptors, or threads cannot be started.
-pub fn run<W: World, P: Poller>(
-    request: &Request<'_, W>,
-    params: &StressEpollParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let poller = P::new()?;
-    let sources = sources::<P>(params.producers, &poller, params.trigger, 0)?;
-    let written = Written::default();
-    let consumer =
-        Consumer { world, poller: &poller, sources: &sources, written: &written, params };
-    let mut bodies: Vec<Body<'_>> = vec![Box::new(move || consumer.consume())];
-    for (index, source) in sources.iter().enumerate() {
-        let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
-        let producer = Producer {
-            world,
-            source,
-            written: &written,
-            think: params.think.pauses(world.pause_ns()),
-            random: XorShift::new(seed),
-        };
-        bodies.push(Box::new(move || {
-            world.stay(index);
-            producer.produce::<P>()
-        }));
+impl WithPoller for StressEpoll {
+    fn run_with<W: Machine, P: Poller>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let poller = P::new()?;
+        let sources = sources::<P>(self.writers, &poller, self.trigger, 0)?;
+        let written = Written::default();
+        let consumer =
+            Consumer { world, poller: &poller, sources: &sources, written: &written, params: self };
+        let mut bodies: Vec<Body<'_>> = vec![Box::new(move || consumer.consume())];
+        for (index, source) in sources.iter().enumerate() {
+            let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
+            let producer = Producer {
+                world,
+                source,
+                written: &written,
+                think: self.think.pauses(world.pause_ns()),
+                random: XorShift::new(seed),
+            };
+            bodies.push(Box::new(move || {
+                world.stay(index);
+                producer.produce::<P>()
+            }));
+        }
+        run_threads(request, StressEpoll::NAME, bodies)
     }
-    run_threads(request, NAME, bodies)
 }
 
 struct Producer<'a, W, C> {
@@ -158,7 +189,7 @@ struct Consumer<'a, W, P: Poller> {
     poller: &'a P,
     sources: &'a [Source<P::Counter>],
     written: &'a Written,
-    params: &'a StressEpollParams,
+    params: &'a StressEpoll,
 }
 
 impl<W: World, P: Poller> Consumer<'_, W, P> {
@@ -167,9 +198,9 @@ impl<W: World, P: Poller> Consumer<'_, W, P> {
         let mut reader = RoleRecorder { wait_calls: Some(0), ..RoleRecorder::default() };
         let mut batch = P::batch(self.sources.len());
         let (mut read, mut calls) = (0, 0);
-        while !written.are_all_read(params.producers, read) {
+        while !written.are_all_read(params.writers, read) {
             // Before the wait: what has returned until now, that has to report.
-            let have_ended = written.have_ended(params.producers);
+            let have_ended = written.have_ended(params.writers);
             let timeout = if have_ended { Duration::ZERO } else { PATIENCE };
             let reported = poller.wait(&mut batch, timeout)?;
             calls += u64::from(world.running());

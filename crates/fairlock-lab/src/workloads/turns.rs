@@ -3,7 +3,7 @@
 //!
 //! [`mix`](super::mix) looks at every operation, and two looks at the clock take ten times as long
 //! as the fastest read. Here a thread works in bursts of [`BURST`] operations. One burst in
-//! [`TurnsParams::time_every`] is timed operation by operation; in the others nothing is recorded
+//! [`Turns::time_every`] is timed operation by operation; in the others nothing is recorded
 //! but how many operations there were. So
 //!
 //! * rates are those of all operations;
@@ -16,22 +16,22 @@
 //! precede a write is drawn once for all of them, from the distribution that drawing each operation
 //! by itself would give.
 
-use std::collections::BTreeMap;
-
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::mix::jittered;
-use super::{Body, Failure, Request, check_no_update_was_lost, check_share, check_thread_count};
-use super::{HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE, check_length, run_threads};
+use super::{Body, Failure, HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE};
+use super::{check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
-use crate::measure::statistics::XorShift;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::units::Length;
+use crate::random::{XorShift, jittered};
+use crate::units::{Length, at_least_one, parse_percent};
+use crate::workload::{
+    DefaultPoints, Machine, Request, Role, SIMULATION_COST, UnderLock, Workload, check_length,
+    check_share, check_thread_count, defaults, percent_of_reads, points, roles, run_under_lock,
+    wrong,
+};
 use crate::world::World;
-
-/// The name that rows carry.
-pub const NAME: &str = "turns";
 
 /// Operations that are timed together, or not at all.
 pub const BURST: u64 = 64;
@@ -40,70 +40,94 @@ pub const BURST: u64 = 64;
 /// this was measured, then cost an operation 0.14 ns on average.
 pub const DEFAULT_TIME_EVERY: u32 = 256;
 
+/// The lock whose readers do not wait for each other, so that each of them makes steps of its own on a simulated
+/// machine.
+const SCALING_LOCK: &str = "rwlock";
+/// Host seconds for one simulated second of each thread under it, with 100 PAUSEs between the operations.
+const SCALING_SIMULATION_COST: f64 = 1.6;
+
 /// Parameters of [`turns`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TurnsParams {
-    /// How many threads; each reads and writes.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Turns {
+    /// Threads; each reads and writes
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     pub threads: u32,
-    /// Share of reads, 0 to 100 %; fractions are fine.
+    /// Share of operations that read; the rest write
+    #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = parse_percent)]
     pub read_percent: f64,
-    /// How long a thread holds the lock.
+    /// Time inside the lock: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
     pub section: Length,
-    /// How long it stays away after an operation, ±25 %.
+    /// Time between two operations: pauses (10p) or time (200ns), ±25 %
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
     pub think: Length,
-    /// Thread *i* stays on the *i*-th CPU that this process may use, round robin.
+    /// Keep each thread on a CPU of its own
+    #[arg(long)]
     pub pinned: bool,
-    /// Times one burst in so many; 1 times every operation.
+    /// Time one of every N bursts of 64 operations; 1 times all of them, which slows short operations down
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TIME_EVERY, value_parser = at_least_one)]
     pub time_every: u32,
 }
 
-impl Default for TurnsParams {
-    /// Two threads that read 9 times in 10, empty sections.
-    fn default() -> TurnsParams {
-        TurnsParams {
-            threads: 2,
-            read_percent: 90.0,
-            section: Length::Pauses(0),
-            think: Length::Pauses(0),
-            pinned: false,
-            time_every: DEFAULT_TIME_EVERY,
-        }
+impl Default for Turns {
+    fn default() -> Turns {
+        defaults()
     }
 }
 
-impl TurnsParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+impl Workload for Turns {
+    const NAME: &'static str = "turns";
+    const ABOUT: &'static str =
+        "threads that read and write by turns, empty sections: what the lock itself costs";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--threads 1,2,8 --read-percent 100,99.9,99,90,50",
+        "--lock rwlock,parking_lot --threads 2 --read-percent 100 --pinned",
+        "--read-percent 99 --time-every 1          every wait, slower",
+        "--on ivybridge-ex-8s --threads 2,240 --think 100p --seconds 0.001",
+    ];
+    const DEFAULT_POINTS: &'static [DefaultPoints] =
+        &[points("threads", "1,2,8"), points("read_percent", "99")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("thread", self.threads)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        let mut words = vec![
+            ("read_percent", percent_of_reads(self.read_percent)),
+            ("section", format!("section {}", self.section.words())),
+            ("think", format!("think {}", self.think.words())),
+        ];
+        words.extend(self.pinned.then(|| ("pinned", "pinned".to_owned())));
+        let every = (self.time_every == 1).then(|| "every operation timed".to_owned());
+        words.extend(every.map(|it| ("time_every", it)));
+        words
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
         check_thread_count("threads", self.threads.into())?;
         check_share(self.read_percent)?;
         if self.time_every == 0 {
-            return Err(LabError::Parameter {
-                name: "time_every",
-                value: "0".to_string(),
-                valid: "1 (every operation) or more".to_string(),
-            });
+            return wrong("time_every", 0, "1 (every operation) or more".to_string());
         }
         check_length("section", self.section, pause_ns)?;
         check_length("think", self.think, pause_ns)
     }
 
-    /// The row's `params`: lengths in PAUSE iterations, and `pause_ns` to convert them.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        [
-            ("threads", f64::from(self.threads)),
-            ("read_percent", self.read_percent),
-            ("section_pauses", self.section.pauses(pause_ns).into()),
-            ("think_pauses", self.think.pauses(pause_ns).into()),
-            ("pinned", f64::from(u8::from(self.pinned))),
-            ("time_every", self.time_every.into()),
-            ("pause_ns", pause_ns),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+    fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    fn simulation_cost(&self, lock: &str, _cpus: u32) -> f64 {
+        match lock {
+            SCALING_LOCK => SIMULATION_COST + f64::from(self.threads) * SCALING_SIMULATION_COST,
+            _ => SIMULATION_COST,
+        }
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
     }
 }
 
@@ -133,39 +157,37 @@ impl ReadRuns {
     }
 }
 
-/// Runs the workload once on a fresh lock.
-///
-/// # Errors
-/// When the lock breaks the invariant, or threads cannot be started.
-pub fn run<W: World, L: LabLock>(
-    request: &Request<'_, W>,
-    params: &TurnsParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let lock = L::new(Protected::new());
-    let runs = ReadRuns::percent(params.read_percent);
-    let time_every = params.time_every;
-    let bodies = (0..params.threads).map(|index| {
-        let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
-        let turns = Turns {
-            world,
-            lock: &lock,
-            section: params.section.pauses(world.pause_ns()),
-            think: params.think.pauses(world.pause_ns()),
-            random: XorShift::new(seed),
-            reader: RoleRecorder::default(),
-            writer: RoleRecorder::default(),
-        };
-        Box::new(move || turns.work(runs, time_every)) as Body<'_>
-    });
-    let mut repetition = run_threads(request, NAME, bodies.collect())?;
-    check_no_update_was_lost(request, NAME, &repetition, lock.read(Protected::value))?;
-    repetition.events = lock.events();
-    Ok(repetition)
+impl UnderLock for Turns {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let lock = L::new(Protected::new());
+        let runs = ReadRuns::percent(self.read_percent);
+        let time_every = self.time_every;
+        let bodies = (0..self.threads).map(|index| {
+            let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
+            let thread = TurnTaker {
+                world,
+                lock: &lock,
+                section: self.section.pauses(world.pause_ns()),
+                think: self.think.pauses(world.pause_ns()),
+                random: XorShift::new(seed),
+                reader: RoleRecorder::default(),
+                writer: RoleRecorder::default(),
+            };
+            Box::new(move || thread.work(runs, time_every)) as Body<'_>
+        });
+        let mut repetition = run_threads(request, Turns::NAME, bodies.collect())?;
+        check_no_update_was_lost(request, Turns::NAME, &repetition, lock.read(Protected::value))?;
+        repetition.events = lock.events();
+        Ok(repetition)
+    }
 }
 
 /// One thread.
-struct Turns<'a, W, L> {
+struct TurnTaker<'a, W, L> {
     world: &'a W,
     lock: &'a L,
     section: u32,
@@ -175,7 +197,7 @@ struct Turns<'a, W, L> {
     writer: RoleRecorder,
 }
 
-impl<W: World, L: LabLock> Turns<'_, W, L> {
+impl<W: World, L: LabLock> TurnTaker<'_, W, L> {
     fn work(mut self, runs: ReadRuns, time_every: u32) -> Result<ThreadRecord, Failure> {
         let mut reads = runs.draw(&mut self.random);
         'run: for burst in 0_u32.. {
@@ -206,7 +228,7 @@ impl<W: World, L: LabLock> Turns<'_, W, L> {
     /// So many reads one after the other; false if the run was over before the last one was.
     #[inline]
     fn reads(&mut self, count: u64) -> Result<bool, Failure> {
-        let Turns { world, lock, section, think, .. } = *self;
+        let TurnTaker { world, lock, section, think, .. } = *self;
         for done in 0..count {
             world.mark(WAIT_READ);
             lock.read(|data| {

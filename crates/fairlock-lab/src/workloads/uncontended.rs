@@ -6,76 +6,136 @@
 //! sections are empty, without anything that keeps a compiler from removing them: locks are made of
 //! atomics, which compilers do not remove.
 
-use std::collections::BTreeMap;
-
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Request, run_threads};
+use super::{Body, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
+use crate::units::count;
+use crate::workload::{
+    DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
+    roles, run_under_lock, wrong,
+};
 use crate::world::World;
-
-/// The name that rows carry.
-pub const NAME: &str = "uncontended";
 
 /// Pairs between two looks whether the run is over: 2 to 100 µs of them.
 const PAIRS: u64 = 1000;
 
-/// Who takes the lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Uncontended {
-    /// So many readers.
-    Reads(u32),
-    /// One writer.
-    Writes,
+/// Parameters of [`uncontended`](self).
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Uncontended {
+    /// Readers, each on a CPU of its own
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub readers: Option<u32>,
+    /// Writers: one alone, or none
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub writers: Option<u32>,
 }
 
-impl Uncontended {
-    /// The row's `params`.
-    pub fn row_params(self) -> BTreeMap<String, f64> {
-        let (readers, writers) = match self {
-            Uncontended::Reads(readers) => (f64::from(readers), 0.0),
-            Uncontended::Writes => (0.0, 1.0),
-        };
-        [("threads", readers + writers), ("readers", readers), ("writers", writers)]
-            .map(|(name, value)| (name.to_string(), value))
-            .into()
+impl Default for Uncontended {
+    fn default() -> Uncontended {
+        defaults()
     }
 }
 
-/// Runs the workload once on a fresh lock.
-///
-/// # Errors
-/// When a thread cannot be started.
-pub fn run<W: World, L: LabLock>(
-    request: &Request<'_, W>,
-    what: &Uncontended,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let lock = L::new(Protected::new());
-    // By value, so that no pair has to look up where the lock is.
-    let lock = &lock;
-    let reader = || -> Body<'_> {
-        Box::new(move || {
-            let pairs = pairs(world, move || lock.read(|_| ()));
-            Ok(ThreadRecord { reader: Some(pairs), ..ThreadRecord::default() })
-        })
-    };
-    let writer = || -> Body<'_> {
-        Box::new(move || {
-            let pairs = pairs(world, move || lock.write(|_| ()));
-            Ok(ThreadRecord { writer: Some(pairs), ..ThreadRecord::default() })
-        })
-    };
-    let bodies = match *what {
-        Uncontended::Reads(readers) => (0..readers).map(|_| reader()).collect(),
-        Uncontended::Writes => vec![writer()],
-    };
-    let mut repetition = run_threads(request, NAME, bodies)?;
-    repetition.events = lock.events();
-    Ok(repetition)
+impl Uncontended {
+    /// So many readers.
+    pub fn reads(readers: u32) -> Uncontended {
+        Uncontended { readers: Some(readers), writers: Some(0) }
+    }
+
+    /// One writer.
+    pub fn writes() -> Uncontended {
+        Uncontended { readers: Some(0), writers: Some(1) }
+    }
+
+    fn counts(&self) -> (u32, u32) {
+        match (self.readers, self.writers) {
+            (None, None | Some(0)) => (1, 0),
+            (readers, writers) => (readers.unwrap_or(0), writers.unwrap_or(0)),
+        }
+    }
+}
+
+impl Workload for Uncontended {
+    const NAME: &'static str = "uncontended";
+    const ABOUT: &'static str =
+        "pinned threads that lock and unlock: what a pair costs alone, or among readers";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--lock rwlock,std,parking_lot --seconds 0.02 --repetitions 15",
+        "--lock rwlock,sharded --readers 1,2",
+        "--writers 1",
+    ];
+    const DEFAULT_POINTS: &'static [DefaultPoints] =
+        &[DefaultPoints { option: "writers", values: "0,1", unless: &["readers"] }];
+
+    fn roles(&self) -> Vec<Role> {
+        let (readers, writers) = self.counts();
+        roles(&[("reader", readers), ("writer", writers)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+        match self.counts() {
+            (readers @ 1.., 0) => check_thread_count("readers", readers.into()),
+            (0, 1) => Ok(()),
+            (readers, writers) => wrong(
+                "readers + writers",
+                format!("{readers} + {writers}"),
+                "readers alone, or one writer alone".to_string(),
+            ),
+        }
+    }
+
+    fn settled(self) -> Uncontended {
+        let (readers, writers) = self.counts();
+        Uncontended { readers: Some(readers), writers: Some(writers) }
+    }
+
+    fn is_pinned(&self) -> bool {
+        true
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
+    }
+}
+
+impl UnderLock for Uncontended {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let lock = L::new(Protected::new());
+        // By value, so that no pair has to look up where the lock is.
+        let lock = &lock;
+        let reader = || -> Body<'_> {
+            Box::new(move || {
+                let pairs = pairs(world, move || lock.read(|_| ()));
+                Ok(ThreadRecord { reader: Some(pairs), ..ThreadRecord::default() })
+            })
+        };
+        let writer = || -> Body<'_> {
+            Box::new(move || {
+                let pairs = pairs(world, move || lock.write(|_| ()));
+                Ok(ThreadRecord { writer: Some(pairs), ..ThreadRecord::default() })
+            })
+        };
+        let bodies = match self.counts() {
+            (0, _) => vec![writer()],
+            (readers, _) => (0..readers).map(|_| reader()).collect(),
+        };
+        let mut repetition = run_threads(request, Uncontended::NAME, bodies)?;
+        repetition.events = lock.events();
+        Ok(repetition)
+    }
 }
 
 #[inline]

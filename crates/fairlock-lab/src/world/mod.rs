@@ -2,22 +2,30 @@
 //!
 //! A workload is written once against [`World`] and never touches `std::thread`, clocks or
 //! the scheduler itself, so that the same code runs on real threads ([`RealWorld`]) and on a
-//! simulated machine ([`SimWorld`]). Disks are not part of every world: see
-//! [`Disk`](crate::workloads::dio::Disk).
+//! simulated machine ([`SimWorld`]). A [`Disk`] and a [`PageCache`] are parts of both.
 
+mod direct_io;
+mod disk;
+mod page_cache;
+pub(crate) mod pages;
 mod real;
 mod real_time;
+pub(crate) mod scratch;
 mod simulated;
 
 use std::ops::{AddAssign, Sub};
 
 use fairlock_sim::timed::Report;
 
+pub(crate) use direct_io::Log;
+pub use disk::{Disk, DiskLog};
+pub use page_cache::{CachedFile, PageCache};
 pub use real::{HERE, RealWorld, pause_ns};
 pub(crate) use real::{
     allowed_cpus, of_all_cpus, pin_to, set_timer_slack_to_minimum, thread_usage,
 };
 pub use real_time::probe_real_time;
+pub use scratch::{filesystem_of, probe_direct_io, remove_scratch_files};
 pub use simulated::SimWorld;
 
 use crate::error::LabError;

@@ -8,11 +8,13 @@ use std::process::{self, Command, Stdio};
 use fairlock_lab::dropin;
 use fairlock_lab::example;
 use fairlock_lab::machine::Machine;
+use fairlock_lab::params::Value;
+use fairlock_lab::pollers;
 use fairlock_lab::report::recording::{Header, Recording, Writer};
 use fairlock_lab::row::Row;
 use fairlock_lab::study;
 use fairlock_lab::units;
-use fairlock_lab::workloads::{dio, epoll};
+use fairlock_lab::world::probe_direct_io;
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::new(crate::FAIRLOCK);
@@ -64,32 +66,31 @@ fn ended_after_a_row(args: &[&str], rows: &Path, by: libc::c_int) -> String {
 #[test]
 fn an_unknown_name_is_refused_with_the_valid_ones() {
     refuses(&["bench", "mix", "--lock", "std,foo"], 2, &["`foo`", "rwsem", "pthread-writer"]);
-    refuses(&["bench", "dio", "--lock", "foo"], 2, &["`foo`", "usync"]);
+    refuses(&["bench", "dio-sleep", "--lock", "foo"], 2, &["`foo`", "usync"]);
     refuses(&["study", "s9"], 2, &["\"s9\"", &study::names().join(", "), "or all"]);
     refuses(&["bench", "mux"], 2, &["mux", "mix"]);
-    refuses(
-        &["bench", "dio", "--form", "cloud"],
-        2,
-        &["cloud", "kernel, kernel-apart, log, log-apart, lock, sleep"],
-    );
+    refuses(&["bench", "dio-cloud"], 2, &["dio-cloud", "dio-log"]);
     refuses(&["studdy"], 2, &["studdy", "study"]);
-    refuses(&["bench", "dio", "--form", "kernel", "--lock", "std"], 2, &["\"std\"", "--form lock"]);
+    refuses(&["bench", "dio-kernel", "--lock", "std"], 2, &["`std`", "valid: kernel"]);
 }
 
 #[test]
 fn a_lock_that_a_form_of_readseek_lacks_is_refused_with_those_it_has() {
-    let with = |more: &[&str], words: &[&str]| {
-        refuses(&[&["bench", "readseek"], more].concat(), 2, words);
+    let with = |workload: &str, more: &[&str], words: &[&str]| {
+        refuses(&[&["bench", workload], more].concat(), 2, words);
     };
-    with(&["--lock", "foo"], &["`foo`", "naive", "rwsem", "pthread-writer"]);
-    with(&["--lock", "fcntl"], &["`fcntl`", "naive"]);
-    with(&["--processes", "--lock", "std"], &["`std`", "none, pthread, fcntl, kernel"]);
-    with(&["--form", "kernel", "--lock", "std"], &["`std`", "valid: kernel"]);
-    with(&["--on", "skylake-sp-2s", "--lock", "std"], &["`std`", "real threads only", "naive"]);
-    with(&["--on", "skylake-sp-2s", "--form", "kernel"], &["readseek-kernel", "there readseek"]);
-    with(&["--on", "skylake-sp-2s", "--processes"], &["--processes", "--on"]);
-    with(&["--processes", "--form", "kernel"], &["--processes", "--form"]);
-    with(&["--form", "kernel", "--dir", "/proc"], &["/proc", "--dir"]);
+    with("readseek", &["--lock", "foo"], &["`foo`", "naive", "rwsem", "pthread-writer"]);
+    with("readseek", &["--lock", "fcntl"], &["`fcntl`", "naive"]);
+    let processes = "readseek-processes";
+    with(processes, &["--lock", "std"], &["`std`", "none, pthread, fcntl, kernel"]);
+    with("readseek-kernel", &["--lock", "std"], &["`std`", "valid: kernel"]);
+    let on = ["--on", "skylake-sp-2s"];
+    let std_on = [&on[..], &["--lock", "std"]].concat();
+    with("readseek", &std_on, &["`std`", "real threads only", "naive"]);
+    for workload in ["readseek-kernel", "readseek-kernel-tmpfs", processes] {
+        with(workload, &on, &[&format!("`{workload}`"), "there readseek runs"]);
+    }
+    with("readseek-kernel", &["--dir", "/proc"], &["/proc", "--dir"]);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn what_a_log_lacks_is_refused_with_what_there_is() {
     with(&["--threads", "0"], &["--threads", "at least 1"]);
     with(&["--record-bytes", "4q"], &["\"4q\"", "64k"]);
     with(&["--dir", "/proc"], &["/proc", "--dir"]);
-    with(&["--on", "skylake-sp-2s"], &["real files"]);
+    with(&["--on", "skylake-sp-2s"], &["`log` measures the real kernel", "there dio-lock runs"]);
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn what_pollers_lack_is_refused_with_what_there_is() {
         with(&["--threads", "0"], &["\"0\"", "--threads", "at least 1"]);
         with(&["--threads", "4097"], &["is 4097", "1 to 4096"]);
         with(&["--trigger", "some"], &["some", "level, edge, once"]);
-        with(&["--lock", "ready"], &["--lock"]);
+        with(&["--lock", "std"], &["no poller `std`", "kernel, ready, "]);
     }
     refuses(&["bench", "stress-epoll", "--think", "2s"], 2, &["`think`", "at most one second"]);
     refuses(&["bench", "epoll-wait", "--nested", "5"], 2, &["`nested` is 5", "0 to 4"]);
@@ -128,13 +129,11 @@ fn what_pollers_lack_is_refused_with_what_there_is() {
 #[test]
 fn impossible_thread_counts_are_refused() {
     refuses(&["bench", "mix", "--threads", "0"], 2, &["--threads", "\"0\"", "at least 1"]);
-    refuses(&["bench", "mix", "--threads", "1"], 2, &["--threads 1", "--read-percent"]);
-    refuses(
-        &["bench", "mix", "--readers", "0", "--writers", "0"],
-        2,
-        &["zero threads", "at least one"],
-    );
-    refuses(&["bench", "dio", "--readers", "0", "--writers", "0"], 2, &["zero threads"]);
+    refuses(&["bench", "mix", "--threads", "1"], 2, &["`threads` is 1", "read_percent"]);
+    for workload in ["mix", "dio-sleep"] {
+        let nobody = ["bench", workload, "--readers", "0", "--writers", "0"];
+        refuses(&nobody, 2, &["is 0;", "1 to 4096"]);
+    }
     refuses(&["study", "--repetitions", "0"], 2, &["--repetitions", "at least 1"]);
 }
 
@@ -151,11 +150,12 @@ fn bad_quantities_are_refused_with_the_valid_units() {
     refuses(&["bench", "turns", "--read-percent", "99.9.9"], 2, &["\"99.9.9\"", "0 to 100"]);
     refuses(&["bench", "turns", "--time-every", "0"], 2, &["--time-every", "at least 1"]);
     refuses(&["bench", "revocation", "--readers", "0"], 2, &["--readers", "at least 1"]);
-    refuses(&["bench", "dio", "--read-bytes", "64q"], 2, &["\"64q\"", "64k"]);
-    refuses(&["bench", "dio", "--read-bytes", "1000"], 2, &["\"1000\"", "4 KiB"]);
-    refuses(&["bench", "dio", "--read-hold", "300"], 2, &["\"300\"", "us"]);
+    refuses(&["bench", "dio-lock", "--read-bytes", "64q"], 2, &["\"64q\"", "64k"]);
+    refuses(&["bench", "dio-lock", "--read-bytes", "1000"], 2, &["\"1000\"", "4 KiB"]);
+    refuses(&["bench", "dio-sleep", "--read-hold", "300"], 2, &["\"300\"", "us"]);
     refuses(&["bench", "readseek", "--block", "1000"], 2, &["\"1000\"", "4 KiB"]);
-    refuses(&["bench", "readseek", "--workers", "0"], 2, &["--workers", "at least 1"]);
+    // Another name of the option.
+    refuses(&["bench", "readseek", "--workers", "0"], 2, &["--readers", "at least 1"]);
     refuses(&["bench", "readseek", "--offsets", "some"], 2, &["disjoint, same, random"]);
 }
 
@@ -173,12 +173,12 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
     // On the build's disk: /tmp is often one without O_DIRECT.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = dir.path().to_str().unwrap();
-    if dio::probe_direct_io(dir.path()).is_err() {
+    if probe_direct_io(dir.path()).is_err() {
         eprintln!("skipped: {at} takes no direct I/O");
         return;
     }
     let mut child = Command::new(crate::FAIRLOCK)
-        .args(["bench", "dio", "--form", "kernel", "--readers", "1", "--dir", at])
+        .args(["bench", "dio-kernel", "--readers", "1", "--dir", at])
         .args(["--seconds", "0.05", "--repetitions", "1000"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -204,7 +204,7 @@ fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
 fn a_second_interrupt_ends_at_once_and_removes_a_log_that_is_in_use() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = dir.path().to_str().unwrap();
-    if dio::probe_direct_io(dir.path()).is_err() {
+    if probe_direct_io(dir.path()).is_err() {
         eprintln!("skipped: {at} takes no direct I/O");
         return;
     }
@@ -234,7 +234,7 @@ fn unusable_directories_are_refused_with_the_option_to_change() {
     let out = dir.path().to_str().unwrap();
     refuses(&["study", "s0", "--out", out, "--dir", "/proc"], 2, &["/proc", "--dir"]);
     refuses(&["bench", "mix", "--out", "/proc/rows.jsonl"], 2, &["/proc/rows.jsonl", "--out"]);
-    refuses(&["bench", "dio", "--form", "kernel", "--dir", "/proc"], 2, &["/proc", "--dir"]);
+    refuses(&["bench", "dio-kernel", "--dir", "/proc"], 2, &["/proc", "--dir"]);
 }
 
 #[test]
@@ -244,12 +244,15 @@ fn every_command_has_help_with_an_example() {
         &["study", "--help"],
         &["bench", "--help"],
         &["bench", "mix", "--help"],
-        &["bench", "dio", "--help"],
+        &["bench", "dio-kernel", "--help"],
+        &["bench", "dio-sleep", "--help"],
         &["bench", "turns", "--help"],
         &["bench", "uncontended", "--help"],
         &["bench", "revocation", "--help"],
         &["bench", "readseek", "--help"],
-        &["bench", "inversion", "--help"],
+        &["bench", "readseek-processes", "--help"],
+        &["bench", "inversion-lock", "--help"],
+        &["bench", "inversion-list", "--help"],
         &["bench", "log", "--help"],
         &["bench", "stress-epoll", "--help"],
         &["bench", "epoll-wait", "--help"],
@@ -297,9 +300,10 @@ fn list_names_locks_workloads_studies_and_machines() {
 fn list_has_a_line_for_each_poller_but_the_wrong_one() {
     let output = fairlock(&["list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let (_, part) = text.split_once("\nPollers (for stress-epoll and epoll-wait)\n").unwrap();
+    let (_, part) =
+        text.split_once("\nPollers (for stress-epoll, epoll-wait and inversion-list)\n").unwrap();
     let (part, _) = part.split_once("\n\n").unwrap();
-    let right = || epoll::registry().iter().filter(|poller| poller.name != "deaf");
+    let right = || pollers::registry().iter().filter(|poller| poller.name != "deaf");
     assert_eq!(part.lines().count(), right().count(), "{part}");
     for (poller, line) in right().zip(part.lines()) {
         let words = (line.split_whitespace().next(), line.ends_with(poller.about));
@@ -333,7 +337,7 @@ fn bench_stress_epoll_shows_and_keeps_how_additions_were_delivered() {
     }
     let rows = rows_at(&path);
     let pollers: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
-    assert_eq!(pollers, epoll::names(true));
+    assert_eq!(pollers, pollers::names(true));
     let figures = |line: &str| -> Vec<String> {
         let line = said.lines().find(|it| it.starts_with(line)).unwrap();
         line.split_whitespace()
@@ -387,9 +391,13 @@ fn bench_epoll_wait_takes_every_switch() {
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2);
     for row in rows {
-        for (name, value) in
-            [("shared", 1.0), ("polling", 1.0), ("nested", 3.0), ("random", 1.0), ("trigger", 2.0)]
-        {
+        for (name, value) in [
+            ("shared", Value::from(true)),
+            ("polling", Value::from(true)),
+            ("nested", Value::from(3)),
+            ("random", Value::from(true)),
+            ("trigger", Value::from("once")),
+        ] {
             assert_eq!(row.params[name], value, "{name}");
         }
         assert!(row.roles["reader"].wait_calls_per_s.is_some());
@@ -641,7 +649,7 @@ fn bench_turns_takes_fractions_of_a_percent_and_pins_its_threads() {
         assert!(said.contains(words), "{words}: {said}");
     }
     let text = fs::read_to_string(&rows).unwrap();
-    assert!(text.contains("\"read_percent\":99.99") && text.contains("\"pinned\":1.0"), "{text}");
+    assert!(text.contains("\"read_percent\":99.99") && text.contains("\"pinned\":true"), "{text}");
 }
 
 #[test]
@@ -658,8 +666,8 @@ fn what_a_simulated_machine_cannot_run_is_refused() {
     refuses(&["bench", "mix", "--on", "cray-1"], 2, &["\"cray-1\"", "ivybridge-ex-8s"]);
     refuses(&["bench", "mix", "--on", "./none.toml"], 2, &["none.toml"]);
     refuses(&["bench", "mix", "--seeds", "3"], 2, &["--on"]);
-    let kernel = ["bench", "dio", "--form", "kernel", "--on", "ivybridge-ex-8s"];
-    refuses(&kernel, 2, &["dio-kernel", "--form sleep"]);
+    let kernel = ["bench", "dio-kernel", "--on", "ivybridge-ex-8s"];
+    refuses(&kernel, 2, &["dio-kernel", "dio-sleep"]);
 }
 
 #[test]
@@ -689,7 +697,7 @@ fn the_same_seeds_give_the_same_file_of_rows() {
 fn a_timeline_is_written_for_viewers_and_kept_with_the_rows() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let output = fairlock(&["bench", "dio", "--form", "lock", "--on", "skylake-sp-2s"])
+    let output = fairlock(&["bench", "dio-lock", "--on", "skylake-sp-2s"])
         .args(["--lock", "linux-5.11,rwsem", "--readers", "1", "--seeds", "1"])
         .args(["--seconds", "0.002", "--timeline", &at("dio.json"), "--out", &at("dio.jsonl")])
         .output()
@@ -744,10 +752,10 @@ fn children(of: u32) -> Vec<libc::pid_t> {
     list.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// `bench readseek --processes` with three workers, for half a minute.
+/// `bench readseek-processes` with three workers, for half a minute.
 fn readseek_in_processes(lock: &str) -> process::Child {
     Command::new(crate::FAIRLOCK)
-        .args(["bench", "readseek", "--processes", "--lock", lock, "--workers", "2"])
+        .args(["bench", "readseek-processes", "--lock", lock, "--workers", "2"])
         .args(["--writers", "1", "--offsets", "same", "--seconds", "30", "--repetitions", "1"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

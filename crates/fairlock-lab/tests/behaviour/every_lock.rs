@@ -2,25 +2,35 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use fairlock_lab::error::LabError;
-use fairlock_lab::grid;
-use fairlock_lab::locks::{self, Kind};
-use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Workload};
+use fairlock_lab::locks::{self, KERNEL, Kind};
+use fairlock_lab::params::Value;
+use fairlock_lab::plan::{self, Cell, Plan};
+use fairlock_lab::registry;
 use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
-use fairlock_lab::workloads::dio::{DioForm, DioParams};
-use fairlock_lab::workloads::forkstorm::{self, ForkstormParams};
-use fairlock_lab::workloads::log::{self, LogParams, Syncing};
-use fairlock_lab::workloads::mix::{MixParams, Roles};
-use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
-use fairlock_lab::workloads::revocation::RevocationParams;
-use fairlock_lab::workloads::rmapstorm::RmapstormParams;
-use fairlock_lab::workloads::turns::TurnsParams;
+use fairlock_lab::workload::AnyWorkload;
+use fairlock_lab::workloads::dio::{
+    DioKernel, DioKernelApart, DioLock, DioLog, DioLogApart, DioSleep, Io,
+};
+use fairlock_lab::workloads::forkstorm::{self, Forkstorm};
+use fairlock_lab::workloads::log::{self, Log, Syncing};
+use fairlock_lab::workloads::mix::Mix;
+use fairlock_lab::workloads::readseek::{
+    Overlap, Reads, Readseek, ReadseekKernel, ReadseekKernelTmpfs, ReadseekProcesses,
+};
+use fairlock_lab::workloads::revocation::Revocation;
+use fairlock_lab::workloads::rmapstorm::Rmapstorm;
+use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
 
 const SECONDS: f64 = 0.05;
 
-fn cell(workload: &Workload, lock: &str) -> Cell {
+/// Where there is no directory: most workloads need none.
+const NOWHERE: &str = "/nowhere";
+
+fn cell(workload: &AnyWorkload, lock: &str) -> Cell {
     Cell {
         workload: workload.clone(),
         lock: lock.to_string(),
@@ -30,26 +40,51 @@ fn cell(workload: &Workload, lock: &str) -> Cell {
     }
 }
 
-/// What `all` means, and the kernel's own lock for its own forms.
-fn all_locks(workload: &Workload) -> Vec<&'static str> {
-    match workload {
-        Workload::Dio(params) if params.form.is_kernels() => vec![KERNEL],
-        other => grid::all_locks(other.name(), false),
-    }
+/// A plan of these cells, with their files in `directory`.
+fn plan(cells: Vec<Cell>, directory: &Path) -> Plan {
+    let program = PathBuf::from(crate::FAIRLOCK);
+    Plan { cells, directory: directory.to_path_buf(), program }
 }
 
-fn run_all(workload: Workload) -> Result<Vec<Row>, LabError> {
-    let names = all_locks(&workload);
-    run_each(workload, &names)
+fn run_all(workload: impl Into<AnyWorkload>) -> Result<Vec<Row>, LabError> {
+    run_all_in(Path::new(NOWHERE), workload)
 }
 
-fn run_each(workload: Workload, names: &[&str]) -> Result<Vec<Row>, LabError> {
-    run_each_for(workload, names, SECONDS)
+fn run_all_in(directory: &Path, workload: impl Into<AnyWorkload>) -> Result<Vec<Row>, LabError> {
+    let workload = workload.into();
+    let names = registry::all_locks(workload.name(), false);
+    run_each_in(directory, workload, &names)
 }
 
-fn run_each_for(workload: Workload, names: &[&str], seconds: f64) -> Result<Vec<Row>, LabError> {
+fn run_each(workload: impl Into<AnyWorkload>, names: &[&str]) -> Result<Vec<Row>, LabError> {
+    run_each_in(Path::new(NOWHERE), workload, names)
+}
+
+fn run_each_in(
+    directory: &Path,
+    workload: impl Into<AnyWorkload>,
+    names: &[&str],
+) -> Result<Vec<Row>, LabError> {
+    run_cells(directory, workload, names, SECONDS)
+}
+
+fn run_each_for(
+    workload: impl Into<AnyWorkload>,
+    names: &[&str],
+    seconds: f64,
+) -> Result<Vec<Row>, LabError> {
+    run_cells(Path::new(NOWHERE), workload, names, seconds)
+}
+
+fn run_cells(
+    directory: &Path,
+    workload: impl Into<AnyWorkload>,
+    names: &[&str],
+    seconds: f64,
+) -> Result<Vec<Row>, LabError> {
+    let workload = workload.into();
     let cells = names.iter().map(|lock| Cell { seconds, ..cell(&workload, lock) }).collect();
-    let rows = plan::run(&Plan { cells }, &mut ())?;
+    let rows = plan::run(&plan(cells, directory), &mut ())?;
     assert_eq!(rows.iter().map(|row| row.lock.as_str()).collect::<Vec<_>>(), names);
     Ok(rows)
 }
@@ -62,39 +97,46 @@ fn every_reference_lock_runs_every_workload() {
     let references: Vec<_> = references.map(|lock| lock.name).collect();
     let directory = disk();
     for workload in [
-        mix(Roles::Dedicated { readers: 1, writers: 1 }),
-        mix(Roles::Mixed { threads: 2, read_percent: 50.0 }),
-        turns(2, 50.0, 256),
-        forkstorm(2),
-        rmapstorm(2, 50.0),
-        dio(DioForm::Sleep, directory.path()),
-        dio(DioForm::Lock, directory.path()),
+        Mix::dedicated(1, 1).into(),
+        Mix::mixed(2, 50.0).into(),
+        turns(2, 50.0, 256).into(),
+        forkstorm(2).into(),
+        rmapstorm(2, 50.0).into(),
+        DioSleep::default().into(),
+        dio_lock(),
     ] {
-        let result = run_each(workload, &references);
+        let result = run_each_in(directory.path(), workload, &references);
         for row in rows_unless_refused(result).into_iter().flatten() {
             assert!(row.roles.values().any(|role| role.hold.count > 0), "{row:?}");
         }
     }
 }
 
-fn assert_broken_is_caught(workload: Workload) {
+fn assert_broken_is_caught(workload: impl Into<AnyWorkload>) {
+    assert_broken_is_caught_in(Path::new(NOWHERE), workload);
+}
+
+fn assert_broken_is_caught_in(directory: &Path, workload: impl Into<AnyWorkload>) {
+    let workload = workload.into();
     let broken = locks::registry().iter().find(|lock| lock.kind == Kind::Broken).unwrap();
     // The first overlap ends the run; the length only bounds a check that does not work.
     let cells = vec![Cell { seconds: 10.0, ..cell(&workload, broken.name) }];
-    match plan::run(&Plan { cells }, &mut ()) {
+    match plan::run(&plan(cells, directory), &mut ()) {
         Err(LabError::Broken { lock, .. }) => assert_eq!(lock, broken.name),
         other => panic!("`{}` did not notice: {other:?}", workload.name()),
     }
 }
 
-fn mix(roles: Roles) -> Workload {
-    Workload::Mix(MixParams { roles, ..MixParams::default() })
+fn io() -> Io {
+    Io { read_bytes: 16 * 1024, ..Io::default() }
 }
 
-fn dio(form: DioForm, directory: &Path) -> Workload {
-    let read_bytes = 16 * 1024;
-    let directory = directory.to_path_buf();
-    Workload::Dio(DioParams { form, read_bytes, directory, ..DioParams::default() })
+fn dio_lock() -> AnyWorkload {
+    DioLock { io: io() }.into()
+}
+
+fn dio_kernel() -> AnyWorkload {
+    DioKernel { io: io() }.into()
 }
 
 /// A directory on the filesystem of the build, which is a disk more often than `/tmp` is.
@@ -119,7 +161,7 @@ fn assert_empty(directory: &Path) {
 
 #[test]
 fn every_lock_runs_mix_with_dedicated_roles() {
-    for row in run_all(mix(Roles::Dedicated { readers: 2, writers: 2 })).unwrap() {
+    for row in run_all(Mix::dedicated(2, 2)).unwrap() {
         assert_eq!(row.roles["reader"].threads, 2);
         assert_eq!(row.roles["writer"].threads, 2);
         for (name, role) in &row.roles {
@@ -138,7 +180,7 @@ fn every_lock_runs_mix_with_dedicated_roles() {
 
 #[test]
 fn every_lock_runs_mix_with_mixed_roles() {
-    for row in run_all(mix(Roles::Mixed { threads: 4, read_percent: 90.0 })).unwrap() {
+    for row in run_all(Mix::mixed(4, 90.0)).unwrap() {
         assert_eq!(row.roles["reader"].threads, 4);
         assert_eq!(row.roles["writer"].threads, 4);
         assert!(row.roles["reader"].ops_per_s.median > row.roles["writer"].ops_per_s.median);
@@ -147,23 +189,14 @@ fn every_lock_runs_mix_with_mixed_roles() {
 
 #[test]
 fn a_role_that_cannot_act_has_no_stats() {
-    let read_only = Workload::Mix(MixParams {
-        roles: Roles::Mixed { threads: 2, read_percent: 100.0 },
-        read_section: Length::Nanoseconds(500),
-        ..MixParams::default()
-    });
-    let cells = vec![cell(&read_only, "std")];
-    let rows = plan::run(&Plan { cells }, &mut ()).unwrap();
+    let read_section = Some(Length::Nanoseconds(500));
+    let rows = run_each(Mix { read_section, ..Mix::mixed(2, 100.0) }, &["std"]).unwrap();
     assert_eq!(rows[0].roles.keys().collect::<Vec<_>>(), ["reader"]);
 }
 
 #[test]
 fn thinned_out_timing_still_counts_every_read() {
-    let thinned = Workload::Mix(MixParams {
-        roles: Roles::Mixed { threads: 2, read_percent: 99.0 },
-        time_reads_every: 100,
-        ..MixParams::default()
-    });
+    let thinned = Mix { time_reads_every: 100, ..Mix::mixed(2, 99.0) };
     for row in run_all(thinned).unwrap() {
         let reader = &row.roles["reader"];
         let reads = reader.ops_per_s.median * row.seconds;
@@ -171,8 +204,8 @@ fn thinned_out_timing_still_counts_every_read() {
     }
 }
 
-fn turns(threads: u32, read_percent: f64, time_every: u32) -> Workload {
-    Workload::Turns(TurnsParams { threads, read_percent, time_every, ..TurnsParams::default() })
+fn turns(threads: u32, read_percent: f64, time_every: u32) -> Turns {
+    Turns { threads, read_percent, time_every, ..Turns::default() }
 }
 
 #[test]
@@ -214,17 +247,17 @@ fn turns_that_are_all_timed_know_every_wait() {
 
 #[test]
 fn pinned_turns_run_and_say_so() {
-    let pinned = TurnsParams { pinned: true, read_percent: 100.0, ..TurnsParams::default() };
-    for row in run_each(Workload::Turns(pinned), &["rwlock", "std"]).unwrap() {
-        assert_eq!(row.params["pinned"], 1.0);
+    let pinned = Turns { pinned: true, read_percent: 100.0, ..Turns::default() };
+    for row in run_each(pinned, &["rwlock", "std"]).unwrap() {
+        assert_eq!(row.params["pinned"], Value::from(true));
         assert_eq!(row.roles.keys().collect::<Vec<_>>(), ["reader"]);
     }
 }
 
 #[test]
 fn every_lock_runs_uncontended() {
-    for (what, role) in [(Uncontended::Reads(1), "reader"), (Uncontended::Writes, "writer")] {
-        for row in run_all(Workload::Uncontended(what)).unwrap() {
+    for (what, role) in [(Uncontended::reads(1), "reader"), (Uncontended::writes(), "writer")] {
+        for row in run_all(what).unwrap() {
             assert_eq!(row.roles.keys().collect::<Vec<_>>(), [role]);
             assert!(row.total_ops_per_s.median > 0.0 && row.roles[role].wait.count == 0);
         }
@@ -234,19 +267,18 @@ fn every_lock_runs_uncontended() {
 #[test]
 fn every_lock_runs_revocation_and_times_every_write() {
     for reads_between in [0, 100] {
-        let params = RevocationParams { readers: 2, reads_between };
-        for row in run_all(Workload::Revocation(params)).unwrap() {
+        for row in run_all(Revocation { readers: 2, reads_between }).unwrap() {
             let writer = &row.roles["writer"];
             assert!(writer.wait.count > 0, "{}", row.lock);
             assert_eq!((writer.wait.count, writer.threads), (writer.hold.count, 1));
-            assert_eq!(row.params["reads_between"], f64::from(reads_between));
+            assert_eq!(row.params["reads_between"], Value::from(reads_between));
         }
     }
 }
 
 #[test]
 fn every_lock_runs_dio_sleep() {
-    for row in run_all(dio(DioForm::Sleep, Path::new("/nowhere"))).unwrap() {
+    for row in run_all(DioSleep::default()).unwrap() {
         let writer = &row.roles["writer"];
         assert!(writer.hold.p50 >= 19_000, "{}: {writer:?}", row.lock);
         assert_eq!(writer.wait.count, writer.hold.count);
@@ -257,7 +289,7 @@ fn every_lock_runs_dio_sleep() {
 #[test]
 fn every_lock_runs_dio_lock() {
     let directory = disk();
-    let result = run_all(dio(DioForm::Lock, directory.path()));
+    let result = run_all_in(directory.path(), dio_lock());
     assert_empty(directory.path());
     for row in rows_unless_refused(result).into_iter().flatten() {
         // One role may starve for the whole run, both cannot.
@@ -269,7 +301,7 @@ fn every_lock_runs_dio_lock() {
 #[test]
 fn the_kernel_form_measures_whole_operations() {
     let directory = disk();
-    let result = run_all(dio(DioForm::Kernel, directory.path()));
+    let result = run_all_in(directory.path(), dio_kernel());
     assert_empty(directory.path());
     for row in rows_unless_refused(result).into_iter().flatten() {
         assert_eq!(row.lock, KERNEL);
@@ -284,7 +316,7 @@ fn the_kernel_form_measures_whole_operations() {
 #[test]
 fn readers_of_another_file_are_fed_there() {
     let directory = disk();
-    let result = run_all(dio(DioForm::KernelApart, directory.path()));
+    let result = run_all_in(directory.path(), DioKernelApart { io: io() });
     assert_empty(directory.path());
     for row in rows_unless_refused(result).into_iter().flatten() {
         assert_eq!(row.workload, "dio-kernel-apart");
@@ -295,11 +327,15 @@ fn readers_of_another_file_are_fed_there() {
 #[test]
 fn readers_of_a_log_find_what_was_acknowledged_and_leave_nothing_behind() {
     let directory = disk();
-    for form in [DioForm::Log, DioForm::LogApart] {
-        let result = run_all(dio(form, directory.path()));
+    let forms: [(&str, AnyWorkload); 2] = [
+        ("dio-log", DioLog { io: io() }.into()),
+        ("dio-log-apart", DioLogApart { io: io() }.into()),
+    ];
+    for (name, form) in forms {
+        let result = run_all_in(directory.path(), form);
         assert_empty(directory.path());
         for row in rows_unless_refused(result).into_iter().flatten() {
-            assert_eq!((row.workload.as_str(), row.lock.as_str()), (form.name(), KERNEL));
+            assert_eq!((row.workload.as_str(), row.lock.as_str()), (name, KERNEL));
             let (reader, writer) = (&row.roles["reader"], &row.roles["writer"]);
             assert!(reader.wait.count > 0 && writer.wait.count > 0, "{row:?}");
             assert!(writer.longest_bypass.is_some());
@@ -313,13 +349,12 @@ fn every_log_is_appended_to_as_it_is_asked() {
     for (sync, writers, readers) in
         [(Syncing::EveryCommit, 2, 0), (Syncing::Interval, 1, 1), (Syncing::Never, 2, 1)]
     {
-        let directory = directory.path().to_path_buf();
-        let params = LogParams { sync, writers, readers, directory, ..LogParams::default() };
+        let params = Log { sync, writers, readers, ..Log::default() };
         let able = log::registry().iter().filter(|log| log.check(&params).is_ok());
         let names: Vec<&str> = able.map(|log| log.name).collect();
         assert_eq!(names.contains(&"okaywal"), sync == Syncing::EveryCommit);
-        let result = run_each(Workload::Log(params.clone()), &names);
-        assert_empty(&params.directory);
+        let result = run_each_in(directory.path(), params, &names);
+        assert_empty(directory.path());
         for row in rows_unless_refused(result).into_iter().flatten() {
             assert!(row.roles["writer"].bytes_per_s.is_some(), "{row:?}");
             assert_eq!(row.roles.contains_key("reader"), readers > 0, "{row:?}");
@@ -329,22 +364,21 @@ fn every_log_is_appended_to_as_it_is_asked() {
 
 #[test]
 fn a_log_is_not_asked_for_what_it_cannot_do() {
-    let params = LogParams { sync: Syncing::Never, ..LogParams::default() };
-    let error = run_each(Workload::Log(params), &["okaywal"]).unwrap_err().to_string();
+    let params = Log { sync: Syncing::Never, ..Log::default() };
+    let error = run_each(params, &["okaywal"]).unwrap_err().to_string();
     assert!(error.contains("never") && error.contains("okaywal"), "{error}");
-    let error = run_each(Workload::Log(LogParams::default()), &["std"]).unwrap_err().to_string();
+    let error = run_each(Log::default(), &["std"]).unwrap_err().to_string();
     assert!(error.contains("`std`") && error.contains("logfile"), "{error}");
-    let params = LogParams { record_bytes: 0, ..LogParams::default() };
-    let error = run_each(Workload::Log(params), &["logfile"]).unwrap_err().to_string();
+    let params = Log { record_bytes: 0, ..Log::default() };
+    let error = run_each(params, &["logfile"]).unwrap_err().to_string();
     assert!(error.contains("record_bytes"), "{error}");
 }
 
 #[test]
 fn the_kernel_form_goes_on_in_a_new_file() {
     let directory = disk();
-    let Workload::Dio(params) = dio(DioForm::Kernel, directory.path()) else { unreachable!() };
-    let params = DioParams { rotate_bytes: 64 * 1024, read_bytes: 8192, readers: 2, ..params };
-    let result = run_all(Workload::Dio(params));
+    let io = Io { rotate_bytes: 64 * 1024, read_bytes: 8192, readers: 2, ..Io::default() };
+    let result = run_all_in(directory.path(), DioKernel { io });
     assert_empty(directory.path());
     for row in rows_unless_refused(result).into_iter().flatten() {
         assert!(row.roles["reader"].wait.count > 0);
@@ -354,17 +388,16 @@ fn the_kernel_form_goes_on_in_a_new_file() {
 #[test]
 fn baselines_run_with_one_role_only() {
     let directory = disk();
-    for (form, lock) in [
-        (DioForm::Sleep, "std"),
-        (DioForm::Lock, "std"),
-        (DioForm::Kernel, KERNEL),
-        (DioForm::Log, KERNEL),
-    ] {
-        for (readers, writers) in [(0, 1), (2, 0)] {
-            let Workload::Dio(params) = dio(form, directory.path()) else { unreachable!() };
-            let alone = Workload::Dio(DioParams { readers, writers, ..params });
-            let cells = vec![cell(&alone, lock)];
-            let result = plan::run(&Plan { cells }, &mut ());
+    for (readers, writers) in [(0, 1), (2, 0)] {
+        let io = || Io { readers, writers, ..io() };
+        let forms: [(AnyWorkload, &str); 4] = [
+            (DioSleep { readers, writers, ..DioSleep::default() }.into(), "std"),
+            (DioLock { io: io() }.into(), "std"),
+            (DioKernel { io: io() }.into(), KERNEL),
+            (DioLog { io: io() }.into(), KERNEL),
+        ];
+        for (alone, lock) in forms {
+            let result = run_each_in(directory.path(), alone, &[lock]);
             for row in rows_unless_refused(result).into_iter().flatten() {
                 assert_eq!(row.roles.len(), 1);
             }
@@ -380,7 +413,7 @@ fn a_refusal_of_direct_io_names_the_directory_and_the_flag() {
         return;
     }
     let directory = tempfile::tempdir_in(memory).unwrap();
-    let result = run_all(dio(DioForm::Kernel, directory.path()));
+    let result = run_all_in(directory.path(), dio_kernel());
     assert_empty(directory.path());
     // Newer kernels let tmpfs pass O_DIRECT; then the workload simply runs.
     if let Err(error) = result {
@@ -393,15 +426,15 @@ fn a_refusal_of_direct_io_names_the_directory_and_the_flag() {
 
 #[test]
 fn a_missing_directory_is_named() {
-    let error = run_all(dio(DioForm::Lock, Path::new("/no/such/place"))).unwrap_err().to_string();
+    let error = run_all_in(Path::new("/no/such/place"), dio_lock()).unwrap_err().to_string();
     assert!(error.contains("/no/such/place"), "{error}");
 }
 
 #[test]
 fn a_broken_lock_is_caught_by_mix() {
-    assert_broken_is_caught(mix(Roles::Dedicated { readers: 1, writers: 1 }));
-    assert_broken_is_caught(mix(Roles::Dedicated { readers: 0, writers: 2 }));
-    assert_broken_is_caught(mix(Roles::Mixed { threads: 4, read_percent: 50.0 }));
+    assert_broken_is_caught(Mix::dedicated(1, 1));
+    assert_broken_is_caught(Mix::dedicated(0, 2));
+    assert_broken_is_caught(Mix::mixed(4, 50.0));
 }
 
 #[test]
@@ -411,14 +444,12 @@ fn a_broken_lock_is_caught_by_turns() {
 }
 
 /// Three vmas, so that clients meet; little computing, so that they meet often.
-fn forkstorm(clients: u32) -> Workload {
-    let params = ForkstormParams { clients, vmas: 3, insert_percent: 20.0, ..Default::default() };
-    Workload::Forkstorm(params)
+fn forkstorm(threads: u32) -> Forkstorm {
+    Forkstorm { threads, vmas: 3, insert_percent: 20.0, ..Forkstorm::default() }
 }
 
-fn rmapstorm(threads: u32, read_percent: f64) -> Workload {
-    let think = Length::Pauses(10);
-    Workload::Rmapstorm(RmapstormParams { threads, read_percent, vmas: 3, think })
+fn rmapstorm(threads: u32, read_percent: f64) -> Rmapstorm {
+    Rmapstorm { threads, read_percent, vmas: 3, think: Length::Pauses(10) }
 }
 
 #[test]
@@ -463,40 +494,37 @@ fn a_broken_lock_is_caught_by_the_storms() {
 
 #[test]
 fn a_broken_lock_is_caught_by_dio() {
-    assert_broken_is_caught(dio(DioForm::Sleep, Path::new(".")));
+    assert_broken_is_caught(DioSleep::default());
     let directory = disk();
-    let probe = run_all(dio(DioForm::Kernel, directory.path()));
+    let probe = run_all_in(directory.path(), dio_kernel());
     if rows_unless_refused(probe).is_some() {
-        assert_broken_is_caught(dio(DioForm::Lock, directory.path()));
+        assert_broken_is_caught_in(directory.path(), dio_lock());
     }
 }
 
-fn readseek(form: ReadseekForm, readers: u32, writers: u32) -> ReadseekParams {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let program = PathBuf::from(crate::FAIRLOCK);
-    ReadseekParams { form, readers, writers, directory, program, ..ReadseekParams::default() }
+fn reads(readers: u32, writers: u32) -> Reads {
+    Reads { readers, writers, ..Reads::default() }
 }
 
 #[test]
 fn every_lock_runs_readseek_and_tears_no_read() {
-    for overlap in Overlap::ALL {
-        let params = readseek(ReadseekForm::Cached, 2, 1);
-        let params = ReadseekParams { overlap, write_blocks: 2, ..params };
-        for row in run_all(Workload::Readseek(params)).unwrap() {
+    for &overlap in Overlap::value_variants() {
+        let reads = Reads { overlap, write_blocks: 2, ..reads(2, 1) };
+        for row in run_all(Readseek { reads }).unwrap() {
             let (reader, writer) = (&row.roles["reader"], &row.roles["writer"]);
             assert_eq!((reader.threads, writer.threads, writer.torn), (2, 1, None));
             assert!(row.lock == "none" || reader.torn == Some(0), "{row:?}");
             assert!(reader.wait.count > 0 && reader.wait.count == reader.hold.count, "{row:?}");
-            assert_eq!(row.params["overlap"], f64::from(overlap.number()));
+            let name = overlap.to_possible_value().expect("none is hidden");
+            assert_eq!(row.params["overlap"], Value::from(name.get_name()));
         }
     }
 }
 
 #[test]
 fn readers_alone_are_not_looked_at_for_torn_reads() {
-    let params = readseek(ReadseekForm::Cached, 2, 0);
-    let params = ReadseekParams { block_bytes: 16 * 1024, ..params };
-    for row in run_each(Workload::Readseek(params), &["none", "range", "naive", "std"]).unwrap() {
+    let reads = Reads { block_bytes: 16 * 1024, ..reads(2, 0) };
+    for row in run_each(Readseek { reads }, &["none", "range", "naive", "std"]).unwrap() {
         assert_eq!(row.roles.keys().collect::<Vec<_>>(), ["reader"]);
         assert_eq!(row.roles["reader"].torn, None);
     }
@@ -504,40 +532,38 @@ fn readers_alone_are_not_looked_at_for_torn_reads() {
 
 #[test]
 fn reads_without_a_lock_are_torn() {
-    let params = readseek(ReadseekForm::Cached, 1, 1);
     // Some thousand writes long, so that a read meets one even on one CPU, by preemption.
-    let params = ReadseekParams { block_bytes: 1 << 20, overlap: Overlap::Same, ..params };
-    let cells = vec![Cell { seconds: 0.5, ..cell(&Workload::Readseek(params), "none") }];
-    let rows = plan::run(&Plan { cells }, &mut ()).unwrap();
+    let reads = Reads { block_bytes: 1 << 20, overlap: Overlap::Same, ..reads(1, 1) };
+    let rows = run_each_for(Readseek { reads }, &["none"], 0.5).unwrap();
     assert!(rows[0].roles["reader"].torn > Some(0), "{:?}", rows[0]);
 }
 
 #[test]
 fn a_broken_lock_is_caught_by_readseek() {
-    let params = readseek(ReadseekForm::Cached, 1, 1);
-    let params = ReadseekParams { block_bytes: 1 << 20, overlap: Overlap::Same, ..params };
-    assert_broken_is_caught(Workload::Readseek(params));
+    let reads = Reads { block_bytes: 1 << 20, overlap: Overlap::Same, ..reads(1, 1) };
+    assert_broken_is_caught(Readseek { reads });
 }
 
 #[test]
 fn the_kernel_reads_a_file_in_memory_and_on_disk() {
-    for form in [ReadseekForm::Kernel, ReadseekForm::KernelTmpfs] {
+    let forms: [(&str, AnyWorkload); 2] = [
+        ("readseek-kernel", ReadseekKernel { reads: reads(2, 1) }.into()),
+        ("readseek-kernel-tmpfs", ReadseekKernelTmpfs { reads: reads(2, 1) }.into()),
+    ];
+    for (name, form) in forms {
         let directory = disk();
-        let params = readseek(form, 2, 1);
-        let params = ReadseekParams { directory: directory.path().to_path_buf(), ..params };
-        let rows = run_all(Workload::Readseek(params)).unwrap();
+        let rows = run_all_in(directory.path(), form).unwrap();
         assert_empty(directory.path());
         assert_eq!((rows.len(), rows[0].lock.as_str()), (1, KERNEL));
-        assert_eq!(rows[0].workload, form.name());
+        assert_eq!(rows[0].workload, name);
         assert!(rows[0].roles["reader"].wait.count > 0 && rows[0].roles["reader"].torn.is_some());
     }
 }
 
 #[test]
 fn processes_run_readseek_and_tear_no_read_under_a_lock() {
-    let params = readseek(ReadseekForm::Processes, 2, 1);
-    let params = ReadseekParams { overlap: Overlap::Same, ..params };
-    for row in run_all(Workload::Readseek(params)).unwrap() {
+    let reads = Reads { overlap: Overlap::Same, ..reads(2, 1) };
+    for row in run_all(ReadseekProcesses { reads }).unwrap() {
         let reader = &row.roles["reader"];
         assert_eq!((reader.threads, row.roles["writer"].threads), (2, 1));
         assert!(reader.torn.is_some() && row.total_ops_per_s.median > 0.0, "{row:?}");
@@ -551,9 +577,12 @@ fn a_worker_process_that_does_not_work_ends_the_run() {
     for (program, words) in
         [("/bin/false", "of 2 ended before its time"), ("/no/such", "No such file")]
     {
-        let params = readseek(ReadseekForm::Processes, 2, 0);
-        let params = ReadseekParams { program: PathBuf::from(program), ..params };
-        let error = run_each(Workload::Readseek(params), &["none"]).unwrap_err().to_string();
+        let workload = ReadseekProcesses { reads: reads(2, 0) }.into();
+        let plan = Plan {
+            program: PathBuf::from(program),
+            ..plan(vec![cell(&workload, "none")], Path::new(NOWHERE))
+        };
+        let error = plan::run(&plan, &mut ()).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }

@@ -7,37 +7,49 @@ use std::process::{self, Stdio};
 use std::time::Duration;
 
 use fairlock_lab::error::LabError;
-use fairlock_lab::grid;
+use fairlock_lab::locks::KERNEL;
 use fairlock_lab::measure::Repetition;
-use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Simulated, Workload};
+use fairlock_lab::params::{self, Value};
+use fairlock_lab::plan::{self, Cell, Plan, Simulated};
+use fairlock_lab::registry;
 use fairlock_lab::units::Length;
-use fairlock_lab::workloads::Request;
+use fairlock_lab::workload::{AnyWorkload, Request};
+use fairlock_lab::workloads;
 use fairlock_lab::workloads::forkstorm_kernel::{
-    self, FORKS, ForkstormKernelParams, MESSAGES, Measured, SUBCOMMAND,
+    self, FORKS, ForkstormKernel, MESSAGES, Measured, SUBCOMMAND,
 };
 use fairlock_lab::world::RealWorld;
 
 /// Two clients. Each test has another number of mappings, by which its processes are known.
-fn with_vmas(vmas: u32) -> ForkstormKernelParams {
-    let program = PathBuf::from(crate::FAIRLOCK);
-    ForkstormKernelParams { vmas, program, ..ForkstormKernelParams::default() }
+fn with_vmas(vmas: u32) -> ForkstormKernel {
+    ForkstormKernel { vmas, ..ForkstormKernel::default() }
 }
 
 fn storm(
-    params: &ForkstormKernelParams,
+    params: &ForkstormKernel,
     seconds: f64,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Measured, LabError> {
-    let world = &RealWorld::new(false);
-    let duration_ns = (seconds * 1e9) as u64;
-    forkstorm_kernel::measure(&Request { world, lock: KERNEL, duration_ns, cancelled }, params)
+    storm_of(crate::FAIRLOCK, params, seconds, cancelled)
+}
+
+/// The same with another program as the `fairlock` command.
+fn storm_of(
+    program: &str,
+    params: &ForkstormKernel,
+    seconds: f64,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Measured, LabError> {
+    let (world, program) = (&RealWorld::new(false), Path::new(program));
+    let request = Request::new(world, KERNEL, (seconds * 1e9) as u64);
+    forkstorm_kernel::measure(&Request { cancelled, program, ..request }, params)
 }
 
 /// Long enough for whatever a test waits for; none takes so long.
 const LONG: f64 = 60.0;
 
-fn cell(params: ForkstormKernelParams) -> Cell {
-    let workload = Workload::ForkstormKernel(params);
+fn cell(params: ForkstormKernel) -> Cell {
+    let workload = AnyWorkload::from(params);
     Cell { workload, lock: KERNEL.to_owned(), repetitions: 1, seconds: 0.2, on: None }
 }
 
@@ -101,13 +113,15 @@ fn a_storm_gives_messages_forks_and_switches() {
 #[test]
 fn processes_that_write_to_no_page_or_to_all_find_their_memory() {
     for touch in [0, 3] {
-        let params = ForkstormKernelParams { pages: 3, touch, ..with_vmas(5) };
-        let rows = plan::run(&Plan { cells: vec![cell(params)] }, &mut ()).unwrap();
+        let params = ForkstormKernel { pages: 3, touch, ..with_vmas(5) };
+        let program = PathBuf::from(crate::FAIRLOCK);
+        let plan = Plan { program, ..Plan::new(vec![cell(params)]) };
+        let rows = plan::run(&plan, &mut ()).unwrap();
         assert_eq!(
             (rows[0].workload.as_str(), rows[0].lock.as_str()),
             ("forkstorm-kernel", KERNEL)
         );
-        assert_eq!(rows[0].params["touch"], f64::from(touch));
+        assert_eq!(rows[0].params["touch"], Value::from(touch));
         assert!(rows[0].roles["writer"].wait.count > 0, "{rows:?}");
     }
 }
@@ -116,14 +130,14 @@ fn processes_that_write_to_no_page_or_to_all_find_their_memory() {
 fn parameters_out_of_range_are_refused_with_the_valid_ones() {
     let default = || with_vmas(16);
     let long = Length::Nanoseconds(20_000_000);
-    let big = ForkstormKernelParams { vmas: 1024, pages: 1024, ..default() };
+    let big = ForkstormKernel { vmas: 1024, pages: 1024, ..default() };
     for (params, words) in [
-        (ForkstormKernelParams { clients: 0, ..default() }, ["`threads` is 0", "1 to 64"]),
-        (ForkstormKernelParams { clients: 65, ..default() }, ["`threads` is 65", "1 to 64"]),
-        (ForkstormKernelParams { vmas: 0, ..default() }, ["`vmas` is 0", "1 to 1024"]),
-        (ForkstormKernelParams { pages: 1025, ..default() }, ["`pages` is 1025", "1 to 1024"]),
-        (ForkstormKernelParams { touch: 5, ..default() }, ["`touch` is 5", "0 to 4"]),
-        (ForkstormKernelParams { compute: long, ..default() }, ["`compute` is 20", "at most 10ms"]),
+        (ForkstormKernel { threads: 0, ..default() }, ["`threads` is 0", "1 to 64"]),
+        (ForkstormKernel { threads: 65, ..default() }, ["`threads` is 65", "1 to 64"]),
+        (ForkstormKernel { vmas: 0, ..default() }, ["`vmas` is 0", "1 to 1024"]),
+        (ForkstormKernel { pages: 1025, ..default() }, ["`pages` is 1025", "1 to 1024"]),
+        (ForkstormKernel { touch: 5, ..default() }, ["`touch` is 5", "0 to 4"]),
+        (ForkstormKernel { compute: long, ..default() }, ["`compute` is 20", "at most 10ms"]),
         (big, ["`pages` is 1024", "at most 1073741824 bytes"]),
     ] {
         let said = cell(params).validate().unwrap_err().to_string();
@@ -148,7 +162,7 @@ fn a_cancelled_storm_ends_and_leaves_no_process() {
 fn a_storm_that_stands_still_is_killed() {
     // Also for its start.
     let patience = Duration::from_secs(2);
-    let params = ForkstormKernelParams { patience, ..with_vmas(22) };
+    let params = ForkstormKernel { patience, ..with_vmas(22) };
     let stopped = || match daemon(22) {
         Some((daemon, _)) => {
             // All of its group. Its leader is not waited for, so the number is still its own.
@@ -204,8 +218,7 @@ fn a_daemon_that_is_killed_ends_the_run_and_all_it_forked() {
 fn a_program_that_is_no_daemon_ends_the_run() {
     for (program, words) in [("/bin/false", "ended before its time"), ("/no/such", "No such file")]
     {
-        let params = ForkstormKernelParams { program: PathBuf::from(program), ..with_vmas(25) };
-        let said = storm(&params, LONG, &|| false).unwrap_err().to_string();
+        let said = storm_of(program, &with_vmas(25), LONG, &|| false).unwrap_err().to_string();
         assert!(said.contains(words), "{said}");
     }
 }
@@ -273,18 +286,15 @@ fn bench_shows_a_storm_and_refuses_a_simulated_one() {
 
 #[test]
 fn study_files_can_have_it_under_the_kernels_lock_only() {
-    let params = |list: &[(&str, f64)]| -> grid::Params {
-        list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-    };
-    let of = |list| grid::workload("forkstorm-kernel", &params(list), Path::new("."));
-    let Workload::ForkstormKernel(found) = of(&[("threads", 3.0), ("vmas", 64.0)]).unwrap() else {
-        panic!("another workload");
-    };
-    let default = ForkstormKernelParams::default();
-    assert_eq!(found, ForkstormKernelParams { clients: 3, vmas: 64, ..default });
-    assert!(of(&[("writers", 1.0)]).unwrap_err().contains("threads, vmas, pages, touch"));
-    assert_eq!(grid::all_locks("forkstorm-kernel", false), [KERNEL]);
-    assert!(grid::check_lock("forkstorm-kernel", KERNEL, false).is_ok());
-    assert!(grid::check_lock("forkstorm-kernel", "std", false).is_err());
-    assert!(grid::check_lock("forkstorm-kernel", KERNEL, true).is_err());
+    let entry = workloads::named("forkstorm-kernel").unwrap();
+    let of = |list: &[(&str, f64)]| entry.parse(&params::of(list));
+    let found = of(&[("threads", 3.0), ("vmas", 64.0)]).unwrap();
+    let default = ForkstormKernel::default();
+    assert_eq!(found, AnyWorkload::from(ForkstormKernel { threads: 3, vmas: 64, ..default }));
+    let said = of(&[("writers", 1.0)]).unwrap_err();
+    assert!(said.contains("compute, pages, threads, touch, vmas"), "{said}");
+    assert_eq!(registry::all_locks("forkstorm-kernel", false), [KERNEL]);
+    assert!(registry::check_lock("forkstorm-kernel", KERNEL, false).is_ok());
+    assert!(registry::check_lock("forkstorm-kernel", "std", false).is_err());
+    assert!(registry::check_lock("forkstorm-kernel", KERNEL, true).is_err());
 }

@@ -1,5 +1,6 @@
 //! The workloads on this machine and on simulated ones, and the `fairlock` command from outside.
 
+mod bench;
 mod command;
 mod every_lock;
 mod forkstorm_kernel;

@@ -4,24 +4,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use fairlock_lab::error::{LabError, Violation};
-use fairlock_lab::locks::Kind;
+use fairlock_lab::locks::{KERNEL, Kind};
 use fairlock_lab::measure::Repetition;
-use fairlock_lab::plan::{self, Cell, KERNEL, Plan, Simulated, Workload};
+use fairlock_lab::params::{self, Value};
+use fairlock_lab::plan::{self, Cell, Plan, Simulated};
+use fairlock_lab::pollers::{self, Poller, Trigger};
 use fairlock_lab::row::{RoleStats, Row};
 use fairlock_lab::units::Length;
-use fairlock_lab::workloads::Request;
-use fairlock_lab::workloads::epoll::{self, Poller, Trigger};
-use fairlock_lab::workloads::epoll_wait::{self, EpollWaitParams};
-use fairlock_lab::workloads::stress_epoll::{self, StressEpollParams};
-use fairlock_lab::world::RealWorld;
+use fairlock_lab::workload::{AnyWorkload, Request, WithPoller};
+use fairlock_lab::workloads::epoll_wait::EpollWait;
+use fairlock_lab::workloads::stress_epoll::StressEpoll;
+use fairlock_lab::world::{RealWorld, pause_ns};
 use fairlock_sim::profile::Profile;
 
-fn here(workload: Workload, poller: &str) -> Cell {
-    Cell { workload, lock: poller.to_string(), repetitions: 1, seconds: 0.003, on: None }
+fn here(workload: impl Into<AnyWorkload>, poller: &str) -> Cell {
+    let (workload, lock) = (workload.into(), poller.to_string());
+    Cell { workload, lock, repetitions: 1, seconds: 0.003, on: None }
 }
 
-fn on(machine: &str, workload: Workload, poller: &str) -> Cell {
+fn on(machine: &str, workload: impl Into<AnyWorkload>, poller: &str) -> Cell {
     let profile = match machine {
         "example" => Profile::example(),
         name => Profile::find(name).unwrap(),
@@ -30,33 +33,43 @@ fn on(machine: &str, workload: Workload, poller: &str) -> Cell {
     Cell { seconds: 0.0003, on, ..here(workload, poller) }
 }
 
-fn simulated(workload: Workload, poller: &str) -> Cell {
+fn simulated(workload: impl Into<AnyWorkload>, poller: &str) -> Cell {
     on("example", workload, poller)
 }
 
-fn stress(producers: u32, trigger: Trigger) -> Workload {
-    Workload::StressEpoll(StressEpollParams { producers, trigger, ..StressEpollParams::default() })
+fn stress(writers: u32, trigger: Trigger) -> StressEpoll {
+    StressEpoll { writers, trigger, ..StressEpoll::default() }
 }
 
-fn wait(workers: u32, trigger: Trigger) -> EpollWaitParams {
-    EpollWaitParams { workers, trigger, ..EpollWaitParams::default() }
+fn wait(readers: u32, trigger: Trigger) -> EpollWait {
+    EpollWait { readers, trigger, ..EpollWait::default() }
 }
 
 /// One switch of `epoll-wait` each, and all together.
-fn switched(workers: u32, trigger: Trigger) -> [EpollWaitParams; 5] {
+fn switched(workers: u32, trigger: Trigger) -> [EpollWait; 5] {
     let plain = || wait(workers, trigger);
     [
-        EpollWaitParams { shared: true, ..plain() },
-        EpollWaitParams { polling: true, ..plain() },
-        EpollWaitParams { nested: 4, ..plain() },
-        EpollWaitParams { random: true, ..plain() },
-        EpollWaitParams { shared: true, polling: true, nested: 2, random: true, ..plain() },
+        EpollWait { shared: true, ..plain() },
+        EpollWait { polling: true, ..plain() },
+        EpollWait { nested: 4, ..plain() },
+        EpollWait { random: true, ..plain() },
+        EpollWait { shared: true, polling: true, nested: 2, random: true, ..plain() },
     ]
+}
+
+fn triggers() -> impl Iterator<Item = Trigger> {
+    Trigger::value_variants().iter().copied()
+}
+
+/// As rows have it.
+fn name_of(trigger: Trigger) -> Value {
+    let name = trigger.to_possible_value().expect("none is hidden");
+    Value::from(name.get_name())
 }
 
 fn run(cells: Vec<Cell>) -> Result<Vec<Row>, LabError> {
     let names: Vec<String> = cells.iter().map(|cell| cell.lock.clone()).collect();
-    let rows = plan::run(&Plan { cells }, &mut ())?;
+    let rows = plan::run(&Plan::new(cells), &mut ())?;
     assert!(rows.iter().map(|row| &row.lock).eq(&names), "{names:?}");
     Ok(rows)
 }
@@ -67,12 +80,12 @@ fn refusal(cell: Cell) -> String {
 
 /// Those that wait in spin locks: real threads wait there for who was preempted.
 fn that_spin() -> impl Iterator<Item = &'static str> {
-    let all = epoll::registry().iter();
+    let all = pollers::registry().iter();
     all.filter(|poller| poller.kind == Kind::Reference).map(|poller| poller.name)
 }
 
 fn all_simulated() -> impl Iterator<Item = &'static str> {
-    epoll::names(true).into_iter().chain(that_spin())
+    pollers::names(true).into_iter().chain(that_spin())
 }
 
 /// A reader and a writer with what each of them counts. How much they did on a busy machine is chance.
@@ -86,36 +99,53 @@ fn roles(row: &Row) -> (&RoleStats, &RoleStats) {
 
 #[test]
 fn every_poller_runs_stress_epoll_with_each_trigger() {
-    let names = epoll::names(false);
+    let names = pollers::names(false);
     assert!(names.contains(&KERNEL));
-    for trigger in Trigger::ALL {
+    for trigger in triggers() {
         let few = names.iter().map(|name| here(stress(3, trigger), name));
         // As many threads as even a small machine has CPUs.
         let one = that_spin().map(|name| here(stress(1, trigger), name));
         for row in run(few.chain(one).collect()).unwrap() {
             let (reader, writer) = roles(&row);
-            assert_eq!((reader.threads, f64::from(writer.threads)), (1, row.params["writers"]));
-            assert_eq!(row.params["trigger"], f64::from(trigger.number()));
+            let writers = params::number(&row.params, "writers");
+            assert_eq!((reader.threads, Some(f64::from(writer.threads))), (1, writers));
+            assert_eq!(row.params["trigger"], name_of(trigger));
             // The first addition of each producer is timed, and is read whenever that is.
             assert!(reader.wait.count >= writer.threads.into(), "{row:?}");
         }
     }
 }
 
+/// All of them, by the names in rows.
+fn row_params(wait: &EpollWait) -> params::Params {
+    let numbers = [
+        ("readers", wait.readers),
+        ("writers", wait.writers),
+        ("sources", wait.sources),
+        ("nested", wait.nested),
+    ];
+    let flags = [("shared", wait.shared), ("polling", wait.polling), ("random", wait.random)];
+    let numbers = numbers.map(|(name, number)| (name, Value::from(number)));
+    let flags = flags.map(|(name, flag)| (name, Value::from(flag)));
+    let others = [("trigger", name_of(wait.trigger)), ("pause_ns", pause_ns().into())];
+    let all = numbers.into_iter().chain(flags).chain(others);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 #[test]
 fn every_poller_runs_epoll_wait_with_each_trigger_and_switch() {
-    let names = epoll::names(false);
-    for trigger in Trigger::ALL {
+    let names = pollers::names(false);
+    for trigger in triggers() {
         let plain = |workers| [wait(workers, trigger)].into_iter();
         for params in plain(2).chain(switched(2, trigger)) {
-            let cells = names.iter().map(|name| here(Workload::EpollWait(params.clone()), name));
+            let cells = names.iter().map(|name| here(params.clone(), name));
             for row in run(cells.collect()).unwrap() {
                 let (reader, writer) = roles(&row);
                 assert_eq!((reader.threads, writer.threads), (2, 1));
-                assert_eq!(row.params, params.row_params());
+                assert_eq!(row.params, row_params(&params));
             }
         }
-        let one = that_spin().map(|name| here(Workload::EpollWait(wait(1, trigger)), name));
+        let one = that_spin().map(|name| here(wait(1, trigger), name));
         for row in run(one.collect()).unwrap() {
             roles(&row);
         }
@@ -124,7 +154,7 @@ fn every_poller_runs_epoll_wait_with_each_trigger_and_switch() {
 
 #[test]
 fn every_list_runs_stress_epoll_on_a_simulated_machine() {
-    for trigger in Trigger::ALL {
+    for trigger in triggers() {
         for row in
             run(all_simulated().map(|it| simulated(stress(4, trigger), it)).collect()).unwrap()
         {
@@ -140,9 +170,9 @@ fn every_list_runs_stress_epoll_on_a_simulated_machine() {
 
 #[test]
 fn every_list_runs_epoll_wait_on_a_simulated_machine_with_each_switch() {
-    for trigger in Trigger::ALL {
+    for trigger in triggers() {
         for params in [wait(2, trigger)].into_iter().chain(switched(2, trigger)) {
-            let cell = |name| simulated(Workload::EpollWait(params.clone()), name);
+            let cell = |name| simulated(params.clone(), name);
             for row in run(all_simulated().map(cell).collect()).unwrap() {
                 let (reader, writer) = roles(&row);
                 let (added, read) = (writer.ops_per_s.median, reader.ops_per_s.median);
@@ -160,7 +190,9 @@ fn every_list_runs_epoll_wait_on_a_simulated_machine_with_each_switch() {
 /// With more threads than CPUs, one that spins in a queue keeps its CPU, or nobody ever has a turn.
 #[test]
 fn lists_that_only_spin_end_with_more_threads_than_cpus() {
-    for workload in [stress(9, Trigger::Level), Workload::EpollWait(wait(9, Trigger::Level))] {
+    let workloads: [AnyWorkload; 2] =
+        [stress(9, Trigger::Level).into(), wait(9, Trigger::Level).into()];
+    for workload in workloads {
         let cell = |name| Cell { seconds: 0.003, ..on("riscv-4", workload.clone(), name) };
         for row in run(that_spin().map(cell).collect()).unwrap() {
             assert!(row.roles["reader"].ops_per_s.median > 0.0, "{row:?}");
@@ -170,8 +202,9 @@ fn lists_that_only_spin_end_with_more_threads_than_cpus() {
 
 #[test]
 fn the_same_seeds_give_the_same_rows_of_pollers() {
-    let shared = EpollWaitParams { shared: true, random: true, ..wait(3, Trigger::Once) };
-    for workload in [stress(4, Trigger::Level), Workload::EpollWait(shared)] {
+    let shared = EpollWait { shared: true, random: true, ..wait(3, Trigger::Once) };
+    let workloads: [AnyWorkload; 2] = [stress(4, Trigger::Level).into(), shared.into()];
+    for workload in workloads {
         let rows = |seed| {
             let cell = |name| {
                 let cell = simulated(workload.clone(), name);
@@ -191,8 +224,8 @@ fn the_same_seeds_give_the_same_rows_of_pollers() {
 fn assert_deaf_is_caught(cell: Cell) {
     let name = cell.workload.name();
     match run(vec![cell]) {
-        Err(LabError::Broken { lock, workload, violation }) => {
-            assert_eq!((lock.as_str(), workload), ("deaf", name));
+        Err(LabError::Broken { subject, lock, workload, violation }) => {
+            assert_eq!((subject, lock.as_str(), workload), ("poller", "deaf", name));
             let Violation::LostEvents { written, read } = violation else {
                 panic!("`{name}` saw something else: {violation}");
             };
@@ -204,11 +237,11 @@ fn assert_deaf_is_caught(cell: Cell) {
 
 #[test]
 fn a_poller_that_loses_events_is_caught() {
-    for trigger in Trigger::ALL {
-        let shared = EpollWaitParams { shared: true, ..wait(2, trigger) };
-        for workload in
-            [stress(2, trigger), Workload::EpollWait(wait(2, trigger)), Workload::EpollWait(shared)]
-        {
+    for trigger in triggers() {
+        let shared = EpollWait { shared: true, ..wait(2, trigger) };
+        let workloads: [AnyWorkload; 3] =
+            [stress(2, trigger).into(), wait(2, trigger).into(), shared.into()];
+        for workload in workloads {
             assert_deaf_is_caught(here(workload.clone(), "deaf"));
             assert_deaf_is_caught(simulated(workload, "deaf"));
         }
@@ -266,21 +299,21 @@ impl<const IN_WAIT: bool> Poller for Panics<IN_WAIT> {
 #[test]
 fn a_poller_that_panics_ends_the_run() {
     let world = &RealWorld::new(false);
-    let request = Request { world, lock: "panics", duration_ns: 1_000_000, cancelled: &|| false };
+    let request = Request::new(world, "panics", 1_000_000);
     let said = |result: Result<Repetition, LabError>| match result {
         Err(LabError::Panicked(message)) => message,
         other => panic!("{other:?}"),
     };
-    let (few, fine) = (StressEpollParams::default(), wait(2, Trigger::Level));
+    let (few, fine) = (StressEpoll::default(), wait(2, Trigger::Level));
     for message in [
-        said(stress_epoll::run::<_, Panics<false>>(&request, &few)),
-        said(epoll_wait::run::<_, Panics<false>>(&request, &fine)),
+        said(few.run_with::<_, Panics<false>>(&request)),
+        said(fine.run_with::<_, Panics<false>>(&request)),
     ] {
         assert_eq!(message, "a writer panics");
     }
     for message in [
-        said(stress_epoll::run::<_, Panics<true>>(&request, &few)),
-        said(epoll_wait::run::<_, Panics<true>>(&request, &fine)),
+        said(few.run_with::<_, Panics<true>>(&request)),
+        said(fine.run_with::<_, Panics<true>>(&request)),
     ] {
         assert_eq!(message, "a reader panics");
     }
@@ -288,22 +321,24 @@ fn a_poller_that_panics_ends_the_run() {
 
 #[test]
 fn what_pollers_cannot_run_is_refused_with_what_they_can() {
-    let stress = |params| here(Workload::StressEpoll(params), "ready");
-    let wait = |params| here(Workload::EpollWait(params), "ready");
-    let (few, fine) = (StressEpollParams::default, EpollWaitParams::default);
+    let stress = |params: StressEpoll| here(params, "ready");
+    let wait = |params: EpollWait| here(params, "ready");
+    let (few, fine) = (StressEpoll::default, EpollWait::default);
     let long = Length::Nanoseconds(2_000_000_000);
     for (cell, words) in [
-        (stress(StressEpollParams { producers: 0, ..few() }), ["`writers` is 0;", "1 to 4096"]),
-        (stress(StressEpollParams { producers: 4097, ..few() }), ["`writers` is 4097", "to 4096"]),
-        (stress(StressEpollParams { think: long, ..few() }), ["`think` is 2", "one second"]),
-        (wait(EpollWaitParams { workers: 0, ..fine() }), ["`readers` is 0;", "1 to 4096"]),
-        (wait(EpollWaitParams { sources: 0, ..fine() }), ["`sources` is 0;", "1 to 4096"]),
-        (wait(EpollWaitParams { sources: 4097, ..fine() }), ["`sources` is 4097;", "1 to 4096"]),
-        (wait(EpollWaitParams { nested: 5, ..fine() }), ["`nested` is 5;", "0 to 4"]),
-        (here(Workload::EpollWait(fine()), "std"), ["no poller `std`", "kernel, ready, "]),
-        (simulated(Workload::EpollWait(fine()), "foo"), ["no poller `foo`", "valid: ready, "]),
+        (stress(StressEpoll { writers: 0, ..few() }), ["`writers` is 0;", "1 to 4096"]),
+        (stress(StressEpoll { writers: 4097, ..few() }), ["`writers` is 4097", "to 4096"]),
+        (stress(StressEpoll { readers: 2, ..few() }), ["`readers` is 2;", "one thread waits"]),
+        (stress(StressEpoll { think: long, ..few() }), ["`think` is 2", "one second"]),
+        (wait(EpollWait { readers: 0, ..fine() }), ["`readers` is 0;", "1 to 4096"]),
+        (wait(EpollWait { writers: 0, ..fine() }), ["`writers` is 0;", "one thread adds"]),
+        (wait(EpollWait { sources: 0, ..fine() }), ["`sources` is 0;", "1 to 4096"]),
+        (wait(EpollWait { sources: 4097, ..fine() }), ["`sources` is 4097;", "1 to 4096"]),
+        (wait(EpollWait { nested: 5, ..fine() }), ["`nested` is 5;", "0 to 4"]),
+        (here(fine(), "std"), ["no poller `std`", "kernel, ready, "]),
+        (simulated(fine(), "foo"), ["no poller `foo`", "valid: ready, "]),
         (
-            simulated(Workload::StressEpoll(few()), KERNEL),
+            simulated(few(), KERNEL),
             ["poller `kernel` runs on real threads only", "on a simulated machine: ready, "],
         ),
     ] {

@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, Kind};
-use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated, Workload};
+use fairlock_lab::params::Value;
+use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated};
+use fairlock_lab::registry;
 use fairlock_lab::row::Row;
 use fairlock_lab::units::Length;
-use fairlock_lab::workloads::dio::{DioForm, DioParams};
-use fairlock_lab::workloads::forkstorm::{self, ForkstormParams};
-use fairlock_lab::workloads::mix::{MixParams, Roles};
-use fairlock_lab::workloads::readseek::{Overlap, ReadseekForm, ReadseekParams};
-use fairlock_lab::workloads::revocation::RevocationParams;
-use fairlock_lab::workloads::rmapstorm::RmapstormParams;
-use fairlock_lab::workloads::turns::TurnsParams;
+use fairlock_lab::workload::AnyWorkload;
+use fairlock_lab::workloads::dio::{DioKernel, DioLock, DioSleep};
+use fairlock_lab::workloads::forkstorm::{self, Forkstorm};
+use fairlock_lab::workloads::mix::Mix;
+use fairlock_lab::workloads::readseek::{Overlap, Reads, Readseek, ReadseekKernel};
+use fairlock_lab::workloads::revocation::Revocation;
+use fairlock_lab::workloads::rmapstorm::Rmapstorm;
+use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
 use fairlock_lab::workloads::{HOLD_READ, HOLD_WRITE};
 use fairlock_sim::profile::Profile;
@@ -25,9 +28,9 @@ fn on(seed: u64) -> Option<Simulated> {
     Some(Simulated { profile: Arc::new(Profile::example()), seed, timeline_ns: 0 })
 }
 
-fn cell(workload: &Workload, lock: &str) -> Cell {
+fn cell(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
     Cell {
-        workload: workload.clone(),
+        workload: workload.into(),
         lock: lock.to_string(),
         repetitions: 2,
         seconds: 0.001,
@@ -35,28 +38,20 @@ fn cell(workload: &Workload, lock: &str) -> Cell {
     }
 }
 
-fn mix(readers: u32, writers: u32) -> Workload {
-    let roles = Roles::Dedicated { readers, writers };
-    Workload::Mix(MixParams { roles, ..MixParams::default() })
-}
-
-fn dio(form: DioForm) -> Workload {
-    let directory = PathBuf::from("/nowhere");
-    Workload::Dio(DioParams { form, directory, ..DioParams::default() })
-}
-
 fn run(cells: Vec<Cell>) -> Result<Vec<Row>, LabError> {
-    plan::run(&Plan { cells }, &mut ())
+    let directory = PathBuf::from("/nowhere");
+    plan::run(&Plan { directory, ..Plan::new(cells) }, &mut ())
 }
 
-fn run_all(workload: &Workload, seconds: f64) -> Vec<Row> {
+fn run_all(workload: impl Into<AnyWorkload>, seconds: f64) -> Vec<Row> {
+    let workload = workload.into();
     let cells = locks::simulated_names().into_iter();
-    run(cells.map(|lock| Cell { seconds, ..cell(workload, lock) }).collect()).unwrap()
+    run(cells.map(|lock| Cell { seconds, ..cell(workload.clone(), lock) }).collect()).unwrap()
 }
 
 #[test]
 fn every_lock_whose_source_runs_there_runs_mix() {
-    let rows = run_all(&mix(2, 2), 0.001);
+    let rows = run_all(Mix::dedicated(2, 2), 0.001);
     let ran: Vec<&str> = rows.iter().map(|row| row.lock.as_str()).collect();
     assert_eq!(ran, locks::simulated_names());
     for row in rows {
@@ -74,17 +69,15 @@ fn every_lock_whose_source_runs_there_runs_mix() {
             && !row.lock.starts_with("linux-");
         let counts_events = !only_spins;
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
-        assert_eq!(row.params["pause_ns"], Profile::example().cost.pause_ns);
+        assert_eq!(row.params["pause_ns"], Value::from(Profile::example().cost.pause_ns));
     }
 }
 
 /// Sections are shorter than a wake-up, which is when spinning pays.
 #[test]
 fn writers_that_spin_in_the_queue_switch_less_often_there() {
-    let roles = Roles::Mixed { threads: 4, read_percent: 0.0 };
-    let writes = Workload::Mix(MixParams { roles, ..MixParams::default() });
     let locks = ["linux-3.10", "linux-3.10-spin", "linux-3.10-fast-fail", "linux-3.10-both"];
-    let rows = run(locks.map(|lock| cell(&writes, lock)).into()).unwrap();
+    let rows = run(locks.map(|lock| cell(Mix::mixed(4, 0.0), lock)).into()).unwrap();
     let switches: Vec<f64> = rows
         .iter()
         .map(|row| row.simulated.unwrap())
@@ -100,13 +93,11 @@ fn writers_that_spin_in_the_queue_switch_less_often_there() {
 
 #[test]
 fn mixed_roles_and_real_io_run_there() {
-    let roles = Roles::Mixed { threads: 4, read_percent: 90.0 };
-    let mixed = Workload::Mix(MixParams { roles, ..MixParams::default() });
-    assert_eq!(run_all(&mixed, 0.001)[0].roles["writer"].threads, 4);
-    for row in run_all(&dio(DioForm::Lock), 0.01) {
+    assert_eq!(run_all(Mix::mixed(4, 90.0), 0.001)[0].roles["writer"].threads, 4);
+    for row in run_all(DioLock::default(), 0.01) {
         assert!(row.roles["reader"].bytes_per_s.is_some(), "{row:?}");
     }
-    for row in run_all(&dio(DioForm::Sleep), 0.01) {
+    for row in run_all(DioSleep::default(), 0.01) {
         assert!(row.roles["writer"].hold.p50 >= 20_000, "{row:?}");
     }
 }
@@ -114,30 +105,27 @@ fn mixed_roles_and_real_io_run_there() {
 #[test]
 fn the_workloads_of_the_default_lock_run_there() {
     let think = Length::Pauses(100);
-    let turns = TurnsParams { threads: 4, think, time_every: 1, ..TurnsParams::default() };
-    let revocation = RevocationParams { readers: 2, reads_between: 20 };
-    for workload in [
-        Workload::Turns(turns.clone()),
-        Workload::Turns(TurnsParams { pinned: true, ..turns }),
-        Workload::Uncontended(Uncontended::Writes),
-        Workload::Revocation(revocation),
-    ] {
-        for row in run_all(&workload, 0.0005) {
+    let turns = Turns { threads: 4, think, time_every: 1, ..Turns::default() };
+    let pinned = Turns { pinned: true, ..turns.clone() };
+    let revocation = Revocation { readers: 2, reads_between: 20 };
+    let workloads: [AnyWorkload; 4] =
+        [turns.into(), pinned.into(), Uncontended::writes().into(), revocation.into()];
+    for workload in workloads {
+        for row in run_all(workload, 0.0005) {
             assert!(row.total_ops_per_s.median > 0.0, "{row:?}");
             assert_eq!(row.roles.contains_key("reader"), row.workload != "uncontended");
         }
     }
 }
 
-fn readseek(readers: u32, writers: u32) -> Workload {
+fn readseek(readers: u32, writers: u32) -> Readseek {
     let overlap = if writers > 0 { Overlap::Same } else { Overlap::Disjoint };
-    Workload::Readseek(ReadseekParams { readers, writers, overlap, ..ReadseekParams::default() })
+    Readseek { reads: Reads { readers, writers, overlap, ..Reads::default() } }
 }
 
-fn readseek_rows(workload: &Workload) -> Vec<Row> {
-    let Workload::Readseek(params) = workload else { unreachable!() };
-    let locks = params.form.all_locks(true).into_iter();
-    run(locks.map(|lock| cell(workload, lock)).collect()).unwrap()
+fn readseek_rows(workload: &Readseek) -> Vec<Row> {
+    let locks = registry::all_locks("readseek", true).into_iter();
+    run(locks.map(|lock| cell(workload.clone(), lock)).collect()).unwrap()
 }
 
 #[test]
@@ -165,7 +153,7 @@ fn an_iteration_without_a_lock_takes_there_what_it_took_the_source() {
 fn readseek_repeats_itself_for_the_same_seed() {
     // Others keep something on the heap: what of that shares a line depends on what was there before.
     let locks = ["none", "rwsem", "phase-fair", "linux-5.11"];
-    let rows = || run(locks.map(|lock| cell(&readseek(4, 1), lock)).into()).unwrap();
+    let rows = || run(locks.map(|lock| cell(readseek(4, 1), lock)).into()).unwrap();
     for (first, again) in rows().into_iter().zip(rows()) {
         assert_eq!(first, again);
     }
@@ -173,14 +161,15 @@ fn readseek_repeats_itself_for_the_same_seed() {
 
 #[test]
 fn the_same_seeds_give_the_same_rows() {
-    let rows = || run(["rwsem", "linux-5.1"].map(|lock| cell(&mix(4, 4), lock)).into()).unwrap();
+    let rows =
+        || run(["rwsem", "linux-5.1"].map(|lock| cell(Mix::dedicated(4, 4), lock)).into()).unwrap();
     let first = rows();
     assert_eq!(first, rows());
-    let other = run(vec![Cell { on: on(100), ..cell(&mix(4, 4), "rwsem") }]).unwrap();
+    let other = run(vec![Cell { on: on(100), ..cell(Mix::dedicated(4, 4), "rwsem") }]).unwrap();
     assert_ne!(first[0].total_ops_per_s, other[0].total_ops_per_s);
     // The second of two seeds is the first of the next one.
     let alone = |seed| {
-        let once = Cell { repetitions: 1, on: on(seed), ..cell(&mix(4, 4), "rwsem") };
+        let once = Cell { repetitions: 1, on: on(seed), ..cell(Mix::dedicated(4, 4), "rwsem") };
         run(vec![once]).unwrap()[0].simulated.unwrap().operations
     };
     assert_eq!(first[0].simulated.unwrap().operations, alone(1) + alone(2));
@@ -188,35 +177,34 @@ fn the_same_seeds_give_the_same_rows() {
 
 #[test]
 fn a_broken_lock_is_caught_there() {
-    for workload in [
-        mix(1, 1),
-        mix(0, 2),
-        dio(DioForm::Sleep),
-        dio(DioForm::Lock),
-        forkstorm(4, 3.5),
-        rmapstorm(4, 0.0),
-        rmapstorm(4, 90.0),
-    ] {
-        match run(vec![Cell { seconds: 0.1, ..cell(&workload, "broken") }]) {
+    let workloads: [AnyWorkload; 7] = [
+        Mix::dedicated(1, 1).into(),
+        Mix::dedicated(0, 2).into(),
+        DioSleep::default().into(),
+        DioLock::default().into(),
+        forkstorm(4, 3.5).into(),
+        rmapstorm(4, 0.0).into(),
+        rmapstorm(4, 90.0).into(),
+    ];
+    for workload in workloads {
+        match run(vec![Cell { seconds: 0.1, ..cell(workload.clone(), "broken") }]) {
             Err(LabError::Broken { lock, .. }) => assert_eq!(lock, "broken"),
             other => panic!("`{}` did not notice: {other:?}", workload.name()),
         }
     }
 }
 
-fn forkstorm(clients: u32, insert_percent: f64) -> Workload {
-    let params = ForkstormParams { clients, insert_percent, ..ForkstormParams::default() };
-    Workload::Forkstorm(params)
+fn forkstorm(threads: u32, insert_percent: f64) -> Forkstorm {
+    Forkstorm { threads, insert_percent, ..Forkstorm::default() }
 }
 
-fn rmapstorm(threads: u32, read_percent: f64) -> Workload {
-    let params = RmapstormParams { threads, read_percent, vmas: 2, ..RmapstormParams::default() };
-    Workload::Rmapstorm(params)
+fn rmapstorm(threads: u32, read_percent: f64) -> Rmapstorm {
+    Rmapstorm { threads, read_percent, vmas: 2, ..Rmapstorm::default() }
 }
 
 #[test]
 fn every_lock_whose_source_runs_there_runs_the_storms() {
-    for row in run_all(&forkstorm(3, 20.0), 0.0001) {
+    for row in run_all(forkstorm(3, 20.0), 0.0001) {
         let writer = &row.roles["writer"];
         assert!(writer.latency.count > 0 && writer.hold.count > 0, "{row:?}");
         // Of the references only those of the kernel's family count.
@@ -224,7 +212,7 @@ fn every_lock_whose_source_runs_there_runs_the_storms() {
         let counts_events = !is_reference || row.lock.starts_with("linux-");
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
     }
-    for row in run_all(&rmapstorm(3, 50.0), 0.0002) {
+    for row in run_all(rmapstorm(3, 50.0), 0.0002) {
         assert!(row.roles["reader"].wait.count > 0 && row.roles["writer"].wait.count > 0);
     }
 }
@@ -232,8 +220,9 @@ fn every_lock_whose_source_runs_there_runs_the_storms() {
 #[test]
 fn the_storms_repeat_themselves_for_the_same_seed() {
     let locks = ["rwsem", "linux-3.10", "linux-5.11", "mutex"];
-    for workload in [forkstorm(3, 20.0), rmapstorm(4, 50.0)] {
-        let brief = |lock| Cell { repetitions: 1, seconds: 0.0003, ..cell(&workload, lock) };
+    let workloads: [AnyWorkload; 2] = [forkstorm(3, 20.0).into(), rmapstorm(4, 50.0).into()];
+    for workload in workloads {
+        let brief = |lock| Cell { repetitions: 1, seconds: 0.0003, ..cell(workload.clone(), lock) };
         let rows = || run(locks.map(brief).into()).unwrap();
         for (first, again) in rows().into_iter().zip(rows()) {
             assert_eq!(first, again);
@@ -244,7 +233,7 @@ fn the_storms_repeat_themselves_for_the_same_seed() {
 #[test]
 fn inserts_take_there_the_share_that_was_asked_for() {
     for percent in [1.75, 3.5, 7.0] {
-        let once = Cell { repetitions: 1, seconds: 0.015, ..cell(&forkstorm(1, percent), "mutex") };
+        let once = Cell { repetitions: 1, seconds: 0.015, ..cell(forkstorm(1, percent), "mutex") };
         let writer = &run(vec![once]).unwrap()[0].roles["writer"];
         let share = 100.0 * writer.inserting.unwrap();
         // Taking the locks is on top of what was calibrated; and chance, which sections are timed.
@@ -257,31 +246,32 @@ fn inserts_take_there_the_share_that_was_asked_for() {
 #[test]
 fn inserts_take_longer_where_others_write_to_the_same_trees() {
     let share = |clients| {
-        let cell = Cell { repetitions: 1, ..cell(&forkstorm(clients, 3.5), "mutex") };
+        let cell = Cell { repetitions: 1, ..cell(forkstorm(clients, 3.5), "mutex") };
         run(vec![cell]).unwrap()[0].roles["writer"].inserting.unwrap()
     };
     let shares = [1, 8].map(share);
     assert!(shares[1] > 2.0 * shares[0], "{shares:?}");
 }
 
-fn kernel_reads() -> Workload {
-    let form = ReadseekForm::Kernel;
-    Workload::Readseek(ReadseekParams { form, ..ReadseekParams::default() })
-}
-
 #[test]
 fn what_does_not_run_there_is_refused_with_what_does() {
     let cases = [
-        (cell(&mix(1, 1), "std"), vec!["`std`", "real threads only", "rwsem"]),
-        (cell(&mix(1, 1), "foo"), vec!["no lock `foo`"]),
+        (cell(Mix::dedicated(1, 1), "std"), vec!["`std`", "real threads only", "rwsem"]),
+        (cell(Mix::dedicated(1, 1), "foo"), vec!["no lock `foo`"]),
         (
-            cell(&dio(DioForm::Kernel), "kernel"),
+            cell(DioKernel::default(), "kernel"),
             vec!["`dio-kernel`", "there dio-lock and dio-sleep"],
         ),
-        (Cell { repetitions: 0, ..cell(&mix(1, 1), "rwsem") }, vec!["repetitions", "1 to 1000"]),
-        (cell(&kernel_reads(), "kernel"), vec!["`readseek-kernel`", "there readseek runs"]),
-        (cell(&readseek(1, 0), "std"), vec!["`std`", "real threads only", "naive"]),
-        (Cell { seconds: 11.0, ..cell(&mix(1, 1), "rwsem") }, vec!["seconds", "11"]),
+        (
+            Cell { repetitions: 0, ..cell(Mix::dedicated(1, 1), "rwsem") },
+            vec!["repetitions", "1 to 1000"],
+        ),
+        (
+            cell(ReadseekKernel::default(), "kernel"),
+            vec!["`readseek-kernel`", "there readseek runs"],
+        ),
+        (cell(readseek(1, 0), "std"), vec!["`std`", "real threads only", "naive"]),
+        (Cell { seconds: 11.0, ..cell(Mix::dedicated(1, 1), "rwsem") }, vec!["seconds", "11"]),
     ];
     for (cell, words) in cases {
         let error = run(vec![cell]).unwrap_err().to_string();
@@ -305,9 +295,9 @@ impl Observer for Watch {
 fn the_timeline_shows_that_writers_hold_the_lock_alone() {
     let timeline_ns = 300_000;
     let on = on(1).map(|on| Simulated { timeline_ns, ..on });
-    let cells = vec![Cell { on, ..cell(&mix(4, 4), "rwsem") }];
+    let cells = vec![Cell { on, ..cell(Mix::dedicated(4, 4), "rwsem") }];
     let mut watch = Watch::default();
-    plan::run(&Plan { cells }, &mut watch).unwrap();
+    plan::run(&Plan::new(cells), &mut watch).unwrap();
     let held = |what: &'static str| -> Vec<&Span> {
         watch.0.iter().filter(|span| span.what == Happening::Mark(what)).collect()
     };

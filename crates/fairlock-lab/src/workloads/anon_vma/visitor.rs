@@ -19,10 +19,9 @@ use super::What;
 use crate::error::{LabError, Violation};
 use crate::locks::{LabLock, Protected};
 use crate::measure::RoleRecorder;
-use crate::measure::statistics::XorShift;
-use crate::workloads::{
-    Failure, HOLD_READ, HOLD_WRITE, NOTHING, Request, WAIT_READ, WAIT_WRITE, broken,
-};
+use crate::random::XorShift;
+use crate::workload::Request;
+use crate::workloads::{Failure, HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE};
 use crate::world::World;
 
 /// A lock runs a section, and it does so once.
@@ -99,10 +98,8 @@ impl<P: Platform> Roots<P> {
         });
         match counts.sum::<Result<u64, Violation>>() {
             Ok(counted) if counted == writes => Ok(()),
-            Ok(counted) => {
-                Err(broken(request.lock, workload, Violation::LostUpdate { writes, counted }))
-            }
-            Err(violation) => Err(broken(request.lock, workload, violation)),
+            Ok(counted) => Err(request.broken(workload, Violation::LostUpdate { writes, counted })),
+            Err(violation) => Err(request.broken(workload, violation)),
         }
     }
 
@@ -285,7 +282,7 @@ mod tests {
 
     fn request(world: &RealWorld) -> Request<'_, RealWorld> {
         let lock = find("std").unwrap().name;
-        Request { world, lock, duration_ns: 1, cancelled: &|| false }
+        Request::new(world, lock, 1)
     }
 
     #[test]

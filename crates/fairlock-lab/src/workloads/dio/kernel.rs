@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::file::Log;
-use super::{DioForm, DioParams};
+use super::{Io, Readers};
 use crate::error::LabError;
 use crate::measure::{Acquisitions, Repetition, RoleRecorder, ThreadRecord};
+use crate::workload::Request;
 use crate::workloads::client::record_whole;
-use crate::workloads::scratch::{AlignedBuffer, BLOCK_BYTES};
-use crate::workloads::{Body, Failure, Request, run_threads};
-use crate::world::World;
+use crate::workloads::{Body, Failure, run_threads};
+use crate::world::scratch::{AlignedBuffer, BLOCK_BYTES};
+use crate::world::{Log, World};
 
 /// The file appended to at the moment. Tail readers follow to the next one by its generation.
 struct CurrentLog {
@@ -45,15 +45,17 @@ impl CurrentLog {
 /// threads cannot be started.
 pub(super) fn run<W: World>(
     request: &Request<'_, W>,
-    params: &DioParams,
+    workload: &'static str,
+    params: &Io,
+    readers: Readers,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
     // Readers find a whole tail from their first read on.
     let start_bytes = u64::from(params.read_bytes);
-    let current = CurrentLog::create(&params.directory, start_bytes)?;
-    let other = match params.form {
-        DioForm::KernelApart => Some(CurrentLog::create(&params.directory, start_bytes)?),
-        _ => None,
+    let current = CurrentLog::create(request.directory, start_bytes)?;
+    let other = match readers {
+        Readers::Apart => Some(CurrentLog::create(request.directory, start_bytes)?),
+        Readers::Beside => None,
     };
     let reads_done = Acquisitions::new(params.readers as usize);
     let mut bodies: Vec<Body<'_>> = Vec::new();
@@ -68,7 +70,7 @@ pub(super) fn run<W: World>(
     for _ in 0..params.writers {
         let (current, reads_done) = (&current, &reads_done);
         let rotation = Rotation {
-            directory: &params.directory,
+            directory: request.directory,
             at_bytes: params.rotate_bytes,
             start_bytes,
             previous: None,
@@ -76,7 +78,7 @@ pub(super) fn run<W: World>(
         };
         bodies.push(Box::new(move || append(world, current, reads_done, rotation)));
     }
-    run_threads(request, params.form.name(), bodies)
+    run_threads(request, workload, bodies)
 }
 
 fn read_tail<W: World>(

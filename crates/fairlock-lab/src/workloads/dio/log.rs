@@ -1,12 +1,12 @@
 //! `dio-log` and `dio-log-apart`: a log whose appends no reader stalls, and the device without that.
 
-use super::{DioForm, DioParams};
+use super::{Io, Readers};
 use crate::error::LabError;
 use crate::measure::Repetition;
-use crate::workloads::Request;
-use crate::workloads::log::{BLOCK_RECORD_BYTES, Contest, LogParams, Syncing, TailedLog, contest};
-use crate::workloads::scratch::BLOCK_BYTES;
+use crate::workload::Request;
+use crate::workloads::log::{BLOCK_RECORD_BYTES, Contest, Log, Syncing, TailedLog, contest};
 use crate::world::World;
+use crate::world::scratch::BLOCK_BYTES;
 
 /// Runs `dio-log` or `dio-log-apart` once on fresh logs.
 ///
@@ -18,32 +18,28 @@ use crate::world::World;
 /// started.
 pub(super) fn run<W: World>(
     request: &Request<'_, W>,
-    params: &DioParams,
+    workload: &'static str,
+    params: &Io,
+    readers: Readers,
 ) -> Result<Repetition, LabError> {
-    let log_params = LogParams {
+    let log_params = Log {
         writers: params.writers,
         readers: params.readers,
         record_bytes: BLOCK_RECORD_BYTES,
         read_bytes: params.read_bytes,
         sync: Syncing::Never,
-        directory: params.directory.clone(),
     };
-    let appended = TailedLog::fresh(&log_params)?;
+    let appended = TailedLog::fresh(&log_params, request.directory)?;
     if params.writers > 0 {
         appended.recycle()?;
     }
-    let other = match params.form {
-        DioForm::LogApart => Some(TailedLog::fresh(&log_params)?),
-        _ => None,
+    let other = match readers {
+        Readers::Apart => Some(TailedLog::fresh(&log_params, request.directory)?),
+        Readers::Beside => None,
     };
     let read = other.as_ref().unwrap_or(&appended);
     // Readers find a whole tail from their first read on.
     read.fill_tail()?;
-    let logs = Contest {
-        workload: params.form.name(),
-        appended: &appended,
-        read,
-        append_bytes: BLOCK_BYTES as u64,
-    };
+    let logs = Contest { workload, appended: &appended, read, append_bytes: BLOCK_BYTES as u64 };
     contest(request, &logs, &log_params)
 }

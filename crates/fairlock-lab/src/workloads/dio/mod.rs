@@ -22,237 +22,335 @@
 //! The first four are about the real kernel. On a simulated machine the other two run, `dio-lock`
 //! on its model of a disk.
 
-mod disk;
-mod file;
 mod kernel;
 mod log;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Look};
-use super::scratch::BLOCK_BYTES;
-use super::{Body, Failure, Request, check_no_update_was_lost, check_thread_count, run_threads};
+use super::log::{START_SECONDS as LOG_START_SECONDS, check_read_bytes};
+use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
-use crate::locks::{LabLock, Protected};
+use crate::locks::{KERNEL, LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
-use crate::world::World;
+use crate::params::Value;
+use crate::units::{
+    count, deserialize_bytes, deserialize_time_ns, format_bytes, format_ns, parse_blocks,
+    parse_time_ns,
+};
+use crate::workload::{
+    DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Need, Request,
+    Role, SLEEPING_SIMULATION_COST, Subjects, UnderLock, Workload, check_kernel,
+    check_thread_count, defaults, points, roles, run_under_lock, wrong,
+};
+use crate::world::scratch::BLOCK_BYTES;
+use crate::world::{DiskLog, World};
 
-pub use super::scratch::{probe_direct_io, remove_scratch_files};
-pub use disk::{Disk, DiskLog};
+/// Large enough that a tail reader seldom meets the wrap, small enough to write anew for each run.
+const PREWRITTEN_BYTES: u64 = 8 << 20;
+const LONGEST_HOLD_NS: u64 = 1_000_000_000;
+/// What a run with a file costs, which is created and synced first.
+const FILE_START_SECONDS: f64 = 0.06;
+/// A file that is only appended to goes on in a new one when it has grown to this, so that disks do not fill up
+/// (two files exist at most). The switch is not counted as the writer's time.
+const ROTATE_BYTES: u64 = 1 << 30;
 
-/// Which lock is fought for, and with what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DioForm {
-    /// The kernel's inode lock, by O_DIRECT I/O on a growing file.
-    Kernel,
-    /// The same I/O with the readers on another file: no lock is shared, only the device.
-    KernelApart,
-    /// The same I/O on a `LogFile`, whose appends and reads hold the kernel's lock together.
-    Log,
-    /// The same with the readers on another `LogFile`.
-    LogApart,
-    /// The lock under test, held around O_DIRECT I/O.
-    Lock,
-    /// The lock under test, held while sleeping.
-    Sleep,
-}
-
-impl DioForm {
-    /// All of them.
-    pub const ALL: [DioForm; 6] = [
-        DioForm::Kernel,
-        DioForm::KernelApart,
-        DioForm::Log,
-        DioForm::LogApart,
-        DioForm::Lock,
-        DioForm::Sleep,
-    ];
-
-    /// The form of the workload of this name.
-    pub fn named(workload: &str) -> Option<DioForm> {
-        DioForm::ALL.into_iter().find(|form| form.name() == workload)
-    }
-
-    /// The name that rows carry.
-    pub fn name(self) -> &'static str {
-        match self {
-            DioForm::Kernel => "dio-kernel",
-            DioForm::KernelApart => "dio-kernel-apart",
-            DioForm::Log => "dio-log",
-            DioForm::LogApart => "dio-log-apart",
-            DioForm::Lock => "dio-lock",
-            DioForm::Sleep => "dio-sleep",
-        }
-    }
-
-    /// Whether the lock is the kernel's and not one of the registry.
-    pub fn is_kernels(self) -> bool {
-        !matches!(self, DioForm::Lock | DioForm::Sleep)
-    }
-}
-
-/// Parameters of [`dio`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DioParams {
-    /// Which of the forms.
-    pub form: DioForm,
-    /// Threads that write 4 KiB at a time; 0 is the read-only baseline. At most one where the lock is
-    /// the kernel's.
-    pub writers: u32,
-    /// Threads that read the tail; 0 is the write-only baseline.
+/// Parameters of the forms that do I/O.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Io {
+    /// Threads that read the tail; 0 is the write-only baseline
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     pub readers: u32,
-    /// Bytes of one read, a multiple of 4096. Not for `dio-sleep`.
+    /// Threads that write 4 KiB at a time; 0 is the read-only baseline. At most one where the lock is the kernel's
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
+    pub writers: u32,
+    /// Bytes of a read; writes have 4 KiB
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_blocks)]
+    #[serde(deserialize_with = "deserialize_bytes")]
     pub read_bytes: u32,
-    /// How long a writer holds the lock in `dio-sleep`, ns.
-    pub write_hold_ns: u64,
-    /// How long a reader holds the lock in `dio-sleep`, ns.
-    pub read_hold_ns: u64,
-    /// Where the file goes. Not for `dio-sleep`.
-    pub directory: PathBuf,
-    /// `dio-kernel` goes on in a new file when the file has grown to this, so that disks do
-    /// not fill up (two files exist at most). The switch is not counted as the writer's time.
+    /// The size at which the kernel's forms go on in a new file. No parameter: tests make it small.
+    #[arg(skip = ROTATE_BYTES)]
+    #[serde(skip, default = "rotate_bytes")]
     pub rotate_bytes: u64,
 }
 
-impl Default for DioParams {
-    /// One writer (20 µs), one reader (64 KiB, 300 µs), in the current directory, under the
-    /// lock under test with sleeping holders.
-    fn default() -> DioParams {
-        DioParams {
-            form: DioForm::Sleep,
-            writers: 1,
-            readers: 1,
-            read_bytes: 64 * 1024,
-            write_hold_ns: 20_000,
-            read_hold_ns: 300_000,
-            directory: PathBuf::from("."),
-            rotate_bytes: 1 << 30,
-        }
+fn rotate_bytes() -> u64 {
+    ROTATE_BYTES
+}
+
+impl Default for Io {
+    fn default() -> Io {
+        defaults()
     }
 }
 
-const LARGEST_READ: u32 = 64 << 20;
-const LONGEST_HOLD_NS: u64 = 1_000_000_000;
-/// Large enough that a tail reader seldom meets the wrap, small enough to write anew for each run.
-const PREWRITTEN_BYTES: u64 = 8 << 20;
+impl Io {
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", self.writers)])
+    }
 
-impl DioParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self) -> Result<(), LabError> {
-        check_thread_count("readers + writers", u64::from(self.readers) + u64::from(self.writers))?;
-        let wrong =
-            |name, value: String, valid: String| Err(LabError::Parameter { name, value, valid });
-        if self.form.is_kernels() && self.writers > 1 {
-            let valid = "0 or 1: a log has one appender".to_string();
-            return wrong("writers", self.writers.to_string(), valid);
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("read_bytes", format!("reads of {}", format_bytes(self.read_bytes.into()))),
+            ("write_bytes", format!("writes of {}", format_bytes(BLOCK_BYTES as f64))),
+        ]
+    }
+
+    fn validate(&self) -> Result<(), LabError> {
+        check_threads(self.readers, self.writers)?;
+        check_read_bytes(self.read_bytes)
+    }
+}
+
+fn check_threads(readers: u32, writers: u32) -> Result<(), LabError> {
+    check_thread_count("readers + writers", u64::from(readers) + u64::from(writers))
+}
+
+/// Whether the readers share what is appended to, or have a file of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    Beside,
+    Apart,
+}
+
+/// The forms under the kernel's own lock: one [`Workload`] each, all with the parameters of [`Io`].
+macro_rules! kernels_forms {
+    ($(
+        $(#[doc = $doc:literal])*
+        $form:ident $name:literal: $about:literal, $example:literal, $start:expr, $run:path, $readers:ident;
+    )*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $form {
+            /// Its parameters.
+            #[command(flatten)]
+            pub io: Io,
         }
-        if self.form == DioForm::Sleep {
-            for (name, ns) in
-                [("write_hold_ns", self.write_hold_ns), ("read_hold_ns", self.read_hold_ns)]
-            {
-                if ns > LONGEST_HOLD_NS {
-                    return wrong(name, ns.to_string(), format!("0 to {LONGEST_HOLD_NS}"));
+
+        impl From<Io> for $form {
+            fn from(io: Io) -> $form {
+                $form { io }
+            }
+        }
+
+        impl Workload for $form {
+            const NAME: &'static str = $name;
+            const ABOUT: &'static str = $about;
+            const EXAMPLES: &'static [&'static str] = &[$example];
+            const SUBJECTS: Subjects = Subjects {
+                all: |simulated| if simulated { Vec::new() } else { vec![KERNEL] },
+                check: |name, simulated| {
+                    check_kernel($name, "dio-lock and dio-sleep", name, simulated)
+                },
+                ..LOCKS
+            };
+            const DEFAULT_SUBJECTS: DefaultSubjects = KERNEL_ALONE;
+            const GROUP: &'static str = "dio under the kernel's lock";
+            const NEEDS: &'static [Need] = &[Need::Directory, Need::DirectIo];
+            const START_SECONDS: f64 = $start;
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("readers", "0,1,2,4")];
+
+    fn roles(&self) -> Vec<Role> {
+                self.io.roles()
+            }
+
+            fn words(&self) -> Vec<(&'static str, String)> {
+                self.io.words()
+            }
+
+            fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+                self.io.validate()?;
+                if self.io.writers > 1 {
+                    let valid = "0 or 1: a log has one appender".to_string();
+                    return wrong("writers", self.io.writers, valid);
                 }
+                if self.io.rotate_bytes < 2 * u64::from(self.io.read_bytes) {
+                    let valid = format!("at most half of {} bytes", self.io.rotate_bytes);
+                    return wrong("read_bytes", self.io.read_bytes, valid);
+                }
+                Ok(())
             }
-            return Ok(());
+
+            fn facts(&self) -> Vec<(&'static str, Value)> {
+                vec![("write_bytes", (BLOCK_BYTES as u32).into())]
+            }
+
+            fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+                $run(request, $name, &self.io, Readers::$readers)
+            }
         }
-        let aligned = self.read_bytes.is_multiple_of(BLOCK_BYTES as u32);
-        if !aligned || self.read_bytes == 0 || self.read_bytes > LARGEST_READ {
-            let valid = format!("a multiple of {BLOCK_BYTES} up to {LARGEST_READ}");
-            return wrong("read_bytes", self.read_bytes.to_string(), valid);
-        }
-        if self.form.is_kernels() && self.rotate_bytes < 2 * u64::from(self.read_bytes) {
-            let valid = format!("at least twice read_bytes: {}", 2 * u64::from(self.read_bytes));
-            return wrong("rotate_bytes", self.rotate_bytes.to_string(), valid);
-        }
-        Ok(())
+    )*};
+}
+
+kernels_forms! {
+    /// `dio-kernel`: the kernel's inode lock, by O_DIRECT I/O on a growing file.
+    DioKernel "dio-kernel":
+        "O_DIRECT appends beside O_DIRECT tail reads of one file, under the kernel's own inode lock",
+        "--readers 0,1,4 --read-bytes 4k,64k,1m", FILE_START_SECONDS, kernel::run, Beside;
+    /// `dio-kernel-apart`: the same I/O with the readers on another file; no lock is shared, only the device.
+    DioKernelApart "dio-kernel-apart":
+        "the same I/O with the readers on another file: the device's part, without the lock",
+        "--readers 0,1,4", FILE_START_SECONDS, kernel::run, Apart;
+    /// `dio-log`: the same I/O on a `LogFile`, whose appends and reads hold the kernel's lock together.
+    DioLog "dio-log":
+        "the same I/O on a LogFile, whose appends overwrite what was written ahead",
+        "--readers 0,1,4", LOG_START_SECONDS, log::run, Beside;
+    /// `dio-log-apart`: the same with the readers on another `LogFile`.
+    DioLogApart "dio-log-apart":
+        "the same with the readers on another LogFile: the device's part",
+        "--readers 0,1,4", LOG_START_SECONDS, log::run, Apart;
+}
+
+/// `dio-lock`: the lock under test, held around O_DIRECT I/O.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DioLock {
+    /// Its parameters.
+    #[command(flatten)]
+    pub io: Io,
+}
+
+impl Workload for DioLock {
+    const NAME: &'static str = "dio-lock";
+    const ABOUT: &'static str =
+        "the same I/O as overwrites of a preallocated file, under a lock of this program";
+    const EXAMPLES: &'static [&'static str] = &["--readers 0,1,4 --read-bytes 4k,64k,1m"];
+    const NEEDS: &'static [Need] = &[Need::Directory, Need::DirectIo];
+    const START_SECONDS: f64 = FILE_START_SECONDS;
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("readers", "0,1,2,4")];
+
+    fn roles(&self) -> Vec<Role> {
+        self.io.roles()
     }
 
-    /// The row's `params`: what the form depends on, and nothing else.
-    pub fn row_params(&self) -> BTreeMap<String, f64> {
-        let mut params = BTreeMap::from([
-            ("readers".to_string(), f64::from(self.readers)),
-            ("writers".to_string(), f64::from(self.writers)),
-        ]);
-        match self.form {
-            DioForm::Sleep => {
-                params.insert("write_hold_ns".to_string(), self.write_hold_ns as f64);
-                params.insert("read_hold_ns".to_string(), self.read_hold_ns as f64);
-            }
-            _ => {
-                params.insert("write_bytes".to_string(), BLOCK_BYTES as f64);
-                params.insert("read_bytes".to_string(), f64::from(self.read_bytes));
-            }
-        }
-        params
+    fn words(&self) -> Vec<(&'static str, String)> {
+        self.io.words()
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+        self.io.validate()
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        vec![("write_bytes", (BLOCK_BYTES as u32).into())]
+    }
+
+    fn simulation_cost(&self, _lock: &str, _cpus: u32) -> f64 {
+        SLEEPING_SIMULATION_COST
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
     }
 }
 
-/// Runs `dio-lock` or `dio-sleep` once on a fresh lock.
-///
-/// # Errors
-/// When the lock breaks the invariant, the file cannot be used, or threads cannot be started.
-///
-/// # Panics
-/// For the kernel's forms, which have no lock under test: see [`run_kernel`].
-pub fn run_under_lock<W: Disk, L: LabLock>(
-    request: &Request<'_, W>,
-    params: &DioParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let read_bytes = u64::from(params.read_bytes);
-    match params.form {
-        DioForm::Sleep => {
-            let (read_ns, write_ns) = (params.read_hold_ns, params.write_hold_ns);
-            contest::<W, L, ()>(
-                request,
-                params,
-                &|| (),
-                &|()| {
-                    world.sleep(read_ns);
-                    Ok(0)
-                },
-                &|()| {
-                    world.sleep(write_ns);
-                    Ok(0)
-                },
-            )
-        }
-        DioForm::Lock => {
-            let prewritten = PREWRITTEN_BYTES.max(2 * read_bytes);
-            let log = world.wrapping_log(&params.directory, prewritten)?;
-            contest::<W, L, _>(
-                request,
-                params,
-                &|| log.buffer(read_bytes as usize),
-                &|buffer| log.read_tail(buffer),
-                &|buffer| log.append(buffer),
-            )
-        }
-        _ => unreachable!("plans send the kernel's forms to `run_kernel`"),
+impl UnderLock for DioLock {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let read_bytes = u64::from(self.io.read_bytes);
+        let prewritten = PREWRITTEN_BYTES.max(2 * read_bytes);
+        let log = request.world.wrapping_log(request.directory, prewritten)?;
+        contest::<W, L, _>(
+            request,
+            DioLock::NAME,
+            (self.io.readers, self.io.writers),
+            &|| log.buffer(read_bytes as usize),
+            &|buffer| log.read_tail(buffer),
+            &|buffer| log.append(buffer),
+        )
     }
 }
 
-/// Runs one of the kernel's forms once on fresh files.
-///
-/// # Errors
-/// When the files cannot be used, a reader finds something else than what was written, or threads
-/// cannot be started.
-pub fn run_kernel<W: World>(
-    request: &Request<'_, W>,
-    params: &DioParams,
-) -> Result<Repetition, LabError> {
-    match params.form {
-        DioForm::Log | DioForm::LogApart => log::run(request, params),
-        _ => kernel::run(request, params),
+/// `dio-sleep`: the lock under test, held while sleeping.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DioSleep {
+    /// Threads that read; 0 is the write-only baseline
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
+    pub readers: u32,
+    /// Threads that write; 0 is the read-only baseline
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
+    pub writers: u32,
+    /// How long a reader holds the lock
+    #[arg(long = "read-hold", value_name = "TIME", default_value = "300us", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
+    pub read_hold_ns: u64,
+    /// How long a writer holds the lock
+    #[arg(long = "write-hold", value_name = "TIME", default_value = "20us", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
+    pub write_hold_ns: u64,
+}
+
+impl Default for DioSleep {
+    fn default() -> DioSleep {
+        defaults()
+    }
+}
+
+impl Workload for DioSleep {
+    const NAME: &'static str = "dio-sleep";
+    const ABOUT: &'static str =
+        "the same shape without a device: holders sleep for the length of an I/O";
+    const EXAMPLES: &'static [&'static str] =
+        &["--lock rwlock,rwsem,std --readers 0,1,2,4 --read-hold 300us"];
+    const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
+        here: &["rwlock", "rwsem", "std", "parking_lot", "usync"],
+        ..DEFAULT_LOCKS
+    };
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("readers", "0,1,2,4")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", self.writers)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("read_hold_ns", format!("read hold {}", format_ns(self.read_hold_ns as f64))),
+            ("write_hold_ns", format!("write hold {}", format_ns(self.write_hold_ns as f64))),
+        ]
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+        check_threads(self.readers, self.writers)?;
+        let holds = [("write_hold_ns", self.write_hold_ns), ("read_hold_ns", self.read_hold_ns)];
+        holds.into_iter().try_for_each(|(name, ns)| match ns {
+            0..=LONGEST_HOLD_NS => Ok(()),
+            _ => wrong(name, ns, format!("0 to {LONGEST_HOLD_NS}")),
+        })
+    }
+
+    fn simulation_cost(&self, _lock: &str, _cpus: u32) -> f64 {
+        SLEEPING_SIMULATION_COST
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_lock(self, request)
+    }
+}
+
+impl UnderLock for DioSleep {
+    fn run_under<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let world = request.world;
+        let hold = |ns| {
+            world.sleep(ns);
+            Ok(0)
+        };
+        contest::<W, L, ()>(
+            request,
+            DioSleep::NAME,
+            (self.readers, self.writers),
+            &|| (),
+            &|()| hold(self.read_hold_ns),
+            &|()| hold(self.write_hold_ns),
+        )
     }
 }
 
@@ -262,18 +360,19 @@ type Hold<'a, S> = &'a (dyn Fn(&mut S) -> Result<u64, Failure> + Sync);
 /// Readers and writers take the lock back to back.
 fn contest<W: World, L: LabLock, S>(
     request: &Request<'_, W>,
-    params: &DioParams,
+    workload: &'static str,
+    (readers, writers): (u32, u32),
     new_state: &(dyn Fn() -> S + Sync),
     read: Hold<'_, S>,
     write: Hold<'_, S>,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
     let lock = L::new(Protected::new());
-    let threads = (params.readers + params.writers) as usize;
+    let threads = (readers + writers) as usize;
     let acquisitions = Acquisitions::new(threads);
     let bodies = (0..threads).map(|index| {
         let mut client = Client::new(world, &lock, &acquisitions, index);
-        let reads = index < params.readers as usize;
+        let reads = index < readers as usize;
         let body = move || {
             let mut state = new_state();
             loop {
@@ -294,7 +393,6 @@ fn contest<W: World, L: LabLock, S>(
         };
         Box::new(body) as Body<'_>
     });
-    let workload = params.form.name();
     let mut repetition = run_threads(request, workload, bodies.collect())?;
     check_no_update_was_lost(request, workload, &repetition, lock.read(Protected::value))?;
     repetition.events = lock.events();

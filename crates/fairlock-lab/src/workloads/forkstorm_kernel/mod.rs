@@ -30,13 +30,12 @@ mod mappings;
 mod shared;
 mod storm;
 
-use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use self::daemon::{Daemon, POLL};
@@ -44,50 +43,53 @@ use self::mappings::page_bytes;
 use self::shared::{GO, STARTS, STOP, Shared, Slot};
 use self::storm::Job;
 use super::readseek::kernel::in_memory;
-use super::{Request, broken};
 use crate::error::{LabError, Violation};
+use crate::locks::KERNEL;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
-use crate::plan::KERNEL;
-use crate::units::Length;
-use crate::world::{Finished, RealWorld, Run, World, of_all_cpus};
+use crate::units::{Length, at_least_one, count, several};
+use crate::workload::{
+    DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Request, Role, Subjects,
+    Workload, check_kernel, defaults, points, roles, wrong,
+};
+use crate::world::{Finished, Run, World, of_all_cpus};
 
 pub use storm::{FORKS, MESSAGES, SUBCOMMAND, work as work_as_daemon};
 
-/// The name that rows carry.
-pub const NAME: &str = "forkstorm-kernel";
+/// How long the daemon may take to start, and all processes to end once they are told to.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Parameters of [`forkstorm-kernel`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ForkstormKernelParams {
-    /// Chains of processes, each with one connection after the other.
-    pub clients: u32,
-    /// Private anonymous mappings of the daemon, which all others inherit.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ForkstormKernel {
+    /// Clients, a chain of processes each, with one connection of 10 messages after the other
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    pub threads: u32,
+    /// Anonymous mappings of the daemon, which every process inherits
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
     pub vmas: u32,
-    /// Pages of each mapping, which the daemon has written to.
+    /// Pages of each mapping, which the daemon has written to
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
     pub pages: u32,
-    /// Pages of each mapping that a forked process writes to.
+    /// Pages of each mapping that every process writes to
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     pub touch: u32,
-    /// What each process computes before it ends.
+    /// How long every process computes: pauses (10p) or time (200ns)
+    #[arg(long, value_name = "LENGTH", default_value = "10us")]
     pub compute: Length,
-    /// How long the daemon may take to start, and all processes to end once they are told to.
+    /// No parameter: tests are less patient.
+    #[arg(skip = PATIENCE)]
+    #[serde(skip, default = "patience")]
     pub patience: Duration,
-    /// What is started as the daemon: the `fairlock` command.
-    pub program: PathBuf,
 }
 
-impl Default for ForkstormKernelParams {
-    /// Two clients, the source's 16 mappings.
-    fn default() -> ForkstormKernelParams {
-        ForkstormKernelParams {
-            clients: 2,
-            vmas: 16,
-            pages: 4,
-            touch: 1,
-            compute: Length::Nanoseconds(10_000),
-            patience: Duration::from_secs(10),
-            program: PathBuf::from("/proc/self/exe"),
-        }
+fn patience() -> Duration {
+    PATIENCE
+}
+
+impl Default for ForkstormKernel {
+    fn default() -> ForkstormKernel {
+        defaults()
     }
 }
 
@@ -108,30 +110,21 @@ fn most_processes() -> u64 {
     limit.rlim_cur
 }
 
-impl ForkstormKernelParams {
+impl ForkstormKernel {
     /// The most processes that a storm has at once: the daemon, and a client's three.
     pub fn processes(&self) -> u64 {
-        3 * u64::from(self.clients) + 1
-    }
-
-    /// Whether the parameters make sense, and this user may have as many processes.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
-        self.validate_below(most_processes(), pause_ns)
+        3 * u64::from(self.threads) + 1
     }
 
     fn validate_below(&self, most_processes: u64, pause_ns: f64) -> Result<(), LabError> {
-        let wrong = |name, value: String, valid| Err(LabError::Parameter { name, value, valid });
         for (name, value, least, most) in [
-            ("threads", self.clients, 1, MOST_CLIENTS),
+            ("threads", self.threads, 1, MOST_CLIENTS),
             ("vmas", self.vmas, 1, MOST_VMAS),
             ("pages", self.pages, 1, MOST_PAGES),
             ("touch", self.touch, 0, self.pages),
         ] {
             if !(least..=most).contains(&value) {
-                return wrong(name, value.to_string(), format!("{least} to {most}"));
+                return wrong(name, value, format!("{least} to {most}"));
             }
         }
         if self.processes() > most_processes {
@@ -140,45 +133,64 @@ impl ForkstormKernelParams {
                  {most_processes} (`ulimit -u`)",
                 most_processes.saturating_sub(1) / 3
             );
-            return wrong("threads", self.clients.to_string(), valid);
+            return wrong("threads", self.threads, valid);
         }
         let written = u64::from(self.pages) + (self.processes() - 1) * u64::from(self.touch);
         if written * u64::from(self.vmas) * page_bytes() as u64 > MOST_BYTES {
             let valid = format!("at most {MOST_BYTES} bytes for all mappings of all processes");
-            return wrong("pages", self.pages.to_string(), valid);
+            return wrong("pages", self.pages, valid);
         }
         if f64::from(self.compute.pauses(pause_ns)) * pause_ns > LONGEST_COMPUTE_NS {
-            return wrong("compute", self.compute.to_string(), "at most 10ms".to_string());
+            return wrong("compute", self.compute, "at most 10ms".to_string());
         }
         Ok(())
     }
+}
 
-    /// Whether the workload runs under a lock of this name.
-    ///
-    /// # Errors
-    /// Any lock but the kernel's; a simulated machine, which has no kernel.
-    pub fn check_lock(name: &str, on_simulated_machine: bool) -> Result<(), LabError> {
-        if on_simulated_machine {
-            return Err(LabError::KernelNotSimulated { workload: NAME, instead: "forkstorm" });
-        }
-        if name == KERNEL {
-            return Ok(());
-        }
-        Err(LabError::UnknownLock { name: name.to_string(), known: vec![KERNEL] })
+impl Workload for ForkstormKernel {
+    const NAME: &'static str = "forkstorm-kernel";
+    const ABOUT: &'static str =
+        "chains of processes really forked, each mapping under its lock in the kernel";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--threads 1,2,4,8",
+        "--threads 8 --vmas 1,16,64       what mappings cost",
+        "--threads 4 --touch 0,4 --compute 100us",
+    ];
+    const NOTE: &'static str = "A message is two forks, and a connection's first one has one more; up to three processes of \
+         each client are there at once. Under `wait` stand the calls of fork(), under `hold` the \
+         innermost processes, under `latency` the messages. Of the CPU shares only idle is right where \
+         the kernel tells user from system at its clock's ticks: it takes shorter processes for user.";
+    const SUBJECTS: Subjects = Subjects {
+        all: |simulated| if simulated { Vec::new() } else { vec![KERNEL] },
+        check: |name, simulated| check_kernel(ForkstormKernel::NAME, "forkstorm", name, simulated),
+        ..LOCKS
+    };
+    const DEFAULT_SUBJECTS: DefaultSubjects = KERNEL_ALONE;
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("threads", "1,2,4,8")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("client", self.threads)])
     }
 
-    /// The row's `params`.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        [
-            ("threads", self.clients.into()),
-            ("vmas", self.vmas.into()),
-            ("pages", self.pages.into()),
-            ("touch", self.touch.into()),
-            ("compute_pauses", self.compute.pauses(pause_ns).into()),
-            ("pause_ns", pause_ns),
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("vmas", format!("{} vmas", self.vmas)),
+            ("pages", format!("mappings of {}", several(self.pages.into(), "page"))),
+            ("touch", format!("{} of each written", several(self.touch.into(), "page"))),
+            ("compute", format!("computes {}", self.compute.words())),
         ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+    }
+
+    fn threads(&self) -> u64 {
+        self.processes()
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        self.validate_below(most_processes(), pause_ns)
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        measure(request, self).map(|measured| measured.repetition)
     }
 }
 
@@ -191,30 +203,19 @@ pub struct Measured {
     pub forks: u64,
 }
 
-/// Runs the workload once.
+/// Runs it once, and says all that is known about it.
 ///
 /// # Errors
 /// When an invariant does not hold, the system refuses to fork, or processes cannot be started, or do
 /// not end when they are told to; then they are killed.
-pub fn run(
-    request: &Request<'_, RealWorld>,
-    params: &ForkstormKernelParams,
-) -> Result<Repetition, LabError> {
-    measure(request, params).map(|measured| measured.repetition)
-}
-
-/// As [`run`], with all that is known about it.
-///
-/// # Errors
-/// As [`run`].
-pub fn measure(
-    request: &Request<'_, RealWorld>,
-    params: &ForkstormKernelParams,
+pub fn measure<W: World>(
+    request: &Request<'_, W>,
+    params: &ForkstormKernel,
 ) -> Result<Measured, LabError> {
     let file = in_memory(c"fairlock-forkstorm")?;
-    let sized = file.set_len(Shared::length(params.clients) as u64);
+    let sized = file.set_len(Shared::length(params.threads) as u64);
     sized.map_err(|source| LabError::io("size a file in memory", source))?;
-    let shared = Shared::of(file.as_raw_fd(), params.clients)?;
+    let shared = Shared::of(file.as_raw_fd(), params.threads)?;
     let duration = Duration::from_nanos(request.duration_ns);
     let job = Job {
         params: params.clone(),
@@ -222,12 +223,12 @@ pub fn measure(
         longest: duration + params.patience,
         parent: std::process::id(),
     };
-    let daemon = Daemon::start(&params.program, &job, file)?;
+    let daemon = Daemon::start(request.program, &job, file)?;
     let times = let_it_storm(daemon, &shared, duration, params.patience, request.cancelled)?;
     if let Some(fault) = shared.control().trouble.first() {
-        return Err(broken(request.lock, NAME, fault.violation()?));
+        return Err(request.broken(ForkstormKernel::NAME, fault.violation()?));
     }
-    measured(&shared, times).map_err(|violation| broken(request.lock, NAME, violation))
+    measured(&shared, times).map_err(|violation| request.broken(ForkstormKernel::NAME, violation))
 }
 
 /// How long a storm was, ns.
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_storm_that_this_user_may_not_have_is_refused_before_it_starts() {
-        let params = ForkstormKernelParams { clients: 10, ..ForkstormKernelParams::default() };
+        let params = ForkstormKernel { threads: 10, ..ForkstormKernel::default() };
         assert!(params.validate_below(31, 10.0).is_ok());
         let said = params.validate_below(30, 10.0).unwrap_err().to_string();
         for words in ["`threads` is 10", "at most 9 here", "ulimit -u"] {

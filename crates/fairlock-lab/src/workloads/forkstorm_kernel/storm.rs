@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::ForkstormKernelParams;
+use super::ForkstormKernel;
 use super::mappings::{Mappings, Stamper};
 use super::shared::{Control, DONE, Fault, READY, STOP, Shared, Slot, WAIT};
 use crate::error::LabError;
@@ -51,7 +51,7 @@ const START_POLL: Duration = Duration::from_micros(50);
 /// What a daemon is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
-    pub params: ForkstormKernelParams,
+    pub params: ForkstormKernel,
     /// What each process computes, in PAUSEs, as only the run has measured one.
     pub compute_pauses: u32,
     /// How long the storm may take. It ends itself then, should nobody else do so.
@@ -69,7 +69,7 @@ pub fn work(job: &str) -> Result<(), LabError> {
     let job: Job = serde_json::from_str(job)
         .map_err(|error| LabError::io("read a daemon's job", io::Error::other(error)))?;
     stay_with(job.parent)?;
-    let shared = Shared::of(io::stdin().as_raw_fd(), job.params.clients)?;
+    let shared = Shared::of(io::stdin().as_raw_fd(), job.params.threads)?;
     let mappings = Mappings::new(job.params.vmas, job.params.pages)?;
     let control = shared.control();
     let touched = job.params.touch as usize;
@@ -123,7 +123,7 @@ impl Storm<'_> {
     /// Has a connection for each client, one after the other, until the storm's end.
     fn serve(&self) {
         let end = Instant::now() + self.job.longest;
-        let clients = self.job.params.clients;
+        let clients = self.job.params.threads;
         let mut handlers = Vec::with_capacity(clients as usize);
         for client in 0..clients {
             self.connect(client, &mut handlers);

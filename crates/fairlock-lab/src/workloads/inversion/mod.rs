@@ -23,24 +23,22 @@
 //! Locks that only spin are left out: on one CPU a real-time thread that spins keeps the holder from
 //! running for ever.
 
-mod kernel;
-mod lists;
-mod locks;
+mod list;
+mod lock;
 
-use std::collections::BTreeMap;
-
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, Request, run_threads_by_priority};
+use super::{Body, Failure, run_threads_by_priority};
 use crate::error::LabError;
-use crate::measure::statistics::XorShift;
 use crate::measure::{READER, Repetition, RoleRecorder, ThreadRecord, WRITER};
-use crate::plan::KERNEL;
-use crate::units::Length;
+use crate::random::XorShift;
+use crate::units::{Length, deserialize_time_ns, format_ns, parse_time_ns};
+use crate::workload::{Request, Role, defaults, roles, wrong};
 use crate::world::{Priority, World};
 
-pub use lists::{ListDescriptor, registry as lists};
-pub(crate) use locks::run as run_lock;
+pub use self::list::InversionList;
+pub use self::lock::InversionLock;
 
 /// The roles that rows carry; the hog has none.
 pub const LOW: &str = "low";
@@ -53,110 +51,80 @@ const HIGH_PRIORITY: Priority = 3;
 /// Who runs it needs one more: to end the run.
 pub const HIGHEST_PRIORITY: Priority = HIGH_PRIORITY + 1;
 
-/// What is between the threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How a thread acquires the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum InversionForm {
-    /// A lock of the registry.
-    Lock,
-    /// A list of ready sources.
-    List,
+pub enum Access {
+    /// Exclusively
+    #[serde(alias = "0")]
+    Writes,
+    /// Shared
+    #[serde(alias = "1")]
+    Reads,
 }
 
-impl InversionForm {
-    /// Both.
-    pub const ALL: [InversionForm; 2] = [InversionForm::List, InversionForm::Lock];
-
-    /// The name that rows carry.
-    pub fn name(self) -> &'static str {
+impl Access {
+    /// In words, for titles.
+    fn words(self) -> &'static str {
         match self {
-            InversionForm::Lock => "inversion-lock",
-            InversionForm::List => "inversion-list",
-        }
-    }
-
-    /// The form of the workload of this name.
-    pub fn named(workload: &str) -> Option<InversionForm> {
-        InversionForm::ALL.into_iter().find(|form| form.name() == workload)
-    }
-
-    /// What `all` means as its locks: all that it can run, the list of the kernel's epoll included.
-    pub fn all_locks(self, simulated: bool) -> Vec<&'static str> {
-        match self {
-            InversionForm::Lock => locks::all(simulated),
-            InversionForm::List => {
-                let runs = |list: &&ListDescriptor| !simulated || list.simulated.is_some();
-                lists().iter().filter(runs).map(|list| list.name).collect()
-            }
-        }
-    }
-
-    /// Whether it runs with a lock, or list, of this name.
-    ///
-    /// # Errors
-    /// [`LabError::UnknownLock`] and its like, with what would be valid.
-    pub fn check_lock(self, name: &str, simulated: bool) -> Result<(), LabError> {
-        let known = self.all_locks(simulated);
-        match self {
-            InversionForm::Lock => locks::check(name, simulated),
-            InversionForm::List if known.contains(&name) => Ok(()),
-            InversionForm::List if name == KERNEL => {
-                let instead = "inversion-list with the lists of this program";
-                Err(LabError::KernelNotSimulated { workload: self.name(), instead })
-            }
-            InversionForm::List => Err(LabError::UnknownLock { name: name.to_string(), known }),
+            Access::Writes => "writes",
+            Access::Reads => "reads",
         }
     }
 }
 
-/// Parameters of [`inversion`](self).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct InversionParams {
-    /// What is between the threads.
-    pub form: InversionForm,
-    /// How long the low one works between two sleeps, ns of the CPU: a section under the lock, or
-    /// signals.
+/// When the three threads do what they do: parameters of both forms.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Times {
+    /// How long the low thread works between two short sleeps: while it holds the lock, or signalling
+    #[arg(long = "work", value_name = "TIME", default_value = "50us", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub work_ns: u64,
-    /// How long it then sleeps, ns: somebody else has to run, too.
+    /// How long it then sleeps: somebody else has to run, too
+    #[arg(long = "think", value_name = "TIME", default_value = "20us", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub think_ns: u64,
-    /// How long the hog computes each time, ns.
+    /// How long the hog computes each time
+    #[arg(long = "hog", value_name = "TIME", default_value = "5ms", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub hog_ns: u64,
-    /// How long it sleeps between, ns on average: from half to one and a half times that.
+    /// How long the hog sleeps in between: from half of this to one and a half times this
+    #[arg(long = "hog-every", value_name = "TIME", default_value = "15ms", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub hog_every_ns: u64,
-    /// How long the high one sleeps between two operations, likewise.
+    /// How long the high thread sleeps between two operations: from half of this to one and a half times this
+    #[arg(long = "high-every", value_name = "TIME", default_value = "500us", value_parser = parse_time_ns)]
+    #[serde(deserialize_with = "deserialize_time_ns")]
     pub high_every_ns: u64,
-    /// Whether the low one takes the lock shared. Only for locks.
-    pub low_reads: bool,
-    /// Whether the high one takes the lock shared. Only for locks.
-    pub high_reads: bool,
 }
 
-impl Default for InversionParams {
-    /// Sections of 50 µs, a hog of 5 ms 50 times in a second, and 2000 operations of the high one.
-    fn default() -> InversionParams {
-        InversionParams {
-            form: InversionForm::Lock,
-            work_ns: 50_000,
-            think_ns: 20_000,
-            hog_ns: 5_000_000,
-            hog_every_ns: 15_000_000,
-            high_every_ns: 500_000,
-            low_reads: false,
-            high_reads: false,
-        }
+impl Default for Times {
+    fn default() -> Times {
+        defaults()
     }
 }
+
+/// What both forms have to say about real threads.
+const NOTE: &str = "Real threads get the priorities 1 to 4 of SCHED_FIFO, which root may give, and others up to \
+                    `ulimit -r`.";
 
 /// Longer ones would make runs end late.
 const LONGEST_NS: u64 = 100_000_000;
 
-impl InversionParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self) -> Result<(), LabError> {
+impl Times {
+    fn roles() -> Vec<Role> {
+        roles(&[(LOW, 1), ("hog", 1), (HIGH, 1)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("work_ns", format!("work of {}", format_ns(self.work_ns as f64))),
+            ("hog_ns", format!("hog of {}", format_ns(self.hog_ns as f64))),
+        ]
+    }
+
+    fn validate(&self) -> Result<(), LabError> {
         let times = [
             ("work_ns", self.work_ns),
             ("think_ns", self.think_ns),
@@ -166,47 +134,24 @@ impl InversionParams {
         ];
         for (name, ns) in times {
             if !(1..=LONGEST_NS).contains(&ns) {
-                let valid = format!("1 to {LONGEST_NS}");
-                return Err(LabError::Parameter { name, value: ns.to_string(), valid });
+                return wrong(name, ns, format!("1 to {LONGEST_NS}"));
             }
         }
         if self.hog_every_ns < self.hog_ns {
             // With what the low one takes of the rest, the kernel would stop them.
-            let valid = format!("at least hog_ns: {}", self.hog_ns);
-            let value = self.hog_every_ns.to_string();
-            return Err(LabError::Parameter { name: "hog_every_ns", value, valid });
+            return wrong(
+                "hog_every_ns",
+                self.hog_every_ns,
+                format!("at least hog_ns: {}", self.hog_ns),
+            );
         }
         Ok(())
-    }
-
-    /// The row's `params`.
-    pub fn row_params(&self) -> BTreeMap<String, f64> {
-        let mut params = vec![
-            ("work_ns", self.work_ns as f64),
-            ("think_ns", self.think_ns as f64),
-            ("hog_ns", self.hog_ns as f64),
-            ("hog_every_ns", self.hog_every_ns as f64),
-            ("high_every_ns", self.high_every_ns as f64),
-        ];
-        if self.form == InversionForm::Lock {
-            params.push(("low_reads", f64::from(u8::from(self.low_reads))));
-            params.push(("high_reads", f64::from(u8::from(self.high_reads))));
-        }
-        params.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     /// From half to one and a half times `mean_ns`.
     fn jittered(random: &mut XorShift, mean_ns: u64) -> u64 {
         mean_ns / 2 + u64::from(random.below(mean_ns as u32))
     }
-}
-
-/// The list of this name.
-///
-/// # Panics
-/// If there is none: see [`InversionForm::check_lock`].
-pub(crate) fn list(name: &str) -> &'static ListDescriptor {
-    lists().iter().find(|list| list.name == name).expect("the list was checked")
 }
 
 /// What the low one does at once; answers how many operations that was.
@@ -217,7 +162,8 @@ type Visit<'a, S> = &'a (dyn Fn(&mut S) -> Result<u64, Failure> + Sync);
 /// Runs the three threads.
 fn contest<W: World, S>(
     request: &Request<'_, W>,
-    params: &InversionParams,
+    workload: &'static str,
+    params: &Times,
     work: Work<'_>,
     new_state: &(dyn Fn() -> S + Sync),
     visit: Visit<'_, S>,
@@ -240,7 +186,7 @@ fn contest<W: World, S>(
     let hog = move || {
         let mut random = random(1);
         while world.running() {
-            world.sleep(InversionParams::jittered(&mut random, params.hog_every_ns));
+            world.sleep(Times::jittered(&mut random, params.hog_every_ns));
             if world.running() {
                 world.compute(hog_pauses);
             }
@@ -252,7 +198,7 @@ fn contest<W: World, S>(
         let mut reader = RoleRecorder { inverted: Some(0), ..RoleRecorder::default() };
         let mut state = new_state();
         loop {
-            world.sleep(InversionParams::jittered(&mut random, params.high_every_ns));
+            world.sleep(Times::jittered(&mut random, params.high_every_ns));
             if !world.running() {
                 break;
             }
@@ -272,7 +218,7 @@ fn contest<W: World, S>(
         (HOG_PRIORITY, Box::new(hog)),
         (HIGH_PRIORITY, Box::new(high)),
     ];
-    let mut repetition = run_threads_by_priority(request, params.form.name(), bodies)?;
+    let mut repetition = run_threads_by_priority(request, workload, bodies)?;
     for (side, role) in [(WRITER, LOW), (READER, HIGH)] {
         let done = repetition.roles.remove(side).expect("each of them did something");
         repetition.roles.insert(role, done);

@@ -1,17 +1,17 @@
 //! `LogFile` under the workload: given up behind and read at its end.
 
 use std::mem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use fairlock_io::{LogError, LogErrorKind, LogFile, LogReader, Position, SyncPolicy};
 
-use super::{LogParams, SYNC_INTERVAL, SharedLog, Syncing, failed, segment_bytes};
+use super::{Log, SYNC_INTERVAL, SharedLog, Syncing, failed, segment_bytes};
 use crate::error::{LabError, Violation};
 use crate::workloads::Failure;
-use crate::workloads::scratch::{BLOCK_BYTES, ScratchDirectory, set_stamp};
+use crate::world::scratch::{BLOCK_BYTES, ScratchDirectory, set_stamp};
 
 /// Records are given to the log in such portions where speed is not measured.
 const FILL_BYTES: usize = 1 << 20;
@@ -43,18 +43,18 @@ struct Kept {
 impl TailedLog {
     /// A log that is new: blocks are written ahead of its first appends, and its segments were not used
     /// before.
-    pub(crate) fn fresh(params: &LogParams) -> Result<TailedLog, LabError> {
+    pub(crate) fn fresh(params: &Log, asked_for: &Path) -> Result<TailedLog, LabError> {
         let sync = match params.sync {
             Syncing::EveryCommit => SyncPolicy::EveryCommit,
             Syncing::Interval => SyncPolicy::Interval(SYNC_INTERVAL),
             Syncing::Never => SyncPolicy::Never,
         };
-        let directory = ScratchDirectory::create(&params.directory)?;
+        let directory = ScratchDirectory::create(asked_for)?;
         let log = LogFile::options()
             .segment_bytes(segment_bytes(params.read_bytes))
             .sync(sync)
             .open(directory.path())
-            .map_err(|error| failed("create", &params.directory, error))?;
+            .map_err(|error| failed("create", asked_for, error))?;
         Ok(TailedLog {
             log,
             record_bytes: params.record_bytes as usize,
@@ -62,7 +62,7 @@ impl TailedLog {
             newest: CachePadded::new(AtomicU64::new(0)),
             segment: AtomicU64::new(0),
             kept: Mutex::default(),
-            asked_for: params.directory.clone(),
+            asked_for: asked_for.to_owned(),
             _directory: directory,
         })
     }
@@ -158,8 +158,8 @@ impl SharedLog for TailedLog {
     type Tail = LogReader;
     const SYNCS: &'static [Syncing] = &Syncing::ALL;
 
-    fn create(params: &LogParams) -> Result<TailedLog, LabError> {
-        let log = TailedLog::fresh(params)?;
+    fn create(params: &Log, directory: &Path) -> Result<TailedLog, LabError> {
+        let log = TailedLog::fresh(params, directory)?;
         log.recycle()?;
         if params.readers > 0 {
             log.fill_tail()?;

@@ -14,48 +14,50 @@ mod peers;
 mod plain;
 mod registry;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::log_file::TailedLog;
+pub use self::registry::{LogDescriptor, check, find, names, registry};
 use super::client::record_whole;
-use super::scratch::BLOCK_BYTES;
-use super::{Body, Failure, Request, check_thread_count, run_threads};
+use super::{Body, Failure, run_threads};
 use crate::error::LabError;
 use crate::measure::{Acquisitions, Repetition, RoleRecorder, ThreadRecord};
+use crate::units::{
+    at_least_one, count, deserialize_bytes, format_bytes, parse_blocks, parse_bytes,
+};
+use crate::workload::{
+    DefaultPoints, DefaultSubjects, Machine, Need, Request, Role, Subjects, Workload,
+    check_thread_count, defaults, points, roles, wrong,
+};
 use crate::world::World;
-
-pub(super) use log_file::TailedLog;
-pub use registry::{LogDescriptor, check, find, names, registry};
-
-/// The name that rows carry.
-pub const NAME: &str = "log";
+use crate::world::scratch::BLOCK_BYTES;
 
 /// When what was appended is brought to the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Syncing {
-    /// Before an append is acknowledged.
+    /// Before each append is acknowledged
+    #[value(name = "every")]
+    #[serde(rename = "every", alias = "every-commit", alias = "0")]
     EveryCommit,
-    /// Every [`SYNC_INTERVAL`], beside the appends.
+    /// Every 100 ms, beside the appends
+    #[serde(alias = "1")]
     Interval,
-    /// Not at all while it is measured.
+    /// Not while it is measured
+    #[serde(alias = "2")]
     Never,
 }
 
-/// Of [`Syncing::Interval`].
+/// How long [`Syncing::Interval`] is.
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Syncing {
-    /// All, in the order of their numbers.
+    /// All of them.
     pub const ALL: [Syncing; 3] = [Syncing::EveryCommit, Syncing::Interval, Syncing::Never];
-
-    /// The number that stands for it in a row's parameters.
-    pub fn number(self) -> u32 {
-        self as u32
-    }
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -77,34 +79,31 @@ impl Syncing {
 }
 
 /// Parameters of [`log`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogParams {
-    /// Threads that append.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Log {
+    /// Threads that append
+    #[arg(long = "threads", value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub writers: u32,
-    /// Threads that read the tail.
+    /// Threads that read the tail
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count)]
     pub readers: u32,
-    /// Bytes of a record.
+    /// Bytes of a record; plain files write whole blocks
+    #[arg(long, value_name = "SIZE", default_value_t = BLOCK_RECORD_BYTES, value_parser = parse_bytes)]
+    #[serde(deserialize_with = "deserialize_bytes")]
     pub record_bytes: u32,
-    /// Bytes of one read, a multiple of 4096.
+    /// Bytes of a read
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_blocks)]
+    #[serde(deserialize_with = "deserialize_bytes")]
     pub read_bytes: u32,
-    /// When records are brought to the device.
+    /// When records are brought to the device; logs are compared only with the same
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "every")]
     pub sync: Syncing,
-    /// Where the log goes.
-    pub directory: PathBuf,
 }
 
-impl Default for LogParams {
-    /// One writer of records that fill a block in a `LogFile`, every commit synced, no reader.
-    fn default() -> LogParams {
-        LogParams {
-            writers: 1,
-            readers: 0,
-            record_bytes: BLOCK_RECORD_BYTES,
-            read_bytes: 64 * 1024,
-            sync: Syncing::EveryCommit,
-            directory: PathBuf::from("."),
-        }
+impl Default for Log {
+    fn default() -> Log {
+        defaults()
     }
 }
 
@@ -122,42 +121,80 @@ fn segment_bytes(read_bytes: u32) -> u64 {
     SEGMENT_BYTES.max(4 * u64::from(read_bytes))
 }
 
-impl LogParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self) -> Result<(), LabError> {
-        check_thread_count("readers + writers", u64::from(self.readers) + u64::from(self.writers))?;
-        let wrong = |name, value: u32, valid| {
-            Err(LabError::Parameter { name, value: value.to_string(), valid })
-        };
+impl Workload for Log {
+    const NAME: &'static str = "log";
+    const ABOUT: &'static str = "threads that append records to a log: LogFile, plain files, a log of others, equally durable";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--dir /mnt/nvme --sync every,interval,never",
+        "--sync every --threads 1,4,16              threads commit together",
+        "--sync never --readers 0,1,4 --read-bytes 4k,1m",
+        "--log logfile,okaywal --record-bytes 100 --threads 8",
+    ];
+    const SUBJECTS: Subjects = Subjects {
+        word: "log",
+        all: |simulated| if simulated { Vec::new() } else { names() },
+        check: |name, simulated| match simulated {
+            true => Err(LabError::KernelNotSimulated { workload: Log::NAME, instead: "dio-lock" }),
+            false => check(name).map(drop),
+        },
+    };
+    const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
+        here: &["logfile", "prewritten", "fallocated", "growing", "okaywal"],
+        simulated: &[],
+    };
+    const NEEDS: &'static [Need] = &[Need::Directory, Need::DirectIo];
+    const START_SECONDS: f64 = START_SECONDS;
+    const DEFAULT_POINTS: &'static [DefaultPoints] =
+        &[points("writers", "1,4"), points("sync", "every,interval,never")];
+
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", self.writers)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        vec![
+            // With all its digits: 4024 bytes are not 3.93 KiB.
+            ("record_bytes", format!("records of {} B", self.record_bytes)),
+            ("read_bytes", format!("reads of {}", format_bytes(self.read_bytes.into()))),
+            ("sync", self.sync.words().to_owned()),
+        ]
+    }
+
+    fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {
+        check_thread_count("readers + writers", self.threads())?;
         if self.writers == 0 {
             return wrong("writers", 0, "at least 1".to_string());
         }
         if !(1..=LARGEST_RECORD).contains(&self.record_bytes) {
             return wrong("record_bytes", self.record_bytes, format!("1 to {LARGEST_RECORD}"));
         }
-        let aligned = self.read_bytes.is_multiple_of(BLOCK_BYTES as u32);
-        if !aligned || self.read_bytes == 0 || self.read_bytes > LARGEST_READ {
-            let valid = format!("a multiple of {BLOCK_BYTES} up to {LARGEST_READ}");
-            return wrong("read_bytes", self.read_bytes, valid);
-        }
-        Ok(())
+        check_read_bytes(self.read_bytes)
     }
 
-    /// The row's `params`.
-    pub fn row_params(&self) -> BTreeMap<String, f64> {
-        let params = [
-            ("readers", self.readers),
-            ("writers", self.writers),
-            ("record_bytes", self.record_bytes),
-            ("read_bytes", self.read_bytes),
-            ("sync", self.sync.number()),
-        ];
-        params.map(|(name, value)| (name.to_string(), f64::from(value))).into()
+    fn check_subject(&self, name: &str, simulated: bool) -> Result<(), LabError> {
+        (Self::SUBJECTS.check)(name, simulated)?;
+        check(name)?.check(self)
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        registry::run(request, self)
     }
 }
+
+/// Whether direct I/O can read so much at a time.
+///
+/// # Errors
+/// [`LabError::Parameter`], if not.
+pub(super) fn check_read_bytes(read_bytes: u32) -> Result<(), LabError> {
+    let aligned = read_bytes.is_multiple_of(BLOCK_BYTES as u32);
+    if aligned && (1..=LARGEST_READ).contains(&read_bytes) {
+        return Ok(());
+    }
+    wrong("read_bytes", read_bytes, format!("a multiple of {BLOCK_BYTES} up to {LARGEST_READ}"))
+}
+
+/// What a run with a log takes besides, whose first segments are written before.
+pub(super) const START_SECONDS: f64 = 0.15;
 
 /// A log that threads append to and read.
 pub(super) trait SharedLog: Sync + Sized {
@@ -170,9 +207,9 @@ pub(super) trait SharedLog: Sync + Sized {
     /// Whether its newest records can be read while it is appended to.
     const IS_READ: bool = true;
 
-    /// A new log in `params.directory`, ready to be appended to at the speed that it then keeps, with a
+    /// A new log in `directory`, ready to be appended to at the speed that it then keeps, with a
     /// tail to be read.
-    fn create(params: &LogParams) -> Result<Self, LabError>;
+    fn create(params: &Log, directory: &Path) -> Result<Self, LabError>;
 
     fn appender(&self) -> Self::Appender;
 
@@ -188,11 +225,12 @@ pub(super) trait SharedLog: Sync + Sized {
 
 fn run<W: World, L: SharedLog>(
     request: &Request<'_, W>,
-    params: &LogParams,
+    params: &Log,
 ) -> Result<Repetition, LabError> {
-    let log = &L::create(params)?;
+    let log = &L::create(params, request.directory)?;
     let append_bytes = params.record_bytes.into();
-    contest(request, &Contest { workload: NAME, appended: log, read: log, append_bytes }, params)
+    let logs = Contest { workload: Log::NAME, appended: log, read: log, append_bytes };
+    contest(request, &logs, params)
 }
 
 /// Who meets: on one log, or on two.
@@ -209,7 +247,7 @@ pub(super) struct Contest<'a, L> {
 pub(super) fn contest<W: World, L: SharedLog>(
     request: &Request<'_, W>,
     logs: &Contest<'_, L>,
-    params: &LogParams,
+    params: &Log,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
     let &Contest { workload, appended, read, append_bytes } = logs;

@@ -1,14 +1,14 @@
 //! Logs that people use today, under the workload.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use okaywal::{Configuration, LogVoid, WriteAheadLog};
 
-use super::{LogParams, SharedLog, Syncing, failed, segment_bytes};
+use super::{Log, SharedLog, Syncing, failed, segment_bytes};
 use crate::error::LabError;
 use crate::workloads::Failure;
-use crate::workloads::scratch::ScratchDirectory;
+use crate::world::scratch::ScratchDirectory;
 
 /// A segment is handed over when this share of it is used, as the crate has it where nothing is said.
 const CHECKPOINT_AT: f64 = 0.75;
@@ -29,18 +29,18 @@ impl SharedLog for Okaywal {
     const SYNCS: &'static [Syncing] = &[Syncing::EveryCommit];
     const IS_READ: bool = false;
 
-    fn create(params: &LogParams) -> Result<Okaywal, LabError> {
-        let directory = ScratchDirectory::create(&params.directory)?;
+    fn create(params: &Log, asked_for: &Path) -> Result<Okaywal, LabError> {
+        let directory = ScratchDirectory::create(asked_for)?;
         let bytes = segment_bytes(params.read_bytes);
         let log = Configuration::default_for(directory.path())
             .preallocate_bytes(u32::try_from(bytes).unwrap_or(u32::MAX))
             .checkpoint_after_bytes((bytes as f64 * CHECKPOINT_AT) as u64)
             .open(LogVoid)
-            .map_err(|error| failed("create", &params.directory, error))?;
+            .map_err(|error| failed("create", asked_for, error))?;
         Ok(Okaywal {
             log: Some(log),
             record_bytes: params.record_bytes as usize,
-            asked_for: params.directory.clone(),
+            asked_for: asked_for.to_owned(),
             _directory: directory,
         })
     }

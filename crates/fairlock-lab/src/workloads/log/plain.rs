@@ -4,6 +4,7 @@
 //! every commit is to be synced. When the file is full, writing starts over at its beginning.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -12,10 +13,10 @@ use std::thread::{self, JoinHandle};
 use crossbeam_utils::CachePadded;
 use fairlock::Mutex;
 
-use super::{LogParams, SYNC_INTERVAL, SharedLog, Syncing, failed, segment_bytes};
+use super::{Log, SYNC_INTERVAL, SharedLog, Syncing, failed, segment_bytes};
 use crate::error::{LabError, Violation};
 use crate::workloads::Failure;
-use crate::workloads::scratch::{AlignedBuffer, BLOCK_BYTES, Scratch, set_stamp, stamp};
+use crate::world::scratch::{AlignedBuffer, BLOCK_BYTES, Scratch, set_stamp, stamp};
 
 /// Zeros written at a time.
 const FILL_BYTES: usize = 1 << 20;
@@ -53,7 +54,8 @@ impl Preparation for Prewritten {
 /// A file of records, each in blocks of its own and stamped with its number.
 pub(super) struct Plain<P> {
     scratch: Arc<Scratch>,
-    params: LogParams,
+    params: Log,
+    directory: PathBuf,
     /// Bytes in the file for each record.
     record_room: u64,
     /// Records in the file before it starts over.
@@ -78,7 +80,7 @@ impl<P: Preparation> Plain<P> {
         if answer == 0 {
             return Ok(());
         }
-        Err(failed("allocate space for", &self.params.directory, io::Error::last_os_error()))
+        Err(failed("allocate space for", &self.directory, io::Error::last_os_error()))
     }
 
     fn prepare(&self) -> Result<(), LabError> {
@@ -94,7 +96,7 @@ impl<P: Preparation> Plain<P> {
             }
         }
         let synced = self.scratch.file.sync_all();
-        synced.map_err(|error| failed("sync", &self.params.directory, error))
+        synced.map_err(|error| failed("sync", &self.directory, error))
     }
 
     /// Gives all blocks back, where they were not written for good.
@@ -106,7 +108,7 @@ impl<P: Preparation> Plain<P> {
             return Ok(());
         }
         let shortened = self.scratch.file.set_len(0);
-        shortened.map_err(|error| failed("start over", &self.params.directory, error))?;
+        shortened.map_err(|error| failed("start over", &self.directory, error))?;
         if P::ALLOCATES { self.allocate() } else { Ok(()) }
     }
 
@@ -120,19 +122,20 @@ impl<P: Preparation> SharedLog for Plain<P> {
     type Tail = AlignedBuffer;
     const SYNCS: &'static [Syncing] = &Syncing::ALL;
 
-    fn create(params: &LogParams) -> Result<Plain<P>, LabError> {
-        let scratch = Arc::new(Scratch::create(&params.directory)?);
+    fn create(params: &Log, directory: &Path) -> Result<Plain<P>, LabError> {
+        let scratch = Arc::new(Scratch::create(directory)?);
         let record_room = u64::from(params.record_bytes).next_multiple_of(BLOCK_BYTES as u64);
         let syncing = match params.sync {
             Syncing::Interval => {
                 let started = SyncingThread::start(Arc::clone(&scratch));
-                Some(started.map_err(|error| failed("sync", &params.directory, error))?)
+                Some(started.map_err(|error| failed("sync", directory, error))?)
             }
             _ => None,
         };
         let log = Plain {
             scratch,
             params: params.clone(),
+            directory: directory.to_owned(),
             record_room,
             lap: segment_bytes(params.read_bytes) / record_room,
             next: Mutex::new(0),
@@ -158,7 +161,7 @@ impl<P: Preparation> SharedLog for Plain<P> {
         self.write(appender)?;
         if self.params.sync == Syncing::EveryCommit {
             let synced = self.scratch.file.sync_data();
-            synced.map_err(|error| failed("sync", &self.params.directory, error))?;
+            synced.map_err(|error| failed("sync", &self.directory, error))?;
         }
         Ok(())
     }

@@ -1,17 +1,15 @@
 //! The logs under test. Adding one is one line in [`registry`]'s table.
 
-use std::sync::OnceLock;
-
 use super::log_file::TailedLog;
 use super::peers::Okaywal;
 use super::plain::{Allocated, Growing, Plain, Prewritten};
-use super::{LogParams, SharedLog, Syncing, run};
+use super::{Log, SharedLog, Syncing};
 use crate::error::LabError;
 use crate::measure::Repetition;
-use crate::workloads::Request;
-use crate::world::RealWorld;
+use crate::workload::Request;
+use crate::world::World;
 
-/// A registered log, with the workload compiled for it.
+/// A registered log.
 pub struct LogDescriptor {
     /// The name used in plans and rows.
     pub name: &'static str,
@@ -21,7 +19,6 @@ pub struct LogDescriptor {
     pub syncs: &'static [Syncing],
     /// Whether its tail can be read.
     pub is_read: bool,
-    pub(crate) run: fn(&Request<'_, RealWorld>, &LogParams) -> Result<Repetition, LabError>,
 }
 
 impl LogDescriptor {
@@ -29,7 +26,7 @@ impl LogDescriptor {
     ///
     /// # Errors
     /// [`LabError::Parameter`] for what it cannot do, with what it can.
-    pub fn check(&self, params: &LogParams) -> Result<(), LabError> {
+    pub fn check(&self, params: &Log) -> Result<(), LabError> {
         let wrong = |name, value, valid| Err(LabError::Parameter { name, value, valid });
         if !self.syncs.contains(&params.sync) {
             let names: Vec<&str> = self.syncs.iter().map(|sync| sync.name()).collect();
@@ -46,28 +43,36 @@ impl LogDescriptor {
 
 macro_rules! registry {
     ($($name:literal $log:ty, $about:literal;)*) => {
-        vec![$(LogDescriptor {
-            name: $name,
-            about: $about,
-            syncs: <$log as SharedLog>::SYNCS,
-            is_read: <$log as SharedLog>::IS_READ,
-            run: run::<RealWorld, $log>,
-        }),*]
+        /// Every registered log, in listing order.
+        pub fn registry() -> &'static [LogDescriptor] {
+            const LOGS: &[LogDescriptor] = &[$(LogDescriptor {
+                name: $name,
+                about: $about,
+                syncs: <$log as SharedLog>::SYNCS,
+                is_read: <$log as SharedLog>::IS_READ,
+            }),*];
+            LOGS
+        }
+
+        /// Runs the workload once on the log that the request names.
+        pub(super) fn run<W: World>(
+            request: &Request<'_, W>,
+            params: &Log,
+        ) -> Result<Repetition, LabError> {
+            match request.lock {
+                $($name => super::run::<W, $log>(request, params),)*
+                _ => Err(check(request.lock).err().expect("every known log is above")),
+            }
+        }
     };
 }
 
-/// Every registered log, in listing order.
-pub fn registry() -> &'static [LogDescriptor] {
-    static REGISTRY: OnceLock<Vec<LogDescriptor>> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        registry! {
-            "logfile" TailedLog, "LogFile: O_DIRECT into blocks written ahead, threads commit together";
-            "prewritten" Plain<Prewritten>, "a plain file of written blocks, overwritten by O_DIRECT";
-            "fallocated" Plain<Allocated>, "a plain file whose space is allocated but was never written, by O_DIRECT";
-            "growing" Plain<Growing>, "a plain file that grows, by O_DIRECT";
-            "okaywal" Okaywal, "the crate okaywal: page cache and fsync, threads commit together; every commit synced, no tail";
-        }
-    })
+registry! {
+    "logfile" TailedLog, "LogFile: O_DIRECT into blocks written ahead, threads commit together";
+    "prewritten" Plain<Prewritten>, "a plain file of written blocks, overwritten by O_DIRECT";
+    "fallocated" Plain<Allocated>, "a plain file whose space is allocated but was never written, by O_DIRECT";
+    "growing" Plain<Growing>, "a plain file that grows, by O_DIRECT";
+    "okaywal" Okaywal, "the crate okaywal: page cache and fsync, threads commit together; every commit synced, no tail";
 }
 
 /// The log of this name.
@@ -101,14 +106,14 @@ mod tests {
     #[test]
     fn what_a_log_cannot_do_is_refused_with_what_it_can() {
         let okaywal = check("okaywal").unwrap();
-        let never = LogParams { sync: Syncing::Never, ..LogParams::default() };
+        let never = Log { sync: Syncing::Never, ..Log::default() };
         let message = okaywal.check(&never).unwrap_err().to_string();
         assert!(message.contains("never") && message.contains("every with okaywal"), "{message}");
-        let read = LogParams { readers: 1, ..LogParams::default() };
+        let read = Log { readers: 1, ..Log::default() };
         let message = okaywal.check(&read).unwrap_err().to_string();
         assert!(message.contains("`readers`") && message.contains("okaywal"), "{message}");
         for log in registry().iter().filter(|log| log.is_read) {
-            assert!(log.check(&LogParams { readers: 2, ..never.clone() }).is_ok(), "{}", log.name);
+            assert!(log.check(&Log { readers: 2, ..never.clone() }).is_ok(), "{}", log.name);
         }
     }
 }

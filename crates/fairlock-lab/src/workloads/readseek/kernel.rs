@@ -14,14 +14,21 @@ use std::path::Path;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pages::{Aligned, bytes_of, torn, words};
-use super::{
-    Access, Body, LabError, ReadseekForm, ReadseekParams, Request, Worker, World, run_threads,
-};
+use super::{Access, Body, LabError, Reads, Request, Worker, World, run_threads};
 use crate::measure::Repetition;
+use crate::world::pages::{Aligned, bytes_of, torn, words};
 
 /// What files in memory are called where the system lists them.
 pub(super) const MEMORY: &CStr = c"fairlock-readseek";
+
+/// Where the file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the request's directory.
+    Directory,
+    /// In the kernel's memory.
+    Tmpfs,
+}
 
 /// Runs either form once on a fresh file.
 ///
@@ -29,12 +36,14 @@ pub(super) const MEMORY: &CStr = c"fairlock-readseek";
 /// When the file cannot be used, or threads cannot be started.
 pub fn run<W: World>(
     request: &Request<'_, W>,
-    params: &ReadseekParams,
+    workload: &'static str,
+    params: &Reads,
+    place: Place,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
-    let file = match params.form {
-        ReadseekForm::KernelTmpfs => in_memory(MEMORY)?,
-        _ => in_directory(&params.directory)?,
+    let file = match place {
+        Place::Tmpfs => in_memory(MEMORY)?,
+        Place::Directory => in_directory(request.directory)?,
     };
     let zeros = vec![0; params.block_bytes as usize];
     for block in 0..params.blocks() {
@@ -43,12 +52,12 @@ pub fn run<W: World>(
     }
     let think = params.think.pauses(world.pause_ns());
     let mut bodies: Vec<Body<'_>> = Vec::new();
-    for number in 0..params.readers + params.writers {
+    for number in 0..params.workers() {
         let access = SystemCalls::open(file.as_raw_fd(), 0, params)?;
         let worker = Worker::new(access, params, number, false, world.seed(), think);
         bodies.push(Box::new(move || worker.work(world)));
     }
-    run_threads(request, params.form.name(), bodies)
+    run_threads(request, workload, bodies)
 }
 
 /// A file in the kernel's own tmpfs, which needs no mount. The name is only for listings.
@@ -88,7 +97,7 @@ impl SystemCalls {
     pub(super) fn open(
         descriptor: RawFd,
         base: u64,
-        params: &ReadseekParams,
+        params: &Reads,
     ) -> Result<SystemCalls, LabError> {
         let path = format!("/proc/self/fd/{descriptor}");
         let file = OpenOptions::new().read(true).write(true).open(&path);

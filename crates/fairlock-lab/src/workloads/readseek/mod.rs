@@ -22,201 +22,119 @@
 //! reads are counted. Where nobody writes there is nothing to check, so that the rates of readers
 //! are those of seek, lock and copy alone. One iteration in 64 is timed.
 
-mod cache;
 pub(super) mod kernel;
-mod pages;
 pub(super) mod processes;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
 
+use clap::{Args, ValueEnum};
 use fairlock::range::Extent;
 use serde::{Deserialize, Serialize};
 
-use super::mix::jittered;
-use super::{Body, Failure, Request, check_length, check_thread_count, run_threads};
-use super::{HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE};
+use super::{Body, Failure, HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE, run_threads};
 use crate::error::{LabError, Violation};
-use crate::locks;
+use crate::locks::KERNEL;
 use crate::locks::ranges::{self, FileLock};
-use crate::measure::statistics::XorShift;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::plan::KERNEL;
-use crate::units::Length;
-use crate::world::World;
-
-pub use cache::{CachedFile, PageCache};
-pub use kernel::run as run_kernel;
-pub use pages::PAGE_BYTES;
-pub use processes::{
-    LOCKS as PROCESS_LOCKS, SUBCOMMAND, run as run_processes, work as work_in_process,
+use crate::random::{XorShift, jittered};
+use crate::units::{Length, at_least_one, count, deserialize_bytes, format_bytes, parse_blocks};
+use crate::workload::{
+    DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Need, Request, Role, Subjects,
+    UnderFileLock, Workload, check_kernel, check_length, check_thread_count, defaults, points,
+    roles, run_under_file_lock, wrong,
 };
+use crate::world::{CachedFile, World};
 
-/// The name that rows of the first form carry.
-pub const NAME: &str = "readseek";
+pub use self::processes::{LOCKS as PROCESS_LOCKS, SUBCOMMAND, work as work_in_process};
+pub use crate::world::pages::PAGE_BYTES;
 
 /// One iteration in so many is timed: three looks at the clock, 36 ns where this was measured, then
 /// cost an iteration half a nanosecond on average.
 const TIME_EVERY: u32 = 64;
 
-/// Where the file is, and who reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReadseekForm {
-    /// In this program's memory, under the lock under test.
-    Cached,
-    /// In a directory, by system calls.
-    Kernel,
-    /// In memory, by system calls.
-    KernelTmpfs,
-    /// In memory that processes share.
-    Processes,
-}
-
-impl ReadseekForm {
-    /// All of them.
-    pub const ALL: [ReadseekForm; 4] = [
-        ReadseekForm::Cached,
-        ReadseekForm::Kernel,
-        ReadseekForm::KernelTmpfs,
-        ReadseekForm::Processes,
-    ];
-
-    /// The name that rows carry.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReadseekForm::Cached => NAME,
-            ReadseekForm::Kernel => "readseek-kernel",
-            ReadseekForm::KernelTmpfs => "readseek-kernel-tmpfs",
-            ReadseekForm::Processes => "readseek-processes",
-        }
-    }
-
-    /// The form of this name.
-    pub fn named(name: &str) -> Option<ReadseekForm> {
-        ReadseekForm::ALL.into_iter().find(|form| form.name() == name)
-    }
-
-    /// Names of the locks that `all` means.
-    pub fn all_locks(self, on_simulated_machine: bool) -> Vec<&'static str> {
-        match self {
-            ReadseekForm::Cached if on_simulated_machine => {
-                [ranges::names(), locks::all_simulated()].concat()
-            }
-            ReadseekForm::Cached => [ranges::names(), locks::all()].concat(),
-            ReadseekForm::Kernel | ReadseekForm::KernelTmpfs => vec![KERNEL],
-            ReadseekForm::Processes => PROCESS_LOCKS.map(|(name, _)| name).to_vec(),
-        }
-    }
-
-    /// Whether the form runs under a lock of this name.
-    ///
-    /// # Errors
-    /// An unknown lock, with the valid ones; a form that no machine simulates.
-    pub fn check_lock(self, name: &str, on_simulated_machine: bool) -> Result<(), LabError> {
-        if self == ReadseekForm::Cached {
-            return ranges::check(name, on_simulated_machine);
-        }
-        if on_simulated_machine {
-            let workload = self.name();
-            return Err(LabError::KernelNotSimulated { workload, instead: NAME });
-        }
-        let known = self.all_locks(false);
-        if known.contains(&name) {
-            return Ok(());
-        }
-        Err(LabError::UnknownLock { name: name.to_string(), known })
-    }
-}
-
 /// Where readers read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overlap {
-    /// Each at its own offset.
+    /// Each at its own offset
+    #[serde(alias = "0")]
     Disjoint,
-    /// All at the same one.
+    /// All at the same one
+    #[serde(alias = "1")]
     Same,
-    /// At one of all readers' offsets, drawn for each iteration.
+    /// At one of all readers' offsets, drawn for each iteration
+    #[serde(alias = "2")]
     Random,
 }
 
-impl Overlap {
-    /// All of them, in the order of the numbers that rows and studies give them.
-    pub const ALL: [Overlap; 3] = [Overlap::Disjoint, Overlap::Same, Overlap::Random];
-
-    /// The number that rows and studies have for it.
-    pub fn number(self) -> u32 {
-        self as u32
-    }
-}
-
-/// Parameters of [`readseek`](self).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReadseekParams {
-    /// Where the file is.
-    pub form: ReadseekForm,
-    /// Workers that seek and read.
+/// Parameters of all forms.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reads {
+    /// Workers that seek and read
+    #[arg(long, visible_alias = "workers", value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     pub readers: u32,
-    /// Workers that overwrite some of the readers' blocks, back to back.
+    /// Workers that overwrite some of the readers' blocks, back to back
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count)]
     pub writers: u32,
-    /// Bytes of one read, whole pages.
+    /// Bytes of one read, whole pages
+    #[arg(long = "block", value_name = "SIZE", default_value_t = PAGE_BYTES, value_parser = parse_blocks)]
+    #[serde(deserialize_with = "deserialize_bytes")]
     pub block_bytes: u32,
-    /// Adjacent blocks that one write covers.
+    /// Adjacent blocks that one write covers
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub write_blocks: u32,
-    /// Where readers read.
+    /// Where the workers read
+    #[arg(long = "offsets", value_enum, default_value = "disjoint")]
     pub overlap: Overlap,
-    /// How long a worker stays away after an iteration, ±25 %.
+    /// Time between two iterations: pauses (10p) or time (200ns), ±25 %
+    #[arg(long, value_name = "LENGTH", default_value = "0p")]
     pub think: Length,
-    /// Where the file of `readseek-kernel` goes.
-    pub directory: PathBuf,
-    /// What `readseek-processes` starts for each worker: the `fairlock` command.
-    pub program: PathBuf,
 }
 
-impl Default for ReadseekParams {
-    /// Two readers of a page each.
-    fn default() -> ReadseekParams {
-        ReadseekParams {
-            form: ReadseekForm::Cached,
-            readers: 2,
-            writers: 0,
-            block_bytes: PAGE_BYTES,
-            write_blocks: 1,
-            overlap: Overlap::Disjoint,
-            think: Length::Pauses(0),
-            directory: PathBuf::from("."),
-            program: PathBuf::from("/proc/self/exe"),
-        }
+impl Default for Reads {
+    fn default() -> Reads {
+        defaults()
     }
 }
 
 const LARGEST_FILE: u64 = 1 << 30;
-/// A process is some thousand times what a thread is.
-const MOST_PROCESSES: u32 = 256;
 
-impl ReadseekParams {
-    /// Whether the parameters make sense.
-    ///
-    /// # Errors
-    /// [`LabError::Parameter`] names the first one that does not.
-    pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
-        let wrong = |name, value: u64, valid| {
-            Err(LabError::Parameter { name, value: value.to_string(), valid })
+impl Reads {
+    fn roles(&self) -> Vec<Role> {
+        roles(&[("reader", self.readers), ("writer", self.writers)])
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        let overlap = match self.overlap {
+            Overlap::Disjoint => "disjoint offsets",
+            Overlap::Same => "one offset",
+            Overlap::Random => "random offsets",
         };
+        let mut words = vec![("overlap", overlap.to_owned())];
+        if self.block_bytes != PAGE_BYTES {
+            let blocks = format!("blocks of {}", format_bytes(self.block_bytes.into()));
+            words.push(("block_bytes", blocks));
+        }
+        if self.write_blocks != 1 {
+            words.push(("write_blocks", format!("writes of {} blocks", self.write_blocks)));
+        }
+        words.push(("think", format!("think {}", self.think.words())));
+        words
+    }
+
+    fn workers(&self) -> u32 {
+        self.readers + self.writers
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
         let workers = u64::from(self.readers) + u64::from(self.writers);
         check_thread_count("readers + writers", workers)?;
         if self.readers == 0 {
             return wrong("readers", 0, "1 or more: the file has a block for each".to_string());
         }
-        if self.form == ReadseekForm::Processes && workers > MOST_PROCESSES.into() {
-            return wrong("readers + writers", workers, format!("1 to {MOST_PROCESSES} processes"));
-        }
         if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(PAGE_BYTES) {
-            let valid = format!("a multiple of {PAGE_BYTES}");
-            return wrong("block_bytes", self.block_bytes.into(), valid);
+            return wrong("block_bytes", self.block_bytes, format!("a multiple of {PAGE_BYTES}"));
         }
         if self.write_blocks == 0 {
             return wrong("write_blocks", 0, "1 or more".to_string());
@@ -224,7 +142,7 @@ impl ReadseekParams {
         let bytes = u64::from(self.blocks()) * u64::from(self.block_bytes);
         if bytes > LARGEST_FILE {
             let valid = format!("at most {LARGEST_FILE} bytes for all blocks together");
-            return wrong("block_bytes", self.block_bytes.into(), valid);
+            return wrong("block_bytes", self.block_bytes, valid);
         }
         check_length("think", self.think, pause_ns)
     }
@@ -233,20 +151,177 @@ impl ReadseekParams {
     fn blocks(&self) -> u32 {
         self.readers.max(self.write_blocks)
     }
+}
 
-    /// The row's `params`.
-    pub fn row_params(&self, pause_ns: f64) -> BTreeMap<String, f64> {
-        [
-            ("readers", self.readers.into()),
-            ("writers", self.writers.into()),
-            ("block_bytes", self.block_bytes.into()),
-            ("write_blocks", self.write_blocks.into()),
-            ("overlap", self.overlap.number().into()),
-            ("think_pauses", self.think.pauses(pause_ns).into()),
-            ("pause_ns", pause_ns),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+/// `readseek`: a page cache in this program's memory, under the lock under test.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Readseek {
+    /// Its parameters.
+    #[command(flatten)]
+    pub reads: Reads,
+}
+
+impl Workload for Readseek {
+    const NAME: &'static str = "readseek";
+    const ABOUT: &'static str =
+        "seek and read of one shared file in memory, under a range lock or a lock around all of it";
+    const EXAMPLES: &'static [&'static str] = &[
+        "--lock none,naive,range,rwsem --workers 1,2,10",
+        "--workers 2 --writers 1 --offsets same      torn reads under none",
+        "--on skylake-sp-2s --workers 10 --seconds 0.001",
+    ];
+    const SUBJECTS: Subjects = Subjects { all: ranges::all, check: ranges::check, ..LOCKS };
+    const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
+        here: &["none", "range", "naive", "rwlock", "rwsem", "std"],
+        simulated: &["none", "range", "naive", "rwlock", "rwsem", "linux-5.11"],
+    };
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("readers", "1,2,10")];
+
+    fn roles(&self) -> Vec<Role> {
+        self.reads.roles()
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        self.reads.words()
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        self.reads.validate(pause_ns)
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        run_under_file_lock(self, request)
+    }
+}
+
+impl UnderFileLock for Readseek {
+    fn run_under<W: Machine, L: FileLock>(
+        &self,
+        request: &Request<'_, W>,
+    ) -> Result<Repetition, LabError> {
+        let (world, params) = (request.world, &self.reads);
+        let lock = L::new();
+        let file = world.cached_file(params.blocks(), params.block_bytes);
+        let think = params.think.pauses(world.pause_ns());
+        let bodies = (0..params.workers()).map(|number| {
+            let (lock, file, buffer) = (&lock, &file, file.buffer(number));
+            let access = Locked { world, lock, file, block_bytes: params.block_bytes, buffer };
+            let worker = Worker::new(access, params, number, L::IS_ATOMIC, world.seed(), think);
+            Box::new(move || worker.work(world)) as Body<'_>
+        });
+        let mut repetition = run_threads(request, Readseek::NAME, bodies.collect())?;
+        repetition.events = lock.events();
+        Ok(repetition)
+    }
+}
+
+/// The forms by the kernel's own system calls: one [`Workload`] each.
+macro_rules! kernels_forms {
+    ($($(#[doc = $doc:literal])* $form:ident $name:literal: $about:literal, $needs:expr, $place:ident;)*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $form {
+            /// Its parameters.
+            #[command(flatten)]
+            pub reads: Reads,
+        }
+
+        impl Workload for $form {
+            const NAME: &'static str = $name;
+            const ABOUT: &'static str = $about;
+            const EXAMPLES: &'static [&'static str] = &["--workers 1,2,10"];
+            const SUBJECTS: Subjects = Subjects {
+                all: |simulated| if simulated { Vec::new() } else { vec![KERNEL] },
+                check: |name, simulated| check_kernel($name, Readseek::NAME, name, simulated),
+                ..LOCKS
+            };
+            const DEFAULT_SUBJECTS: DefaultSubjects = KERNEL_ALONE;
+            const NEEDS: &'static [Need] = $needs;
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("readers", "1,2,10")];
+
+    fn roles(&self) -> Vec<Role> {
+                self.reads.roles()
+            }
+
+            fn words(&self) -> Vec<(&'static str, String)> {
+                self.reads.words()
+            }
+
+            fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+                self.reads.validate(pause_ns)
+            }
+
+            fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+                kernel::run(request, $name, &self.reads, kernel::Place::$place)
+            }
+        }
+    )*};
+}
+
+kernels_forms! {
+    /// `readseek-kernel`: a file in a directory, by system calls.
+    ReadseekKernel "readseek-kernel":
+        "lseek and read of a file on disk, as the kernel has it", &[Need::Directory], Directory;
+    /// `readseek-kernel-tmpfs`: a file in the kernel's memory, by system calls.
+    ReadseekKernelTmpfs "readseek-kernel-tmpfs":
+        "the same on the kernel's tmpfs", &[], Tmpfs;
+}
+
+/// `readseek-processes`: a process for each worker, and a file in memory that they share.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReadseekProcesses {
+    /// Its parameters.
+    #[command(flatten)]
+    pub reads: Reads,
+}
+
+/// A process is some thousand times what a thread is.
+const MOST_PROCESSES: u32 = 256;
+
+impl Workload for ReadseekProcesses {
+    const NAME: &'static str = "readseek-processes";
+    const ABOUT: &'static str = "a process for each worker: none, pthread, fcntl or kernel as lock";
+    const EXAMPLES: &'static [&'static str] = &["--workers 2,10 --writers 0,1"];
+    const SUBJECTS: Subjects = Subjects {
+        all: |simulated| match simulated {
+            true => Vec::new(),
+            false => PROCESS_LOCKS.map(|(name, _)| name).to_vec(),
+        },
+        check: |name, simulated| {
+            let known = PROCESS_LOCKS.map(|(name, _)| name).to_vec();
+            match (simulated, known.contains(&name)) {
+                (true, _) => check_kernel(Self::NAME, Readseek::NAME, name, simulated),
+                (false, true) => Ok(()),
+                (false, false) => Err(LabError::UnknownLock { name: name.to_string(), known }),
+            }
+        },
+        ..LOCKS
+    };
+    const DEFAULT_SUBJECTS: DefaultSubjects =
+        DefaultSubjects { here: &["none", "pthread", "fcntl", "kernel"], simulated: &[] };
+    const DEFAULT_POINTS: &'static [DefaultPoints] = &[points("readers", "1,2,10")];
+
+    fn roles(&self) -> Vec<Role> {
+        self.reads.roles()
+    }
+
+    fn words(&self) -> Vec<(&'static str, String)> {
+        self.reads.words()
+    }
+
+    fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
+        self.reads.validate(pause_ns)?;
+        match self.reads.workers() {
+            0..=MOST_PROCESSES => Ok(()),
+            more => wrong("readers + writers", more, format!("1 to {MOST_PROCESSES} processes")),
+        }
+    }
+
+    fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
+        processes::run(request, &self.reads)
     }
 }
 
@@ -293,14 +368,7 @@ enum Check {
 
 impl<A: Access> Worker<A> {
     /// The worker of this number; the writers come after the readers.
-    fn new(
-        access: A,
-        params: &ReadseekParams,
-        number: u32,
-        atomic: bool,
-        seed: u64,
-        think: u32,
-    ) -> Self {
+    fn new(access: A, params: &Reads, number: u32, atomic: bool, seed: u64, think: u32) -> Self {
         let (blocks, overlap) = (params.blocks(), params.overlap);
         let duty = if number < params.readers {
             let check = match (params.writers, atomic) {
@@ -460,27 +528,4 @@ impl<W: World, F: CachedFile, L: FileLock> Access for Locked<'_, W, F, L> {
     fn torn(&self) -> Option<(u64, u64)> {
         F::torn(&self.buffer)
     }
-}
-
-/// Runs `readseek` once on a fresh lock and a fresh file.
-///
-/// # Errors
-/// When a read under a lock is torn, or threads cannot be started.
-pub fn run<W: PageCache, L: FileLock>(
-    request: &Request<'_, W>,
-    params: &ReadseekParams,
-) -> Result<Repetition, LabError> {
-    let world = request.world;
-    let lock = L::new();
-    let file = world.cached_file(params.blocks(), params.block_bytes);
-    let think = params.think.pauses(world.pause_ns());
-    let bodies = (0..params.readers + params.writers).map(|number| {
-        let (lock, file, buffer) = (&lock, &file, file.buffer(number));
-        let access = Locked { world, lock, file, block_bytes: params.block_bytes, buffer };
-        let worker = Worker::new(access, params, number, L::IS_ATOMIC, world.seed(), think);
-        Box::new(move || worker.work(world)) as Body<'_>
-    });
-    let mut repetition = run_threads(request, NAME, bodies.collect())?;
-    repetition.events = lock.events();
-    Ok(repetition)
 }

@@ -36,11 +36,11 @@ use crossbeam_utils::CachePadded;
 use serde::{Deserialize, Serialize};
 
 use super::kernel::{MEMORY, SystemCalls, in_memory};
-use super::pages::{Aligned, PAGE_BYTES, WORD_BYTES, copy_out, fill, torn, words};
-use super::{Access, Failure, LabError, ReadseekParams, Request, Violation, Worker, World};
+use super::{Access, Failure, LabError, Reads, ReadseekProcesses, Request, Violation, Worker};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
-use crate::workloads::broken;
-use crate::world::{Finished, RealWorld, Run, Usage, of_all_cpus, thread_usage};
+use crate::workload::Workload;
+use crate::world::pages::{Aligned, PAGE_BYTES, WORD_BYTES, copy_out, fill, torn, words};
+use crate::world::{Finished, Run, Usage, World, of_all_cpus, thread_usage};
 
 /// What processes can lock a shared file with.
 pub const LOCKS: [(&str, &str); 4] = [
@@ -97,7 +97,7 @@ struct Slot {
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     lock: String,
-    params: ReadseekParams,
+    params: Reads,
     /// Which worker it is.
     number: u32,
     /// A think in PAUSEs, as only the parent has measured one.
@@ -127,17 +127,17 @@ impl Mapping {
         Self::SLOTS_AT + whole_pages(workers * size_of::<Slot>())
     }
 
-    fn length(params: &ReadseekParams) -> usize {
+    fn length(params: &Reads) -> usize {
         let blocks = params.blocks() as usize * params.block_bytes as usize;
         Self::blocks_at(Self::workers(params)) + blocks
     }
 
-    fn workers(params: &ReadseekParams) -> usize {
-        (params.readers + params.writers) as usize
+    fn workers(params: &Reads) -> usize {
+        params.workers() as usize
     }
 
     /// Maps a file of [`length`](Self::length), zeros at first.
-    fn of(descriptor: RawFd, params: &ReadseekParams) -> Result<Mapping, LabError> {
+    fn of(descriptor: RawFd, params: &Reads) -> Result<Mapping, LabError> {
         let length = Self::length(params);
         // SAFETY: a new mapping touches no memory that is in use.
         let start = unsafe {
@@ -212,13 +212,13 @@ impl Drop for Crew {
 }
 
 impl Crew {
-    fn start(
-        request: &Request<'_, RealWorld>,
-        params: &ReadseekParams,
+    fn start<W: World>(
+        request: &Request<'_, W>,
+        params: &Reads,
         file: &File,
     ) -> Result<Crew, LabError> {
         let mut crew = Crew { children: Vec::new() };
-        for number in 0..params.readers + params.writers {
+        for number in 0..params.workers() {
             let job = Job {
                 lock: request.lock.to_string(),
                 params: params.clone(),
@@ -228,7 +228,7 @@ impl Crew {
             };
             let job = serde_json::to_string(&job).expect("a job is made of numbers and text");
             let failed = |source| LabError::io("start a worker process", source);
-            let child = Command::new(&params.program)
+            let child = Command::new(request.program)
                 .arg0("fairlock")
                 .args([SUBCOMMAND, &job])
                 .stdin(Stdio::from(file.try_clone().map_err(failed)?))
@@ -306,10 +306,7 @@ pub(in crate::workloads) fn how(status: ExitStatus, child: &mut Child) -> String
 ///
 /// # Errors
 /// When a read under a lock is torn, or processes cannot be started or end before their time.
-pub fn run(
-    request: &Request<'_, RealWorld>,
-    params: &ReadseekParams,
-) -> Result<Repetition, LabError> {
+pub fn run<W: World>(request: &Request<'_, W>, params: &Reads) -> Result<Repetition, LabError> {
     let file = in_memory(MEMORY)?;
     let length = Mapping::length(params) as u64;
     file.set_len(length).map_err(|source| LabError::io("size a file in memory", source))?;
@@ -343,7 +340,7 @@ pub fn run(
         if slot.state.load(Acquire) == BROKEN {
             let [one, other] = slot.stamps.each_ref().map(|stamp| stamp.load(Relaxed));
             let violation = Violation::TornBlock { one, other };
-            return Err(broken(request.lock, params.form.name(), violation));
+            return Err(request.broken(ReadseekProcesses::NAME, violation));
         }
     }
     let workers = mapping.slots().iter().zip(0..).map(|(slot, number)| {
@@ -581,7 +578,7 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    fn new(all: &'a [AtomicU64], params: &ReadseekParams) -> Blocks<'a> {
+    fn new(all: &'a [AtomicU64], params: &Reads) -> Blocks<'a> {
         let block_words = words(params.block_bytes);
         Blocks { all, block_words, buffer: Aligned::new(block_words) }
     }

@@ -1,7 +1,5 @@
 //! The pollers under test. Adding a list is one line in [`registry`]'s table.
 
-use std::sync::OnceLock;
-
 use fairlock::platform::Os;
 use fairlock::ready::ReadyList;
 use fairlock_reference::ready::{RwLockList, SpinList};
@@ -9,23 +7,26 @@ use fairlock_reference::spin::{RawMcs, RawQueuedRwLock, RawTtas};
 use fairlock_sim::Sim;
 use fairlock_sim::timed::Unpreempted;
 
+use super::Poller;
 use super::broken::Deaf;
 use super::kernel::KernelEpoll;
 use super::user_space::UserSpace;
 use crate::error::LabError;
 use crate::locks::Kind;
-use crate::measure::Repetition;
-use crate::workloads::Request;
-use crate::workloads::epoll_wait::{self, EpollWaitParams};
-use crate::workloads::stress_epoll::{self, StressEpollParams};
 use crate::world::{RealWorld, SimWorld};
 
-type Run<W, P> = fn(&Request<'_, W>, &P) -> Result<Repetition, LabError>;
+/// What is to be done with a poller whose type only its name says, see [`UseLock`](crate::locks::UseLock).
+pub trait UsePoller {
+    /// What comes of it.
+    type Output;
+    /// Does it with pollers of this type.
+    fn with<P: Poller>(self) -> Self::Output;
+}
 
-/// Both workloads, compiled for one poller on one kind of machine.
-pub(crate) struct Runners<W> {
-    pub(crate) stress: Run<W, StressEpollParams>,
-    pub(crate) wait: Run<W, EpollWaitParams>,
+/// A machine on which registered pollers run.
+pub trait HasPollers {
+    /// Does something with the pollers of this name, if they run here.
+    fn with_poller<V: UsePoller>(name: &str, what: V) -> Option<V::Output>;
 }
 
 /// A registered poller.
@@ -37,30 +38,43 @@ pub struct PollerDescriptor {
     /// Where it comes from. A `Reference` waits in spin locks, and real threads then wait for who was
     /// preempted there: it is run by name only, never as one of all.
     pub kind: Kind,
-    pub(crate) real: Runners<RealWorld>,
-    /// On a simulated machine; the kernel's is not there.
-    pub(crate) simulated: Option<Runners<SimWorld>>,
-}
-
-macro_rules! runners {
-    ($world:ty, $poller:ty) => {
-        Runners {
-            stress: stress_epoll::run::<$world, $poller>,
-            wait: epoll_wait::run::<$world, $poller>,
-        }
-    };
+    /// Whether it runs on a simulated machine; the kernel's does not.
+    pub is_simulated: bool,
 }
 
 macro_rules! registry {
     ($($kind:ident $name:literal $poller:ty $(, simulated: $simulated:ty)?, $about:literal;)*) => {
-        vec![$(PollerDescriptor {
-            name: $name,
-            about: $about,
-            kind: Kind::$kind,
-            real: runners!(RealWorld, $poller),
-            simulated: None::<Runners<SimWorld>>$(.or(Some(runners!(SimWorld, $simulated))))?,
-        }),*]
+        /// Every registered poller, in listing order.
+        pub fn registry() -> &'static [PollerDescriptor] {
+            const POLLERS: &[PollerDescriptor] = &[$(PollerDescriptor {
+                name: $name,
+                about: $about,
+                kind: Kind::$kind,
+                is_simulated: registry!(@is_given $($simulated)?),
+            }),*];
+            POLLERS
+        }
+
+        impl HasPollers for RealWorld {
+            fn with_poller<V: UsePoller>(name: &str, what: V) -> Option<V::Output> {
+                match name {
+                    $($name => Some(what.with::<$poller>()),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl HasPollers for SimWorld {
+            fn with_poller<V: UsePoller>(name: &str, what: V) -> Option<V::Output> {
+                match name {
+                    $($($name => Some(what.with::<$simulated>()),)?)*
+                    _ => None,
+                }
+            }
+        }
     };
+    (@is_given) => { false };
+    (@is_given $given:ty) => { true };
 }
 
 /// A list's poll, on real threads.
@@ -70,21 +84,15 @@ type QueuedRwLockList = UserSpace<RwLockList<Sim, Unpreempted<RawQueuedRwLock<Si
 type McsList = UserSpace<SpinList<Sim, Unpreempted<RawMcs<Sim>>>>;
 type TtasList = UserSpace<SpinList<Sim, Unpreempted<RawTtas<Sim>>>>;
 
-/// Every registered poller, in listing order.
-pub fn registry() -> &'static [PollerDescriptor] {
-    static REGISTRY: OnceLock<Vec<PollerDescriptor>> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        registry! {
-            Peer "kernel" KernelEpoll, "the kernel's epoll and an eventfd for each source, by system calls";
-            Ours "ready" On<ReadyList>, simulated: On<ReadyList<Sim>>, "Poll: a list that no preempted producer holds up";
-            Ours "rwlock-list" On<RwLockList>, simulated: On<RwLockList<Sim>>, "epoll's list until 2025, under a lock that spins, then sleeps: producers share it";
-            Ours "spin-list" On<SpinList>, simulated: On<SpinList<Sim>>, "epoll's list since 2025, under a mutex that spins, then sleeps";
-            Reference "rwlock-list-queued" On<RwLockList<Os, RawQueuedRwLock>>, simulated: QueuedRwLockList, "rwlock-list under the kernel's queued rwlock";
-            Reference "spin-list-mcs" On<SpinList<Os, RawMcs>>, simulated: McsList, "spin-list under a queue of spinning threads, as the kernel's spin lock is";
-            Reference "spin-list-ttas" On<SpinList<Os, RawTtas>>, simulated: TtasList, "spin-list under a lock without a queue";
-            Broken "deaf" Deaf<On<ReadyList>>, simulated: Deaf<On<ReadyList<Sim>>>, "never reports its first source";
-        }
-    })
+registry! {
+    Peer "kernel" KernelEpoll, "the kernel's epoll and an eventfd for each source, by system calls";
+    Ours "ready" On<ReadyList>, simulated: On<ReadyList<Sim>>, "Poll: a list that no preempted producer holds up";
+    Ours "rwlock-list" On<RwLockList>, simulated: On<RwLockList<Sim>>, "epoll's list until 2025, under a lock that spins, then sleeps: producers share it";
+    Ours "spin-list" On<SpinList>, simulated: On<SpinList<Sim>>, "epoll's list since 2025, under a mutex that spins, then sleeps";
+    Reference "rwlock-list-queued" On<RwLockList<Os, RawQueuedRwLock>>, simulated: QueuedRwLockList, "rwlock-list under the kernel's queued rwlock";
+    Reference "spin-list-mcs" On<SpinList<Os, RawMcs>>, simulated: McsList, "spin-list under a queue of spinning threads, as the kernel's spin lock is";
+    Reference "spin-list-ttas" On<SpinList<Os, RawTtas>>, simulated: TtasList, "spin-list under a lock without a queue";
+    Broken "deaf" Deaf<On<ReadyList>>, simulated: Deaf<On<ReadyList<Sim>>>, "never reports its first source";
 }
 
 /// The poller of this name.
@@ -94,7 +102,7 @@ pub fn find(name: &str) -> Option<&'static PollerDescriptor> {
 
 /// The names of all that are listed and run there.
 fn known(on_simulated_machine: bool) -> impl Iterator<Item = &'static PollerDescriptor> {
-    let runs = move |it: &&PollerDescriptor| !on_simulated_machine || it.simulated.is_some();
+    let runs = move |it: &&PollerDescriptor| !on_simulated_machine || it.is_simulated;
     registry().iter().filter(|it| it.kind != Kind::Broken).filter(runs)
 }
 
@@ -115,7 +123,7 @@ pub fn check(
     let known = || known(on_simulated_machine).map(|it| it.name).collect();
     match find(name) {
         None => Err(LabError::UnknownPoller { name: name.to_string(), known: known() }),
-        Some(poller) if on_simulated_machine && poller.simulated.is_none() => {
+        Some(poller) if on_simulated_machine && !poller.is_simulated => {
             Err(LabError::PollerNotSimulated { name: name.to_string(), known: known() })
         }
         Some(poller) => Ok(poller),
@@ -125,7 +133,7 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::KERNEL;
+    use crate::locks::KERNEL;
 
     #[test]
     fn an_unknown_poller_is_answered_with_the_valid_names() {

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::error::{LabError, Violation};
-use crate::workloads::Failure;
-use crate::workloads::scratch::{AlignedBuffer, BLOCK_BYTES, Scratch, explain, set_stamp, stamp};
+use super::scratch::{AlignedBuffer, BLOCK_BYTES, Scratch, explain, set_stamp, stamp};
+use crate::error::{Failure, LabError, Violation};
 
 /// How much is written at a time where speed is not measured.
 const FILL_BYTES: usize = 1 << 20;
@@ -24,12 +23,12 @@ pub struct Log {
 
 impl Log {
     /// A log that grows, starting with `bytes` already written.
-    pub(super) fn growing(directory: &Path, bytes: u64) -> Result<Log, LabError> {
+    pub(crate) fn growing(directory: &Path, bytes: u64) -> Result<Log, LabError> {
         Log::create(directory, bytes, false)
     }
 
     /// A log of `bytes` already written blocks that is overwritten from its start.
-    pub(super) fn wrapping(directory: &Path, bytes: u64) -> Result<Log, LabError> {
+    pub(crate) fn wrapping(directory: &Path, bytes: u64) -> Result<Log, LabError> {
         Log::create(directory, bytes, true)
     }
 
@@ -61,12 +60,12 @@ impl Log {
     }
 
     /// How far the log has grown, bytes.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.next.load(Ordering::Relaxed) * BLOCK_BYTES as u64
     }
 
     /// Writes the next block; answers its length.
-    pub(super) fn append(&self, buffer: &mut AlignedBuffer) -> Result<u64, Failure> {
+    pub(crate) fn append(&self, buffer: &mut AlignedBuffer) -> Result<u64, Failure> {
         let number = self.next.load(Ordering::Relaxed);
         let block = &mut buffer.bytes()[..BLOCK_BYTES];
         set_stamp(block, number);
@@ -77,7 +76,7 @@ impl Log {
     }
 
     /// Fills `buffer` with the newest blocks; answers its length.
-    pub(super) fn read_tail(&self, buffer: &mut AlignedBuffer) -> Result<u64, Failure> {
+    pub(crate) fn read_tail(&self, buffer: &mut AlignedBuffer) -> Result<u64, Failure> {
         let newest = self.next.load(Ordering::Acquire) - 1;
         let position = self.position(newest);
         let length = buffer.bytes().len() as u64;

@@ -1,30 +1,37 @@
 //! Studies: one question each, as a file that says what to run, what was published and what
 //! to conclude. The files are built into the program.
 
+mod check;
+pub mod claim;
+pub mod deciding;
+pub mod summary;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
-use crate::claim::{self, Claim, Expect, Names, Selector, Take};
-use crate::grid::{self, Params, Quantity};
 use crate::locks;
-use crate::plan::{self, Simulated};
-use crate::summary::Summary;
+use crate::metric::{HistogramMetric, Metric};
+use crate::params::{self, Params, Value};
+use crate::plan::{Batch, Cell, Simulated};
+use crate::registry;
+use crate::study::claim::{Claim, Names, Selector, Take};
+use crate::study::summary::Summary;
 use crate::timeline::Timeline;
 use crate::units;
-use crate::workloads::readseek::ReadseekForm;
+use crate::workloads;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 7] = [
-    ("s0", include_str!("../../../studies/s0.toml")),
-    ("s1", include_str!("../../../studies/s1.toml")),
-    ("s2", include_str!("../../../studies/s2.toml")),
-    ("s3", include_str!("../../../studies/s3.toml")),
-    ("s4", include_str!("../../../studies/s4.toml")),
-    ("rwlock", include_str!("../../../studies/rwlock.toml")),
-    ("inversion", include_str!("../../../studies/inversion.toml")),
+    ("s0", include_str!("../../../../studies/s0.toml")),
+    ("s1", include_str!("../../../../studies/s1.toml")),
+    ("s2", include_str!("../../../../studies/s2.toml")),
+    ("s3", include_str!("../../../../studies/s3.toml")),
+    ("s4", include_str!("../../../../studies/s4.toml")),
+    ("rwlock", include_str!("../../../../studies/rwlock.toml")),
+    ("inversion", include_str!("../../../../studies/inversion.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.
@@ -77,11 +84,11 @@ pub struct TimelineSpec {
     /// The locks.
     pub locks: Names,
     /// The point.
-    #[serde(default, deserialize_with = "grid::params_with_units")]
+    #[serde(default, deserialize_with = "registry::read_params")]
     pub params: Params,
     /// How much to show.
-    #[serde(rename = "length")]
-    pub length_ns: Quantity,
+    #[serde(rename = "length", deserialize_with = "units::deserialize_time_ns")]
+    pub length_ns: u64,
 }
 
 impl TimelineSpec {
@@ -92,11 +99,12 @@ impl TimelineSpec {
 
     /// The timeline of one of its locks.
     pub fn find<'a>(&self, lock: &str, timelines: &'a [Timeline]) -> Option<&'a Timeline> {
+        let wanted = registry::canonical(&self.workload, &self.params).ok()?;
         timelines.iter().find(|it| {
             it.workload == self.workload
                 && it.machine == self.machine
                 && it.lock == lock
-                && self.params.iter().all(|(name, value)| it.params.get(name) == Some(value))
+                && wanted.iter().all(|(name, value)| it.params.get(name) == Some(value))
         })
     }
 }
@@ -180,11 +188,11 @@ pub struct TableRow {
     /// The published cells, verbatim.
     pub source: Vec<String>,
     /// Parameters of the rows measured here.
-    #[serde(default, deserialize_with = "grid::params_with_units")]
+    #[serde(default, deserialize_with = "registry::read_params")]
     pub params: Params,
-    /// The metric, where the columns leave it open.
+    /// The figure, where the columns leave it open.
     #[serde(default)]
-    pub metric: String,
+    pub metric: Option<Metric>,
     /// Whether it is measured here, too.
     #[serde(default = "yes")]
     pub here: bool,
@@ -208,7 +216,7 @@ pub struct Run {
     /// The locks, or `all`.
     pub locks: Names,
     /// Parameters of every point.
-    #[serde(default, deserialize_with = "grid::params_with_units")]
+    #[serde(default, deserialize_with = "registry::read_params")]
     pub params: Params,
     /// The points; a list as a value means one point for each entry.
     pub points: Vec<Point>,
@@ -237,9 +245,9 @@ pub struct Point {
 #[serde(untagged)]
 pub enum Values {
     /// One value.
-    One(Quantity),
+    One(Value),
     /// One point each.
-    Many(Vec<Quantity>),
+    Many(Vec<Value>),
 }
 
 /// What `--quick` changes in a run.
@@ -290,7 +298,7 @@ pub struct Plot {
     /// The rows' simulated machine, if they are not from real threads.
     pub machine: Option<String>,
     /// The rows' parameters, as far as they are fixed.
-    #[serde(default, deserialize_with = "grid::params_with_units")]
+    #[serde(default, deserialize_with = "registry::read_params")]
     pub params: Params,
     /// The locks, or `all`.
     #[serde(default = "all_locks")]
@@ -302,12 +310,22 @@ pub struct Plot {
     /// several.
     #[serde(default)]
     pub series: String,
-    /// The figure; for roles `roles.writer.…`.
+    /// The figure; for a histogram, whose counts.
     #[serde(default)]
-    pub metric: String,
+    pub metric: Option<PlotMetric>,
     /// Leave rows out whose roles lack one of these, e.g. rows without writers.
     #[serde(default)]
     pub roles: Vec<String>,
+}
+
+/// What a plot shows.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum PlotMetric {
+    /// A figure of each row.
+    Figure(Metric),
+    /// The counts of a role's times in each row.
+    Histogram(HistogramMetric),
 }
 
 /// Tables of one figure: a column for each lock.
@@ -321,7 +339,7 @@ pub struct Grid {
     /// The rows' simulated machine, if they are not from real threads.
     pub machine: Option<String>,
     /// The rows' parameters, as far as they are fixed.
-    #[serde(default, deserialize_with = "grid::params_with_units")]
+    #[serde(default, deserialize_with = "registry::read_params")]
     pub params: Params,
     /// The locks, or `all`.
     pub locks: Names,
@@ -331,7 +349,7 @@ pub struct Grid {
     /// Parameters that have a line for each value.
     pub lines: Vec<String>,
     /// The figure.
-    pub metric: String,
+    pub metric: Metric,
     /// Which figure of a line is the best.
     pub best: Take,
 }
@@ -340,108 +358,21 @@ fn all_locks() -> Names {
     Names::One("all".to_owned())
 }
 
-/// One thing to run: a lock under a workload at a grid point.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CellSpec {
-    /// The workload.
-    pub workload: String,
-    /// The lock.
-    pub lock: String,
-    /// The point.
-    pub params: Params,
-    /// Repetitions.
-    pub repetitions: u32,
-    /// Measured seconds of one repetition.
-    pub seconds: f64,
-    /// A simulated machine to run it on, instead of real threads.
-    pub on: Option<Simulated>,
-}
-
-impl CellSpec {
-    /// Whether it is one of this workload on this machine, with these parameters as far as they
-    /// make a difference to it.
-    fn is_at(&self, machine: &str, workload: &str, wanted: &Params) -> bool {
-        let count = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
-        self.workload == workload
-            && self.on.as_ref().map_or(HERE, Simulated::machine) == machine
-            && wanted.iter().all(|(name, value)| {
-                grid::is_idle(name, |role| Some(count(role)))
-                    || match name.as_str() {
-                        "threads" if !self.params.contains_key("threads") => {
-                            count("readers") + count("writers") == *value
-                        }
-                        "readers" | "writers" => count(name) == *value,
-                        _ => self.params.get(name) == Some(value),
-                    }
-            })
-    }
-
-    /// About how long it takes, in seconds.
-    fn estimate_s(&self) -> f64 {
-        let of = |name: &str| self.params.get(name).copied().unwrap_or(0.0);
-        let threads = of("threads") + of("readers") + of("writers");
-        let (lock, repetitions, seconds) = (&self.lock, self.repetitions, self.seconds);
-        if let Some(on) = &self.on {
-            let (workload, think) = (&self.workload, of("think_pauses"));
-            let threads = (threads, on.profile.topology.cpus());
-            return plan::estimate_simulated_seconds(
-                workload,
-                lock,
-                threads,
-                think,
-                repetitions,
-                seconds,
-            );
-        }
-        plan::estimate_seconds(&self.workload, lock, threads, repetitions, seconds)
-    }
-}
-
-/// Cells that belong together; the locks of one grid point run interleaved.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// What it measures.
-    pub title: String,
-    /// The cells.
-    pub cells: Vec<CellSpec>,
-}
-
-impl Batch {
-    /// The workloads of its cells.
-    pub fn workloads(&self) -> Vec<&str> {
-        let mut workloads = Vec::new();
-        for cell in &self.cells {
-            if !workloads.contains(&cell.workload.as_str()) {
-                workloads.push(&cell.workload);
-            }
-        }
-        workloads
-    }
-
-    /// The simulated machine, if it runs on one.
-    pub fn machine(&self) -> Option<&str> {
-        self.cells.first()?.on.as_ref().map(Simulated::machine)
-    }
-
-    /// Whether it does real O_DIRECT I/O, which not every file system offers.
-    pub fn needs_direct_io(&self) -> bool {
-        self.machine().is_none() && self.workloads().into_iter().any(grid::needs_direct_io)
-    }
-
-    /// Whether it runs real-time threads, which not everybody may.
-    pub fn needs_real_time(&self) -> bool {
-        self.machine().is_none() && self.workloads().into_iter().any(grid::needs_real_time)
-    }
-
-    /// Whether it makes files of its own in a directory.
-    pub fn needs_directory(&self) -> bool {
-        self.needs_direct_io() || self.workloads().contains(&ReadseekForm::Kernel.name())
-    }
-
-    /// About how long it takes, in seconds.
-    pub fn estimate_s(&self) -> f64 {
-        self.cells.iter().map(CellSpec::estimate_s).sum()
-    }
+/// Whether a cell is one of this workload on this machine, with these parameters as far as they make a difference
+/// to it.
+fn is_at(cell: &Cell, machine: &str, workload: &str, wanted: &Params) -> bool {
+    let fields = cell.workload.fields();
+    let threads = |role: &str| {
+        let roles = cell.workload.roles();
+        roles.iter().find(|it| it.name == role).map(|role| f64::from(role.threads))
+    };
+    let param = |name: &str| params::find(&fields, name, threads);
+    let number = |name: &str| param(name).and_then(|value| value.number());
+    cell.workload.name() == workload
+        && cell.on.as_ref().map_or(HERE, Simulated::machine) == machine
+        && wanted.iter().all(|(name, value)| {
+            params::is_idle(name, number) || param(name).as_ref() == Some(value)
+        })
 }
 
 /// How a run with real threads departs from its study file, and whether all are quick.
@@ -531,9 +462,9 @@ const CORE: &str = "core";
 pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
     let expand = |name: &String| {
         match name.as_str() {
-            "all" => grid::all_locks(workload, simulated),
+            "all" => registry::all_locks(workload, simulated),
             CORE => {
-                let runs = |lock: &&str| grid::check_lock(workload, lock, simulated).is_ok();
+                let runs = |lock: &&str| registry::check_lock(workload, lock, simulated).is_ok();
                 locks::CORE.into_iter().filter(runs).collect()
             }
             name => vec![name],
@@ -549,16 +480,16 @@ pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<Strin
 fn combinations(fixed: &Params, point: &Point) -> Vec<Params> {
     let mut all = vec![fixed.clone()];
     for (name, values) in &point.params {
-        let values: &[Quantity] = match values {
+        let values: &[Value] = match values {
             Values::One(value) => std::slice::from_ref(value),
             Values::Many(values) => values,
         };
         all = all
             .into_iter()
             .flat_map(|params| {
-                values.iter().map(move |Quantity(value)| {
+                values.iter().map(move |value| {
                     let mut params = params.clone();
-                    params.insert(name.clone(), *value);
+                    params.insert(name.clone(), value.clone());
                     params
                 })
             })
@@ -568,10 +499,13 @@ fn combinations(fixed: &Params, point: &Point) -> Vec<Params> {
 }
 
 impl Run {
-    /// The cells to run, interleaved.
-    pub fn batch(&self, effort: Effort) -> Option<Batch> {
+    /// The cells to run, interleaved; none if this run is left out.
+    ///
+    /// # Errors
+    /// A workload, or a parameter of it, that there is not.
+    pub fn batch(&self, effort: Effort) -> Result<Option<Batch>, String> {
         if effort.quick && self.quick.skip {
-            return None;
+            return Ok(None);
         }
         let chosen = effort.quick.then_some(&self.quick);
         let locks = chosen.and_then(|quick| quick.locks.as_ref()).unwrap_or(&self.locks);
@@ -587,12 +521,12 @@ impl Run {
         for point in points {
             for params in combinations(&self.params, point) {
                 let locks = point.locks.as_ref().unwrap_or(locks);
-                for workload in self.workload.list() {
-                    for lock in expand_locks(locks, workload, on.is_some()) {
-                        cells.push(CellSpec {
+                for name in self.workload.list() {
+                    let workload = workloads::named(name)?.parse(&params)?;
+                    for lock in expand_locks(locks, name, on.is_some()) {
+                        cells.push(Cell {
                             workload: workload.clone(),
                             lock,
-                            params: params.clone(),
                             repetitions: repetitions.unwrap_or(self.repetitions),
                             seconds: seconds.unwrap_or(self.seconds),
                             on: on.clone(),
@@ -601,7 +535,7 @@ impl Run {
                 }
             }
         }
-        Some(Batch { title: self.title.clone(), cells })
+        Ok(Some(Batch { title: self.title.clone(), cells }))
     }
 
     fn has(&self, workload: &str) -> bool {
@@ -621,20 +555,22 @@ impl Study {
         })?;
         study.name = name.to_owned();
         study.fill_in_machines();
-        study.check().map_err(|error| StudyError(format!("study {name}: {error}")))?;
+        check::check(&study).map_err(|error| StudyError(format!("study {name}: {error}")))?;
         Ok(study)
     }
 
     /// The batches to run.
     pub fn batches(&self, effort: Effort) -> Vec<Batch> {
-        let mut batches: Vec<Batch> =
-            self.runs.iter().filter_map(|run| run.batch(effort)).collect();
-        for cell in batches.iter_mut().flat_map(|batch| &mut batch.cells) {
-            for spec in &self.timelines {
+        let batch = |run: &Run| run.batch(effort).expect("`check` has made each of them");
+        let mut batches: Vec<Batch> = self.runs.iter().filter_map(batch).collect();
+        for spec in &self.timelines {
+            let wanted = registry::canonical(&spec.workload, &spec.params);
+            let wanted = wanted.expect("`check` has read them");
+            for cell in batches.iter_mut().flat_map(|batch| &mut batch.cells) {
                 let shown = spec.locks().contains(&cell.lock)
-                    && cell.is_at(&spec.machine, &spec.workload, &spec.params);
+                    && is_at(cell, &spec.machine, &spec.workload, &wanted);
                 if let (true, Some(on)) = (shown, &mut cell.on) {
-                    on.timeline_ns = spec.length_ns.0 as u64;
+                    on.timeline_ns = spec.length_ns;
                 }
             }
         }
@@ -674,182 +610,19 @@ impl Study {
     pub fn selectors(column: &Column, row: &TableRow) -> (Selector, Option<Selector>) {
         let filled = |selector: &Selector| {
             let mut selector = selector.clone();
-            if selector.metric.is_empty() {
+            if selector.metric.is_none() {
                 selector.metric.clone_from(&row.metric);
             }
             selector
         };
         (filled(&column.numerator), column.denominator.as_ref().map(filled))
     }
-
-    /// Every name, parameter and metric must exist: a typing error in a study file must not
-    /// become "not measured".
-    fn check(&self) -> Result<(), String> {
-        for run in &self.runs {
-            if let Some(machine) = &run.machine {
-                Simulated::find(machine, FIRST_SEED)
-                    .map_err(|error| format!("run \"{}\": {error}", run.title))?;
-            }
-            for quick in [false, true] {
-                let effort = Effort { quick, ..Effort::default() };
-                let Some(batch) = run.batch(effort) else {
-                    continue;
-                };
-                if batch.cells.is_empty() {
-                    return Err(format!("run \"{}\" has no cells", run.title));
-                }
-                for cell in &batch.cells {
-                    grid::check_lock(&cell.workload, &cell.lock, cell.on.is_some())
-                        .map_err(|error| format!("run \"{}\": {error}", run.title))?;
-                    grid::workload(&cell.workload, &cell.params, std::path::Path::new("."))
-                        .map_err(|error| format!("run \"{}\": {error}", run.title))?;
-                    if cell.repetitions == 0 || cell.seconds <= 0.0 || cell.seconds.is_nan() {
-                        return Err(format!("run \"{}\" measures nothing", run.title));
-                    }
-                }
-            }
-        }
-        let full = self.runs.iter().filter_map(|run| run.batch(Effort::default()));
-        let cells: Vec<CellSpec> = full.flat_map(|batch| batch.cells).collect();
-        for claim in &self.claims {
-            let named = |error| format!("claim \"{}\": {error}", claim.id);
-            if claim.cases.is_empty() {
-                return Err(named("no cases".to_owned()));
-            }
-            if self.claims.iter().filter(|it| it.id == claim.id).count() > 1 {
-                return Err(named("another claim has this id".to_owned()));
-            }
-            for selector in
-                [Some(&claim.numerator), claim.denominator.as_ref()].into_iter().flatten()
-            {
-                for case in &claim.cases {
-                    check_selector(&cells, selector, &case.params).map_err(named)?;
-                }
-            }
-            if matches!(claim.expect, Expect::WithinFactor(_))
-                && claim.cases.iter().any(|case| case.source.is_none())
-            {
-                return Err(named("within_factor needs a source value in every case".to_owned()));
-            }
-        }
-        if let Some(summary) = &self.summary {
-            summary.check(&self.claims)?;
-        }
-        for table in self.published_tables() {
-            for row in &table.rows {
-                if row.source.len() != table.columns.len() {
-                    return Err(format!(
-                        "table \"{}\", row \"{}\": {} cells for {} columns",
-                        table.title,
-                        row.name,
-                        row.source.len(),
-                        table.columns.len()
-                    ));
-                }
-                let here = table.here.iter().filter(|_| row.here);
-                for column in here.chain(&table.simulated) {
-                    if let Some(over) = &column.over_source
-                        && table.source_ratio(row, over).is_none_or(|ratio| !ratio.is_finite())
-                    {
-                        return Err(format!(
-                            "table \"{}\", row \"{}\": no number in \"{}\" or \"{}\"",
-                            table.title, row.name, over.numerator, over.denominator
-                        ));
-                    }
-                    let (numerator, denominator) = Study::selectors(column, row);
-                    for selector in [Some(&numerator), denominator.as_ref()].into_iter().flatten() {
-                        check_selector(&cells, selector, &row.params)
-                            .map_err(|error| format!("table \"{}\": {error}", table.title))?;
-                    }
-                }
-            }
-        }
-        for plot in &self.plots {
-            let named = |error| format!("plot \"{}\": {error}", plot.title);
-            for workload in plot.workload.list() {
-                let fits = |run: &Run| run.has(workload) && run.machine == plot.machine;
-                if !self.runs.iter().any(fits) {
-                    return Err(named(format!("no run there has the workload \"{workload}\"")));
-                }
-                let simulated = plot.machine.is_some();
-                for lock in expand_locks(&plot.locks, workload, simulated) {
-                    grid::check_lock(workload, &lock, simulated).map_err(named)?;
-                }
-            }
-            if matches!(plot.kind, PlotKind::Lines | PlotKind::Bars)
-                && !claim::is_metric(&plot.metric)
-            {
-                return Err(named(format!("unknown metric \"{}\"", plot.metric)));
-            }
-            if plot.kind == PlotKind::Histogram && !claim::is_histogram(&plot.metric) {
-                return Err(named(format!("unknown histogram \"{}\"", plot.metric)));
-            }
-        }
-        for grid in &self.grids {
-            let named = |error| format!("grid \"{}\": {error}", grid.title);
-            let fits = |run: &Run| run.has(&grid.workload) && run.machine == grid.machine;
-            if !self.runs.iter().any(fits) {
-                return Err(named(format!("no run there has the workload \"{}\"", grid.workload)));
-            }
-            for lock in expand_locks(&grid.locks, &grid.workload, grid.machine.is_some()) {
-                grid::check_lock(&grid.workload, &lock, grid.machine.is_some()).map_err(named)?;
-            }
-            if !claim::is_metric(&grid.metric) {
-                return Err(named(format!("unknown metric \"{}\"", grid.metric)));
-            }
-        }
-        for spec in &self.timelines {
-            let named = |error| format!("timeline \"{}\": {error}", spec.title);
-            if !(1.0..=1e9).contains(&spec.length_ns.0) {
-                return Err(named("a length of 1 ns to 1 s".to_owned()));
-            }
-            for lock in spec.locks() {
-                check_one_cell(&cells, &spec.machine, &spec.workload, &lock, &spec.params)
-                    .map_err(named)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A selector must choose something that the full run, which has these cells, measures.
-fn check_selector(cells: &[CellSpec], selector: &Selector, at: &Params) -> Result<(), String> {
-    if !claim::is_metric(&selector.metric) {
-        return Err(format!("unknown metric \"{}\"", selector.metric));
-    }
-    if selector.lock.list().is_empty() {
-        return Err("a selector without a lock".to_owned());
-    }
-    let mut wanted = at.clone();
-    wanted.extend(selector.params.clone());
-    for lock in selector.lock.list() {
-        grid::check_lock(&selector.workload, lock, selector.machine.is_some())?;
-        check_one_cell(cells, selector.machine(), &selector.workload, lock, &wanted)?;
-    }
-    Ok(())
-}
-
-/// Exactly one of the cells must fit.
-fn check_one_cell(
-    cells: &[CellSpec],
-    machine: &str,
-    workload: &str,
-    lock: &str,
-    wanted: &Params,
-) -> Result<(), String> {
-    let fits = |cell: &&CellSpec| cell.lock == lock && cell.is_at(machine, workload, wanted);
-    match cells.iter().filter(fits).count() {
-        1 => Ok(()),
-        fitting => Err(format!(
-            "{fitting} cells fit {lock} under {workload} on {machine} with {}",
-            grid::describe(workload, wanted)
-        )),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Need;
 
     #[test]
     fn core_stands_for_the_locks_of_every_study_that_the_workload_can_run() {
@@ -1008,7 +781,7 @@ mod tests {
         }
         let batches = find("s0").unwrap().batches(Effort::default());
         let simulated = batches.iter().find(|batch| batch.machine().is_some()).unwrap();
-        assert!(simulated.workloads() == ["dio-lock"] && !simulated.needs_direct_io());
+        assert!(simulated.workloads() == ["dio-lock"] && !simulated.needs(Need::DirectIo));
     }
 
     #[test]
@@ -1029,21 +802,22 @@ mod tests {
             workload = "dio-sleep"
             locks = ["std", "usync"]
             params = { writers = 1, read_hold_ns = "300us" }
-            points = [{ readers = [1, 2], read_bytes = ["4k", "64k"] }, { readers = 0, locks = "std" }]
+            points = [{ readers = [1, 2], write_hold_ns = ["20us", "1ms"] }, { readers = 0, locks = "std" }]
             repetitions = 3
             seconds = 0.5
             quick = { repetitions = 1 }
             "#,
         )
         .unwrap();
-        let batch = run.batch(Effort::default()).unwrap();
+        let batch = run.batch(Effort::default()).unwrap().unwrap();
         assert_eq!(batch.cells.len(), 2 * 2 * 2 + 1);
-        assert!(batch.cells.iter().all(|cell| cell.params["read_hold_ns"] == 300_000.0));
+        let holds = |cell: &Cell| cell.workload.fields()["read_hold_ns"].number();
+        assert!(batch.cells.iter().all(|cell| holds(cell) == Some(300_000.0)));
         // Nine cells: three repetitions and a warm-up, four starts of a run, and of its threads.
         let expected = 9.0 * (3.0 * 0.5 + 0.05) + 4.0 * (9.0 * 0.005 + 21.0 * 0.001);
         assert!((batch.estimate_s() - expected).abs() < 1e-9, "{}", batch.estimate_s());
         let effort = Effort { quick: true, repetitions: None, seconds: Some(0.1) };
-        let quick = run.batch(effort).unwrap();
+        let quick = run.batch(effort).unwrap().unwrap();
         assert_eq!(quick.cells[0].repetitions, 1);
         assert_eq!(quick.cells[0].seconds, 0.1);
     }

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use super::file::Log;
-use crate::error::LabError;
-use crate::workloads::Failure;
-use crate::workloads::scratch::{AlignedBuffer, BLOCK_BYTES};
-use crate::world::{RealWorld, SimWorld, World};
+use super::direct_io::Log;
+use super::scratch::{AlignedBuffer, BLOCK_BYTES};
+use super::{RealWorld, SimWorld, World};
+use crate::error::{Failure, LabError};
 
 /// A machine with a disk.
 pub trait Disk: World {

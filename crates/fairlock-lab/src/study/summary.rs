@@ -12,8 +12,8 @@
 
 use serde::Deserialize;
 
-use crate::claim::{Claim, Status, Verdict};
 use crate::study::Study;
+use crate::study::claim::{Claim, Status, Verdict};
 
 /// Most lines of a study that fit into a summary.
 const MOST_LINES: usize = 3;
@@ -200,7 +200,7 @@ pub struct Figure {
 /// The lines of a study, given the verdicts on all of its claims; none if it has no summary.
 ///
 /// ```
-/// use fairlock_lab::claim::Evidence;
+/// use fairlock_lab::study::claim::Evidence;
 /// use fairlock_lab::{study, summary};
 ///
 /// let study = study::find("s0").unwrap();
@@ -228,10 +228,10 @@ pub fn lines<'a>(study: &'a Study, verdicts: &'a [Verdict]) -> Vec<Line<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Evidence;
     use crate::example;
     use crate::row::Row;
     use crate::study;
+    use crate::study::claim::Evidence;
 
     const ELSEWHERE: &str = "eight-sockets";
 

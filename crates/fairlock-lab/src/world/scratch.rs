@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::LabError;
 
 /// The unit of writes, and the alignment of everything: fits any disk's O_DIRECT rules.
-pub(super) const BLOCK_BYTES: usize = 4096;
+pub(crate) const BLOCK_BYTES: usize = 4096;
 
 static SCRATCH_FILES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -78,36 +78,36 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    pub(super) fn new(len: usize) -> AlignedBuffer {
+    pub(crate) fn new(len: usize) -> AlignedBuffer {
         let storage = vec![0; len + BLOCK_BYTES];
         let start = storage.as_ptr().align_offset(BLOCK_BYTES);
         AlignedBuffer { storage, start, len }
     }
 
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.storage[self.start..self.start + self.len]
     }
 }
 
 /// Numbers a block, so that a reader knows which one it got.
-pub(super) fn set_stamp(block: &mut [u8], stamp: u64) {
+pub(crate) fn set_stamp(block: &mut [u8], stamp: u64) {
     block[..8].copy_from_slice(&stamp.to_le_bytes());
 }
 
 /// The block's number.
-pub(super) fn stamp(block: &[u8]) -> u64 {
+pub(crate) fn stamp(block: &[u8]) -> u64 {
     u64::from_le_bytes(block[..8].try_into().expect("eight bytes"))
 }
 
 /// A file that is removed when dropped.
-pub(super) struct Scratch {
-    pub(super) file: File,
+pub(crate) struct Scratch {
+    pub(crate) file: File,
     path: PathBuf,
     directory: PathBuf,
 }
 
 impl Scratch {
-    pub(super) fn create(directory: &Path) -> Result<Scratch, LabError> {
+    pub(crate) fn create(directory: &Path) -> Result<Scratch, LabError> {
         let path = new_path(directory);
         let opened = OpenOptions::new()
             .read(true)
@@ -126,18 +126,18 @@ impl Scratch {
         }
     }
 
-    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), LabError> {
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), LabError> {
         let written = self.file.write_at(bytes, offset);
         self.whole("write to a file in", bytes.len(), written)
     }
 
-    pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), LabError> {
+    pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), LabError> {
         let read = self.file.read_at(bytes, offset);
         self.whole("read from a file in", bytes.len(), read)
     }
 
     /// As [`read`](Self::read); none if the file ends before.
-    pub(super) fn read_or_end(
+    pub(crate) fn read_or_end(
         &self,
         bytes: &mut [u8],
         offset: u64,
@@ -171,10 +171,10 @@ fn forget(path: &Path) {
 
 /// A directory that is removed when dropped, with all that is in it. Whoever uses files in it is dropped
 /// before.
-pub(super) struct ScratchDirectory(PathBuf);
+pub(crate) struct ScratchDirectory(PathBuf);
 
 impl ScratchDirectory {
-    pub(super) fn create(directory: &Path) -> Result<ScratchDirectory, LabError> {
+    pub(crate) fn create(directory: &Path) -> Result<ScratchDirectory, LabError> {
         let path = new_path(directory);
         let created = ScratchDirectory(path);
         fs::create_dir(&created.0)
@@ -182,7 +182,7 @@ impl ScratchDirectory {
         Ok(created)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -193,10 +193,30 @@ impl Drop for ScratchDirectory {
     }
 }
 
+/// The type of the file system that holds `dir`, from the mount table.
+pub fn filesystem_of(dir: &Path) -> String {
+    let Ok(dir) = dir.canonicalize() else {
+        return String::new();
+    };
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (_, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            dir.starts_with(point).then_some((point.len(), kind))
+        })
+        // The deepest mount point wins; of two on one point the later one covers the earlier.
+        .max_by_key(|(depth, _)| *depth)
+        .map(|(_, kind)| kind.to_owned())
+        .unwrap_or_default()
+}
+
 /// EINVAL is how a filesystem says that it has no O_DIRECT: everything here is aligned.
-pub(super) fn explain(directory: &Path, action: &str, source: io::Error) -> LabError {
+pub(crate) fn explain(directory: &Path, action: &str, source: io::Error) -> LabError {
     if source.raw_os_error() == Some(libc::EINVAL) {
-        LabError::NoDirectIo { directory: directory.to_path_buf() }
+        let filesystem = filesystem_of(directory);
+        LabError::NoDirectIo { directory: directory.to_path_buf(), filesystem }
     } else {
         LabError::io(format!("{action} `{}`", directory.display()), source)
     }

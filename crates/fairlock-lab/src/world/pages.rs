@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u32 = 4096;
-pub(super) const WORD_BYTES: u32 = 8;
+pub(crate) const WORD_BYTES: u32 = 8;
 
 /// How many words have so many bytes.
-pub(super) const fn words(bytes: u32) -> usize {
+pub(crate) const fn words(bytes: u32) -> usize {
     (bytes / WORD_BYTES) as usize
 }
 
@@ -26,25 +26,25 @@ pub struct Aligned<T> {
 
 impl<T: Default> Aligned<T> {
     /// So many zeros.
-    pub(super) fn new(count: usize) -> Aligned<T> {
+    pub(crate) fn new(count: usize) -> Aligned<T> {
         let page = PAGE_BYTES as usize / size_of::<T>();
         let storage: Vec<T> = std::iter::repeat_with(T::default).take(count + page).collect();
         let start = storage.as_ptr().align_offset(PAGE_BYTES as usize);
         Aligned { storage, start, count }
     }
 
-    pub(super) fn words(&self) -> &[T] {
+    pub(crate) fn words(&self) -> &[T] {
         &self.storage[self.start..self.start + self.count]
     }
 
-    pub(super) fn words_mut(&mut self) -> &mut [T] {
+    pub(crate) fn words_mut(&mut self) -> &mut [T] {
         &mut self.storage[self.start..self.start + self.count]
     }
 }
 
 /// Copies words that others may write to meanwhile.
 #[inline]
-pub(super) fn copy_out(from: &[AtomicU64], to: &mut [u64]) {
+pub(crate) fn copy_out(from: &[AtomicU64], to: &mut [u64]) {
     assert_eq!(from.len(), to.len());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: both sides have so many aligned words and do not overlap, as `to` is borrowed alone;
@@ -67,7 +67,7 @@ pub(super) fn copy_out(from: &[AtomicU64], to: &mut [u64]) {
 
 /// Overwrites words that others may read or write meanwhile.
 #[inline]
-pub(super) fn fill(words: &[AtomicU64], stamp: u64) {
+pub(crate) fn fill(words: &[AtomicU64], stamp: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: `words` has so many aligned words, which may be changed through a shared reference;
     // the direction flag is clear outside of assembly. The instruction writes each word whole, as
@@ -89,7 +89,7 @@ pub(super) fn fill(words: &[AtomicU64], stamp: u64) {
 
 /// The first stamp and another one, if there are several.
 #[inline]
-pub(super) fn torn(words: &[u64]) -> Option<(u64, u64)> {
+pub(crate) fn torn(words: &[u64]) -> Option<(u64, u64)> {
     let first = *words.first()?;
     // Without a branch for each word, so that they are compared many at a time.
     let differences = words.iter().fold(0, |differences, word| differences | (word ^ first));
@@ -100,7 +100,7 @@ pub(super) fn torn(words: &[u64]) -> Option<(u64, u64)> {
 }
 
 /// The same memory as bytes, for system calls.
-pub(super) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+pub(crate) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
     // SAFETY: the slice covers the memory of `words`, which is mutably borrowed for as long. Any bytes are
     // valid words, any words are valid bytes, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }

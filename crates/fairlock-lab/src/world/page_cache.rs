@@ -8,9 +8,8 @@ use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::{Sim, timed};
 
 use super::pages::{Aligned, PAGE_BYTES, copy_out, fill, torn, words};
-use crate::measure::statistics::XorShift;
-use crate::workloads::mix::jittered;
-use crate::world::{RealWorld, SimWorld, World};
+use super::{RealWorld, SimWorld, World};
+use crate::random::{XorShift, jittered};
 
 /// A machine with a page cache.
 pub trait PageCache: World {

@@ -1,5 +1,4 @@
-//! What `stress-epoll` and `epoll-wait` share: pollers to compare, how a source's counter is stamped, and how
-//! it is known that nothing was lost.
+//! The pollers under test, how a source's counter is stamped, and how it is known that nothing was lost.
 //!
 //! A *poller* is what threads wait on, with counters as its sources: the kernel's epoll with an eventfd each,
 //! by system calls, or one of Fairlock's lists in user space. They are in [`registry`], and stand where other
@@ -22,42 +21,38 @@ mod user_space;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use crossbeam_utils::CachePadded;
 use fairlock::ready;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Violation};
 
-pub use registry::{PollerDescriptor, check, find, names, registry};
+pub use registry::{HasPollers, PollerDescriptor, UsePoller, check, find, names, registry};
 
 /// One addition in so many is stamped, unless the last stamp is still there: a look at the clock, 12 ns
 /// where this was measured, then costs an addition a fifth of a nanosecond.
 pub const STAMP_EVERY: u32 = 64;
 
 /// How long a wait lasts that nothing ends. Only a lost event lets it pass.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// When a source is reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
-    /// As long as there is something to read.
+    /// As long as there is something to read
+    #[serde(alias = "0")]
     Level,
-    /// Once for what was added since.
+    /// Once for what was added since
+    #[serde(alias = "1")]
     Edge,
-    /// Once, and again after it was modified, which its reader does each time.
+    /// Once, until it is modified, which its reader does after each read
+    #[serde(alias = "2")]
     Once,
 }
 
 impl Trigger {
-    /// All, in the order of their numbers.
-    pub const ALL: [Trigger; 3] = [Trigger::Level, Trigger::Edge, Trigger::Once];
-
-    /// The number that stands for it in a row's parameters.
-    pub fn number(self) -> u32 {
-        self as u32
-    }
-
     /// In words, for titles.
     pub fn words(self) -> &'static str {
         match self {
@@ -147,7 +142,7 @@ pub trait Poller: Sized + Send + Sync {
 
 /// When an addition was made, until a reader has seen it. One thread stamps.
 #[derive(Debug, Default)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// Which addition it was, counted from 1.
     number: AtomicU64,
     /// ns, and 1 more, so that 0 is "none".
@@ -156,7 +151,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     /// Stamps the addition of this number, which is about to be made, unless an earlier stamp is there.
-    pub(super) fn leave(&self, number: u64, now: impl FnOnce() -> u64) {
+    pub(crate) fn leave(&self, number: u64, now: impl FnOnce() -> u64) {
         if self.at.load(Ordering::Relaxed) == 0 {
             self.number.store(number, Ordering::Relaxed);
             // Release pairs with the Acquire in `take`.
@@ -177,11 +172,11 @@ impl Stamp {
 }
 
 /// A counter with what the lab keeps beside it.
-pub(super) struct Source<C> {
-    pub(super) counter: C,
-    pub(super) stamp: CachePadded<Stamp>,
+pub(crate) struct Source<C> {
+    pub(crate) counter: C,
+    pub(crate) stamp: CachePadded<Stamp>,
     /// What was read of it. Changed by those who read.
-    pub(super) taken: CachePadded<AtomicU64>,
+    pub(crate) taken: CachePadded<AtomicU64>,
 }
 
 impl<C> Source<C> {
@@ -190,14 +185,14 @@ impl<C> Source<C> {
     }
 
     /// A reader has read so much; answers the latency of a stamped addition among that.
-    pub(super) fn took(&self, count: u64, now: impl FnOnce() -> u64) -> Option<u64> {
+    pub(crate) fn took(&self, count: u64, now: impl FnOnce() -> u64) -> Option<u64> {
         let taken = self.taken.fetch_add(count, Ordering::Relaxed) + count;
         self.stamp.take(taken, now)
     }
 }
 
 /// Counters under the tokens 0, 1, ….
-pub(super) fn sources<P: Poller>(
+pub(crate) fn sources<P: Poller>(
     count: u32,
     poller: &P,
     trigger: Trigger,
@@ -214,7 +209,7 @@ pub(super) fn sources<P: Poller>(
 
 /// What all writers have done, for those who have to know that they read it all.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// Additions, of writers that have said so: each before its last one.
     total: AtomicU64,
     /// Writers that have said so.
@@ -224,14 +219,14 @@ pub(super) struct Written {
 }
 
 /// One writer at work, until this is dropped: also by a panic, so that nobody waits for it for ever.
-pub(super) struct Writing<'a> {
+pub(crate) struct Writing<'a> {
     written: &'a Written,
     has_told: bool,
 }
 
 impl Writing<'_> {
     /// It is about to make the last of so many additions.
-    pub(super) fn tell(&mut self, additions: u64) {
+    pub(crate) fn tell(&mut self, additions: u64) {
         self.has_told = true;
         self.written.total.fetch_add(additions, Ordering::Relaxed);
         // Release pairs with the Acquire in `are_all_read`.
@@ -252,15 +247,15 @@ impl Drop for Writing<'_> {
 
 impl Written {
     /// A writer begins.
-    pub(super) fn begin(&self) -> Writing<'_> {
+    pub(crate) fn begin(&self) -> Writing<'_> {
         Writing { written: self, has_told: false }
     }
 
-    pub(super) fn have_ended(&self, writers: u32) -> bool {
+    pub(crate) fn have_ended(&self, writers: u32) -> bool {
         self.ended.load(Ordering::Acquire) == u64::from(writers)
     }
 
-    pub(super) fn are_all_read(&self, writers: u32, read: u64) -> bool {
+    pub(crate) fn are_all_read(&self, writers: u32, read: u64) -> bool {
         self.told.load(Ordering::Acquire) == u64::from(writers) && self.total() == read
     }
 
@@ -268,7 +263,7 @@ impl Written {
         self.total.load(Ordering::Relaxed)
     }
 
-    pub(super) fn lost(&self, read: u64) -> Violation {
+    pub(crate) fn lost(&self, read: u64) -> Violation {
         Violation::LostEvents { written: self.total(), read }
     }
 }
