@@ -1,5 +1,5 @@
-//! Fairlock's book: builds it with mdBook's own libraries, and finds links that lead nowhere. Its doc tests
-//! are the examples of the pages.
+//! Fairlock's book: builds it with mdBook's own libraries, finds links that lead nowhere, and draws the
+//! pictures that are made of figures. Its doc tests are the examples of the pages.
 //!
 //! Not for: links to other sites. Nothing here uses the network.
 
@@ -11,6 +11,7 @@ use mdbook_driver::config::Config;
 use mdbook_driver::errors::Result;
 
 pub mod markdown;
+pub mod pictures;
 pub mod rendered;
 
 /// Runs the examples of pages that no `cargo doc` sees.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fairlock_book::{build, markdown, rendered, repository};
+use fairlock_book::{build, markdown, pictures, rendered, repository};
 
 /// All files below a folder, without what Cargo builds.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -65,4 +65,14 @@ fn every_page_that_a_source_file_names_exists() {
         }
     }
     assert!(seen > 10, "only {seen} names of pages seen");
+}
+
+#[test]
+fn every_picture_shows_the_figures_that_it_is_drawn_from() {
+    let docs = repository().join("docs");
+    for (path, picture) in pictures::draw(&docs).expect("figures that can be drawn") {
+        let committed = fs::read_to_string(docs.join(path)).unwrap_or_default();
+        let hint = "draw it anew: cargo run -p fairlock-book -- --pictures";
+        assert!(committed == picture, "{path} is out of date; {hint}");
+    }
 }
