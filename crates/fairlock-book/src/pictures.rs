@@ -40,7 +40,6 @@ pub fn draw(docs: &Path) -> io::Result<Vec<(&'static str, String)>> {
 
 const STYLE: &str = r#"  <style>
     text { font: 13px system-ui, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, sans-serif; fill: #1f2933; }
-    .small { font-size: 12px; }
     .ours { font-weight: 600; }
     .end { text-anchor: end; }
     .panel { fill: #ffffff; stroke: #d5dbe1; }
@@ -188,8 +187,8 @@ fn lesser_role(lines: &str) -> Result<String, String> {
     let mut body = String::new();
     for (column, (heading, rows)) in panels.iter().enumerate() {
         let x = 92.0 + 93.0 * column as f64;
-        text(&mut body, "small", x, 22.0, heading[0]);
-        text(&mut body, "small", x, 37.0, heading[1]);
+        text(&mut body, "", x, 22.0, heading[0]);
+        text(&mut body, "", x, 37.0, heading[1]);
         for (line, lock) in locks.iter().enumerate() {
             let y = 48.0 + 22.0 * line as f64;
             let is_ours = ["rwlock", "rwsem"].contains(&lock.as_str());
@@ -219,7 +218,7 @@ fn lesser_role(lines: &str) -> Result<String, String> {
                 );
             }
             let value = format!("{:.2}", share.median).replacen("0.", ".", 1);
-            let class = if is_ours { "small ours" } else { "small" };
+            let class = if is_ours { "ours" } else { "" };
             text(&mut body, class, x + 2.0 * HALF * WIDEST + 5.0, y + 10.5, &value);
         }
     }
@@ -229,7 +228,7 @@ fn lesser_role(lines: &str) -> Result<String, String> {
         "over their rate without the other side. A full track",
         "is 0.5, half of the time. Lines: 95 % intervals.",
     ] {
-        text(&mut body, "small", 12.0, y, line);
+        text(&mut body, "", 12.0, y, line);
         y += 16.0;
     }
     Ok(svg(
@@ -273,14 +272,14 @@ fn programs(list: &str) -> Result<String, String> {
         for (name, class, seconds) in [("glibc", "bar", before), ("Fairlock", "ours-bar", after)] {
             y += 7.0;
             let width = FULL * seconds / longest;
-            text(&mut body, "small", 12.0, y + 10.5, name);
+            text(&mut body, "", 12.0, y + 10.5, name);
             bar(&mut body, class, 70.0, y, width);
-            text(&mut body, "small", 75.0 + width, y + 10.5, &format!("{seconds:.2} s"));
+            text(&mut body, "", 75.0 + width, y + 10.5, &format!("{seconds:.2} s"));
             y += 10.0;
         }
         y += 28.0;
     }
-    text(&mut body, "small", 12.0, y - 6.0, "Seconds of a run, medians.");
+    text(&mut body, "", 12.0, y - 6.0, "Seconds of a run, medians.");
     Ok(svg(y as u32 + 6, "Programs, unmodified, under glibc's locks and under Fairlock's", &body))
 }
 
