@@ -67,6 +67,25 @@ fn every_page_that_a_source_file_names_exists() {
     assert!(seen > 10, "only {seen} names of pages seen");
 }
 
+/// In backquotes, as `crates/fairlock/src/policy.rs`.
+#[test]
+fn every_source_file_that_a_page_names_exists() {
+    let root = repository();
+    let beside = ["README.md", "CONTRIBUTING.md"].map(|name| root.join(name));
+    let mut seen = 0;
+    for page in files(&root.join("docs/src")).into_iter().chain(beside) {
+        let Ok(text) = fs::read_to_string(&page) else { continue };
+        for name in text.split('`').filter(|part| part.starts_with("crates/")) {
+            let is_path = name.chars().all(|c| c.is_alphanumeric() || "/-_.".contains(c));
+            if is_path {
+                seen += 1;
+                assert!(root.join(name).exists(), "{}: no {name}", page.display());
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} names of source files seen");
+}
+
 #[test]
 fn every_picture_shows_the_figures_that_it_is_drawn_from() {
     let docs = repository().join("docs");
