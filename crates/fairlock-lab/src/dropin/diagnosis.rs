@@ -1,7 +1,7 @@
 //! What the facts mean: each rule looks for one problem, says what it found and what to try.
 //!
 //! A rule makes a finding only if the facts contain the evidence, and the finding quotes it. All thresholds
-//! are constants here, each with its reason; `docs/src/reading-a-run.md` lists the rules by name.
+//! are constants here, each with its reason; `docs/src/measure/reading-a-run.md` lists the rules by name.
 //!
 //! Invariants
 //! 1. Every lock gets at least one finding: if no rule finds a problem, that the lock is fine.

@@ -76,7 +76,11 @@ pub const KEYS: [Key; 42] = [
     key("cost.rmw", Kind::Time, "a locked instruction on a line of this CPU"),
     key("cost.pause", Kind::Time, "one PAUSE, or what a spin loop executes in its place"),
     key("cost.clock", Kind::Time, "reading the clock"),
-    key("cost.observe", Kind::TimeOrNone, "a look at the clock by the lab; 0: it watches for free"),
+    key(
+        "cost.observe",
+        Kind::TimeOrNone,
+        "reading the clock for the lab's own measuring; 0: measuring is free",
+    ),
     key(
         "cost.smt_slowdown",
         Kind::Slowdown,
@@ -103,16 +107,16 @@ pub const KEYS: [Key; 42] = [
     key(
         "schedule.wakeup_granularity",
         Kind::TimeOrNone,
-        "a thread that wakes preempts one that has run for this much longer",
+        "a thread that wakes up preempts one that has run for this much longer",
     ),
     key("wake.call", Kind::Time, "what it costs to wake a thread that runs next on the same CPU"),
-    key("wake.remote", Kind::TimeOrNone, "what it costs more to reach another CPU"),
+    key("wake.remote", Kind::TimeOrNone, "how much more it costs to reach another CPU"),
     key(
         "wake.lines",
         Kind::Count(0, 100),
         "lines of the woken thread and its run queue that the waker fetches from where it ran",
     ),
-    key("wake.nobody", Kind::Time, "the same where nobody sleeps"),
+    key("wake.nobody", Kind::Time, "what the call costs where nobody sleeps"),
     key("wake.sleep", Kind::Time, "going to sleep, beside the context switch"),
     key(
         "wake.idle",
@@ -126,7 +130,7 @@ pub const KEYS: [Key; 42] = [
     ),
     key("barrier.wait", Kind::TimeOrNone, "how much longer it takes while others do, once for all"),
     key("barrier.each", Kind::TimeOrNone, "and for each of those CPUs"),
-    key("barrier.interrupt", Kind::TimeOrNone, "what each of those CPUs loses by it"),
+    key("barrier.interrupt", Kind::TimeOrNone, "how much time each of those CPUs loses"),
     key("device.servers", Kind::Count(1, 1024), "requests that the disk serves at once"),
     key("device.queue", Kind::Count(0, 65_536), "requests that may wait beside those"),
     key("device.read", Kind::Service, "a read: median without its bytes, each KiB, spread"),

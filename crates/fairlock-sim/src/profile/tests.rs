@@ -296,7 +296,7 @@ fn the_table_of_wake_ups_begins_at_zero_and_ascends() {
 
 #[test]
 fn the_page_explains_every_key_and_names_every_machine() {
-    let page = include_str!("../../../../docs/src/machines.md");
+    let page = include_str!("../../../../docs/src/simulate/machines.md");
     for key in &KEYS {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", key.name)));
         assert!(row.is_some_and(|row| row.contains(key.meaning)), "{}: {row:?}", key.name);

@@ -25,7 +25,7 @@ use facts::{ALL_LOCKS, Compared, ComparedLock, ComparedRole, Lock, Process, Run}
 pub const SHOWN_LOCKS: usize = 5;
 
 /// What one acquisition costs more when it is counted: the figure, and where it comes from.
-pub const COST_OF_COUNTING: &str = "docs/src/measured.md says what counting costs";
+pub const COST_OF_COUNTING: &str = "docs/src/measure/measured.md says what counting costs";
 
 /// Everything there is to tell about a run.
 ///

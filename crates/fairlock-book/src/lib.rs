@@ -1,0 +1,66 @@
+//! Fairlock's book: builds it with mdBook's own libraries, finds links that lead nowhere, and draws the
+//! pictures that are made of figures. Its doc tests are the examples of the pages.
+//!
+//! Not for: links to other sites. Nothing here uses the network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mdbook_driver::MDBook;
+use mdbook_driver::config::Config;
+use mdbook_driver::errors::Result;
+
+pub mod markdown;
+pub mod pictures;
+pub mod rendered;
+
+/// Runs the examples of pages that no `cargo doc` sees.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/src/use/rwlock.md")]
+    struct RwLock;
+    #[doc = include_str!("../../../docs/src/how/rwlock.md")]
+    struct RwLockReaders;
+    #[doc = include_str!("../../../docs/src/use/rwsem.md")]
+    struct RwSem;
+    #[doc = include_str!("../../../docs/src/use/mutex.md")]
+    struct Mutex;
+    #[doc = include_str!("../../../docs/src/use/range-lock.md")]
+    struct RangeLock;
+    #[doc = include_str!("../../../docs/src/use/poll.md")]
+    struct Poll;
+    #[doc = include_str!("../../../docs/src/measure/spin-locks.md")]
+    struct SpinLocks;
+    #[doc = include_str!("../../../docs/src/use/atomic-file.md")]
+    struct AtomicFile;
+    #[doc = include_str!("../../../docs/src/use/log-file.md")]
+    struct LogFile;
+    #[doc = include_str!("../../../docs/src/use/log-engines.md")]
+    struct LogEngines;
+    #[doc = include_str!("../../../docs/src/use/log-recovery.md")]
+    struct LogRecovery;
+    #[doc = include_str!("../../../docs/src/use/log-operations.md")]
+    struct LogOperations;
+    #[doc = include_str!("../../../docs/src/use/moving.md")]
+    struct Moving;
+    #[doc = include_str!("../../../docs/src/simulate/explorer.md")]
+    struct Explorer;
+}
+
+/// Where the repository is that this crate was compiled in.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Builds the book into an existing folder.
+///
+/// # Errors
+/// A page or its configuration cannot be read, or the folder cannot be written.
+pub fn build(into: &Path) -> Result<()> {
+    let root = repository().join("docs");
+    let mut config = Config::from_disk(root.join("book.toml"))?;
+    config.build.build_dir = fs::canonicalize(into)?;
+    MDBook::load_with_config(root, config)?.build()
+}

@@ -1,0 +1,324 @@
+//! The pictures that are drawn from figures: bars in an SVG that is readable on light and dark pages and on a
+//! phone.
+//!
+//! * `docs/data/lesser-role.jsonl`: rows of `fairlock bench`, of both roles together and of each alone.
+//! * `docs/data/programs.json`: seconds that programs took, before and after; a list of [`Program`]s.
+//!
+//! Not for: charts of reports. Those belong to the command.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+use serde::Deserialize;
+
+/// A file of figures, and what draws it.
+type Picture = (&'static str, &'static str, fn(&str) -> Result<String, String>);
+
+/// Where each picture comes from and goes to, below `docs/`.
+const PICTURES: [Picture; 2] = [
+    ("data/lesser-role.jsonl", "src/images/lesser-role.svg", lesser_role),
+    ("data/programs.json", "src/images/programs.svg", programs),
+];
+
+/// What the files under `docs` look like as pictures: each picture's path below `docs`, and the picture.
+/// A file that does not exist is left out.
+///
+/// # Errors
+/// A file that cannot be read, or does not hold what its picture needs; the message names it.
+pub fn draw(docs: &Path) -> io::Result<Vec<(&'static str, String)>> {
+    let mut drawn = Vec::new();
+    for (from, to, picture) in PICTURES {
+        let path = docs.join(from);
+        if path.exists() {
+            let named = |error: String| io::Error::other(format!("{}: {error}", path.display()));
+            drawn.push((to, picture(&fs::read_to_string(&path)?).map_err(named)?));
+        }
+    }
+    Ok(drawn)
+}
+
+const STYLE: &str = r#"  <style>
+    text { font: 13px system-ui, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, sans-serif; fill: #1f2933; }
+    .ours { font-weight: 600; }
+    .end { text-anchor: end; }
+    .panel { fill: #ffffff; stroke: #d5dbe1; }
+    .bar { fill: #7b8794; }
+    .ours-bar { fill: #2f77b5; }
+    .track { fill: #7b8794; fill-opacity: .14; }
+    .interval { stroke: #1f2933; stroke-width: 1.4; }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e4e7eb; }
+      .panel { fill: #1d2229; stroke: #3a434d; }
+      .bar { fill: #9aa5b1; }
+      .ours-bar { fill: #5aa2e0; }
+      .track { fill: #9aa5b1; fill-opacity: .2; }
+      .interval { stroke: #e4e7eb; }
+    }
+  </style>
+"#;
+/// Narrow enough that 13 px remain more than 12 on a phone.
+const WIDTH: u32 = 372;
+
+fn svg(height: u32, title: &str, body: &str) -> String {
+    let (shown, tall) = (WIDTH * 5 / 4, height * 5 / 4);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{shown}\" height=\"{tall}\" role=\"img\">\n  \
+         <title>{}</title>\n{STYLE}  <rect class=\"panel\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n{body}</svg>\n",
+        escaped(title),
+        WIDTH - 1,
+        height - 1
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn text(body: &mut String, class: &str, x: f64, y: f64, text: &str) {
+    _ = writeln!(
+        body,
+        "  <text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+        escaped(text)
+    );
+}
+
+fn bar(body: &mut String, class: &str, x: f64, y: f64, width: f64) {
+    _ = writeln!(
+        body,
+        "  <rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"12\" rx=\"2\"/>"
+    );
+}
+
+// ---- lesser role ----
+
+/// What is needed of a line of `fairlock bench --out`.
+#[derive(Deserialize)]
+struct Row {
+    workload: String,
+    lock: String,
+    params: Params,
+    roles: Roles,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    #[serde(default)]
+    read_section_pauses: Option<f64>,
+    readers: f64,
+    writers: f64,
+}
+
+#[derive(Deserialize)]
+struct Roles {
+    reader: Option<Role>,
+    writer: Option<Role>,
+}
+
+#[derive(Deserialize)]
+struct Role {
+    ops_per_s: Interval,
+}
+
+/// A median over repetitions, and the interval around it.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Interval {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Interval {
+    /// By another one: the interval is that of the worst pairs of ends.
+    fn over(self, alone: Interval) -> Interval {
+        Interval {
+            median: self.median / alone.median,
+            low: self.low / alone.high,
+            high: self.high / alone.low,
+        }
+    }
+}
+
+/// The smaller of both roles' rates over that role's rate alone.
+fn lesser_of(rows: &[Row], lock: &str) -> Result<Interval, String> {
+    let find = |readers: bool, writers: bool| {
+        let is_it = |row: &&Row| {
+            row.lock == lock
+                && (row.params.readers > 0.0, row.params.writers > 0.0) == (readers, writers)
+        };
+        let row = rows.iter().find(is_it);
+        row.ok_or_else(|| format!("no row of {lock} with readers: {readers}, writers: {writers}"))
+    };
+    let rate = |role: &Option<Role>| {
+        role.as_ref().map(|role| role.ops_per_s).ok_or_else(|| format!("{lock}: a role is missing"))
+    };
+    let both = find(true, true)?;
+    let readers = rate(&both.roles.reader)?.over(rate(&find(true, false)?.roles.reader)?);
+    let writers = rate(&both.roles.writer)?.over(rate(&find(false, true)?.roles.writer)?);
+    Ok(if readers.median < writers.median { readers } else { writers })
+}
+
+fn lesser_role(lines: &str) -> Result<String, String> {
+    let mut rows = Vec::new();
+    for line in lines.lines().filter(|line| line.contains("\"workload\"")) {
+        rows.push(serde_json::from_str::<Row>(line).map_err(|error| error.to_string())?);
+    }
+    let mut panels: Vec<([&str; 2], Vec<Row>)> = vec![
+        (["equal mix,", "10 PAUSEs"], Vec::new()),
+        (["equal mix,", "100 PAUSEs"], Vec::new()),
+        (["sleeping", "holders"], Vec::new()),
+    ];
+    let mut locks: Vec<String> = Vec::new();
+    for row in rows {
+        let panel = match (row.workload.as_str(), row.params.read_section_pauses) {
+            ("dio-sleep", _) => 2,
+            (_, Some(10.0)) => 0,
+            (_, Some(100.0)) => 1,
+            (workload, section) => return Err(format!("what is {workload} of {section:?}?")),
+        };
+        if !locks.contains(&row.lock) {
+            locks.push(row.lock.clone());
+        }
+        panels[panel].1.push(row);
+    }
+    // How wide a bar of 0.5 is; and the longest interval that is drawn: longer ones end in an arrow.
+    const HALF: f64 = 52.0;
+    const WIDEST: f64 = 0.56;
+    let mut body = String::new();
+    for (column, (heading, rows)) in panels.iter().enumerate() {
+        let x = 92.0 + 93.0 * column as f64;
+        text(&mut body, "", x, 22.0, heading[0]);
+        text(&mut body, "", x, 37.0, heading[1]);
+        for (line, lock) in locks.iter().enumerate() {
+            let y = 48.0 + 22.0 * line as f64;
+            let is_ours = ["rwlock", "rwsem"].contains(&lock.as_str());
+            if column == 0 {
+                let name = match lock.as_str() {
+                    "rwlock" => "RwLock",
+                    "rwsem" => "RwSem",
+                    other => other,
+                };
+                text(&mut body, if is_ours { "ours" } else { "" }, 12.0, y + 11.0, name);
+            }
+            let share = lesser_of(rows, lock)?;
+            bar(&mut body, "track", x, y, HALF);
+            let width = |part: f64| part.min(WIDEST) * 2.0 * HALF;
+            bar(&mut body, if is_ours { "ours-bar" } else { "bar" }, x, y, width(share.median));
+            let (low, high, middle) = (x + width(share.low), x + width(share.high), y + 6.0);
+            if high > x + 1.0 {
+                _ = writeln!(
+                    body,
+                    "  <path class=\"interval\" d=\"M{low:.1} {middle}H{high:.1}\"/>"
+                );
+            }
+            if share.high > WIDEST {
+                _ = writeln!(
+                    body,
+                    "  <path class=\"interval\" d=\"M{high:.1} {middle}l-3 -3m3 3l-3 3\"/>"
+                );
+            }
+            let value = format!("{:.2}", share.median).replacen("0.", ".", 1);
+            let class = if is_ours { "ours" } else { "" };
+            text(&mut body, class, x + 2.0 * HALF * WIDEST + 5.0, y + 10.5, &value);
+        }
+    }
+    let mut y = 48.0 + 22.0 * locks.len() as f64 + 14.0;
+    for line in [
+        "Readers or writers, whoever loses more: their rate",
+        "over their rate without the other side. A full track",
+        "is 0.5, half of the time. Lines: 95 % intervals.",
+    ] {
+        text(&mut body, "", 12.0, y, line);
+        y += 16.0;
+    }
+    Ok(svg(
+        y as u32 - 4,
+        "Each lock's lesser role: equal mix of readers and writers, and sleeping holders",
+        &body,
+    ))
+}
+
+// ---- programs ----
+
+/// What a program took under its own locks and under Fairlock's.
+#[derive(Debug, Deserialize)]
+pub struct Program {
+    /// As a reader knows it, such as "Kyoto Cabinet, stash database, 2 threads".
+    pub name: String,
+    /// Seconds of each run under glibc's locks.
+    pub before: Vec<f64>,
+    /// Seconds of each run under Fairlock's.
+    pub after: Vec<f64>,
+}
+
+fn median(seconds: &[f64]) -> Result<f64, String> {
+    let mut sorted = seconds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.get(sorted.len() / 2) {
+        Some(&median) if sorted[0] > 0.0 => Ok(median),
+        _ => Err(format!("seconds have to be above 0, and not {seconds:?}")),
+    }
+}
+
+fn programs(list: &str) -> Result<String, String> {
+    let programs: Vec<Program> = serde_json::from_str(list).map_err(|error| error.to_string())?;
+    const FULL: f64 = 230.0;
+    let mut body = String::new();
+    let mut y = 22.0;
+    for program in &programs {
+        let (before, after) = (median(&program.before)?, median(&program.after)?);
+        text(&mut body, "", 12.0, y, &program.name);
+        let longest = before.max(after);
+        for (name, class, seconds) in [("glibc", "bar", before), ("Fairlock", "ours-bar", after)] {
+            y += 7.0;
+            let width = FULL * seconds / longest;
+            text(&mut body, "", 12.0, y + 10.5, name);
+            bar(&mut body, class, 70.0, y, width);
+            text(&mut body, "", 75.0 + width, y + 10.5, &format!("{seconds:.2} s"));
+            y += 10.0;
+        }
+        y += 28.0;
+    }
+    text(&mut body, "", 12.0, y - 6.0, "Seconds of a run, medians.");
+    Ok(svg(y as u32 + 6, "Programs, unmodified, under glibc's locks and under Fairlock's", &body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_drawn_with_their_seconds() {
+        let list = r#"[{"name": "a <b>", "before": [3.0, 1.0, 2.0], "after": [0.5]}]"#;
+        let drawn = programs(list).expect("a picture");
+        for part in ["a &lt;b&gt;", "2.00 s", "0.50 s", "width=\"57.5\""] {
+            assert!(drawn.contains(part), "{part}: {drawn}");
+        }
+    }
+
+    #[test]
+    fn programs_without_runs_are_refused() {
+        let said = programs(r#"[{"name": "a", "before": [], "after": [0.5]}]"#).unwrap_err();
+        assert!(said.contains("above 0"), "{said}");
+    }
+
+    #[test]
+    fn the_lesser_role_is_that_which_loses_more() {
+        let row = |readers: u32, writers: u32, reads: f64, writes: f64| {
+            let role = |name: &str, rate: f64| {
+                format!(
+                    r#""{name}":{{"ops_per_s":{{"median":{rate},"low":{rate},"high":{rate}}}}}"#
+                )
+            };
+            format!(
+                r#"{{"workload":"dio-sleep","lock":"std","params":{{"readers":{readers},"writers":{writers}}},"roles":{{{},{}}}}}"#,
+                role("reader", reads),
+                role("writer", writes)
+            )
+        };
+        let lines = [row(1, 1, 50.0, 30.0), row(1, 0, 100.0, 0.0), row(0, 1, 0.0, 120.0)];
+        let rows: Vec<Row> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lesser_of(&rows, "std").unwrap().median, 0.25);
+        assert!(lesser_of(&rows, "usync").unwrap_err().contains("no row of usync"));
+    }
+}
