@@ -10,12 +10,14 @@
 //! * [`summary`]: what they say about each published system, in a few lines.
 //! * [`timeline`]: how a run on a simulated machine began, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
+//! * [`busy`]: whether other programs disturb what is measured.
 //! * [`dropin`]: unmodified programs under the locks of this project: who starved, and what to do.
-//! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
+//! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages; [`screen`]: what fits a terminal.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
 //! is computed from rows and from nothing else.
 
+pub mod busy;
 pub mod calibrate;
 pub mod claim;
 pub mod dropin;
@@ -30,6 +32,7 @@ pub mod plan;
 pub mod printable;
 pub mod report;
 pub mod row;
+pub mod screen;
 pub mod study;
 pub mod summary;
 pub mod timeline;
