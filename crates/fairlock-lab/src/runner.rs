@@ -1,8 +1,10 @@
 //! Runs batches one after the other into a recording, whatever happens to some of them.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
+use fairlock_lab::error::LabError;
 use fairlock_lab::grid;
 use fairlock_lab::plan::{self, Cell, Plan};
 use fairlock_lab::report::recording::{Recording, Skipped, Writer};
@@ -17,8 +19,10 @@ use crate::progress::{self, Progress};
 /// What a run came to, beside its recording.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Batches that failed or rows that could not be written, in words.
-    pub failures: Vec<String>,
+    /// Why batches failed, each reason once. The recording says which workloads are missing for it.
+    pub failed: Vec<String>,
+    /// Why results could not be written, if so.
+    pub write_error: Option<String>,
     /// How runs on simulated machines began, where that was asked for.
     pub full_timelines: Vec<NamedTimeline>,
 }
@@ -58,6 +62,16 @@ fn no_real_time(batch: &Batch) -> Option<String> {
     probe_real_time(HIGHEST_PRIORITY).err().map(|error| error.to_string())
 }
 
+/// Why a batch is not in the recording, or not all of it.
+enum Missing {
+    /// The machine does not have what it needs.
+    LeftOut(String),
+    /// It was begun.
+    Failed(String),
+    /// As above, for want of room for its files.
+    NoRoom(String),
+}
+
 /// Runs the batches; `no_direct_io` is why workloads with real I/O cannot run, if they cannot. A
 /// run that takes longer than its time and `patience` ends the program.
 pub fn run(
@@ -75,49 +89,36 @@ pub fn run(
         .map(|cell| f64::from(cell.repetitions) * cell.seconds)
         .sum();
     let mut progress = Progress::new(measured_s, patience, writer);
+    // Where one batch found no room, the others need not try.
+    let mut no_room = None;
     for batch in batches {
         if progress::cancelled() {
             break;
         }
-        let result = match no_direct_io {
-            Some(reason) if batch.needs_direct_io() => Err((false, reason.to_owned())),
-            _ => match no_real_time(batch) {
-                Some(reason) => Err((false, reason)),
-                None => plan_of(batch, dir)
-                    .and_then(|plan| {
-                        plan::run(&plan, &mut progress).map_err(|error| error.to_string())
-                    })
-                    .map_err(|error| (true, error)),
-            },
+        let result = match &no_room {
+            Some(reason) if batch.needs_directory() => Err(Missing::Failed(String::clone(reason))),
+            _ => run_one(batch, dir, no_direct_io, &mut progress),
         };
-        match result {
-            Ok(_) => {}
-            Err((failed, reason)) => {
-                let what = if failed { "failed" } else { "left out" };
-                let workloads = batch.workloads();
-                let named = workloads.join(", ");
-                progress.say(&format!("{} ({named}) {what}: {reason}", batch.title));
-                if failed {
-                    outcome.failures.push(format!("{}: {reason}", batch.title));
-                }
-                for workload in workloads {
-                    let machine = batch.machine().map(str::to_owned);
-                    let reason = reason.clone();
-                    let skipped = Skipped { workload: workload.to_owned(), machine, reason };
-                    let written = progress.writer().map(|writer| writer.skipped(&skipped));
-                    if let Some(Err(error)) = written {
-                        outcome.failures.push(error.to_string());
-                    }
-                    recording.skipped.push(skipped);
-                }
+        let reason = match result {
+            Ok(()) => continue,
+            Err(Missing::LeftOut(reason)) => reason,
+            Err(Missing::Failed(reason)) => outcome.fail(reason),
+            Err(Missing::NoRoom(reason)) => {
+                no_room = Some(reason.clone());
+                outcome.fail(reason)
             }
+        };
+        for workload in batch.workloads() {
+            let machine = batch.machine().map(str::to_owned);
+            let reason = reason.clone();
+            let skipped = Skipped { workload: workload.to_owned(), machine, reason };
+            progress.skipped(&skipped);
+            recording.skipped.push(skipped);
         }
     }
     if progress::cancelled() {
         recording.cancelled = true;
-        if let Some(Err(error)) = progress.writer().map(Writer::cancelled) {
-            outcome.failures.push(error.to_string());
-        }
+        progress.was_cancelled();
         remove_scratch_files();
     }
     progress.finish();
@@ -125,8 +126,64 @@ pub fn run(
     recording.rows.append(&mut progress.rows);
     recording.timelines.append(&mut progress.timelines);
     outcome.full_timelines.append(&mut progress.full_timelines);
-    if let Some(error) = progress.write_error.take() {
-        outcome.failures.push(format!("results could not be written: {error}"));
-    }
+    outcome.write_error = progress.write_error.take();
     outcome
+}
+
+impl Outcome {
+    fn fail(&mut self, reason: String) -> String {
+        if !self.failed.contains(&reason) {
+            self.failed.push(reason.clone());
+        }
+        reason
+    }
+}
+
+fn run_one(
+    batch: &Batch,
+    dir: &Path,
+    no_direct_io: Option<&str>,
+    progress: &mut Progress<'_>,
+) -> Result<(), Missing> {
+    if let (Some(reason), true) = (no_direct_io, batch.needs_direct_io()) {
+        return Err(Missing::LeftOut(reason.to_owned()));
+    }
+    if let Some(reason) = no_real_time(batch) {
+        return Err(Missing::LeftOut(reason));
+    }
+    let plan = plan_of(batch, dir).map_err(Missing::Failed)?;
+    plan::run(&plan, progress).map(drop).map_err(|error| match no_room(&error) {
+        true => Missing::NoRoom(error.to_string()),
+        false => Missing::Failed(error.to_string()),
+    })
+}
+
+/// Whether the disk is full: the system says so, or took only a part of what was to be written.
+fn no_room(error: &LabError) -> bool {
+    let LabError::Io { source, .. } = error else { return false };
+    matches!(
+        source.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::WriteZero
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures_and_a_reason_is_kept_once() {
+        let of = |kind: ErrorKind| {
+            no_room(&LabError::Io { action: "write".to_owned(), source: io::Error::from(kind) })
+        };
+        assert!(of(ErrorKind::StorageFull) && !of(ErrorKind::PermissionDenied));
+        assert!(!no_room(&LabError::Panicked(String::new())));
+        let mut outcome = Outcome::default();
+        for reason in ["full", "other", "full"] {
+            assert_eq!(outcome.fail(reason.to_owned()), reason);
+        }
+        assert_eq!(outcome.failed, ["full", "other"]);
+    }
 }

@@ -16,7 +16,8 @@ use fairlock_lab::workloads::{dio, epoll};
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::new(crate::FAIRLOCK);
-    command.args(args);
+    // Wide enough that what is looked for stands in one line; `screen.rs` looks at narrower ones.
+    command.args(args).env("COLUMNS", "120");
     command
 }
 
