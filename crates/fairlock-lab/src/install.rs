@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
+use fairlock_lab::screen::{self, wrapped};
 
 use crate::cli::Failure;
 
@@ -43,7 +44,7 @@ impl Install {
             said.push_str(&format!("{}\n", path.display()));
         }
         said.push_str(&how_to_link(&self.prefix));
-        print(&said)
+        Ok(screen::print(&said)?)
     }
 }
 
@@ -59,20 +60,14 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
 
 fn how_to_link(prefix: &Path) -> String {
     let prefix = prefix.display();
+    let words = format!("to link with it, where {prefix}/lib is not searched anyway:");
     format!(
-        "\nto link with it, where {prefix}/lib is not searched anyway:\n  \
-        export PKG_CONFIG_PATH={prefix}/lib/pkgconfig LD_LIBRARY_PATH={prefix}/lib\n  \
-        cc program.c $(pkg-config --cflags --libs fairlock)\n"
+        "\n{}\n  \
+        export PKG_CONFIG_PATH={prefix}/lib/pkgconfig\n  \
+        export LD_LIBRARY_PATH={prefix}/lib\n  \
+        cc program.c $(pkg-config --cflags --libs fairlock)\n",
+        wrapped(&words, "  ", screen::columns(&io::stdout()))
     )
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::Run(format!("cannot write the output: {error}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// One file of an installation.

@@ -10,12 +10,14 @@
 //! * [`summary`]: what they say about each published system, in a few lines.
 //! * [`timeline`]: how a run on a simulated machine began, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
+//! * [`busy`]: whether other programs disturb what is measured.
 //! * [`dropin`]: unmodified programs under the locks of this project: who starved, and what to do.
-//! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages.
+//! * [`report`], [`machine`], [`units`]: tables, JSON Lines and pages; [`screen`]: what fits a terminal.
 //!
 //! [`row::Row`] is the meeting point: running a plan produces rows, and everything that presents
 //! is computed from rows and from nothing else.
 
+pub mod busy;
 pub mod calibrate;
 pub mod dropin;
 pub mod error;
@@ -33,6 +35,7 @@ pub mod random;
 pub mod registry;
 pub mod report;
 pub mod row;
+pub mod screen;
 pub mod study;
 pub mod timeline;
 pub mod units;

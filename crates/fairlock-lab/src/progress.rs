@@ -1,6 +1,6 @@
 //! Follows a run: a bar on the terminal, rows into the file, and Ctrl-C.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use fairlock_lab::calibrate::Watch;
 use fairlock_lab::plan::{Cell, Observer, Step};
 use fairlock_lab::registry;
-use fairlock_lab::report::recording::Writer;
+use fairlock_lab::report::recording::{Skipped, Writer};
 use fairlock_lab::report::timeline_file::NamedTimeline;
 use fairlock_lab::row::Row;
+use fairlock_lab::screen::{self, complain, say};
 use fairlock_lab::timeline::Timeline;
 use fairlock_lab::world::remove_scratch_files;
 
@@ -37,16 +38,16 @@ pub fn handle_interrupts(outcome: &'static str) {
             remove_scratch_files();
             std::process::exit(130);
         }
-        eprintln!("\nstopping; {outcome} (again to stop at once)");
+        say(&format!("\nstopping; {outcome} (again to stop at once)"));
     });
     if let Err(error) = installed {
-        eprintln!("warning: Ctrl-C will end the program at once: {error}");
+        complain(&format!("warning: Ctrl-C will end the program at once: {error}"));
     }
 }
 
-/// A bar of this length and style, hidden where stderr is no terminal.
+/// A bar of this length and style, hidden where stderr is no terminal, or one that cannot draw a line anew.
 fn bar(length: u64, template: &str) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
+    let target = if io::stderr().is_terminal() && !screen::is_dumb() {
         ProgressDrawTarget::stderr()
     } else {
         ProgressDrawTarget::hidden()
@@ -54,6 +55,13 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), target);
     bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
     bar
+}
+
+/// As much of a text as there is room for beside a bar, in whole words.
+fn beside_bar(text: &str) -> String {
+    /// Of the bar, and of what is left in percent and in time.
+    const TAKEN: usize = 42;
+    screen::shortened(text, screen::columns(&io::stderr()).saturating_sub(TAKEN))
 }
 
 /// Watches a calibration.
@@ -64,7 +72,7 @@ pub struct Parts {
 impl Parts {
     /// A bar that has yet to learn its length.
     pub fn new() -> Parts {
-        Parts { bar: bar(1, "{bar:30} {percent:>3} %  {wide_msg}") }
+        Parts { bar: bar(1, "{bar:20} {percent:>3} %  {msg}") }
     }
 
     /// Removes the bar.
@@ -77,7 +85,7 @@ impl Watch for Parts {
     fn begins(&mut self, what: &str, part: u64, parts: u64) {
         self.bar.set_length(parts);
         self.bar.set_position(part);
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(beside_bar(what));
     }
 
     fn cancelled(&self) -> bool {
@@ -107,7 +115,7 @@ impl<'a> Progress<'a> {
     pub fn new(measured_s: f64, patience: Duration, writer: Option<&'a mut Writer>) -> Self {
         // The length is milliseconds to measure, so that long cells count for more.
         let length = (measured_s * 1e3) as u64;
-        let bar = bar(length, "{bar:30} {percent:>3} %  {eta:>4} left  {wide_msg}");
+        let bar = bar(length, "{bar:20} {percent:>3} %  {eta:>4} left  {msg}");
         let watchdog = Watchdog::new(patience);
         Progress {
             bar,
@@ -120,14 +128,27 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Says something above the bar.
-    pub fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+    /// Some cells run more often, for so many seconds at most.
+    pub fn goes_on(&mut self, seconds: f64) {
+        self.bar.inc_length((seconds * 1e3) as u64);
     }
 
-    /// The file that rows go to.
-    pub fn writer(&mut self) -> Option<&mut Writer> {
-        self.writer.as_deref_mut()
+    /// Writes down a row that has more repetitions now.
+    pub fn rewrite(&mut self, row: &Row) {
+        let written = self.writer.as_deref_mut().map(|writer| writer.row(row));
+        self.remember(written.unwrap_or(Ok(())));
+    }
+
+    /// Writes down what could not run, and why.
+    pub fn skipped(&mut self, skipped: &Skipped) {
+        let written = self.writer.as_deref_mut().map(|writer| writer.skipped(skipped));
+        self.remember(written.unwrap_or(Ok(())));
+    }
+
+    /// Writes down that the run was stopped.
+    pub fn was_cancelled(&mut self) {
+        let written = self.writer.as_deref_mut().map(Writer::cancelled);
+        self.remember(written.unwrap_or(Ok(())));
     }
 
     /// Removes the bar.
@@ -135,7 +156,7 @@ impl<'a> Progress<'a> {
         self.bar.finish_and_clear();
     }
 
-    fn remember(&mut self, result: std::io::Result<()>) {
+    fn remember(&mut self, result: io::Result<()>) {
         if let Err(error) = result {
             self.write_error.get_or_insert_with(|| error.to_string());
         }
@@ -145,14 +166,15 @@ impl<'a> Progress<'a> {
 impl Observer for Progress<'_> {
     fn started(&mut self, step: &Step<'_>) {
         let cell = step.cell;
-        self.bar.set_message(format!(
-            "{} · {} · {} · {} of {}",
+        let what = format!(
+            "{} · {} · {} of {} · {}",
             cell.workload.name(),
             cell.lock,
-            cell.workload.describe_threads(),
             step.repetition + 1,
-            cell.repetitions
-        ));
+            cell.repetitions,
+            cell.workload.describe_threads()
+        );
+        self.bar.set_message(beside_bar(&what));
     }
 
     fn finished(&mut self, step: &Step<'_>) {

@@ -1,12 +1,17 @@
 //! Runs batches one after the other into a recording, whatever happens to some of them.
 
+use std::io::ErrorKind;
+use std::mem;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock_lab::plan::{self, Batch, Plan};
+use fairlock_lab::error::LabError;
+use fairlock_lab::plan::{Batch, Cell, Engine};
 use fairlock_lab::report::recording::{Recording, Skipped, Writer};
 use fairlock_lab::report::timeline_file::NamedTimeline;
-use fairlock_lab::workload::Need;
+use fairlock_lab::study::Study;
+use fairlock_lab::study::deciding::{self, Means};
+use fairlock_lab::workload::{Need, THIS_PROGRAM};
 use fairlock_lab::workloads::inversion::HIGHEST_PRIORITY;
 use fairlock_lab::world::{probe_real_time, remove_scratch_files};
 
@@ -15,8 +20,10 @@ use crate::progress::{self, Progress};
 /// What a run came to, beside its recording.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Batches that failed or rows that could not be written, in words.
-    pub failures: Vec<String>,
+    /// Why batches failed, each reason once. The recording says which workloads are missing for it.
+    pub failed: Vec<String>,
+    /// Why results could not be written, if so.
+    pub write_error: Option<String>,
     /// How runs on simulated machines began, where that was asked for.
     pub full_timelines: Vec<NamedTimeline>,
 }
@@ -38,65 +45,89 @@ fn no_real_time(batch: &Batch) -> Option<String> {
     probe_real_time(HIGHEST_PRIORITY).err().map(|error| error.to_string())
 }
 
-/// Runs the batches; `no_direct_io` is why workloads with real I/O cannot run, if they cannot. A
-/// run that takes longer than its time and `patience` ends the program.
-pub fn run(
-    batches: &[Batch],
-    dir: &Path,
-    no_direct_io: Option<&str>,
-    patience: Duration,
-    recording: &mut Recording,
-    writer: Option<&mut Writer>,
-) -> Outcome {
+/// Why a batch is not in the recording, or not all of it.
+enum Missing {
+    /// The machine does not have what it needs.
+    LeftOut(String),
+    /// It was begun.
+    Failed(String),
+    /// As above, for want of room for its files.
+    NoRoom(String),
+}
+
+/// What to run.
+pub struct Job<'a> {
+    /// In this order.
+    pub batches: &'a [Batch],
+    /// Where scratch files go.
+    pub dir: &'a Path,
+    /// Why workloads with real I/O cannot run, if they cannot.
+    pub no_direct_io: Option<&'a str>,
+    /// A run that takes longer than its time and this ends the program.
+    pub patience: Duration,
+    /// What gets more repetitions as long as it is undecided, and until when.
+    pub decide: Option<(&'a [Study], Instant)>,
+}
+
+impl<'a> Job<'a> {
+    /// Batches without files, each as often as it says.
+    pub fn new(batches: &'a [Batch], patience: Duration) -> Job<'a> {
+        let dir = Path::new(".");
+        Job { batches, dir, no_direct_io: None, patience, decide: None }
+    }
+}
+
+/// Runs the batches into a recording.
+pub fn run(job: &Job<'_>, recording: &mut Recording, writer: Option<&mut Writer>) -> Outcome {
     let mut outcome = Outcome::default();
+    let batches = job.batches;
     let measured_s = batches
         .iter()
         .flat_map(|batch| &batch.cells)
         .map(|cell| f64::from(cell.repetitions) * cell.seconds)
         .sum();
-    let mut progress = Progress::new(measured_s, patience, writer);
+    let mut progress = Progress::new(measured_s, job.patience, writer);
+    let mut engine = Engine::new(job.dir, Path::new(THIS_PROGRAM));
+    if job.decide.is_some() {
+        engine = engine.keeping();
+    }
+    // Where one batch found no room, the others need not try.
+    let mut no_room = None;
     for batch in batches {
         if progress::cancelled() {
             break;
         }
-        let result = match no_direct_io {
-            Some(reason) if batch.needs(Need::DirectIo) => Err((false, reason.to_owned())),
-            _ => match no_real_time(batch) {
-                Some(reason) => Err((false, reason)),
-                None => {
-                    let plan = Plan { directory: dir.to_owned(), ..Plan::new(batch.cells.clone()) };
-                    plan::run(&plan, &mut progress).map_err(|error| (true, error.to_string()))
-                }
-            },
-        };
-        match result {
-            Ok(_) => {}
-            Err((failed, reason)) => {
-                let what = if failed { "failed" } else { "left out" };
-                let workloads = batch.workloads();
-                let named = workloads.join(", ");
-                progress.say(&format!("{} ({named}) {what}: {reason}", batch.title));
-                if failed {
-                    outcome.failures.push(format!("{}: {reason}", batch.title));
-                }
-                for workload in workloads {
-                    let machine = batch.machine().map(str::to_owned);
-                    let reason = reason.clone();
-                    let skipped = Skipped { workload: workload.to_owned(), machine, reason };
-                    let written = progress.writer().map(|writer| writer.skipped(&skipped));
-                    if let Some(Err(error)) = written {
-                        outcome.failures.push(error.to_string());
-                    }
-                    recording.skipped.push(skipped);
-                }
+        let result = match &no_room {
+            Some(reason) if batch.needs(Need::Directory) => {
+                Err(Missing::Failed(String::clone(reason)))
             }
+            _ => run_one(batch, &mut engine, job.no_direct_io, &mut progress),
+        };
+        let reason = match result {
+            Ok(()) => continue,
+            Err(Missing::LeftOut(reason)) => reason,
+            Err(Missing::Failed(reason)) => outcome.fail(reason),
+            Err(Missing::NoRoom(reason)) => {
+                no_room = Some(reason.clone());
+                outcome.fail(reason)
+            }
+        };
+        for workload in batch.workloads() {
+            let machine = batch.machine().map(str::to_owned);
+            let reason = reason.clone();
+            let skipped = Skipped { workload: workload.to_owned(), machine, reason };
+            progress.skipped(&skipped);
+            recording.skipped.push(skipped);
         }
+    }
+    if let Some((studies, until)) = job.decide
+        && let Err(error) = decide(studies, batches, until, &mut engine, &mut progress)
+    {
+        outcome.fail(error.to_string());
     }
     if progress::cancelled() {
         recording.cancelled = true;
-        if let Some(Err(error)) = progress.writer().map(Writer::cancelled) {
-            outcome.failures.push(error.to_string());
-        }
+        progress.was_cancelled();
         remove_scratch_files();
     }
     progress.finish();
@@ -104,8 +135,89 @@ pub fn run(
     recording.rows.append(&mut progress.rows);
     recording.timelines.append(&mut progress.timelines);
     outcome.full_timelines.append(&mut progress.full_timelines);
-    if let Some(error) = progress.write_error.take() {
-        outcome.failures.push(format!("results could not be written: {error}"));
-    }
+    outcome.write_error = progress.write_error.take();
     outcome
+}
+
+impl Outcome {
+    fn fail(&mut self, reason: String) -> String {
+        if !self.failed.contains(&reason) {
+            self.failed.push(reason.clone());
+        }
+        reason
+    }
+}
+
+/// Repeats what the studies' claims are undecided about.
+fn decide(
+    studies: &[Study],
+    batches: &[Batch],
+    until: Instant,
+    engine: &mut Engine,
+    progress: &mut Progress<'_>,
+) -> Result<(), LabError> {
+    let cells: Vec<Cell> = batches.iter().flat_map(|batch| batch.cells.iter().cloned()).collect();
+    let left_s = || until.saturating_duration_since(Instant::now()).as_secs_f64();
+    progress.goes_on(left_s());
+    let mut rows = mem::take(&mut progress.rows);
+    let mut again = |cell: &Cell| {
+        if progress::cancelled() {
+            return Ok(None);
+        }
+        let row = engine.again(cell, progress)?;
+        row.iter().for_each(|row| progress.rewrite(row));
+        Ok(row)
+    };
+    let mut means = Means { again: &mut again, left_s: &left_s };
+    let done = deciding::decide(studies, &cells, &mut rows, &mut means);
+    progress.rows = rows;
+    done
+}
+
+fn run_one(
+    batch: &Batch,
+    engine: &mut Engine,
+    no_direct_io: Option<&str>,
+    progress: &mut Progress<'_>,
+) -> Result<(), Missing> {
+    if let (Some(reason), true) = (no_direct_io, batch.needs(Need::DirectIo)) {
+        return Err(Missing::LeftOut(reason.to_owned()));
+    }
+    if let Some(reason) = no_real_time(batch) {
+        return Err(Missing::LeftOut(reason));
+    }
+    engine.run(&batch.cells, progress).map(drop).map_err(|error| match no_room(&error) {
+        true => Missing::NoRoom(error.to_string()),
+        false => Missing::Failed(error.to_string()),
+    })
+}
+
+/// Whether the disk is full: the system says so, or took only a part of what was to be written.
+fn no_room(error: &LabError) -> bool {
+    let LabError::Io { source, .. } = error else { return false };
+    matches!(
+        source.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::WriteZero
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures_and_a_reason_is_kept_once() {
+        let of = |kind: ErrorKind| {
+            no_room(&LabError::Io { action: "write".to_owned(), source: io::Error::from(kind) })
+        };
+        assert!(of(ErrorKind::StorageFull) && !of(ErrorKind::PermissionDenied));
+        assert!(!no_room(&LabError::Panicked(String::new())));
+        let mut outcome = Outcome::default();
+        for reason in ["full", "other", "full"] {
+            assert_eq!(outcome.fail(reason.to_owned()), reason);
+        }
+        assert_eq!(outcome.failed, ["full", "other"]);
+    }
 }

@@ -362,6 +362,26 @@ pub fn format_minutes(seconds: f64) -> String {
     }
 }
 
+/// A thing in its singular or plural: `batch`, `batches`.
+///
+/// ```
+/// use fairlock_lab::units::plural;
+/// assert_eq!([plural(1, "run"), plural(0, "run"), plural(2, "batch")], ["run", "runs", "batches"]);
+/// ```
+pub fn plural(count: u64, thing: &str) -> String {
+    let hisses = ["ch", "ss"].iter().any(|end| thing.ends_with(end));
+    match (count, hisses) {
+        (1, _) => thing.to_owned(),
+        (_, true) => format!("{thing}es"),
+        (_, false) => format!("{thing}s"),
+    }
+}
+
+/// So many of a thing: `1 reader`, `2 readers`, `0 batches`.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {}", plural(count, thing))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

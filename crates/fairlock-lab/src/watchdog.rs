@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use fairlock_lab::screen::complain;
 use fairlock_lab::world::remove_scratch_files;
 
 /// What is watched: the words for it, and how long it may take.
@@ -65,10 +66,10 @@ impl Watchdog {
 
 fn give_up(what: &str, limit: Duration) -> ! {
     remove_scratch_files();
-    eprintln!(
+    complain(&format!(
         "error: {what} hung: its run has not ended after {:.0} s; rows finished before stay in \
          the file that --out names",
         limit.as_secs_f64()
-    );
+    ));
     process::exit(1)
 }

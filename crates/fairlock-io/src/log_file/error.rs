@@ -1,5 +1,6 @@
 //! What went wrong with a log: what, where, and what to do.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::fs;
@@ -13,6 +14,7 @@ use super::control;
 use super::disk::NotAFile;
 use super::format::MOST_RECORD;
 use super::position::Position;
+use super::segments;
 
 /// Why something could not be done with a log.
 ///
@@ -227,6 +229,27 @@ impl LogError {
 }
 
 impl Report {
+    /// The file that it is about, or the log's directory. Positions are the log's, and offsets this file's.
+    fn file(&self) -> Cow<'_, Path> {
+        match self.segment.map(segments::name_of) {
+            Some(name) if !self.path.ends_with(&name) => self.path.join(name).into(),
+            _ => self.path.as_path().into(),
+        }
+    }
+
+    /// In which file, at which of its bytes, and what the system said.
+    fn write_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ({}", self.file().display())?;
+        if let Some(offset) = self.offset {
+            write!(f, ", byte {offset}")?;
+        }
+        write!(f, ")")?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+
     fn copy(&self) -> Report {
         Report {
             what: self.what.clone(),
@@ -262,17 +285,19 @@ fn copy_of(error: &io::Error) -> io::Error {
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { what, path, segment, offset, source, circumstance } = &*self.0;
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { what, offset, source, circumstance, .. } = self;
         match what {
             // The only one that goes on with the path.
             LogErrorKind::System(tried) => {
-                write!(f, "cannot {tried} {}", path.display())?;
-                match (segment, offset) {
-                    (Some(segment), Some(offset)) => {
-                        write!(f, " (segment {segment}, offset {offset})")?;
-                    }
-                    (Some(segment), None) => write!(f, " (segment {segment})")?,
-                    _ => {}
+                write!(f, "cannot {tried} {}", self.file().display())?;
+                if let Some(offset) = offset {
+                    write!(f, " (byte {offset})")?;
                 }
                 return match source {
                     Some(source) => write!(f, ": {source}"),
@@ -395,18 +420,7 @@ impl fmt::Display for LogError {
                  learn which are there"
             )?,
         }
-        write!(f, " ({}", path.display())?;
-        if let Some(segment) = segment {
-            write!(f, ", segment {segment}")?;
-        }
-        if let Some(offset) = offset {
-            write!(f, ", offset {offset}")?;
-        }
-        write!(f, ")")?;
-        match source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
+        self.write_place(f)
     }
 }
 

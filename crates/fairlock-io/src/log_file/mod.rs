@@ -683,6 +683,18 @@ impl LogReader {
         Ok(LogReader { reader: Reader::open(open_directory(path.as_ref())?)? })
     }
 
+    /// As [`open`](Self::open), also where the end of the log is hidden by damage, as in a copy that `cp` made and
+    /// that is damaged: then the log ends behind the last batch that is whole, as
+    /// [`verify`](Self::verify) finds it. That reads all of the log once.
+    ///
+    /// Damage is met as elsewhere: choose [`skip_damage`](Self::skip_damage) to pass it over.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), if the control page is damaged.
+    pub fn open_damaged(path: impl AsRef<Path>) -> Result<LogReader> {
+        Ok(LogReader { reader: Reader::open_damaged(open_directory(path.as_ref())?)? })
+    }
+
     /// Reads all of the log in the directory `path`, calls `report` for every damage, and goes on behind it:
     /// what is not reported, and not given up, is what was appended.
     ///

@@ -23,7 +23,7 @@ use super::readiness::Readiness;
 use super::recovery;
 use super::segments::{self, Inventory};
 use super::storage::{Storage, StoredFile};
-use super::verify::{Damage, Damaged};
+use super::verify::{self, Damage, Damaged};
 use super::view::View;
 use super::window::{damaged, open_segment};
 
@@ -128,6 +128,18 @@ struct Passed {
 impl<S: Storage> Reader<S> {
     /// Of a log in another process, or in none.
     pub(crate) fn open(storage: S) -> Result<Reader<S>, LogError> {
+        Self::open_with(storage, find_end)
+    }
+
+    /// As above, also where damage hides the end.
+    pub(crate) fn open_damaged(storage: S) -> Result<Reader<S>, LogError> {
+        Self::open_with(storage, find_end_behind_damage)
+    }
+
+    fn open_with(
+        storage: S,
+        find_end: fn(&Arc<S>, Layout, &Look) -> Result<u64, LogError>,
+    ) -> Result<Reader<S>, LogError> {
         let storage = Arc::new(storage);
         let control = Control::open(&*storage, false)?;
         let is_known = |look: &Look| {
@@ -1158,6 +1170,29 @@ fn find_end<S: Storage>(storage: &Arc<S>, layout: Layout, look: &Look) -> Result
     let Inventory { segments, .. } = Inventory::of(&**storage).map_err(list)?;
     let (_, segments) = recovery::without_given_up(layout, look, segments);
     Ok(opening::find_end(storage, layout, look, &segments)?.end)
+}
+
+/// As above. If damage hides the end, it is where the last batch ends that is whole and part of the log: all of
+/// the log is read for that.
+fn find_end_behind_damage<S: Storage>(
+    storage: &Arc<S>,
+    layout: Layout,
+    look: &Look,
+) -> Result<u64, LogError> {
+    match find_end(storage, layout, look) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                LogErrorKind::Damaged { .. }
+                    | LogErrorKind::MissingSegment
+                    | LogErrorKind::IncompleteCopy { .. }
+            ) =>
+        {
+            let survey = verify::survey(Arc::clone(storage), false, &mut |_| ())?;
+            Ok(survey.found.end.get())
+        }
+        found => found,
+    }
 }
 
 #[cfg(test)]

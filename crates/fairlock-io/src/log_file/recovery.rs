@@ -24,6 +24,7 @@
 use std::sync::Arc;
 
 use super::control::{self, Look};
+use super::cutting::Cut;
 use super::error::{LogError, LogErrorKind};
 use super::format::{
     BATCH_HEADER, BLOCK, BatchHeader, FIRST_BATCH, Impossible, Kind, Layout, RECORD_HEADER,
@@ -202,99 +203,169 @@ pub(crate) fn find_end<S: Storage>(
     if let Some((segment, _)) = { expected }.find(|(expected, segment)| expected != *segment) {
         return Err(missing(&**storage, segment));
     }
-    let mut window = Window::new(Arc::clone(storage), layout, WINDOW);
-    let closed = page.closed.map(|end| layout.next_batch(end));
-
-    // What is older than its segment's header is of the file's earlier life.
-    let made_in =
-        |segment| open_segment(&**storage, layout, segment, false).map(|(_, epoch)| epoch);
-    let mut begin = there;
-    // What was on the original's device says nothing of a copy, all of which is read.
-    for &segment in segments.iter().rev().filter(|_| !page.is_copy) {
-        let epoch = made_in(segment)?;
-        if closed.is_some_and(|closed| layout.segment(closed) < segment) {
-            continue;
-        }
-        if let Place::Whole(batch) = look_at(&mut window, layout.first_batch(segment))?
-            && batch.epoch >= epoch
-        {
-            // Below that all was on the device when this segment was begun.
-            begin = layout.segment(batch.durable).clamp(there, segment);
-            break;
-        }
-    }
-
-    // Whatever is there of what is being cut off.
-    let cut = page.cut().filter(|cut| layout.segment(cut.batch) >= there);
-    begin = begin.min(cut.map_or(begin, |cut| layout.segment(cut.batch)));
-
-    let mut gap = layout.first_batch(begin);
-    let mut epoch = 0;
-    let (torn, what, wrong) = loop {
-        // What may be there was not acknowledged.
-        if closed == Some(gap) || layout.segment(gap) > last {
-            break (None, "a batch", gap);
-        }
-        if let Some(cut) = cut.filter(|cut| cut.batch == gap) {
-            (gap, epoch) = (layout.next_batch(cut.end), epoch.max(cut.epoch));
-            continue;
-        }
-        if gap == layout.first_batch(layout.segment(gap)) {
-            epoch = epoch.max(made_in(layout.segment(gap))?);
-        }
-        match look_at(&mut window, gap)? {
-            Place::Whole(batch) if batch.epoch >= epoch => {
-                epoch = batch.epoch;
-                gap = batch.next(&layout);
-            }
-            Place::Part(what, at) => break (Some(gap), what, at),
-            Place::Whole(_) | Place::Nothing => break (None, "a batch", gap),
-            Place::Impossible(Impossible(what)) => {
-                return Err(damaged(&**storage, layout, gap, what));
-            }
-        }
+    let mut search = Search {
+        storage,
+        layout,
+        page,
+        same_boot,
+        there,
+        last,
+        closed: page.closed.map(|end| layout.next_batch(end)),
+        window: Window::new(Arc::clone(storage), layout, WINDOW),
     };
-
-    if closed == Some(gap) && layout.segment(gap) <= last && is_older(page, &mut window)? {
-        let path = storage.path().join(control::NAME);
-        return Err(control::damaged(&path, "the control page, which is older than the segments,"));
-    }
-    let committed = page.committed;
-    let known = [closed, page.durable, committed.filter(|_| same_boot)];
-    // Ends are compared as the place of what follows them.
-    let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
-    // Behind the place where it was closed there can be an opening that failed.
-    if closed != Some(gap) && known.is_some_and(|known| gap < known) {
-        return Err(damaged(&**storage, layout, wrong, what));
-    }
-    if page.first.is_some_and(|first| first > layout.next_batch(gap)) {
-        return Err(damaged_first(&**storage));
-    }
-    let mut latest = epoch.max(page.epoch.unwrap_or(0));
-    let lost_bytes = match closed {
-        Some(_) => 0,
-        None => behind(&mut window, gap, last, epoch, |position, found| {
-            let batch =
-                found.map_err(|Impossible(what)| damaged(&**storage, layout, position, what))?;
-            // If the page says how far the log was committed, what lies behind is older than the page.
-            let was_written = page.boot.is_none() || same_boot && committed.is_none();
-            if was_written || batch.durable > gap {
-                return Err(damaged(&**storage, layout, wrong, what));
-            }
-            latest = latest.max(batch.epoch);
-            Ok(())
-        })?,
-    };
-
+    let begin = search.find_begin(segments)?;
+    let chain = search.follow_chain(begin)?;
+    search.check_known(&chain)?;
+    let (lost_bytes, latest) = search.look_behind(&chain)?;
     let recovery = Recovery {
-        was_closed: closed.is_some(),
-        end: Position::new(gap),
-        scanned_bytes: window.bytes_read,
-        torn: torn.map(Position::new),
+        was_closed: search.closed.is_some(),
+        end: Position::new(chain.gap),
+        scanned_bytes: search.window.bytes_read,
+        torn: chain.torn.map(Position::new),
         lost_bytes,
         ..Recovery::default()
     };
-    Ok(End { end: gap, begin, epoch: latest, recovery })
+    Ok(End { end: chain.gap, begin, epoch: latest, recovery })
+}
+
+/// What the steps of [`find_end`] share.
+struct Search<'a, S: Storage> {
+    storage: &'a Arc<S>,
+    layout: Layout,
+    page: &'a Look,
+    same_boot: bool,
+    /// The first segment that is there, and the last.
+    there: u64,
+    last: u64,
+    /// Where the log was closed, as the place of the next batch.
+    closed: Option<u64>,
+    window: Window<S>,
+}
+
+/// The batches that follow each other, to the place where none does.
+struct Chain {
+    gap: u64,
+    /// Of the last batch before the gap.
+    epoch: u32,
+    /// Where a batch was being written, if one was.
+    torn: Option<u64>,
+    /// What is not as it should be behind the gap, if there should be something, and where that is.
+    what: &'static str,
+    wrong: u64,
+}
+
+impl<S: Storage> Search<'_, S> {
+    /// What is older than its segment's header is of the file's earlier life.
+    fn made_in(&self, segment: u64) -> Result<u32, LogError> {
+        open_segment(&**self.storage, self.layout, segment, false).map(|(_, epoch)| epoch)
+    }
+
+    /// What is being cut off, if that is in a segment that is there.
+    fn cut(&self) -> Option<Cut> {
+        self.page.cut().filter(|cut| self.layout.segment(cut.batch) >= self.there)
+    }
+
+    /// The segment before which all is on the device.
+    fn find_begin(&mut self, segments: &[u64]) -> Result<u64, LogError> {
+        let layout = self.layout;
+        let mut begin = self.there;
+        // What was on the original's device says nothing of a copy, all of which is read.
+        for &segment in segments.iter().rev().filter(|_| !self.page.is_copy) {
+            let epoch = self.made_in(segment)?;
+            if self.closed.is_some_and(|closed| layout.segment(closed) < segment) {
+                continue;
+            }
+            if let Place::Whole(batch) = look_at(&mut self.window, layout.first_batch(segment))?
+                && batch.epoch >= epoch
+            {
+                // Below that all was on the device when this segment was begun.
+                begin = layout.segment(batch.durable).clamp(self.there, segment);
+                break;
+            }
+        }
+        // Whatever is there of what is being cut off.
+        Ok(begin.min(self.cut().map_or(begin, |cut| layout.segment(cut.batch))))
+    }
+
+    /// Goes from batch to batch, to the first place where none follows.
+    fn follow_chain(&mut self, begin: u64) -> Result<Chain, LogError> {
+        let layout = self.layout;
+        let cut = self.cut();
+        let mut gap = layout.first_batch(begin);
+        let mut epoch = 0;
+        let (torn, what, wrong) = loop {
+            // What may be there was not acknowledged.
+            if self.closed == Some(gap) || layout.segment(gap) > self.last {
+                break (None, "a batch", gap);
+            }
+            if let Some(cut) = cut.filter(|cut| cut.batch == gap) {
+                (gap, epoch) = (layout.next_batch(cut.end), epoch.max(cut.epoch));
+                continue;
+            }
+            if gap == layout.first_batch(layout.segment(gap)) {
+                epoch = epoch.max(self.made_in(layout.segment(gap))?);
+            }
+            match look_at(&mut self.window, gap)? {
+                Place::Whole(batch) if batch.epoch >= epoch => {
+                    epoch = batch.epoch;
+                    gap = batch.next(&layout);
+                }
+                Place::Part(what, at) => break (Some(gap), what, at),
+                Place::Whole(_) | Place::Nothing => break (None, "a batch", gap),
+                Place::Impossible(Impossible(what)) => {
+                    return Err(damaged(&**self.storage, layout, gap, what));
+                }
+            }
+        };
+        Ok(Chain { gap, epoch, torn, what, wrong })
+    }
+
+    /// Compares where the batches end with what the control page knows.
+    fn check_known(&mut self, chain: &Chain) -> Result<(), LogError> {
+        let (layout, page, gap) = (self.layout, self.page, chain.gap);
+        let was_closed_here = self.closed == Some(gap);
+        if was_closed_here && layout.segment(gap) <= self.last && is_older(page, &mut self.window)?
+        {
+            let path = self.storage.path().join(control::NAME);
+            let what = "the control page, which is older than the segments,";
+            return Err(control::damaged(&path, what));
+        }
+        let known = [self.closed, page.durable, page.committed.filter(|_| self.same_boot)];
+        // Ends are compared as the place of what follows them.
+        let known = known.into_iter().flatten().map(|end| layout.next_batch(end)).max();
+        // Behind the place where it was closed there can be an opening that failed.
+        if !was_closed_here && known.is_some_and(|known| gap < known) {
+            return Err(damaged(&**self.storage, layout, chain.wrong, chain.what));
+        }
+        if page.first.is_some_and(|first| first > layout.next_batch(gap)) {
+            return Err(damaged_first(&**self.storage));
+        }
+        Ok(())
+    }
+
+    /// How much of what was written did not come to the device, behind the gap, and the latest epoch of all. If some
+    /// of it shows that the gap was written, the log is damaged there.
+    fn look_behind(&mut self, chain: &Chain) -> Result<(u64, u32), LogError> {
+        let (layout, page) = (self.layout, self.page);
+        let mut latest = chain.epoch.max(page.epoch.unwrap_or(0));
+        if self.closed.is_some() {
+            return Ok((0, latest));
+        }
+        let (storage, same_boot, gap) = (&**self.storage, self.same_boot, chain.gap);
+        let look = |position, found: Result<BatchHeader, Impossible>| {
+            let batch =
+                found.map_err(|Impossible(what)| damaged(storage, layout, position, what))?;
+            // If the page says how far the log was committed, what lies behind is older than the page.
+            let was_written = page.boot.is_none() || same_boot && page.committed.is_none();
+            if was_written || batch.durable > gap {
+                return Err(damaged(storage, layout, chain.wrong, chain.what));
+            }
+            latest = latest.max(batch.epoch);
+            Ok(())
+        };
+        let lost_bytes = behind(&mut self.window, gap, self.last, chain.epoch, look)?;
+        Ok((lost_bytes, latest))
+    }
 }
 
 /// Looks at all headers of batches behind a gap that can belong to the log, with their places, and at those

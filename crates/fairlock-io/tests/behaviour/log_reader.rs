@@ -537,3 +537,44 @@ fn a_reader_needs_only_to_be_allowed_to_read() {
     });
     permit(&path, 0o755).unwrap();
 }
+
+#[test]
+fn a_damaged_copy_is_read_to_its_last_whole_batch_by_who_asks_for_that() {
+    let (directory, path) = place();
+    let log = small().open(&path).unwrap();
+    let positions: Vec<Position> =
+        (0..200).map(|number| log.append(&record(number, 1000)).unwrap()).collect();
+    log.close().unwrap();
+    let copy = directory.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    for file in path.read_dir().unwrap().map(|file| file.unwrap()) {
+        fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    // A batch with one record, in the first segment: its header, and the record's.
+    let lost = 5;
+    let file = copy.join(format!("{:016}.segment", 0));
+    let file = File::options().write(true).open(file).unwrap();
+    let batch = positions[lost].get() - 48;
+    file.write_all_at(&[0xaa; 200], batch).unwrap();
+
+    let refused = LogReader::open(&copy).expect_err("its end is not known");
+    assert!(matches!(refused.kind(), LogErrorKind::IncompleteCopy { .. }), "{refused}");
+    let mut reader = LogReader::open_damaged(&copy).unwrap().skip_damage(true);
+    let mut found = Vec::new();
+    while let Some((position, _)) = next(&mut reader) {
+        found.push(position);
+    }
+    let mut whole = positions;
+    whole.remove(lost);
+    assert_eq!(found, whole);
+    let damages: Vec<Position> = reader.damages().iter().map(|damage| damage.position).collect();
+    assert_eq!(damages, [Position::new(batch)]);
+
+    // What an error says of a place is about a file of the log.
+    let mut reader = LogReader::open_damaged(&copy).unwrap();
+    reader.seek(whole[lost - 1]).unwrap();
+    assert!(reader.next().unwrap().is_some());
+    let said = reader.next().unwrap_err().to_string();
+    let place = format!("0000000000000000.segment, byte {batch})");
+    assert!(said.contains(&format!("at position {batch}:")) && said.ends_with(&place), "{said}");
+}

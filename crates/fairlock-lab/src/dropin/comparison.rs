@@ -15,15 +15,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::str::FromStr;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::{Deserialize, Serialize};
 
 use super::process::{Ended, Output};
+use super::signals;
 use crate::measure::statistics::{estimate, median};
 use crate::random::XorShift;
-use crate::report::terminal::STYLE;
 use crate::row::Estimate;
-use crate::units::{format_bytes, format_count, format_number};
+use crate::screen::{Column, Table, WIDEST, wrapped, wrapped_lines};
+use crate::units::{counted, format_bytes, format_count, format_number};
 
 /// The program without the drop-in.
 pub const NONE: &str = "none";
@@ -171,7 +171,7 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exit code {code}"),
-            Exit::Signal(signal) => write!(f, "death by signal {signal}"),
+            Exit::Signal(signal) => write!(f, "death by {}", signals::name(*signal)),
         }
     }
 }
@@ -329,7 +329,8 @@ impl Comparison {
             .filter(differs)
             .map(|side| {
                 let count = side.runs.iter().filter(|run| run.output() != usual).count();
-                format!("{} ({count} of {} runs)", side.variant, side.runs.len())
+                let runs = counted(side.runs.len() as u64, "run");
+                format!("{} ({count} of {runs})", side.variant)
             })
             .collect();
         (!others.is_empty()).then(|| {
@@ -352,16 +353,21 @@ pub fn order(sides: usize, round: u32) -> Vec<usize> {
     order
 }
 
-/// Medians and ratios with their intervals or ranges, a line for each lock, and what differs.
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(WIDEST))
+    }
+}
+
+impl Comparison {
+    /// Medians and ratios with their intervals or ranges, a line for each lock, and what differs, in lines of this
+    /// width.
+    pub fn text(&self, width: usize) -> String {
         let rounds = self.rounds();
         if rounds == 0 {
-            return writeln!(f, "no round of all locks was finished: nothing to compare");
+            return "no round of all locks was finished: nothing to compare\n".to_owned();
         }
         let baseline = &self.sides[self.baseline].variant;
-        writeln!(f, "{}\n{}", self.command.join(" "), self.table())?;
-        let runs = if rounds == 1 { "1 run".to_owned() } else { format!("{rounds} runs") };
         let about = match rounds < ENOUGH_RUNS {
             true => format!(
                 "(least–greatest), below 1 is less: too few runs for an interval, which {ENOUGH_RUNS} \
@@ -369,19 +375,26 @@ impl fmt::Display for Comparison {
             ),
             false => "[95 % interval], below 1 is less".to_owned(),
         };
-        writeln!(f, "medians of {runs} each, interleaved; ratios to {baseline} {about}")?;
-        writeln!(
-            f,
-            "switches: times that a thread went to sleep; preempted: times that the kernel took its \
-             CPU away"
-        )?;
+        let runs = counted(rounds as u64, "run");
+        let mut lines = vec![
+            format!("medians of {runs} each, interleaved; ratios to {baseline} {about}"),
+            "switches: times that a thread went to sleep; preempted: times that the kernel took \
+             its CPU away"
+                .to_owned(),
+        ];
         let differences = self.differences();
-        differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
         if let (true, Some(run)) = (differences.is_empty(), self.runs().next()) {
             let bytes = format_bytes(run.output_bytes as f64);
-            writeln!(f, "all runs: {}, the same {bytes} of output", run.exit)?;
+            let all = if rounds * self.sides.len() == 1 { "the one run" } else { "all runs" };
+            lines.push(format!("{all}: {}, the same {bytes} of output", run.exit));
         }
-        Ok(())
+        lines.extend(differences);
+        format!(
+            "{}\n{}\n\n{}\n",
+            wrapped(&self.command.join(" "), "  ", width),
+            self.table(width).fitted(width),
+            wrapped_lines(&lines.join("\n"), width)
+        )
     }
 }
 
@@ -398,20 +411,20 @@ fn brackets(ratios: &Ratios) -> String {
 }
 
 impl Comparison {
-    fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header([
-            "lock",
-            "wall s",
-            "ratio",
-            "",
-            "CPU s",
-            "ratio",
-            "",
-            "switches",
-            "preempted",
-        ]);
+    fn table(&self, width: usize) -> Table {
+        /// Narrower than that, intervals stand below the ratios.
+        const BESIDE: usize = 100;
+        let is_wide = width >= BESIDE;
+        let figures = ["wall s", "ratio", "", "CPU s", "ratio", "", "switches", "preempted"];
+        let figures = figures.into_iter().filter(|head| is_wide || !head.is_empty());
+        let mut table = Table::new(
+            1,
+            [Column::text("lock")].into_iter().chain(figures.map(|head| match head {
+                // Intervals begin in one column.
+                "" => Column::text(head),
+                _ => Column::number(head),
+            })),
+        );
         for (index, side) in self.sides.iter().enumerate() {
             let Some(summary) = self.summary(index) else { continue };
             let is_baseline = index == self.baseline;
@@ -419,28 +432,17 @@ impl Comparison {
                 true => ["1".to_owned(), String::new()],
                 false => [format_number(ratios.range.median), brackets(&ratios)],
             };
-            let [wall_ratio, wall_interval] = ratio(summary.wall_ratio);
-            let [cpu_ratio, cpu_interval] = ratio(summary.cpu_ratio);
-            let cells = [
-                side.variant.to_string(),
-                format_number(summary.wall_s.median),
-                wall_ratio,
-                wall_interval,
-                format_number(summary.cpu_s.median),
-                cpu_ratio,
-                cpu_interval,
-                format_count(summary.voluntary_switches.median),
-                format_count(summary.involuntary_switches.median),
-            ];
-            table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
-                let is_text = matches!(column, 0 | 3 | 6);
-                let side = if is_text { CellAlignment::Left } else { CellAlignment::Right };
-                Cell::new(text).set_alignment(side)
-            }));
-        }
-        let last = table.column_iter().count() - 1;
-        for (index, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, if index == last { 0 } else { 2 }));
+            let ratio = |ratios: Ratios| match is_wide {
+                true => ratio(ratios).to_vec(),
+                false => vec![ratio(ratios).join("\n").trim_end().to_owned()],
+            };
+            let mut cells = vec![side.variant.to_string(), format_number(summary.wall_s.median)];
+            cells.extend(ratio(summary.wall_ratio));
+            cells.push(format_number(summary.cpu_s.median));
+            cells.extend(ratio(summary.cpu_ratio));
+            cells.push(format_count(summary.voluntary_switches.median));
+            cells.push(format_count(summary.involuntary_switches.median));
+            table.row(cells);
         }
         table
     }
@@ -562,7 +564,10 @@ mod tests {
         let compared = comparison(&["none", "rwlock"], &[&[run(1.0, 7)], &[died]]);
         assert_eq!(compared.exit(), None);
         let said = compared.differences().join("\n");
-        assert!(said.contains("none: exit code 0 (1 of 1); rwlock: death by signal 11"), "{said}");
+        assert!(
+            said.contains("none: exit code 0 (1 of 1); rwlock: death by SIGSEGV (1 of 1)"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::report::facts::{
     Compared, ComparedPolicy, Frame, Holding, Lock, LockKind, Process, Role, Waiting, chain, share,
 };
 use crate::row::Estimate;
-use crate::units::{format_count, format_ns, format_number};
+use crate::units::{format_count, format_ns, format_number, plural};
 
 /// With fewer acquisitions a share or percentile of them says little.
 pub const ENOUGH_ACQUISITIONS: u64 = 1000;
@@ -236,8 +236,11 @@ pub fn compared(compared: &Compared) -> Vec<String> {
         }
         if policy.failed > 0 {
             sentences.push(format!(
-                "{}: {} of {} runs did not end as those under {} did; its times mean little.",
-                policy.policy, policy.failed, policy.runs, compared.control
+                "{}: {} of {} did not end as those under {} did; its times mean little.",
+                policy.policy,
+                policy.failed,
+                counted(policy.runs, "run"),
+                compared.control
             ));
         }
     }
@@ -354,7 +357,7 @@ fn percent(share: f64) -> String {
 }
 
 fn counted(count: u64, one: &str) -> String {
-    format!("{} {one}{}", format_count(count as f64), if count == 1 { "" } else { "s" })
+    format!("{} {}", format_count(count as f64), plural(count, one))
 }
 
 fn ns(time: u64) -> String {
@@ -810,8 +813,11 @@ fn lost_its_cpu(role: &Role, process: &Process) -> Option<String> {
     let is_crowded = cpus > 0 && threads > cpus;
     let seen = (role.holds_preempted > 0).then(|| {
         let (preempted, looked_at) = (role.holds_preempted, role.holds_looked_at);
-        let [preempted, looked_at] = [preempted, looked_at].map(|it| format_count(it as f64));
-        format!("holders were preempted in {preempted} of the {looked_at} holds looked at")
+        let preempted = format_count(preempted as f64);
+        format!(
+            "holders were preempted in {preempted} of the {} looked at",
+            counted(looked_at, "hold")
+        )
     });
     let crowd =
         is_crowded.then(|| format!("there were {threads} threads on {}", counted(cpus, "CPU")));
@@ -1098,9 +1104,10 @@ fn incomplete(process: &Process) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "Not everything was counted: {} and {} waits or holds found no place in the counts file.",
+        "Not everything was counted: {} and {} or {} found no place in the counts file.",
         counted(threads.into(), "thread"),
-        format_count(waits as f64)
+        counted(waits, "wait"),
+        plural(waits, "hold")
     );
     Some(Finding::new("incomplete", Weight::Hint, text))
 }

@@ -375,9 +375,9 @@ fn damaged_rows_are_shown_or_refused() {
                 let studies: Result<Vec<_>, _> = names.map(|name| study::find(name)).collect();
                 let Ok(studies) = studies else { return };
                 for (study, verdicts) in report::judge(studies, &recording) {
-                    terminal::study(&study, &verdicts, &recording.rows);
+                    terminal::study(&study, &verdicts, &recording, 80);
                 }
-                terminal::tables(&recording.rows, true);
+                terminal::tables(&recording.rows, true, 80);
                 report::page(&recording);
             }
         }

@@ -179,6 +179,66 @@ impl Signal {
     }
 }
 
+/// What a signal is called: `SIGSEGV`.
+pub fn name(signal: c_int) -> String {
+    const NAMES: [(c_int, &str); 31] = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGSTKFLT, "SIGSTKFLT"),
+        (libc::SIGCHLD, "SIGCHLD"),
+        (libc::SIGCONT, "SIGCONT"),
+        (libc::SIGSTOP, "SIGSTOP"),
+        (libc::SIGTSTP, "SIGTSTP"),
+        (libc::SIGTTIN, "SIGTTIN"),
+        (libc::SIGTTOU, "SIGTTOU"),
+        (libc::SIGURG, "SIGURG"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+        (libc::SIGVTALRM, "SIGVTALRM"),
+        (libc::SIGPROF, "SIGPROF"),
+        (libc::SIGWINCH, "SIGWINCH"),
+        (libc::SIGIO, "SIGIO"),
+        (libc::SIGPWR, "SIGPWR"),
+        (libc::SIGSYS, "SIGSYS"),
+    ];
+    match NAMES.iter().find(|(number, _)| *number == signal) {
+        Some((_, name)) => (*name).to_owned(),
+        None if signal >= libc::SIGRTMIN() => format!("SIGRTMIN+{}", signal - libc::SIGRTMIN()),
+        None => format!("signal {signal}"),
+    }
+}
+
+/// Its name, number, and what it means where that is not plain from its name: `SIGSEGV (signal 11): it used memory
+/// that is not its own`.
+pub fn described(signal: c_int) -> String {
+    let meaning = match signal {
+        libc::SIGSEGV => ": it used an address at which it has no memory",
+        libc::SIGBUS => ": it used memory that cannot be reached, as of a file that was shortened",
+        libc::SIGABRT => ": it gave up itself, as after a failed assertion",
+        libc::SIGILL => ": it came to an instruction that this CPU does not have",
+        libc::SIGFPE => ": a calculation that has no result, as a division by 0",
+        libc::SIGKILL => ", which somebody sent, or the kernel for want of memory",
+        libc::SIGSYS => ": a system call that it may not make",
+        libc::SIGXCPU => ": it used up its CPU time (ulimit -t)",
+        libc::SIGXFSZ => ": a file became larger than it may (ulimit -f)",
+        _ => "",
+    };
+    format!("{} (signal {signal}){meaning}", name(signal))
+}
+
 /// Ends this process by the signal that ended the program, for whoever waits for it to see. No
 /// core is left: it would replace the program's.
 pub fn die_by(signal: c_int) -> ! {

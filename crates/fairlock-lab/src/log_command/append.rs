@@ -17,7 +17,8 @@ use fairlock_io::{
     Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, Position, Prewrite,
     Prewriting, SyncPolicy,
 };
-use fairlock_lab::units;
+use fairlock_lab::screen::{complain, say};
+use fairlock_lab::units::{self, counted, plural};
 
 use super::{failure, refuse_files};
 use crate::cli::Failure;
@@ -35,7 +36,7 @@ const TOO_LONG: usize = 17 << 20;
 #[derive(Debug, Args)]
 pub struct Append {
     /// The log: a directory, which is made if it is not there
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
     /// When records are brought to the device
     #[arg(long, value_enum, default_value = "every")]
@@ -127,16 +128,16 @@ impl Append {
             && !stopping.load(Ordering::Relaxed)
         {}
         if *log.prewriting() != Prewriting::On {
-            eprintln!("prewriting {}", log.prewriting());
+            say(&format!("prewriting {}", log.prewriting()));
         }
         let metrics = log.metrics();
         let closed = log.close();
         match appended.failed.is_none() && !stopping.load(Ordering::Relaxed) {
-            true if appended.records == 0 => eprintln!("nothing appended: the input was empty"),
-            _ => eprintln!("{}", appended.summary()),
+            true if appended.records == 0 => say("nothing appended: the input was empty"),
+            _ => say(&appended.summary()),
         }
         if metrics.batches > 0 {
-            eprintln!("{}", figures(&metrics));
+            say(&figures(&metrics));
         }
         if let Some(message) = appended.failure() {
             return Err(Failure::Run(message));
@@ -178,9 +179,9 @@ impl Append {
         let bytes = log.segment_bytes();
         if self.segment.is_some_and(|wanted| wanted != bytes) {
             let bytes = units::format_bytes(bytes as f64);
-            eprintln!(
+            say(&format!(
                 "the log was made with segments of {bytes}, and keeps them: --segment is for a new one"
-            );
+            ));
         }
     }
 }
@@ -188,21 +189,23 @@ impl Append {
 fn tell_how_it_was_found(log: &LogFile) {
     let found = log.recovery();
     if found.control_was_missing {
-        eprintln!(
-            "the control page was missing, and was made anew: what had been given up may be there again"
+        say(
+            "the control page was missing, and was made anew: what had been given up may be there again",
         );
     }
     if !found.was_closed {
-        eprintln!("the log had not been closed; it ended at position {}", found.end);
+        say(&format!("the log had not been closed; it ended at position {}", found.end));
     }
     if let Some(torn) = found.torn {
-        eprintln!("what was being written at position {torn} had not been committed, and is gone");
+        say(&format!(
+            "what was being written at position {torn} had not been committed, and is gone"
+        ));
     }
     if found.lost_bytes > 0 {
         let bytes = units::format_bytes(found.lost_bytes as f64);
-        eprintln!(
+        say(&format!(
             "{bytes} of records had not come to the device before it lost power, and are gone"
-        );
+        ));
     }
 }
 
@@ -219,7 +222,7 @@ fn stop_at_interrupts(sender: SyncSender<Input>) -> Arc<AtomicBool> {
         let _ = sender.try_send(Input::Interrupted);
     });
     if let Err(error) = installed {
-        eprintln!("warning: Ctrl-C will end the program at once: {error}");
+        complain(&format!("warning: Ctrl-C will end the program at once: {error}"));
     }
     stopping
 }
@@ -345,7 +348,8 @@ impl Appended {
                 format!("1 record, {bytes}, at position {first}")
             }
             (Some(first), Some(last)) => {
-                format!("{} records, {bytes}, at positions {first} to {last}", self.records)
+                let records = counted(self.records, "record");
+                format!("{records}, {bytes}, at positions {first} to {last}")
             }
             _ => "nothing appended".to_owned(),
         }
@@ -355,6 +359,7 @@ impl Appended {
         let (number, reason) = self.failed.as_ref()?;
         let after = match self.after_failed {
             0 => String::new(),
+            1 => " (1 behind it is)".to_owned(),
             some => format!(" ({some} behind it are)"),
         };
         Some(format!("record {number} of the input is not in the log{after}: {reason}"))
@@ -364,10 +369,11 @@ impl Appended {
 /// How the records came to the device, and how long that took.
 fn figures(metrics: &LogMetrics) -> String {
     let each = units::format_count(metrics.records_per_batch().unwrap_or(0.0));
+    let writes = counted(metrics.batches, "write");
     let mut said = match (metrics.batches, metrics.records) {
-        (1, 1) => "1 write".to_owned(),
-        (1, records) => format!("1 write of {records} records"),
-        (writes, _) => format!("{writes} writes of {each} records on average"),
+        (1, 1) => writes,
+        (1, records) => format!("{writes} of {}", counted(records, "record")),
+        _ => format!("{writes} of {each} {} on average", plural(u64::from(each == "1"), "record")),
     };
     let times = [("append", &metrics.append), ("write", &metrics.write), ("sync", &metrics.sync)];
     for (name, latency) in times.into_iter().filter(|(_, latency)| latency.count() > 0) {
@@ -442,6 +448,6 @@ mod tests {
         appended.add(Ok(Position::new(8240)), 2);
         assert_eq!(appended.summary(), "2 records, 5 B, at positions 4144 to 8240");
         let said = appended.failure().unwrap();
-        assert_eq!(said, "record 2 of the input is not in the log (1 behind it are): full");
+        assert_eq!(said, "record 2 of the input is not in the log (1 behind it is): full");
     }
 }

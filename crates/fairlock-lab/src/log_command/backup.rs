@@ -1,24 +1,25 @@
 //! `fairlock log backup`: a copy of a log that is appended to.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::{Checkpoint, LogReader};
+use fairlock_lab::screen::{self, columns, wrapped};
 use fairlock_lab::units;
 use serde_json::json;
 
-use super::{failure, refuse_files, unless_reader_left};
+use super::{failure, refuse_files};
 use crate::cli::Failure;
 
 /// Copies a log.
 #[derive(Debug, Args)]
 pub struct Backup {
     /// The log: its directory
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
     /// The copy: a directory that is not there, or is empty
-    #[arg(value_name = "COPY")]
+    #[arg(value_name = "COPY_DIR")]
     copy: PathBuf,
     /// Print JSON, an object in a line
     #[arg(long)]
@@ -31,11 +32,10 @@ impl Backup {
         refuse_files(&self.copy)?;
         let made = LogReader::checkpoint(&self.path, &self.copy);
         let made = made.map_err(|error| failure(&error))?;
-        let mut output = io::stdout().lock();
-        unless_reader_left(match self.json {
-            true => writeln!(output, "{}", as_json(&made)),
-            false => writeln!(output, "{}", as_text(&made)),
-        })
+        Ok(screen::print(&match self.json {
+            true => format!("{}\n", as_json(&made)),
+            false => wrapped(&as_text(&made), "  ", columns(&io::stdout())) + "\n",
+        })?)
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::{Damage, Damaged, LogReader, LogSummary, Position, Verified};
-use fairlock_lab::units;
+use fairlock_lab::screen::{self, columns, wrapped, wrapped_lines};
+use fairlock_lab::units::{self, counted};
 use serde_json::json;
 
 use super::tail::hex;
@@ -16,7 +17,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// The log: its directory
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
     /// Print JSON, an object in a line
     #[arg(long)]
@@ -26,6 +27,7 @@ pub struct Inspect {
 impl Inspect {
     pub fn verify(&self) -> Result<(), Failure> {
         refuse_files(&self.path)?;
+        let width = columns(&io::stdout());
         let mut output = BufWriter::new(io::stdout().lock());
         let mut written = Ok(());
         let mut missing = Missing::default();
@@ -34,14 +36,14 @@ impl Inspect {
             if written.is_ok() {
                 written = match self.json {
                     true => writeln!(output, "{}", damage_as_json(&damage)),
-                    false => writeln!(output, "{}", damage_as_text(&damage)),
+                    false => writeln!(output, "{}", wrapped(&damage_as_text(&damage), "  ", width)),
                 };
             }
         });
         let found = found.map_err(|error| failure(&error))?;
         let written = written.and_then(|()| match self.json {
             true => writeln!(output, "{}", found_as_json(&found)),
-            false => write!(output, "{}", found_as_text(&found)),
+            false => writeln!(output, "{}", wrapped_lines(&found_as_text(&found), width)),
         });
         unless_reader_left(written.and_then(|()| output.flush()))?;
         match found.damages {
@@ -58,22 +60,21 @@ impl Inspect {
     pub fn stat(&self) -> Result<(), Failure> {
         refuse_files(&self.path)?;
         let summary = LogReader::summary(&self.path).map_err(|error| failure(&error))?;
-        let mut output = io::stdout().lock();
-        unless_reader_left(match self.json {
-            true => writeln!(output, "{}", summary_as_json(&summary)),
-            false => write!(output, "{}", summary_as_text(&summary)),
-        })
+        Ok(screen::print(&match self.json {
+            true => format!("{}\n", summary_as_json(&summary)),
+            false => summary_as_text(&summary, columns(&io::stdout())),
+        })?)
     }
 }
 
+/// Where it is in the log, and where in which of its files.
 pub(super) fn damage_as_text(damage: &Damage) -> String {
     let Damage { position, offset, bytes, what, path, .. } = damage;
-    let path = path.display();
+    let name = path.file_name().unwrap_or(path.as_os_str()).display();
+    let bytes = counted(*bytes, "byte");
     match damage.segment {
-        Some(segment) => format!(
-            "position {position}: {what}, {bytes} bytes (segment {segment}, offset {offset}, {path})"
-        ),
-        None => format!("{what} ({path})"),
+        Some(_) => format!("position {position}: {what}, {bytes} ({name}, byte {offset})"),
+        None => format!("{what} ({name})"),
     }
 }
 
@@ -195,7 +196,7 @@ fn found_as_json(found: &Verified) -> serde_json::Value {
     })
 }
 
-fn summary_as_text(summary: &LogSummary) -> String {
+fn summary_as_text(summary: &LogSummary, width: usize) -> String {
     let bytes = |bytes: u64| units::format_bytes(bytes as f64);
     let position = |position: Option<Position>, otherwise: &str| {
         position.map_or_else(|| otherwise.to_owned(), |position| position.to_string())
@@ -228,7 +229,11 @@ fn summary_as_text(summary: &LogSummary) -> String {
         ("writer", writer),
         ("prewriting", prewriting(summary).unwrap_or_else(|| "not decided yet".to_string())),
     ];
-    rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+    /// Where what is said begins.
+    const COLUMN: usize = 12;
+    let indent = format!("\n{:COLUMN$}", "");
+    let value = |value: &str| wrapped(value, "", width - COLUMN).replace('\n', &indent);
+    rows.iter().map(|(name, words)| format!("{name:<COLUMN$}{}\n", value(words))).collect()
 }
 
 fn prewriting(summary: &LogSummary) -> Option<String> {
@@ -256,12 +261,4 @@ fn summary_as_json(summary: &LogSummary) -> serde_json::Value {
         "writer": summary.writer,
         "prewriting": prewriting(summary),
     })
-}
-
-pub(super) fn counted(count: u64, what: &str) -> String {
-    match (count, what.ends_with("ch")) {
-        (1, _) => format!("1 {what}"),
-        (_, true) => format!("{count} {what}es"),
-        (_, false) => format!("{count} {what}s"),
-    }
 }

@@ -37,11 +37,13 @@ pub enum LogCommand {
     Append(append::Append),
     /// Print the last records, and follow
     #[command(after_help = "Example:\n  \
-        fairlock log tail journal                    the last 10 records\n  \
-        fairlock log tail journal --from start       all of them\n  \
-        fairlock log tail journal --follow -n 0      what comes from now on\n  \
+        fairlock log tail journal                 the last 10 records\n  \
+        fairlock log tail journal --from start    all of them\n  \
+        fairlock log tail journal --follow -n 0   what comes from now on\n  \
         fairlock log tail journal --from 4144 --format json\n  \
-        fairlock log tail journal --from start --skip-damage   what is whole of a damaged log")]
+        fairlock log tail journal --from start --skip-damage\n\n\
+        Of a damaged log, -n prints the last records behind the damage, and says on stderr where that is. \
+        --skip-damage prints what is whole of all records that are asked for.")]
     Tail(tail::Tail),
     /// Copy a log into a new directory, also while it is appended to
     #[command(after_help = "Example:\n  \
@@ -53,26 +55,31 @@ pub enum LogCommand {
     /// Read all of a log and list what is damaged; exit code 1 if anything is
     #[command(after_help = "Example:\n  \
         fairlock log verify journal\n  \
-        fairlock log verify journal --json | jq 'select(.type == \"damage\") | .position'")]
+        fairlock log verify journal --json | jq 'select(.type == \"damage\")'")]
     Verify(inspect::Inspect),
     /// Mend a damaged log in place; what it overwrites is saved first
     #[command(after_help = "Example:\n  \
-        fairlock log repair journal --dry-run        what is damaged, and what would be lost; exit code 1 if \
-        anything is\n  \
-        fairlock log repair journal                  keep every record that is whole\n  \
-        fairlock log repair journal --up-to-damage   keep what is before the first damage\n\n\
+        fairlock log repair journal --dry-run        change nothing, say what is lost\n  \
+        fairlock log repair journal                  keep each record that is whole\n  \
+        fairlock log repair journal --up-to-damage   keep what is before the damage\n\n\
+        With --dry-run the exit code is 1 if anything is damaged. \
         The bytes that are overwritten are saved in files damaged-POSITION-NUMBER.bytes in the log's \
         directory, whole blocks from that position on. The log has no use for them: look at them with \
         `xxd`, and remove them.")]
     Repair(repair::Repair),
     /// Give up records that are no longer wanted: the oldest, or the last
-    #[command(after_help = "Example:\n  \
-        fairlock log truncate journal --before 81920    what comes before that record\n  \
-        fairlock log truncate journal --keep 1g         the oldest segments, until about 1 GiB is left\n  \
-        fairlock log truncate journal --after 81920     what comes behind that record; its place is not used \
-        again\n\n\
+    #[command(
+        override_usage = "fairlock log truncate --before <POSITION> <DIR>\n       \
+                          fairlock log truncate --after <POSITION> <DIR>\n       \
+                          fairlock log truncate --keep <SIZE> <DIR>",
+        after_help = "Example:\n  \
+        fairlock log truncate journal --before 81920   what is before that record\n  \
+        fairlock log truncate journal --keep 1g        the oldest, down to about 1 GiB\n  \
+        fairlock log truncate journal --after 81920    what is behind that record\n\n\
+        The place of records that are cut off is not used again. \
         No program may have the log open for writing. One that has gives up records itself: \
-        LogFile::truncate_before, LogOptions::retain_bytes.")]
+        LogFile::truncate_before, LogOptions::retain_bytes."
+    )]
     Truncate(truncate::Truncate),
     /// Print a log's figures without reading it
     #[command(after_help = "Example:\n  fairlock log stat journal")]

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::{LogFile, Position, RepairOptions, RepairReport};
+use fairlock_lab::screen::{columns, wrapped, wrapped_lines};
+use fairlock_lab::units::counted;
 use serde_json::json;
 
-use super::inspect::{
-    Missing, counted, damage_as_json, damage_as_text, given_up_as_text, lost_as_text,
-};
+use super::inspect::{Missing, damage_as_json, damage_as_text, given_up_as_text, lost_as_text};
 use super::{failure, refuse_files, unless_reader_left};
 use crate::cli::Failure;
 
@@ -17,7 +17,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Repair {
     /// The log: its directory
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
     /// Change nothing, and say what would be done; exit code 1 if anything would
     #[arg(long)]
@@ -36,14 +36,15 @@ impl Repair {
         let options = RepairOptions::new().dry_run(self.dry_run).up_to_damage(self.up_to_damage);
         let report = LogFile::repair(&self.path, &options);
         let report = report.map_err(|error| failure(&error))?;
+        let width = columns(&io::stdout());
         let mut output = BufWriter::new(io::stdout().lock());
         let damages = report.damages.iter().try_for_each(|damage| match self.json {
             true => writeln!(output, "{}", damage_as_json(damage)),
-            false => writeln!(output, "{}", damage_as_text(damage)),
+            false => writeln!(output, "{}", wrapped(&damage_as_text(damage), "  ", width)),
         });
         let written = damages.and_then(|()| match self.json {
             true => writeln!(output, "{}", self.as_json(&report)),
-            false => write!(output, "{}", self.as_text(&report)),
+            false => writeln!(output, "{}", wrapped_lines(&self.as_text(&report), width)),
         });
         unless_reader_left(written.and_then(|()| output.flush()))?;
         match self.dry_run && report.is_needed {

@@ -10,10 +10,12 @@ use std::str;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fairlock_io::{LogError, LogErrorKind, LogReader, LogWriter, Position, Record};
+use fairlock_io::{Damage, LogError, LogErrorKind, LogReader, LogWriter, Position, Record};
+use fairlock_lab::screen::{complain, say};
+use fairlock_lab::units::counted;
 use serde_json::json;
 
-use super::inspect::{counted, damage_as_text};
+use super::inspect::damage_as_text;
 use super::{failure, refuse_files, unless_reader_left};
 use crate::cli::Failure;
 
@@ -28,7 +30,7 @@ const FIRST_BATCH: u64 = 4096;
 #[derive(Debug, Args)]
 pub struct Tail {
     /// The log: its directory
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
     /// Print so many of the last records
     #[arg(
@@ -94,15 +96,7 @@ impl Tail {
         }
         refuse_files(&self.path)?;
         let place = Place::of(&self.path);
-        let mut reader = LogReader::open(&self.path).map_err(|error| failure(&error))?;
-        reader = reader.skip_damage(self.skip_damage);
-        match self.from {
-            Some(From::At(position)) => reader.seek(position).map_err(|error| failure(&error))?,
-            Some(From::End) => {
-                reader.seek(reader.committed()).map_err(|error| failure(&error))?;
-            }
-            None => self.seek_to_last(&mut reader)?,
-        }
+        let (mut reader, begin) = self.open()?;
         let mut output = BufWriter::with_capacity(64 << 10, io::stdout().lock());
         let mut record_bytes = Vec::new();
         let mut damages = 0;
@@ -120,12 +114,13 @@ impl Tail {
             };
             let printed = read.and_then(|is_read| {
                 // Those before the record.
-                let passed = reader.damages();
+                let mut passed = reader.damages();
+                passed.retain(|damage| damage.position >= begin.told_before);
                 if !passed.is_empty() || !is_read {
                     output.flush()?;
                 }
                 damages += passed.len() as u64;
-                passed.iter().for_each(|damage| eprintln!("{}", damage_as_text(damage)));
+                passed.iter().for_each(|damage| say(&damage_as_text(damage)));
                 output.write_all(&record_bytes)?;
                 Ok(is_read)
             });
@@ -145,6 +140,7 @@ impl Tail {
             }
         }
         match damages {
+            0 if begin.is_short => Err(Failure::Told),
             0 => Ok(()),
             _ => Err(Failure::Run(format!(
                 "{} is damaged: {} passed over",
@@ -152,6 +148,24 @@ impl Tail {
                 counted(damages, "place")
             ))),
         }
+    }
+
+    /// A reader at the first record that is to be printed.
+    fn open(&self) -> Result<(LogReader, Begin), Failure> {
+        let reader = match self.from.is_some() && !self.skip_damage {
+            true => LogReader::open(&self.path),
+            // Damage may hide the end, too.
+            false => LogReader::open_damaged(&self.path),
+        };
+        let reader = reader.map_err(|error| failure(&error))?;
+        let Some(from) = self.from else { return self.seek_to_last(reader) };
+        let mut reader = reader.skip_damage(self.skip_damage);
+        let position = match from {
+            From::At(position) => position,
+            From::End => reader.committed(),
+        };
+        reader.seek(position).map_err(|error| failure(&error))?;
+        Ok((reader, Begin::default()))
     }
 
     /// Tells of a writer that died, once, and ends if the log is no longer there.
@@ -170,7 +184,7 @@ impl Tail {
         if writer == LogWriter::Died {
             let epoch = reader.epoch().map_err(|error| failure(&error))?;
             if died.replace(epoch) != Some(epoch) {
-                eprintln!("the log's writer died without closing it: waiting for the next one");
+                say("the log's writer died without closing it: waiting for the next one");
             }
         }
         match place.and_then(|place| place.lost(&self.path, is_open)) {
@@ -179,76 +193,103 @@ impl Tail {
         }
     }
 
-    /// Goes to the first of the last records.
-    fn seek_to_last(&self, reader: &mut LogReader) -> Result<(), Failure> {
-        let summary = LogReader::summary(&self.path).map_err(|error| failure(&error))?;
+    /// Goes to the first of the last records. Of a damaged log, to the first of those that are asked for behind the
+    /// last damage, and says where that is; unless damage is to be passed over.
+    fn seek_to_last(&self, reader: LogReader) -> Result<(LogReader, Begin), Failure> {
+        // Damage may be before the last records, and is no reason not to find them.
+        let mut reader = reader.skip_damage(true);
+        let last = self.find_last(&mut reader)?;
+        reader.damages();
+        let first = match (last.first, self.skip_damage && self.lines > 0) {
+            (Some(first), _) => first,
+            // There all that is damaged is told.
+            (None, true) => Position::START,
+            (None, false) => last.end,
+        };
+        if let Some(damage) = &last.damage {
+            complain(&note_on(damage, last.count, self.lines));
+        }
+        reader = reader.skip_damage(self.skip_damage);
+        match reader.seek(first) {
+            // Its batch has no header any more: it can only be read from earlier records on.
+            Err(error) if is_damage(&error) => {
+                reader = reader.skip_damage(true);
+                reader.seek(last.way.from).map_err(|error| failure(&error))?;
+                for _ in 0..last.way.records {
+                    reader.next().map_err(|error| failure(&error))?;
+                }
+                // Those before the last records are not asked for.
+                reader.damages();
+            }
+            sought => sought.map_err(|error| failure(&error))?,
+        }
+        let is_short = last.damage.is_some() && last.count < self.lines;
+        let told_before = last.damage.map_or(Position::START, |_| first);
+        Ok((reader, Begin { is_short, told_before }))
+    }
+
+    /// Looks for the last records from segment to segment, from the end on, with a reader that passes damage over.
+    fn find_last(&self, reader: &mut LogReader) -> Result<Last, Failure> {
+        let segment_bytes =
+            LogReader::summary(&self.path).map_err(|error| failure(&error))?.segment_bytes;
         let end = reader.committed();
-        let mut last = VecDeque::new();
-        // Where the first of them was found from, and how many records are between.
-        let mut way = (Position::START, 0);
+        let mut last = Last { end, ..Last::default() };
         let mut until = end;
-        let mut segment = end.get() / summary.segment_bytes;
-        while last.len() < self.lines && until > reader.first() {
-            let begin = Position::new(segment * summary.segment_bytes + FIRST_BATCH);
+        let mut segment = end.get() / segment_bytes;
+        while last.count < self.lines && until > reader.first() && last.damage.is_none() {
+            let begin = Position::new(segment * segment_bytes + FIRST_BATCH);
             let begin = if begin <= reader.first() { Position::START } else { begin };
             match reader.seek(begin) {
-                Ok(()) => {}
                 // From an earlier segment on it is passed over.
-                Err(error) if self.skip_damage && begin != Position::START && is_damage(&error) => {
+                Err(error) if begin != Position::START && is_damage(&error) => {
                     segment -= 1;
                     continue;
                 }
-                Err(error) if matches!(error.kind(), LogErrorKind::NoRecord(_)) => {
-                    return Err(Failure::Run(format!(
-                        "segment {segment} of {} does not begin with a record, so the last records are \
-                         not found: `fairlock log verify` lists all damage, --skip-damage passes it \
-                         over, --from goes to a position",
-                        self.path.display()
-                    )));
-                }
-                Err(error) => return Err(failure(&error)),
+                sought => sought.map_err(|error| failure(&error))?,
             }
-            let mut found = VecDeque::new();
-            let mut passed = 0;
-            let most = self.lines - last.len();
-            while let Some(record) = reader.next().map_err(|error| failure(&error))? {
-                if record.position >= until {
-                    break;
-                }
-                if found.len() == most {
-                    found.pop_front();
-                    passed += 1;
-                }
-                found.push_back(record.position);
-            }
-            if !found.is_empty() {
-                way = (begin, passed);
-            }
-            found.append(&mut last);
-            last = found;
+            let found = self.find_in(reader, begin, until, self.lines - last.count)?;
+            last.put_before(found);
             if begin == Position::START {
                 break;
             }
             until = begin;
             segment -= 1;
         }
-        // Those before the last records are not asked for; the others are met again.
-        reader.damages();
-        let none_found = if self.lines == 0 { end } else { Position::START };
-        let first = last.front().copied().unwrap_or(none_found);
-        match reader.seek(first) {
-            // Its batch has no header any more: it can only be read from earlier records on.
-            Err(error) if self.skip_damage && is_damage(&error) => {
-                let (begin, records) = way;
-                reader.seek(begin).map_err(|error| failure(&error))?;
-                for _ in 0..records {
-                    reader.next().map_err(|error| failure(&error))?;
-                }
-                reader.damages();
-                Ok(())
+        Ok(last)
+    }
+
+    /// The last records, at most so many, from where the reader is up to a position.
+    fn find_in(
+        &self,
+        reader: &mut LogReader,
+        begin: Position,
+        until: Position,
+        most: usize,
+    ) -> Result<Last, Failure> {
+        let mut found = VecDeque::new();
+        let mut passed = 0;
+        let mut damage = None;
+        loop {
+            let record = reader.next().map_err(|error| failure(&error))?.map(|it| it.position);
+            let record = record.filter(|position| *position < until);
+            // Before this record, or behind the last one.
+            let mut damages = reader.damages().into_iter().filter(|damage| damage.position < until);
+            if let (Some(latest), false) = (damages.next_back(), self.skip_damage) {
+                damage = Some(latest);
+                passed += found.len() as u64;
+                found.clear();
             }
-            sought => sought.map_err(|error| failure(&error)),
+            let Some(position) = record else { break };
+            if found.len() == most {
+                found.pop_front();
+                passed += 1;
+            }
+            found.push_back(position);
         }
+        let way = Way { from: begin, records: passed };
+        let count = found.len();
+        // Damage that none of the wanted records is behind does not concern them.
+        Ok(Last { first: found.pop_front(), count, way, damage, ..Last::default() })
     }
 
     fn print(&self, output: &mut impl Write, record: Record<'_>) -> io::Result<()> {
@@ -270,6 +311,67 @@ impl Tail {
             (false, _) => output.write_all(b"\n"),
         }
     }
+}
+
+/// What the end of a damaged log lacks.
+#[derive(Debug, Default)]
+struct Begin {
+    /// Some of the records that are asked for are not printed, as they are damaged or before damage.
+    is_short: bool,
+    /// What is damaged before this position has been told.
+    told_before: Position,
+}
+
+/// The last records of a log.
+#[derive(Debug, Default)]
+struct Last {
+    /// Where the first of them is, if there is one.
+    first: Option<Position>,
+    /// How many they are.
+    count: usize,
+    way: Way,
+    /// What is damaged before the first of them, as far as was looked: others are behind it, or none.
+    damage: Option<Damage>,
+    /// Where the log ends.
+    end: Position,
+}
+
+/// Where the first of the last records was found from, and how many records are between.
+#[derive(Debug, Default, Clone, Copy)]
+struct Way {
+    from: Position,
+    records: u64,
+}
+
+impl Last {
+    /// Adds what was found before these.
+    fn put_before(&mut self, found: Last) {
+        if found.first.is_some() {
+            (self.first, self.way) = (found.first, found.way);
+        }
+        self.count += found.count;
+        self.damage = found.damage;
+    }
+}
+
+/// What is said of damage before the records that are printed.
+fn note_on(damage: &Damage, printed: usize, wanted: usize) -> String {
+    let behind = match printed {
+        0 => "no record is behind it".to_owned(),
+        _ if printed < wanted => format!("only {} behind it", are(printed)),
+        _ => "the records below are behind it".to_owned(),
+    };
+    format!(
+        "warning: the log is damaged at {}; {behind}. --skip-damage prints what is whole before, too; \
+         `fairlock log verify` lists all damage, `fairlock log repair` mends it",
+        damage_as_text(damage)
+    )
+}
+
+/// `1 record is`, `2 records are`.
+fn are(records: usize) -> String {
+    let are = if records == 1 { "is" } else { "are" };
+    format!("{} {are}", counted(records as u64, "record"))
 }
 
 /// Whether a segment does not begin as it was written.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::LogOptions;
-use fairlock_lab::units;
+use fairlock_lab::screen;
+use fairlock_lab::units::{self, counted};
 
-use super::inspect::counted;
 use super::tail::{From, from};
 use super::{failure, refuse_files};
 use crate::cli::Failure;
@@ -15,7 +15,7 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub struct Truncate {
     /// The log: its directory
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "DIR")]
     path: PathBuf,
     #[command(flatten)]
     which: Which,
@@ -56,7 +56,7 @@ impl Truncate {
         let given_up = log.metrics().segments.given_up;
         let closed = log.close();
         done.and(closed).map_err(|error| failure(&error))?;
-        println!("positions {first} to {end}, {} given up", counted(given_up, "segment"));
-        Ok(())
+        let given_up = counted(given_up, "segment");
+        Ok(screen::print(&format!("positions {first} to {end}, {given_up} given up\n"))?)
     }
 }

@@ -41,12 +41,16 @@ pub struct Header {
     pub quick: bool,
     /// The machine it ran on.
     pub machine: Machine,
+    /// CPUs that other programs kept busy when the run began; none: nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_busy_cpus: Option<f64>,
 }
 
 impl Header {
     /// A header for a run that starts now.
     pub fn now(studies: Vec<String>, quick: bool, machine: Machine) -> Header {
-        Header { format: FORMAT, date: crate::machine::date(), studies, quick, machine }
+        let date = crate::machine::date();
+        Header { format: FORMAT, date, studies, quick, machine, others_busy_cpus: None }
     }
 }
 

@@ -1,9 +1,4 @@
-//! Tables for a terminal of 120 columns.
-
-use comfy_table::{
-    Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
-    presets,
-};
+//! Results for a terminal: tables, verdicts, the summary.
 
 use super::recording::{Header, Recording};
 use super::{grids, published};
@@ -12,35 +7,31 @@ use crate::metric::Metric;
 use crate::params;
 use crate::registry;
 use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
+use crate::screen::{Column, Table, WIDEST, wrapped};
 use crate::study::claim::{Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Study};
 use crate::units::{
-    format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
+    counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
 use crate::workload::Workload;
 use crate::workloads::forkstorm_kernel::ForkstormKernel;
 
-/// The columns of a results table, and whether they hold numbers.
-const COLUMNS: [(&str, bool); 11] = [
-    ("lock", false),
-    ("total\nkops/s", true),
-    ("role", false),
-    ("kops/s", true),
-    ("per thread\nmin/mean/max", true),
-    ("Jain", true),
-    ("wait\np50/p99/max", true),
-    ("hold\np50", true),
-    ("longest\nbypass", true),
-    ("switches/s\nCPU u/s/i", true),
-    ("MB/s", true),
+/// The columns of a results table beside the lock and the role.
+const FIGURES: [&str; 9] = [
+    "total\nkops/s",
+    "kops/s",
+    "per thread\nmin/mean/max",
+    "Jain",
+    "wait\np50/p99/max",
+    "hold\np50",
+    "longest\nbypass",
+    "switches/s\nCPU u/s/i",
+    MEGABYTES,
 ];
 
-/// A rule below the headings and nothing between the columns but their padding.
-pub(crate) const STYLE: TableStyle = presets::NOTHING
-    .header_lines(ContentLineStyle::none())
-    .content_lines(ContentLineStyle::none())
-    .header_separator(LineStyle::none().fill('─'));
+/// Where bytes are moved.
+const MEGABYTES: &str = "MB/s";
 
 /// Rows with one machine, one workload and one set of parameters, in the order they came.
 pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String, Vec<&'a Row>)> {
@@ -81,14 +72,13 @@ pub(super) fn shares(cpu: &CpuShares) -> String {
     [cpu.user, cpu.system, cpu.idle].map(|share| format!("{:.0}", share * 100.0)).join("/")
 }
 
-fn role_cells(name: &str, role: &RoleStats) -> [String; 7] {
+fn role_cells(role: &RoleStats) -> [String; 6] {
     let spread = if role.threads == 1 {
         format_kilo(role.thread_mean)
     } else {
         [role.thread_min, role.thread_mean, role.thread_max].map(format_kilo).join("/")
     };
     [
-        format!("{} {name}{}", role.threads, if role.threads == 1 { "" } else { "s" }),
         format_kilo(role.ops_per_s.median),
         spread,
         role.fairness().map_or("–".to_owned(), format_number),
@@ -102,18 +92,11 @@ fn role_cells(name: &str, role: &RoleStats) -> [String; 7] {
 fn group_table(rows: &[&Row]) -> Table {
     let moves_bytes =
         rows.iter().flat_map(|row| row.roles.values()).any(|role| role.bytes_per_s.is_some());
-    let columns = if moves_bytes { COLUMNS.len() } else { COLUMNS.len() - 1 };
-    let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(
-        COLUMNS[..columns].iter().map(|(title, _)| *title).map(|title| match title {
-            "lock" => registry::subject(&rows[0].workload),
-            title => title,
-        }),
-    );
+    let figures = FIGURES.into_iter().filter(|title| moves_bytes || *title != MEGABYTES);
+    let keys = [registry::subject(&rows[0].workload), "role"].map(Column::text);
+    let mut table = Table::new(2, keys.into_iter().chain(figures.map(Column::number)));
     for row in rows {
         for (index, (name, role)) in row.roles.iter().enumerate() {
-            let first = index == 0;
-            let of_row = |text: String| if first { text } else { String::new() };
             // The interval stands below the total, and the CPUs below the switches: beside the second
             // role, or on a line of their own.
             let two_lines = |upper: String, lower: String| match (index, row.roles.len()) {
@@ -123,12 +106,13 @@ fn group_table(rows: &[&Row]) -> Table {
                 (1, _) => lower,
                 _ => String::new(),
             };
+            let lock = if index == 0 { row.lock.clone() } else { String::new() };
             let total = two_lines(
                 format_kilo(row.total_ops_per_s.median),
                 kilo_interval(row.total_ops_per_s),
             );
-            let mut cells = vec![of_row(row.lock.clone()), total];
-            cells.extend(role_cells(name, role));
+            let mut cells = vec![lock, counted(role.threads.into(), name), total];
+            cells.extend(role_cells(role));
             cells.push(two_lines(
                 format!(
                     "{}+{}",
@@ -142,53 +126,49 @@ fn group_table(rows: &[&Row]) -> Table {
                     format_bytes_per_s(bytes.median).trim_end_matches(" MB/s").to_owned()
                 }));
             }
-            table.add_row(cells.into_iter().zip(COLUMNS).map(|(text, (_, number))| {
-                Cell::new(text).set_alignment(if number {
-                    CellAlignment::Right
-                } else {
-                    CellAlignment::Left
-                })
-            }));
+            table.row(cells);
         }
-    }
-    let last = columns - 1;
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if index == last { 0 } else { 2 }));
     }
     table
 }
 
-/// A table for each group of rows, under a line that says what they share.
+/// A table for each group of rows, under a line that says what they share, in lines of this width.
 ///
 /// `with_events` puts the lock events of each group below it, and what a simulated machine counted.
-pub fn tables(rows: &[Row], with_events: bool) -> String {
+pub fn tables(rows: &[Row], with_events: bool, width: usize) -> String {
     let mut text = String::new();
     for (title, rows) in groups(rows) {
-        text.push_str(&format!("\n{title}\n{}\n", group_table(&rows)));
-        let counted = [usage(&rows), simulated_counts(&rows), events(&rows)]
+        let table = group_table(&rows).fitted(width);
+        text.push_str(&format!("\n{}\n{table}\n", wrapped(&title, "  ", width)));
+        let counted = [usage_table(&rows), simulated_table(&rows), events_table(&rows)]
             .map(|it| it.filter(|_| with_events));
-        let special = [
-            torn_reads(&rows),
-            deliveries(&rows),
-            inversions(&rows),
-            convoys(&rows),
-            short_processes(&rows),
-        ];
+        let special =
+            [torn_table(&rows), delivery_table(&rows), inversion_table(&rows), convoy_table(&rows)];
         for more in special.into_iter().chain(counted).flatten() {
-            text.push_str(&format!("\n{more}\n"));
+            text.push_str(&format!("\n{}\n", more.fitted(width)));
+        }
+        if let Some(words) = short_processes(&rows) {
+            text.push_str(&format!("\n{}\n", wrapped(&words, "", width)));
         }
     }
     if !text.is_empty() {
-        text.push_str(
-            "\nhold: median. bypass: most reader acquisitions granted while one operation waited.\n\
-             switches: voluntary + involuntary. CPU: user/system/idle, %.\n",
-        );
+        for words in [
+            "hold: median. bypass: most reader acquisitions granted while one operation waited.",
+            "switches: voluntary + involuntary. CPU: user/system/idle, %.",
+        ] {
+            text.push_str(&format!("\n{}", wrapped(words, "  ", width)));
+        }
+        text.push('\n');
     }
     text
 }
 
 /// What a simulated machine counted for a group's rows; `None` where it was a real one.
 pub fn simulated_counts(rows: &[&Row]) -> Option<String> {
+    simulated_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn simulated_table(rows: &[&Row]) -> Option<Table> {
     let counted: Vec<(&Row, [(&str, f64); 5])> = rows
         .iter()
         .filter_map(|row| Some((*row, row.simulated.as_ref()?.per_operation())))
@@ -205,6 +185,10 @@ pub fn simulated_counts(rows: &[&Row]) -> Option<String> {
 /// How many reads of a group's rows were torn, all and of a million; `None` where none were looked at
 /// for that.
 pub fn torn_reads(rows: &[&Row]) -> Option<String> {
+    torn_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn torn_table(rows: &[&Row]) -> Option<Table> {
     let counted: Vec<(&Row, [String; 2])> = rows
         .iter()
         .filter_map(|row| {
@@ -224,6 +208,10 @@ pub fn torn_reads(rows: &[&Row]) -> Option<String> {
 
 /// How additions to sources reached those that wait for them; `None` where nobody does.
 pub fn deliveries(rows: &[&Row]) -> Option<String> {
+    delivery_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn delivery_table(rows: &[&Row]) -> Option<Table> {
     let counted: Vec<(&Row, [String; 3])> = rows
         .iter()
         .filter_map(|row| {
@@ -250,6 +238,10 @@ pub fn deliveries(rows: &[&Row]) -> Option<String> {
 
 /// How long the high one of a group's rows waited at most, and for whom; `None` where there is none.
 pub fn inversions(rows: &[&Row]) -> Option<String> {
+    inversion_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn inversion_table(rows: &[&Row]) -> Option<Table> {
     let counted: Vec<(&Row, [String; 3])> = rows
         .iter()
         .filter_map(|row| {
@@ -272,6 +264,10 @@ pub fn inversions(rows: &[&Row]) -> Option<String> {
 /// How many threads stood at the locks of a group's rows when one asked; `None` where that is not
 /// looked at.
 pub fn convoys(rows: &[&Row]) -> Option<String> {
+    convoy_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn convoy_table(rows: &[&Row]) -> Option<Table> {
     let counted: Vec<(&Row, [String; 3])> = rows
         .iter()
         .filter_map(|row| {
@@ -303,6 +299,10 @@ pub fn short_processes(rows: &[&Row]) -> Option<String> {
 /// How often operations of a group's rows made a CPU switch, and how much of the CPUs' time a simulated
 /// machine span; `None` where nothing ran.
 pub fn usage(rows: &[&Row]) -> Option<String> {
+    usage_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn usage_table(rows: &[&Row]) -> Option<Table> {
     let metrics = [
         (
             "voluntary switches an operation",
@@ -334,25 +334,22 @@ fn side_by_side<'a>(
     corner: &'a str,
     heads: impl Iterator<Item = &'a str>,
     lines: impl Iterator<Item = (String, Vec<String>)>,
-) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(std::iter::once(corner).chain(heads));
+) -> Table {
+    let mut table =
+        Table::new(1, [Column::text(corner)].into_iter().chain(heads.map(Column::number)));
     for (name, numbers) in lines {
-        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        table.add_row(std::iter::once(Cell::new(name)).chain(numbers.into_iter().map(right)));
+        table.row([name].into_iter().chain(numbers));
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.to_string()
+    table
 }
 
 /// The lock events of a group's rows, a table with a row for each event that happened; `None`
 /// without any.
 pub fn events(rows: &[&Row]) -> Option<String> {
+    events_table(rows).map(|table| table.fitted(WIDEST))
+}
+
+fn events_table(rows: &[&Row]) -> Option<Table> {
     let counted: Vec<(&Row, &LockEvents)> =
         rows.iter().filter_map(|row| Some((*row, row.events.as_ref()?))).collect();
     let mut names: Vec<&String> =
@@ -405,51 +402,22 @@ pub(super) fn sign(status: Status) -> &'static str {
     }
 }
 
-/// Breaks text into lines of at most `width` characters, indented from the second on.
-pub(crate) fn wrapped(text: &str, indent: &str, width: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("starts with a line");
-        if line.chars().count() + word.chars().count() + 1 > width && !line.trim().is_empty() {
-            lines.push(format!("{indent}{word}"));
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
-}
-
 /// Published figures, and beside them ours from one machine, which is called `place`.
-fn source_table(
-    source: &study::Table,
-    ours: &[study::Column],
-    place: &str,
-    rows: &[Row],
-) -> String {
-    let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+fn source_table(source: &study::Table, ours: &[study::Column], place: &str, rows: &[Row]) -> Table {
     let ours_heads = ours.iter().map(|it| format!("{place},\n{}", it.title.replace(" (", "\n(")));
     let heads = source.columns.iter().map(|column| column.replace(", ", ",\n")).chain(ours_heads);
-    table.set_header(std::iter::once(String::new()).chain(heads));
+    let mut table = Table::new(1, [Column::text("")].into_iter().chain(heads.map(Column::number)));
     for row in &source.rows {
         let figures = ours.iter().map(|column| {
             published::figure(source, column, row, rows).map_or("–".to_owned(), |it| it.median)
         });
-        let cells = row.source.iter().cloned().chain(figures);
-        let cells = cells.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-        table.add_row(std::iter::once(Cell::new(&row.name)).chain(cells));
+        table.row([row.name.clone()].into_iter().chain(row.source.iter().cloned()).chain(figures));
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table
 }
 
 /// A table over locks and points.
-fn grid_table(sheet: &grids::Sheet) -> String {
+fn grid_table(sheet: &grids::Sheet) -> Table {
     let words = |figure: &Option<grids::Figure>| match figure {
         // The others leave the mark's place empty, so that all numbers end in one column.
         Some(figure) => format!("{}{}", figure.median, if figure.is_best { "*" } else { " " }),
@@ -457,84 +425,83 @@ fn grid_table(sheet: &grids::Sheet) -> String {
     };
     let lines = sheet.lines.iter();
     let lines = lines.map(|(name, figures)| (name.clone(), figures.iter().map(words).collect()));
-    let table = side_by_side("* the best", sheet.locks.iter().map(String::as_str), lines);
-    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    format!("\n{}\n{table}", sheet.title)
+    side_by_side("* the best", sheet.locks.iter().map(String::as_str), lines)
 }
 
-/// A study's question, published figures beside ours, and the verdict on each of its claims.
-pub fn study(study: &Study, verdicts: &[Verdict], rows: &[Row]) -> String {
-    let mut text = format!("\n{} · {}\n", study.name.to_uppercase(), study.title);
-    text.push_str(&wrapped(&study.question, "", 118));
-    text.push('\n');
+/// A study's question, published figures beside ours, and the verdict on each of its claims, in lines of this
+/// width. Why something did not run is not told with each claim: [`missing`] says it once.
+pub fn study(study: &Study, verdicts: &[Verdict], recording: &Recording, width: usize) -> String {
+    let rows = &recording.rows;
+    let title = format!("{} · {}", study.name.to_uppercase(), study.title);
+    let mut text =
+        format!("\n{}\n{}\n", wrapped(&title, "  ", width), wrapped(&study.question, "", width));
     for table in study.published_tables() {
-        text.push_str(&format!("\n{}\n", table.title));
+        text.push_str(&format!("\n{}\n", wrapped(&table.title, "  ", width)));
         for (ours, place) in [(&table.here, "here"), (&table.simulated, "simulated")] {
             if !ours.is_empty() {
-                text.push_str(&source_table(table, ours, place, rows));
+                let table = source_table(table, ours, place, rows).fitted(width);
+                text.push_str(&format!("{table}\n"));
             }
         }
     }
     for sheet in study.grids.iter().flat_map(|grid| grids::sheets(grid, rows)) {
-        text.push_str(&grid_table(&sheet));
+        let table = grid_table(&sheet).fitted(width);
+        text.push_str(&format!("\n{}\n{table}\n", wrapped(&sheet.title, "  ", width)));
     }
     for verdict in verdicts {
+        let claim = format!("{} {}", sign(verdict.status), verdict.claim);
+        let words = recording.skipped.iter().fold(verdict.text.clone(), |words, skipped| {
+            words.replace(&format!(": {}", skipped.reason), "")
+        });
         text.push_str(&format!(
-            "\n{}\n{}\n",
-            wrapped(&format!("{} {}", sign(verdict.status), verdict.claim), "  ", 118),
-            wrapped(&format!("    {}", verdict.text), "    ", 118).replacen("", "    ", 1),
+            "\n{}\n    {}\n",
+            wrapped(&claim, "  ", width),
+            wrapped(&words, "", width - 4).replace('\n', "\n    "),
         ));
     }
     text
 }
 
-/// The columns of the summary, and how many characters of a line are theirs.
-const SUMMARY: [(&str, usize); 6] = [
-    ("system", 14),
-    ("claim", 34),
-    ("source", 16),
-    ("here", 12),
-    ("simulated", 12),
-    ("verdict", 22),
-];
+/// The columns of the summary.
+const SUMMARY: [&str; 6] = ["system", "claim", "source", "here", "simulated", "verdict"];
 
-/// What the studies say about each system, in one table; nothing without lines.
-pub fn summary(lines: &[Line<'_>]) -> String {
+/// Where there is less room, a system has a line of its own above its claims.
+const WIDE_SUMMARY: usize = 100;
+
+/// What the studies say about each system, in one table of this width; nothing without lines.
+pub fn summary(lines: &[Line<'_>], width: usize) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(SUMMARY.map(|(title, _)| title));
+    let is_wide = width >= WIDE_SUMMARY;
+    let heads = SUMMARY.into_iter().skip(usize::from(!is_wide));
+    let mut table = Table::new(heads.len(), heads.map(Column::text));
     let mut last = None;
     for line in lines {
         let is_first = last.replace(line.study) != Some(line.study);
-        let verdicts = line.verdicts.iter().map(|verdict| {
-            let words = format!("{} {}", sign(verdict.status), verdict.words_and_cases());
-            wrapped(&words, "  ", SUMMARY[5].1)
-        });
-        let system = if is_first { line.system } else { "" };
-        let source = line.source.unwrap_or("–");
-        let texts = [system, line.text, source].map(str::to_owned);
-        let figures = [&line.here, &line.simulated].map(|figure| shown(figure.as_ref()));
-        let cells = texts.into_iter().chain(figures).zip(SUMMARY);
-        let cells = cells.map(|(text, (_, width))| {
-            text.lines().map(|line| wrapped(line, "", width)).collect::<Vec<_>>().join("\n")
-        });
-        if is_first && table.row_count() > 0 {
-            table.add_row([""]);
+        if is_first && !table.is_empty() {
+            table.row([]);
         }
-        table.add_row(cells.chain([verdicts.collect::<Vec<_>>().join("\n")]));
+        if is_first && !is_wide {
+            table.row([line.system.to_owned()]);
+        }
+        let verdicts = line.verdicts.iter();
+        let verdicts = verdicts.map(|it| {
+            // The cases stand with the claim itself, too.
+            let words = if is_wide { it.words_and_cases() } else { it.words.clone() };
+            format!("{} {words}", sign(it.status))
+        });
+        let cells = [
+            if is_first { line.system.to_owned() } else { String::new() },
+            line.text.to_owned(),
+            line.source.unwrap_or("–").to_owned(),
+            shown(line.here.as_ref()),
+            shown(line.simulated.as_ref()),
+            verdicts.collect::<Vec<_>>().join("\n"),
+        ];
+        table.row(cells.into_iter().skip(usize::from(!is_wide)));
     }
-    let last = SUMMARY.len() - 1;
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if index == last { 0 } else { 2 }));
-    }
-    let table = table.to_string();
-    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    format!("\nSummary\n{table}")
+    format!("\nSummary\n{}\n", table.fitted(width))
 }
 
 /// A figure, and below it where it was measured.
@@ -546,40 +513,78 @@ fn shown(figure: Option<&Figure>) -> String {
     }
 }
 
-/// What is missing from a recording, if anything.
+/// What is missing from a recording, if anything: each reason once, and after it what did not run for it.
 pub fn missing(recording: &Recording) -> String {
-    let mut text = String::new();
-    for skipped in &recording.skipped {
-        let machine = skipped.machine.as_ref().map(|machine| format!(" on {machine}"));
-        text.push_str(&format!(
-            "{}{} did not run: {}\n",
-            skipped.workload,
-            machine.unwrap_or_default(),
-            skipped.reason
-        ));
-    }
+    missing_but_for(recording, &[])
+}
+
+/// As [`missing`], but for what did not run for these reasons, which are told elsewhere.
+pub fn missing_but_for(recording: &Recording, told: &[String]) -> String {
+    let mut text: String = by_reason(recording)
+        .into_iter()
+        .filter(|(reason, _)| !told.iter().any(|it| it == reason))
+        .map(|(reason, workloads)| format!("{}\n", not_run(reason, &workloads)))
+        .collect();
     if recording.cancelled {
         text.push_str("stopped early; the finished rows are kept\n");
     }
     text
 }
 
+/// A reason, and what did not run for it.
+pub fn not_run(reason: &str, workloads: &[String]) -> String {
+    format!("{reason}; did not run: {}", workloads.join(", "))
+}
+
+/// The reasons for which something did not run, in the order in which they came up, and what that was.
+pub fn by_reason(recording: &Recording) -> Vec<(&str, Vec<String>)> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for skipped in &recording.skipped {
+        let workload = match &skipped.machine {
+            Some(machine) => format!("{} on {machine}", skipped.workload),
+            None => skipped.workload.clone(),
+        };
+        match reasons.iter_mut().find(|(reason, _)| *reason == skipped.reason) {
+            Some((_, workloads)) if workloads.contains(&workload) => {}
+            Some((_, workloads)) => workloads.push(workload),
+            None => reasons.push((&skipped.reason, vec![workload])),
+        }
+    }
+    reasons
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Skipped;
     use crate::example;
     use crate::machine::Machine;
     use crate::row::{Convoy, SimulatedCounts};
 
+    /// A recording with a row for each cell of these studies.
+    fn recording(studies: &[Study]) -> Recording {
+        let mut recording = Recording::new(Header::now(Vec::new(), false, Machine::here(None)));
+        for batch in studies.iter().flat_map(|study| study.batches(study::Effort::default())) {
+            recording.rows.extend(batch.cells.iter().map(example::row_of));
+        }
+        recording
+    }
+
+    fn assert_fits(text: &str, width: usize) {
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{} in: {line}", line.chars().count());
+        }
+    }
+
     #[test]
-    fn a_study_shows_published_figures_beside_ours_within_120_columns() {
+    fn a_study_shows_published_figures_beside_ours_in_the_width_that_there_is() {
         for name in study::names() {
-            let study = study::find(name).unwrap();
-            let batches = study.batches(study::Effort::default());
-            let cells = batches.iter().flat_map(|batch| &batch.cells);
-            let rows: Vec<Row> = cells.map(example::row_of).collect();
-            let text = super::study(&study, &[], &rows);
-            assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+            let studies = [study::find(name).unwrap()];
+            let recording = recording(&studies);
+            let [study] = studies;
+            assert_fits(&super::study(&study, &[], &recording, 80), 80);
+            let text = super::study(&study, &[], &recording, 120);
+            assert_fits(&text, 120);
             let Some(table) = study.published_tables().first() else { continue };
             let row = &table.rows[0];
             let lines: Vec<&str> =
@@ -594,34 +599,49 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_each_system_once_within_120_columns() {
-        let mut recording = Recording::new(Header::now(Vec::new(), false, Machine::here(None)));
+    fn the_summary_names_each_system_once_in_the_width_that_there_is() {
         let studies = study::choose(&[]).unwrap();
-        for batch in studies.iter().flat_map(|study| study.batches(study::Effort::default())) {
-            recording.rows.extend(batch.cells.iter().map(example::row_of));
-        }
+        let recording = recording(&studies);
         let judged = crate::report::judge(studies, &recording);
-        let text = summary(&crate::report::summary(&judged));
-        assert!(text.starts_with("\nSummary\nsystem "), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        for (study, _) in &judged {
-            let system = &study.summary.as_ref().unwrap().system;
-            let first: String = system.chars().take(SUMMARY[0].1).collect();
-            let first = first.rsplit_once(' ').map_or(first.as_str(), |(words, _)| words);
-            let lines = text.lines().filter(|line| line.starts_with(first));
-            assert_eq!(lines.count(), 1, "{first}: {text}");
+        for width in [80, 120] {
+            let text = summary(&crate::report::summary(&judged), width);
+            assert!(text.starts_with("\nSummary\n"), "{text}");
+            assert_fits(&text, width);
+            let (_, table) = text.split_once("─\n").unwrap();
+            let groups: Vec<&str> = table.split("\n\n").collect();
+            assert_eq!(groups.len(), judged.len(), "{text}");
+            for ((study, _), group) in judged.iter().zip(groups) {
+                let system = &study.summary.as_ref().unwrap().system;
+                let first = system.split(' ').next().unwrap();
+                assert!(group.starts_with(first), "{system}: {text}");
+            }
+            assert!(text.contains("simulation") && text.contains("here"), "{text}");
         }
-        assert!(text.contains("in simulation") && text.contains("here"), "{text}");
-        assert_eq!(summary(&[]), "");
+        assert_eq!(summary(&[], 80), "");
+    }
+
+    #[test]
+    fn a_reason_is_told_once_with_all_that_did_not_run_for_it() {
+        let study = study::find("s0").unwrap();
+        let mut recording = recording(&[]);
+        let reason = "cannot write to a file in `tm`: No space left on device (os error 28)";
+        for workload in ["dio-kernel", "dio-log", "dio-kernel", "dio-lock"] {
+            let (workload, reason) = (workload.to_owned(), reason.to_owned());
+            recording.skipped.push(Skipped { workload, machine: None, reason });
+        }
+        let text = missing(&recording);
+        assert_eq!(text, format!("{reason}; did not run: dio-kernel, dio-log, dio-lock\n"));
+        assert_eq!(missing_but_for(&recording, &[reason.to_owned()]), "");
+        let verdicts = crate::report::verdicts(&study, &recording);
+        let text = super::study(&study, &verdicts, &recording, 80);
+        assert!(text.contains("could not run") && !text.contains("No space"), "{text}");
     }
 
     #[test]
     fn a_study_prints_its_grids_with_the_best_marked() {
         let study = study::find("rwlock").unwrap();
-        let batches = study.batches(study::Effort::default());
-        let cells = batches.iter().flat_map(|batch| &batch.cells);
-        let rows: Vec<Row> = cells.map(example::row_of).collect();
-        let text = super::study(&study, &[], &rows);
+        let recording = recording(std::slice::from_ref(&study));
+        let text = super::study(&study, &[], &recording, 120);
         for share in ["100", "99.9", "99", "90", "50"] {
             assert!(text.contains(&format!("here: {share} % reads\n")), "{share}: {text}");
         }
@@ -631,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_fit_120_columns_with_the_longest_lock_name_and_extreme_values() {
+    fn tables_fit_with_the_longest_lock_name_and_extreme_values() {
         let mut rows = Vec::new();
         for lock in ["no-reader-steal", "rwsem", "std"] {
             let mut row = example::row("mix", lock, &[("readers", 32.0), ("writers", 32.0)]);
@@ -649,12 +669,12 @@ mod tests {
             }
             rows.push(row);
         }
-        let text = tables(&rows, true);
-        assert!(text.contains("32 readers + 32 writers"), "{text}");
-        assert!(text.contains("123µs/12.3ms/123ms"), "{text}");
-        assert!(text.contains("rwsem_sleep_writer"), "{text}");
-        for line in text.lines() {
-            assert!(line.trim_end().chars().count() <= 120, "{} in: {line}", line.chars().count());
+        for width in [80, 120] {
+            let text = tables(&rows, true, width);
+            assert!(text.contains("32 readers + 32 writers"), "{text}");
+            assert!(text.contains("123µs/12.3ms/123ms"), "{text}");
+            assert!(text.contains("rwsem_sleep_writer"), "{text}");
+            assert_fits(&text, width);
         }
     }
 
@@ -665,7 +685,7 @@ mod tests {
         simulated.machine = "eight-sockets".to_owned();
         simulated.simulated =
             Some(SimulatedCounts { operations: 100, transfers: 250, ..SimulatedCounts::default() });
-        let text = tables(&[real, simulated], true);
+        let text = tables(&[real, simulated], true, 120);
         let title = "1 reader + 1 writer · section 10 pauses · think 10 pauses · simulated on eight-sockets\n";
         assert!(text.contains(title), "{text}");
         let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
@@ -675,7 +695,7 @@ mod tests {
     #[test]
     fn switches_stand_with_the_cpus_shares_and_convoys_where_they_were_counted() {
         let mut row = example::row("mix", "rwsem", &[("readers", 0.0), ("writers", 2.0)]);
-        let text = tables(std::slice::from_ref(&row), true);
+        let text = tables(std::slice::from_ref(&row), true, 120);
         assert!(text.contains("70/10/20\n"), "{text}");
         let line = |text: &str, start: &str| {
             let line = text.lines().find(|line| line.starts_with(start)).map(str::to_owned);
@@ -687,19 +707,19 @@ mod tests {
         row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.25), ..cpu });
         let convoy = Convoy { count: 9, mean: 12.5, p99: 38, max: 40 };
         row.roles.get_mut(WRITER).unwrap().convoy = Some(convoy);
-        let text = tables(std::slice::from_ref(&row), true);
+        let text = tables(std::slice::from_ref(&row), true, 120);
         assert!(line(&text, "CPUs spinning").ends_with(" 25.0 %"), "{text}");
         assert!(line(&text, "mean").ends_with(" 12.5") && line(&text, "p99").ends_with(" 38"));
 
         row.cpu = None;
-        assert!(!tables(&[row], false).contains("70/10/20"));
+        assert!(!tables(&[row], false, 120).contains("70/10/20"));
     }
 
     #[test]
     fn shares_of_processes_shorter_than_a_tick_are_not_to_be_believed() {
         let said = |workload| {
             let row = example::row(workload, "kernel", &[("threads", 2.0)]);
-            tables(&[row], false).contains("believe idle")
+            tables(&[row], false, 120).contains("believe idle")
         };
         assert!(said("forkstorm-kernel"));
         assert!(!said("forkstorm"));
@@ -713,7 +733,7 @@ mod tests {
         // As rows said it once.
         (role.ops_per_s, role.jain) = (example::estimate(0.0), example::estimate(1.0));
         assert_eq!(role.fairness(), Some(0.0));
-        assert_eq!(role_cells("writer", role)[3], "0");
+        assert_eq!(role_cells(role)[2], "0");
         role.threads = 1;
         assert_eq!(role.fairness(), Some(0.0));
         role.ops_per_s = example::estimate(1.0);
@@ -751,11 +771,5 @@ mod tests {
         let groups = groups(&rows);
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].1.len(), 2);
-    }
-
-    #[test]
-    fn long_verdicts_are_wrapped() {
-        let text = wrapped(&"word ".repeat(60), "    ", 40);
-        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 }

@@ -13,7 +13,7 @@ mod present;
 mod several;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use fairlock_lab::dropin::process::Running;
 use fairlock_lab::dropin::signals::{self, Signals};
 use fairlock_lab::dropin::target::Target;
 use fairlock_lab::dropin::{self, library};
+use fairlock_lab::screen::say;
 use fairlock_lab::units;
 
 use crate::cli::Failure;
@@ -32,8 +33,9 @@ use fairlock_lab::units::at_least_one;
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run -- python3 server.py\n  \
-    fairlock run --lock glibc --report locks.html -- ./program   counts, changes nothing\n  \
-    fairlock run --compare glibc,rwsem,rwlock -- make check   which one is faster\n\n\
+    fairlock run --lock glibc -- ./program      counts, and changes nothing\n  \
+    fairlock run --report locks.html -- ./program\n  \
+    fairlock run --compare glibc,rwsem,rwlock -- make check   which is faster\n\n\
     The program keeps its input, output, terminal, exit code and signals; fairlock's exit code is \
     the program's, and 2 if nothing was started. All that fairlock says goes to the standard \
     error. Signals sent to fairlock are passed on, except SIGUSR2, which makes a report of what \
@@ -68,6 +70,9 @@ pub struct Run {
     /// Rounds before them that do not count
     #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]
     warm_up: u32,
+    /// Wait up to so many seconds for other programs to leave the CPUs alone, before the first run
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, requires = "compare")]
+    wait: Option<Duration>,
     /// End a run that takes longer than so many seconds with SIGTERM, and with SIGKILL 5 s later if it is
     /// still running; the report says what its locks did until then
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
@@ -183,7 +188,7 @@ impl Run {
 
 /// Says something whether somebody wants to hear it or not.
 fn warn(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", text.trim_end());
+    say(text.trim_end());
 }
 
 fn cannot_start(error: &io::Error, target: &Target) -> Failure {

@@ -28,7 +28,7 @@ impl Run {
         let start = Start { target, command: &self.command, drop_in: Some(drop_in) };
         let mut running = start.plain(signals).map_err(|error| cannot_start(&error, target))?;
         let ended = self.attend(&mut running, signals, &counts, lock)?;
-        present(self, &counts, Moment::End);
+        present(self, &counts, Moment::End(Exit::of(ended.status)));
         Ok(End::of(&ended))
     }
 

@@ -5,24 +5,25 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use fairlock_counts::snapshot::Snapshot;
-use fairlock_lab::dropin::comparison::Comparison;
+use fairlock_lab::dropin::comparison::{Comparison, Exit};
 use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::report::Report;
 use fairlock_lab::dropin::report::facts::Compared;
 use fairlock_lab::printable::printable;
+use fairlock_lab::screen::{self, complain};
+use fairlock_lab::units;
 
-use super::{Run, warn};
-
-/// Of the text.
-const WIDTH: usize = 120;
+use super::Run;
 
 /// When a report is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     /// The program runs.
     Meanwhile,
-    /// It has ended.
-    End,
+    /// It has ended like this.
+    End(Exit),
+    /// All its runs have.
+    Compared,
     /// It was stopped before its end, and what follows it did not happen.
     Stopped,
     /// The run that was to be counted did not happen.
@@ -34,17 +35,17 @@ pub(super) fn read(counts: &Counts) -> Option<Vec<Snapshot>> {
     match counts.read() {
         Ok(counted) => {
             if counted.left_out > 0 {
-                warn(&format!(
-                    "warning: the report is about the first {} processes; {} more were counted, which is \
-                     too much for one report",
-                    counted.snapshots.len(),
+                complain(&format!(
+                    "warning: the report is about the first {}; {} more were counted, which is too \
+                     much for one report",
+                    units::counted(counted.snapshots.len() as u64, "process"),
                     counted.left_out
                 ));
             }
             Some(counted.snapshots)
         }
         Err(error) => {
-            warn(&format!("warning: cannot read the counts: {error}"));
+            complain(&format!("warning: cannot read the counts: {error}"));
             None
         }
     }
@@ -53,7 +54,11 @@ pub(super) fn read(counts: &Counts) -> Option<Vec<Snapshot>> {
 /// Reports what stands in the counts now.
 pub(super) fn present(run: &Run, counts: &Counts, moment: Moment) {
     if let Some(snapshots) = read(counts) {
-        tell(run, Report::new(&snapshots, None, &command(run)), moment);
+        let mut report = Report::new(&snapshots, None, &command(run));
+        if let Moment::End(exit) = moment {
+            report.run.exit = Some(exit);
+        }
+        tell(run, report, moment);
     }
 }
 
@@ -64,14 +69,16 @@ pub(super) fn present_compared(
     comparison: &Comparison,
     counted: &[(String, Vec<Snapshot>)],
     main: &str,
+    others_busy_cpus: Option<f64>,
     moment: Moment,
 ) {
-    run.say(&comparison.to_string());
+    run.say(&comparison.text(columns()));
     let compared = Compared::from(comparison);
     let snapshots = counted.iter().find(|(lock, _)| lock == main).map(|(_, snapshots)| snapshots);
     let snapshots = snapshots.map_or(&[][..], |snapshots| snapshots);
     let mut report = Report::new(snapshots, Some(&compared), &command(run));
     report.add_counted(counted);
+    report.run.others_busy_cpus = others_busy_cpus;
     tell(run, report, moment);
 }
 
@@ -81,24 +88,29 @@ pub(super) fn command(run: &Run) -> Vec<String> {
     words.map(|word| printable(&word).into_owned()).collect()
 }
 
+/// Of what is said.
+fn columns() -> usize {
+    screen::columns(&io::stderr())
+}
+
 fn tell(run: &Run, report: Report, moment: Moment) {
     match moment {
         Moment::Meanwhile => {
             run.say("fairlock: counted up to now");
-            run.say(&report.terminal(WIDTH));
+            run.say(&report.terminal(columns()));
         }
-        Moment::End if report.comparison.is_some() => run.say(&report.terminal_after_runs(WIDTH)),
-        Moment::End => run.say(&report.terminal(WIDTH)),
+        Moment::Compared => run.say(&report.terminal_after_runs(columns())),
+        Moment::End(_) => run.say(&report.terminal(columns())),
         Moment::Stopped => {
             run.say("fairlock: what the run that was stopped had counted up to then");
-            run.say(&report.terminal_after_runs(WIDTH));
+            run.say(&report.terminal_after_runs(columns()));
         }
         Moment::Uncounted => {}
     }
     for path in &run.report {
         match write(&report, path) {
             Ok(()) => run.say(&format!("fairlock: wrote {}", path.display())),
-            Err(error) => warn(&format!("warning: cannot write {}: {error}", path.display())),
+            Err(error) => complain(&format!("warning: cannot write {}: {error}", path.display())),
         }
     }
 }

@@ -10,11 +10,13 @@ use fairlock_lab::dropin::process::{self, DropIn, Ended, Event, Output, Running,
 use fairlock_lab::dropin::signals::Signals;
 use fairlock_lab::dropin::target::Target;
 use fairlock_lab::printable::printable_lines;
+use fairlock_lab::screen::complain;
 
 use super::once::new_counts;
 use super::present::{Moment, command, present_compared, read};
 use super::{End, Run, cannot_start, cannot_watch, warn};
 use crate::cli::Failure;
+use crate::quiet;
 
 /// What all runs of a comparison share.
 struct Runs<'a> {
@@ -46,17 +48,18 @@ impl Run {
         signals: &Signals,
     ) -> Result<End, Failure> {
         if process::withholds_input() {
-            warn(
+            complain(
                 "warning: the standard input is a pipe, which only one run could read: all get an \
                  empty one; give a file (< FILE)",
             );
         }
+        let others_busy_cpus = quiet::look(self.wait);
         let mut comparison = Comparison::new(command(self), self.compare.clone());
         let mut runs = Runs { run: self, target, library, signals, usual: None, unfinished: None };
         let mut counted = Vec::new();
         let stopped = runs.all(&mut comparison, &mut counted)?.err();
         let (main, moment) = match (stopped, runs.unfinished.take()) {
-            (None, _) => (self.counted().to_owned(), Moment::End),
+            (None, _) => (self.counted().to_owned(), Moment::Compared),
             (Some(_), Some(run)) => {
                 let main = run.0.clone();
                 counted = vec![run];
@@ -64,7 +67,7 @@ impl Run {
             }
             (Some(_), None) => (self.counted().to_owned(), Moment::Uncounted),
         };
-        present_compared(self, &comparison, &counted, &main, moment);
+        present_compared(self, &comparison, &counted, &main, others_busy_cpus, moment);
         match stopped {
             None => Ok(end(&comparison)),
             Some(Stopped::By(libc::SIGINT)) => Err(Failure::Cancelled),

@@ -150,7 +150,10 @@ impl Scratch {
 
     fn whole(&self, action: &str, wanted: usize, got: io::Result<usize>) -> Result<(), LabError> {
         let got = got.and_then(|bytes| {
-            let short = || io::Error::other(format!("only {bytes} of {wanted} bytes went through"));
+            // A file takes only a part where there is no room for the rest.
+            let kind = io::ErrorKind::WriteZero;
+            let short =
+                || io::Error::new(kind, format!("only {bytes} of {wanted} bytes went through"));
             if bytes == wanted { Ok(()) } else { Err(short()) }
         });
         got.map_err(|source| explain(&self.directory, action, source))

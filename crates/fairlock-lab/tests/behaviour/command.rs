@@ -18,7 +18,8 @@ use fairlock_lab::world::probe_direct_io;
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::new(crate::FAIRLOCK);
-    command.args(args);
+    // Wide enough that what is looked for stands in one line; `screen.rs` looks at narrower ones.
+    command.args(args).env("COLUMNS", "120");
     command
 }
 

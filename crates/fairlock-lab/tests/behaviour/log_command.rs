@@ -38,7 +38,7 @@ fn append(path: &Path, options: &[&str], input: &[u8]) -> String {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "");
-    text(&output.stderr)
+    unbroken(&text(&output.stderr))
 }
 
 /// Runs, expects the exit code and one line on stderr, which must contain all of `words`.
@@ -63,6 +63,11 @@ fn signal(child: &Child, signal: libc::c_int) {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What was said, with the lines that were broken to fit whole again.
+fn unbroken(said: &str) -> String {
+    said.replace("\n  ", " ")
 }
 
 /// The positions of all records.
@@ -140,7 +145,9 @@ fn the_last_records_are_found_across_segments() {
         assert_eq!(last.lines().collect::<Vec<_>>(), expected, "{count}");
     }
     flip(&path.join(format!("{:016}.segment", 4)), 4096);
-    refuses("tail", &path, &["-n", "65"], 1, &["segment 4", "log verify", "--from"]);
+    let (printed, _, said) = last(&path, 65);
+    assert!(printed.iter().eq(&lines[300 - printed.len()..]), "{said}");
+    assert!(said.contains("0000000000000004.segment, byte 4096"), "{said}");
     flip(&path.join(format!("{:016}.segment", 4)), 4096);
     let third = positions(&path)[297].to_string();
     assert_eq!(prints("tail", &path, &["--from", &third]).lines().count(), 3);
@@ -285,7 +292,7 @@ fn damage_is_passed_over_if_that_is_wanted_and_named() {
     let skipping = |options: &[&str]| {
         let output = run(log("tail", &path, options).arg("--skip-damage"));
         let printed: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
-        (printed, output.status.code(), text(&output.stderr))
+        (printed, output.status.code(), unbroken(&text(&output.stderr)))
     };
     let all = (lines.clone(), Some(0), String::new());
     assert_eq!(skipping(&["--from", "start"]), all);
@@ -333,12 +340,12 @@ fn damage_is_listed_with_its_place_and_the_rest_counted() {
     }
     refuses("verify", &path, &["--json"], 1, &["damaged in 2 places", "2 records lost"]);
     let output = run(&mut log("verify", &path, &[]));
-    let said = text(&output.stdout);
+    let said = unbroken(&text(&output.stdout));
     for (place, what) in [(places[1], "a record, 27 bytes"), (places[2], "a record's header, ")] {
         let expected = format!("position {place}: {what}");
         let line = said.lines().find(|line| line.starts_with(&expected));
         let line = line.unwrap_or_else(|| panic!("{expected} in {said}"));
-        assert!(line.contains(&format!("segment 0, offset {place}, ")), "{line}");
+        assert!(line.ends_with(&format!("(0000000000000000.segment, byte {place})")), "{line}");
     }
     assert!(said.contains("2 records, 7 B"), "{said}");
 
@@ -356,7 +363,8 @@ fn damage_is_listed_with_its_place_and_the_rest_counted() {
     let output = run(&mut log("tail", &path, &["--from", "start"]));
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "one\n".to_owned()));
     let said = text(&output.stderr);
-    assert!(said.contains(&places[1].to_string()) && said.contains("log verify"), "{said}");
+    let place = format!("0000000000000000.segment, byte {})", places[1]);
+    assert!(said.contains(&place) && said.contains("log verify"), "{said}");
 }
 
 #[test]
@@ -426,7 +434,7 @@ fn of_a_missing_segment_its_size_is_told_as_nothing_says_how_many_records_it_had
     let expected = format!("1 record lost, and {lost}: their number is not known");
     refuses("verify", &path, &["--json"], 1, &[&expected]);
     refuses("repair", &path, &["--dry-run", "--json"], 1, &[&expected]);
-    assert!(prints("repair", &path, &[]).contains(&expected));
+    assert!(unbroken(&prints("repair", &path, &[])).contains(&expected));
     let said = prints("verify", &path, &[]);
     assert!(said.contains("1 hole and 1 gap, "), "{said}");
 }
@@ -546,6 +554,28 @@ fn figures_are_told_without_reading_the_log() {
 }
 
 #[test]
+fn a_closed_output_is_no_failure_and_a_full_one_is_an_error() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    append(&path, &[], b"one\ntwo\n");
+    for command in ["tail", "stat", "verify", "repair"] {
+        let with = |output: Stdio| {
+            let mut command = log(command, &path, &[]);
+            let output = command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
+            let output = output.spawn().unwrap().wait_with_output().unwrap();
+            (output.status.code(), text(&output.stderr))
+        };
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(with(writer.into()), (Some(0), String::new()), "{command}");
+        let (code, said) = with(fs::File::options().write(true).open("/dev/full").unwrap().into());
+        assert_eq!(code, Some(1), "{command}: {said}");
+        assert!(said.starts_with("error: cannot write the output: No space"), "{command}: {said}");
+        assert_eq!(said.lines().count(), 1, "{command}: {said}");
+    }
+}
+
+#[test]
 fn a_record_that_is_too_large_is_named_and_those_before_it_are_kept() {
     let directory = directory();
     let path = directory.path().join("log");
@@ -617,4 +647,75 @@ fn a_backup_into_what_is_there_or_of_what_is_not_is_refused() {
     let missing = directory.path().join("missing");
     refuses("backup", &missing, &[&to(&directory.path().join("copy"))], 1, &["no log", "missing"]);
     assert!(!directory.path().join("copy").exists());
+}
+
+/// What `tail -n` prints and says of a damaged log, and its exit code.
+fn last(path: &Path, count: usize) -> (Vec<String>, Option<i32>, String) {
+    let output = run(&mut log("tail", path, &["-n", &count.to_string()]));
+    let printed = text(&output.stdout).lines().map(str::to_owned).collect();
+    (printed, output.status.code(), unbroken(&text(&output.stderr)))
+}
+
+#[test]
+fn the_last_records_behind_damage_are_printed_and_the_damage_is_named_once() {
+    const RECORDS: usize = 300;
+    let directory = directory();
+    let sound = directory.path().join("sound");
+    let lines: Vec<String> = (0..RECORDS).map(|it| format!("{it} {}", "x".repeat(1000))).collect();
+    append(&sound, &["--segment", "64k"], (lines.join("\n") + "\n").as_bytes());
+    let places = positions(&sound);
+    let fourth = places.iter().position(|&place| place > 4 << 16).unwrap();
+    let segment_of = |record: usize| (places[record] >> 16, places[record] & 0xffff);
+    // The number of the first record that is whole behind it, where it is, and what is there.
+    let damages = [
+        (2, segment_of(1).0, segment_of(1).1 + 24, "a record, "),
+        (200, segment_of(199).0, segment_of(199).1, "a record's header, "),
+        (fourth, 4, 4096, "a batch's header, "),
+        (fourth, 4, 10, "a segment's header, "),
+        (RECORDS - 3, segment_of(RECORDS - 4).0, segment_of(RECORDS - 4).1 + 50, "a record, "),
+        (RECORDS, segment_of(RECORDS - 1).0, segment_of(RECORDS - 1).1 + 50, "a record, "),
+    ];
+    // A copy that knows where it ends, and one in which damage hides that.
+    let ways = [true, false].into_iter().flat_map(|is_backup| damages.map(|it| (is_backup, it)));
+    for (number, (is_backup, (behind, segment, offset, what))) in ways.enumerate() {
+        let path = directory.path().join(number.to_string());
+        if is_backup {
+            prints("backup", &sound, &[path.to_str().unwrap()]);
+        } else {
+            fs::create_dir(&path).unwrap();
+            for file in sound.read_dir().unwrap().map(|file| file.unwrap()) {
+                fs::copy(file.path(), path.join(file.file_name())).unwrap();
+            }
+        }
+        // A backup may share its files with the log.
+        let file = path.join(format!("{segment:016}.segment"));
+        let bytes = fs::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, bytes).unwrap();
+        flip(&file, offset);
+
+        let whole = RECORDS - behind;
+        for count in [1, 3, whole, RECORDS].into_iter().filter(|count| *count > 0) {
+            let (printed, code, said) = last(&path, count);
+            let enough = count <= whole;
+            assert_eq!(printed, lines[RECORDS - count.min(whole)..], "{what} {count}: {said}");
+            assert_eq!(code, Some(i32::from(!enough)), "{what} {count}: {said}");
+            assert!(said.lines().count() <= 1 && (enough || !said.is_empty()), "{said}");
+            if !said.is_empty() {
+                let file = format!("{segment:016}.segment, byte ");
+                for words in ["warning: ", what, &file, "--skip-damage", "fairlock log repair"] {
+                    assert!(said.contains(words), "lacks {words}: {said}");
+                }
+            }
+        }
+    }
+    // A segment that is missing is damage like any other.
+    let path = directory.path().join("0");
+    fs::remove_file(path.join(format!("{:016}.segment", 3))).unwrap();
+    let (printed, code, said) = last(&path, RECORDS);
+    assert_eq!((code, &printed[..]), (Some(1), &lines[fourth..]), "{said}");
+    assert!(said.contains("missing") && said.contains("0000000000000003.segment"), "{said}");
+    // Where the damage is not looked at, nothing is said of it.
+    let (printed, code, said) = last(&directory.path().join("0"), 3);
+    assert_eq!((printed.len(), code, said.as_str()), (3, Some(0), ""));
 }

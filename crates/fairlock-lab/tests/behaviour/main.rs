@@ -10,6 +10,7 @@ mod inversion;
 mod log_command;
 mod pollers;
 mod run;
+mod screen;
 mod simulated;
 mod waits;
 

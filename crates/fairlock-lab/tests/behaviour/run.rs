@@ -15,7 +15,7 @@ fn command() -> PathBuf {
 
 fn fairlock(arguments: &[&str]) -> Command {
     let mut fairlock = Command::new(command());
-    fairlock.arg("run").args(arguments).stdin(Stdio::null());
+    fairlock.arg("run").args(arguments).stdin(Stdio::null()).env("COLUMNS", "120");
     fairlock
 }
 
@@ -117,6 +117,31 @@ fn death_by_a_signal_is_passed_on_after_the_report() {
         assert!(!output.status.core_dumped(), "a core of fairlock's replaces the program's");
         assert!(text(&output.stderr).contains("pthread_rwlock"));
     }
+}
+
+#[test]
+fn the_signal_that_ended_the_program_is_named_in_the_report_and_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("report.jsonl");
+    for (signal, name) in [(libc::SIGSEGV, "SIGSEGV"), (libc::SIGABRT, "SIGABRT")] {
+        let report = ["--report", path.to_str().unwrap()];
+        let output = shell(&report, &format!("kill -{signal} $$"));
+        let said = text(&output.stderr);
+        let words = format!("✗ The program was ended by {name} (signal {signal})");
+        assert!(said.starts_with(&words), "{said}");
+        let first = fs::read_to_string(&path).unwrap();
+        let run: serde_json::Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+        assert_eq!(run["run"]["exit"], serde_json::json!({ "signal": signal }));
+        // The same is read from the file, and shells see the number that they give such an end.
+        let report = Command::new(command()).args(["report", path.to_str().unwrap()]).output();
+        assert!(text(&report.unwrap().stdout).contains(name));
+        let script = format!("{} run -q -- sh -c 'kill -{signal} $$'; echo $?", crate::FAIRLOCK);
+        let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(text(&shell.stdout), format!("{}\n", 128 + signal));
+    }
+    let output = shell(&["--report", path.to_str().unwrap()], "exit 3");
+    assert!(!text(&output.stderr).contains("ended by"));
+    assert!(fs::read_to_string(&path).unwrap().contains("\"exit\":{\"code\":3}"));
 }
 
 #[test]
@@ -390,11 +415,14 @@ fn a_comparison_notices_output_and_ends_that_differ() {
     let output = shell(&options, r#"echo "$FAIRLOCK_LOCK""#);
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("differs from that under glibc: none (1 of 1 runs)"), "{said}");
+    assert!(said.contains("differs from that under glibc: none (1 of 1 run)"), "{said}");
     let output = shell(&options, r#"test -z "$FAIRLOCK_LOCK" && exit; echo so >&2; kill -9 $$"#);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("none: exit code 0 (1 of 1); glibc: death by signal 9"), "{said}");
+    assert!(
+        said.contains("none: exit code 0 (1 of 1); glibc: death by SIGKILL (1 of 1)"),
+        "{said}"
+    );
     assert!(said.contains("after:\nso\n") || said.contains("exit code 0 under none"), "{said}");
 }
 

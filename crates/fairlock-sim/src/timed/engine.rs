@@ -259,66 +259,73 @@ impl Engine {
 
     fn happen(&mut self, event: Event) -> Option<u32> {
         match event {
-            Event::Step(thread, number) => self.step(thread, number),
-            Event::Deadline(thread, number) => {
-                let task = &mut self.tasks[thread as usize];
-                if task.number != number {
-                    return None;
-                }
-                if task.doing != Doing::Asleep {
-                    return self.step(thread, number);
-                }
-                if let Some(address) = task.parked_on.take() {
-                    let queue = self.parked.get_mut(&address).expect("it sleeps there");
-                    queue.retain(|&other| other != thread);
-                }
-                self.wake(thread, None);
-                None
-            }
-            Event::Start(thread) => {
-                let (cpu, doing) =
-                    (self.entities[thread as usize].cpu, self.tasks[thread as usize].doing);
-                debug_assert_eq!(self.cpus.cpus[cpu as usize].current, Some(thread));
-                debug_assert_eq!(doing, Doing::Starting);
-                self.plan_slice(cpu);
-                if self.cpus.cpus[cpu as usize].resched {
-                    self.switch_out(thread);
-                    return None;
-                }
-                let left = std::mem::take(&mut self.tasks[thread as usize].left);
-                self.record(thread, Activity::Runs);
-                self.begin(thread, Doing::Computing(self.now + left), self.now + left);
-                let number = self.tasks[thread as usize].number;
-                if left == 0 { self.step(thread, number) } else { None }
-            }
-            Event::Slice(cpu, look) => {
-                self.look_at_slice(cpu, look);
-                None
-            }
-            Event::LineFree(line) => {
-                let next = self.lines.serve_next(line, self.now, &mut self.counts);
-                if let Some((thread, done, more)) = next {
-                    let number = self.tasks[thread as usize].number;
-                    self.events.at(done, Event::Step(thread, number));
-                    if more {
-                        let free = self.lines.free_at(line).max(self.now);
-                        self.events.at(free, Event::LineFree(line));
-                    }
-                }
-                None
-            }
-            Event::DeviceDone(thread) => {
-                let (next, place_for) = self.device.finished(&mut self.random);
-                if let Some((next, time)) = next {
-                    self.events.at(self.now + time, Event::DeviceDone(next));
-                }
-                if let Some(refused) = place_for {
-                    self.wake(refused, None);
-                }
-                self.wake(thread, None);
-                None
+            Event::Step(thread, number) => return self.step(thread, number),
+            Event::Deadline(thread, number) => return self.deadline(thread, number),
+            Event::Start(thread) => return self.start(thread),
+            Event::Slice(cpu, look) => self.look_at_slice(cpu, look),
+            Event::LineFree(line) => self.line_free(line),
+            Event::DeviceDone(thread) => self.device_done(thread),
+        }
+        None
+    }
+
+    /// The time until which the thread wanted to wait has come.
+    fn deadline(&mut self, thread: u32, number: u32) -> Option<u32> {
+        let task = &mut self.tasks[thread as usize];
+        if task.number != number {
+            return None;
+        }
+        if task.doing != Doing::Asleep {
+            return self.step(thread, number);
+        }
+        if let Some(address) = task.parked_on.take() {
+            let queue = self.parked.get_mut(&address).expect("it sleeps there");
+            queue.retain(|&other| other != thread);
+        }
+        self.wake(thread, None);
+        None
+    }
+
+    /// The thread's CPU has been switched to it.
+    fn start(&mut self, thread: u32) -> Option<u32> {
+        let (cpu, doing) = (self.entities[thread as usize].cpu, self.tasks[thread as usize].doing);
+        debug_assert_eq!(self.cpus.cpus[cpu as usize].current, Some(thread));
+        debug_assert_eq!(doing, Doing::Starting);
+        self.plan_slice(cpu);
+        if self.cpus.cpus[cpu as usize].resched {
+            self.switch_out(thread);
+            return None;
+        }
+        let left = std::mem::take(&mut self.tasks[thread as usize].left);
+        self.record(thread, Activity::Runs);
+        self.begin(thread, Doing::Computing(self.now + left), self.now + left);
+        let number = self.tasks[thread as usize].number;
+        if left == 0 { self.step(thread, number) } else { None }
+    }
+
+    /// The cache line can serve the next request.
+    fn line_free(&mut self, line: LineId) {
+        let next = self.lines.serve_next(line, self.now, &mut self.counts);
+        if let Some((thread, done, more)) = next {
+            let number = self.tasks[thread as usize].number;
+            self.events.at(done, Event::Step(thread, number));
+            if more {
+                let free = self.lines.free_at(line).max(self.now);
+                self.events.at(free, Event::LineFree(line));
             }
         }
+    }
+
+    /// The device has done what the thread waits for.
+    fn device_done(&mut self, thread: u32) {
+        let (next, place_for) = self.device.finished(&mut self.random);
+        if let Some((next, time)) = next {
+            self.events.at(self.now + time, Event::DeviceDone(next));
+        }
+        if let Some(refused) = place_for {
+            self.wake(refused, None);
+        }
+        self.wake(thread, None);
     }
 
     /// The thread's operation, computation or watch is over.

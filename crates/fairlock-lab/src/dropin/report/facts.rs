@@ -9,7 +9,7 @@ use fairlock_counts::layout::{MISUSES, READ, WRITE, bucket_end};
 use fairlock_counts::snapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::dropin::comparison::{Comparison, Side};
+use crate::dropin::comparison::{Comparison, Exit, Side};
 use crate::dropin::diagnosis::Finding;
 use crate::former_names;
 use crate::measure::statistics::jain;
@@ -28,6 +28,12 @@ pub struct Run {
     pub date: String,
     /// The command and its arguments.
     pub command: Vec<String>,
+    /// How the program ended; none: it runs, or was run several times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// CPUs that other programs kept busy when a comparison began; none: nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_busy_cpus: Option<f64>,
 }
 
 /// One process of the run.

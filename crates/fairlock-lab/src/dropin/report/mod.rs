@@ -77,8 +77,12 @@ impl Report {
         for process in &mut processes {
             process.findings = diagnosis::process(process, &locks);
         }
-        let run =
-            Run { format: lines::FORMAT, date: crate::machine::date(), command: command.to_vec() };
+        let run = Run {
+            format: lines::FORMAT,
+            date: crate::machine::date(),
+            command: command.to_vec(),
+            ..Run::default()
+        };
         Report { run, processes, locks, comparison: comparison.cloned() }
     }
 

@@ -4,16 +4,17 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use super::facts::{
     Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, chain, share,
 };
 use super::{COST_OF_COUNTING, Report};
+use crate::busy;
+use crate::dropin::comparison::Exit;
 use crate::dropin::diagnosis::{self, Weight};
-use crate::report::terminal::{STYLE, wrapped};
+use crate::dropin::signals;
 use crate::row::Estimate;
-use crate::units::{format_count, format_ns, format_number};
+use crate::screen::{Column, Table, wrapped};
+use crate::units::{counted, format_count, format_ns, format_number, plural};
 
 /// Narrower than that nothing is told well.
 const NARROWEST: usize = 60;
@@ -30,7 +31,8 @@ const WAITS_UNDER_WAY: usize = 3;
 /// Threads that are named for waiting most.
 const WAITING_THREADS: usize = 3;
 
-const NOT_COUNTED: &str = "No process was counted: the library was not loaded, or could not make a file for its counts.\n";
+const NOT_COUNTED: &str =
+    "No process was counted: the library was not loaded, or could not make a file for its counts.";
 
 /// The columns of the table of locks, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 9] = [
@@ -49,19 +51,24 @@ const COLUMNS: [(&str, bool); 9] = [
 pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
+    if let Some(words) = died(report) {
+        paragraph(&mut text, &words, "  ", width);
+    }
     let (with_locks, without) = report.by_use();
     with_locks.iter().for_each(|process| heading(&mut text, report, process, width));
     if !without.is_empty() && !with_locks.is_empty() {
-        let _ = writeln!(text, "{} more processes used no lock.", without.len());
+        let _ = writeln!(text, "{} used no lock.", more(without.len() as u64, "process"));
     }
     let shown = &report.locks[..report.locks.len().min(most)];
     if shown.iter().any(Lock::was_used) {
-        let _ = writeln!(text, "\n{}", locks_table(shown, report.processes.len() > 1, width));
+        let table = locks_table(shown, report.processes.len() > 1, width);
+        let _ = writeln!(text, "\n{}", table.fitted(width));
     } else {
-        text.push_str(match report.processes.is_empty() {
+        let words = match report.processes.is_empty() {
             true => NOT_COUNTED,
-            false => "No pthread_rwlock was used; pthread mutexes are not replaced.\n",
-        });
+            false => "No pthread_rwlock was used; pthread mutexes are not replaced.",
+        };
+        paragraph(&mut text, words, "", width);
     }
     let (fine, others): (Vec<&Lock>, Vec<&Lock>) = shown.iter().partition(|lock| is_fine(lock));
     others.into_iter().for_each(|lock| told(&mut text, lock, width));
@@ -76,6 +83,10 @@ pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool)
     rest(&mut text, &report.locks[shown.len()..], width);
     if let Some(compared) = &report.comparison {
         comparison(&mut text, compared, width, shows_runs);
+        if let Some(note) = busy::note(report.run.others_busy_cpus) {
+            text.push('\n');
+            paragraph(&mut text, &note, "", width);
+        }
     }
     if shown.iter().any(Lock::was_used) {
         notes(&mut text, report, width);
@@ -99,8 +110,8 @@ fn heading(text: &mut String, report: &Report, process: &Process, width: usize) 
     let words = format!(
         "{command}: process {}, {}, {}, {}, policy {}",
         process.pid,
-        many(process.locks, "lock"),
-        many(process.threads, "thread"),
+        counted(process.locks, "lock"),
+        counted(process.threads, "thread"),
         format_ns(process.elapsed_ns as f64),
         process.policy
     );
@@ -110,12 +121,19 @@ fn heading(text: &mut String, report: &Report, process: &Process, width: usize) 
     }
 }
 
-/// `1 lock`, `2 locks`.
-fn many(count: impl Into<u64>, thing: &str) -> String {
-    match count.into() {
-        1 => format!("1 {thing}"),
-        count => format!("{count} {thing}s"),
-    }
+/// That a signal ended the program, which `exit code` of a report would not tell.
+fn died(report: &Report) -> Option<String> {
+    let Some(Exit::Signal(signal)) = report.run.exit else { return None };
+    let counted = match report.processes.is_empty() {
+        true => "",
+        false => "; what it had counted until then follows",
+    };
+    Some(format!("✗ The program was ended by {}{counted}.", signals::described(signal)))
+}
+
+/// `1 more lock`, `2 more locks`.
+fn more(count: u64, thing: &str) -> String {
+    format!("{count} more {}", plural(count, thing))
 }
 
 /// Three percentiles: `1.20µs/35.0µs/144ms`.
@@ -159,12 +177,14 @@ fn percent(share: f64) -> String {
 }
 
 fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
-    let mut table = Table::new();
-    let heads = COLUMNS.iter().map(|(title, _)| match title.split_once('\n') {
-        Some((what, _)) if width < WIDE => format!("{what}\nmax"),
-        _ => (*title).to_owned(),
+    let heads = COLUMNS.map(|(title, is_number)| {
+        let title = match title.split_once('\n') {
+            Some((what, _)) if width < WIDE => format!("{what}\nmax"),
+            _ => title.to_owned(),
+        };
+        if is_number { Column::number(title) } else { Column::text(title) }
     });
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
+    let mut table = Table::new(3, heads);
     let name_width = width.saturating_sub(FIGURES_WIDTH[usize::from(width < WIDE)]).max(16);
     for lock in locks {
         let title = if with_pid { format!("{} {}", lock.pid, lock.title()) } else { lock.title() };
@@ -173,15 +193,8 @@ fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
         for (index, (name, role)) in roles.enumerate() {
             let number = if index == 0 { lock.lock.to_string() } else { String::new() };
             let title = title.get(index).cloned().unwrap_or_default();
-            let cells = [number, title, name.to_owned()].into_iter().chain(cells(role, width));
-            table.add_row(cells.zip(COLUMNS).map(|(text, (_, is_number))| {
-                let side = if is_number { CellAlignment::Right } else { CellAlignment::Left };
-                Cell::new(text).set_alignment(side)
-            }));
+            table.row([number, title, name.to_owned()].into_iter().chain(cells(role, width)));
         }
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if index + 1 == COLUMNS.len() { 0 } else { 2 }));
     }
     table
 }
@@ -295,10 +308,8 @@ fn rest(text: &mut String, locks: &[Lock], width: usize) {
         return;
     }
     let many = locks.iter().fold(0, |sum: u64, lock| sum.saturating_add(lock.locks));
-    let mut words = match many {
-        1 => "1 more lock is not shown".to_owned(),
-        _ => format!("{many} more locks are not shown"),
-    };
+    let are = if many == 1 { "is" } else { "are" };
+    let mut words = format!("{} {are} not shown", more(many, "lock"));
     let problems = locks.iter().filter(|lock| {
         lock.findings.first().is_some_and(|finding| finding.weight == Weight::Problem)
     });
@@ -325,17 +336,13 @@ fn figures<const COLUMNS: usize>(
     rows: Vec<[String; COLUMNS]>,
     texts: usize,
 ) -> Table {
-    let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
-    for row in rows {
-        table.add_row(row.into_iter().enumerate().map(|(index, text)| {
-            let side = if index < texts { CellAlignment::Left } else { CellAlignment::Right };
-            Cell::new(text).set_alignment(side)
-        }));
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if index + 1 == COLUMNS { 0 } else { 2 }));
-    }
+    let heads = heads.into_iter().enumerate();
+    let heads = heads.map(|(at, head)| match at < texts {
+        true => Column::text(head),
+        false => Column::number(head),
+    });
+    let mut table = Table::new(texts, heads);
+    rows.into_iter().for_each(|row| table.row(row));
     table
 }
 
@@ -352,7 +359,7 @@ fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: 
         ]
     });
     let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
-    let table = figures(heads, rows.collect(), 1);
+    let table = figures(heads, rows.collect(), 1).fitted(width);
     let sentences = diagnosis::compared(compared);
     let _ = match shows_runs {
         true => writeln!(
@@ -368,8 +375,9 @@ fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: 
     }
     for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
         let rows = waits_under_each(compared, &title);
-        let table = figures(WAITS_COLUMNS, rows, 2);
-        let _ = writeln!(text, "\nWaits under each policy, in one counted run: {title}\n{table}");
+        let table = figures(WAITS_COLUMNS, rows, 2).fitted(width);
+        let title = format!("Waits under each policy, in one counted run: {title}");
+        let _ = writeln!(text, "\n{}\n{table}", wrapped(&title, "  ", width));
     }
 }
 
