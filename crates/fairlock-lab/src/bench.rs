@@ -134,9 +134,12 @@ fn names_help(entry: Entry) -> String {
     let all = (entry.subjects.all)(false).join(", ");
     let mut capital = word.to_owned();
     capital[..1].make_ascii_uppercase();
-    format!(
-        "{capital}s to compare: `all`, or of {all}; more by name, see `fairlock list` {default}"
-    )
+    match (entry.subjects.all)(false).as_slice() {
+        [only] => format!("There is one: {only}"),
+        _ => format!(
+            "{capital}s to compare: `all`, or of {all}; more by name, see `fairlock list` {default}"
+        ),
+    }
 }
 
 /// An option that takes one value, as one that takes several.

@@ -526,7 +526,10 @@ fn parse<T: Workload>(params: &Params) -> Result<T, String> {
                 names.join(", ")
             ));
         };
-        given.insert(name.to_owned(), former_names::param_value(value, default));
+        let value = former_names::param_value(value, default);
+        if given.insert(name.to_owned(), value).is_some() {
+            return Err(format!("{name} is given twice, once by its former name"));
+        }
     }
     let mut one_by_one = serde_json::Map::new();
     for (name, value) in &given {

@@ -556,10 +556,10 @@ pub fn by_reason(recording: &Recording) -> Vec<(&str, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Skipped;
     use crate::example;
     use crate::machine::Machine;
     use crate::row::{Convoy, SimulatedCounts};
+    use crate::study::claim::Skipped;
 
     /// A recording with a row for each cell of these studies.
     fn recording(studies: &[Study]) -> Recording {

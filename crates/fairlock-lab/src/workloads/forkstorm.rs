@@ -139,6 +139,12 @@ impl Workload for Forkstorm {
         check("wait_ns", self.wait_ns as f64, 0.0, LONGEST_LENGTH_NS)
     }
 
+    fn settled(self) -> Forkstorm {
+        // Nobody sleeps.
+        let wait_ns = if self.wait_every_ns == 0 { 0 } else { self.wait_ns };
+        Forkstorm { wait_ns, ..self }
+    }
+
     fn simulation_cost(&self, _lock: &str, cpus: u32) -> f64 {
         running(self.threads, cpus) * SIMULATION_COST
     }

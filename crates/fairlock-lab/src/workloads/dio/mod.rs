@@ -192,15 +192,15 @@ kernels_forms! {
         "--readers 0,1,4 --read-bytes 4k,64k,1m", FILE_START_SECONDS, kernel::run, Beside;
     /// `dio-kernel-apart`: the same I/O with the readers on another file; no lock is shared, only the device.
     DioKernelApart "dio-kernel-apart":
-        "the same I/O with the readers on another file: the device's part, without the lock",
+        "O_DIRECT appends to one file beside reads of another: the device's part, without the lock",
         "--readers 0,1,4", FILE_START_SECONDS, kernel::run, Apart;
     /// `dio-log`: the same I/O on a `LogFile`, whose appends and reads hold the kernel's lock together.
     DioLog "dio-log":
-        "the same I/O on a LogFile, whose appends overwrite what was written ahead",
+        "O_DIRECT appends to a LogFile, which overwrite blocks written ahead, beside reads of its tail",
         "--readers 0,1,4", LOG_START_SECONDS, log::run, Beside;
     /// `dio-log-apart`: the same with the readers on another `LogFile`.
     DioLogApart "dio-log-apart":
-        "the same with the readers on another LogFile: the device's part",
+        "O_DIRECT appends to a LogFile beside reads of another one: the device's part",
         "--readers 0,1,4", LOG_START_SECONDS, log::run, Apart;
 }
 
@@ -215,8 +215,7 @@ pub struct DioLock {
 
 impl Workload for DioLock {
     const NAME: &'static str = "dio-lock";
-    const ABOUT: &'static str =
-        "the same I/O as overwrites of a preallocated file, under a lock of this program";
+    const ABOUT: &'static str = "O_DIRECT overwrites of a preallocated file beside tail reads, under a lock of this program";
     const EXAMPLES: &'static [&'static str] = &["--readers 0,1,4 --read-bytes 4k,64k,1m"];
     const NEEDS: &'static [Need] = &[Need::Directory, Need::DirectIo];
     const START_SECONDS: f64 = FILE_START_SECONDS;
@@ -295,7 +294,7 @@ impl Default for DioSleep {
 impl Workload for DioSleep {
     const NAME: &'static str = "dio-sleep";
     const ABOUT: &'static str =
-        "the same shape without a device: holders sleep for the length of an I/O";
+        "readers and writers that sleep under the lock, for as long as an I/O takes";
     const EXAMPLES: &'static [&'static str] =
         &["--lock rwlock,rwsem,std --readers 0,1,2,4 --read-hold 300us"];
     const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {

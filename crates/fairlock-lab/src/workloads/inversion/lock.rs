@@ -22,10 +22,10 @@ pub struct InversionLock {
     #[serde(flatten)]
     pub times: Times,
     /// How the low thread acquires the lock
-    #[arg(long, value_enum, default_value = "writes")]
+    #[arg(long, value_enum, value_name = "ACCESS", default_value = "writes")]
     pub low: Access,
     /// How the high thread acquires the lock
-    #[arg(long, value_enum, default_value = "writes")]
+    #[arg(long, value_enum, value_name = "ACCESS", default_value = "writes")]
     pub high: Access,
 }
 

@@ -72,7 +72,7 @@ pub enum Overlap {
 #[serde(default)]
 pub struct Reads {
     /// Workers that seek and read
-    #[arg(long, visible_alias = "workers", value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    #[arg(long = "workers", visible_alias = "readers", value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     pub readers: u32,
     /// Workers that overwrite some of the readers' blocks, back to back
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = count)]
@@ -85,7 +85,7 @@ pub struct Reads {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub write_blocks: u32,
     /// Where the workers read
-    #[arg(long = "offsets", value_enum, default_value = "disjoint")]
+    #[arg(long = "offsets", value_enum, value_name = "WHERE", default_value = "disjoint")]
     pub overlap: Overlap,
     /// Time between two iterations: pauses (10p) or time (200ns), ±25 %
     #[arg(long, value_name = "LENGTH", default_value = "0p")]
@@ -266,7 +266,7 @@ kernels_forms! {
         "lseek and read of a file on disk, as the kernel has it", &[Need::Directory], Directory;
     /// `readseek-kernel-tmpfs`: a file in the kernel's memory, by system calls.
     ReadseekKernelTmpfs "readseek-kernel-tmpfs":
-        "the same on the kernel's tmpfs", &[], Tmpfs;
+        "lseek and read of a file in memory, on the kernel's tmpfs", &[], Tmpfs;
 }
 
 /// `readseek-processes`: a process for each worker, and a file in memory that they share.
@@ -283,7 +283,7 @@ const MOST_PROCESSES: u32 = 256;
 
 impl Workload for ReadseekProcesses {
     const NAME: &'static str = "readseek-processes";
-    const ABOUT: &'static str = "a process for each worker: none, pthread, fcntl or kernel as lock";
+    const ABOUT: &'static str = "seek and read of shared memory, a process for each worker: none, pthread, fcntl or kernel as lock";
     const EXAMPLES: &'static [&'static str] = &["--workers 2,10 --writers 0,1"];
     const SUBJECTS: Subjects = Subjects {
         all: |simulated| match simulated {
@@ -351,7 +351,7 @@ struct Worker<A> {
 
 /// What a worker's iterations are.
 enum Duty {
-    Read { own: u32, blocks: u32, overlap: Overlap, check: Check, torn: u64 },
+    Read { own: u32, workers: u32, overlap: Overlap, check: Check, torn: u64 },
     Write { blocks: u32, span: u32, overlap: Overlap, stamp: u64 },
 }
 
@@ -376,7 +376,7 @@ impl<A: Access> Worker<A> {
                 (_, false) => Check::Count,
                 (_, true) => Check::Fail,
             };
-            Duty::Read { own: number, blocks, overlap, check, torn: 0 }
+            Duty::Read { own: number, workers: params.readers, overlap, check, torn: 0 }
         } else {
             // No two writers and no two writes have the same stamp.
             let stamp = u64::from(number) << 40;
@@ -394,11 +394,11 @@ impl<A: Access> Worker<A> {
     #[inline]
     fn go(&mut self, granted: impl FnOnce()) -> Result<(), Failure> {
         match &mut self.duty {
-            Duty::Read { own, blocks, overlap, check, torn } => {
+            Duty::Read { own, workers, overlap, check, torn } => {
                 let block = match overlap {
                     Overlap::Disjoint => *own,
                     Overlap::Same => 0,
-                    Overlap::Random => self.random.below(*blocks),
+                    Overlap::Random => self.random.below(*workers),
                 };
                 self.access.read(block, granted)?;
                 if *check != Check::Nothing
