@@ -101,10 +101,7 @@ fn timeline_length(text: &str) -> Result<u64, String> {
 
 /// A workload as a command: its options take lists.
 fn command(entry: Entry) -> Command {
-    let commands = entry.examples.iter().map(|options| {
-        let command = format!("  fairlock bench {} {options}", entry.name);
-        command.trim_end().to_owned()
-    });
+    let commands = entry.examples.iter().map(|options| example(entry.name, options));
     let mut after = format!("Example:\n{}", commands.collect::<Vec<_>>().join("\n"));
     if !entry.note.is_empty() {
         after = format!("{after}\n\n{}", entry.note);
@@ -120,6 +117,27 @@ fn command(entry: Entry) -> Command {
     let names = if entry.subjects.word == "lock" { names } else { names.alias("lock") };
     // The last word: a struct's own documentation stands for it otherwise.
     Common::augment_args(command.arg(names)).about(entry.about)
+}
+
+/// A command to try, on lines that a shell joins again where it is too long for one.
+fn example(workload: &str, options: &str) -> String {
+    const WIDEST: usize = 78;
+    const CONTINUES: &str = " \\\n      ";
+    let command = format!("  fairlock bench {workload} {options}");
+    let (mut text, mut width) = (String::new(), 0);
+    for (place, part) in command.trim_end().split(" --").enumerate() {
+        let part = if place == 0 { part.to_owned() } else { format!("--{part}") };
+        if place > 0 && width + 1 + part.len() > WIDEST {
+            text += CONTINUES;
+            width = CONTINUES.len();
+        } else if place > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        width += part.len();
+        text += &part;
+    }
+    text
 }
 
 fn names_help(entry: Entry) -> String {

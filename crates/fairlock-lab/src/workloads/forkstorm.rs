@@ -79,11 +79,11 @@ pub struct Forkstorm {
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0, value_parser = parse_percent)]
     pub copy_percent: f64,
     /// How long a client computes before it sleeps; 0ns: it never sleeps
-    #[arg(long = "wait-every", value_name = "TIME", default_value = "0ns", value_parser = parse_time_ns)]
+    #[arg(long = "sleep-every", value_name = "TIME", default_value = "0ns", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub wait_every_ns: u64,
     /// How long it then sleeps
-    #[arg(long = "wait", value_name = "TIME", default_value = "50us", value_parser = parse_time_ns)]
+    #[arg(long = "sleep", value_name = "TIME", default_value = "50us", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub wait_ns: u64,
 }
@@ -101,7 +101,7 @@ impl Workload for Forkstorm {
     const EXAMPLES: &'static [&'static str] = &[
         "--threads 1,2,8",
         "--lock linux-3.10,linux-5.11,rwsem,mutex,std-mutex --threads 8",
-        "--insert-percent 10 --wait-every 300us --wait 50us",
+        "--insert-percent 10 --sleep-every 300us --sleep 50us",
         "--on westmere-ex-4s --threads 40,80 --seeds 3",
     ];
     const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {

@@ -156,7 +156,7 @@ fn bad_quantities_are_refused_with_the_valid_units() {
     refuses(&["bench", "dio-sleep", "--read-hold", "300"], 2, &["\"300\"", "us"]);
     refuses(&["bench", "readseek", "--block", "1000"], 2, &["\"1000\"", "4 KiB"]);
     // Another name of the option.
-    refuses(&["bench", "readseek", "--workers", "0"], 2, &["--readers", "at least 1"]);
+    refuses(&["bench", "readseek", "--workers", "0"], 2, &["--workers", "at least 1"]);
     refuses(&["bench", "readseek", "--offsets", "some"], 2, &["disjoint, same, random"]);
 }
 
