@@ -1,5 +1,8 @@
 //! Headless Chromium, driven through its own protocol (Chrome DevTools Protocol) over one WebSocket.
 
+// Two test programs use this file, and neither all of it.
+#![allow(dead_code)]
+
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -7,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
 
@@ -149,6 +153,24 @@ impl Browser {
             _ => false,
         };
         self.events.iter().filter(is_error).map(|event| event["params"].to_string()).collect()
+    }
+
+    /// What can be seen, or the first element that this chooses, at most 1500 pixels of its height; as WebP.
+    pub fn picture(&mut self, of: Option<&str>) -> Vec<u8> {
+        let mut params = json!({"format": "webp", "quality": 82});
+        if let Some(selector) = of {
+            let place = format!(
+                "(() => {{
+                    const box = document.querySelector({selector:?}).getBoundingClientRect();
+                    return {{x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: Math.min(box.height, 1500), scale: 1}};
+                }})()"
+            );
+            params["clip"] = self.evaluate(&place);
+            params["captureBeyondViewport"] = json!(true);
+        }
+        let answer = self.call("Page.captureScreenshot", params);
+        let data = answer["data"].as_str().expect("a picture");
+        base64::engine::general_purpose::STANDARD.decode(data).expect("base64")
     }
 
     /// Moves the mouse there.

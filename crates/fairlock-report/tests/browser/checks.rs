@@ -1,5 +1,8 @@
 //! What every page has to be like in a browser, whatever it is about.
 
+// As in browser.rs.
+#![allow(dead_code)]
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
