@@ -5,6 +5,7 @@
 use std::fmt;
 
 use fairlock::events::Event;
+use fairlock_report::quantity::Unit;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -12,7 +13,6 @@ use crate::former_names;
 use crate::measure::{READER, WRITER};
 use crate::registry;
 use crate::row::{CpuShares, Estimate, Latency, RoleStats, Row, SimulatedCounts};
-use crate::units;
 
 /// A figure of a row, or one for each of its roles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -293,37 +293,63 @@ impl Metric {
         }
     }
 
-    /// A value of it in its unit.
+    /// A value of it with its unit.
     pub fn format(&self, value: f64) -> String {
+        self.unit().words(value)
+    }
+}
+
+impl Metric {
+    /// What its values are, for an axis.
+    pub fn unit(&self) -> Unit {
         match self {
-            Metric::NsPerOp
-            | Metric::Role { figure: RoleFigure::Field("longest_wait"), .. }
-            | Metric::Role {
-                figure: RoleFigure::Time(_, "mean" | "p50" | "p99" | "max"), ..
-            } => units::format_ns(value),
-            Metric::Role { figure: RoleFigure::Field("bytes_per_s"), .. } => {
-                units::format_bytes_per_s(value)
+            Metric::NsPerOp => Unit::Time,
+            Metric::TotalOps | Metric::Event(_) => Unit::PerSecond,
+            Metric::Switches { per_operation: false, .. } => Unit::PerSecond,
+            Metric::Cpu(_) => Unit::Share,
+            Metric::Role { figure, .. } => match figure {
+                RoleFigure::Time(_, "count") | RoleFigure::Convoy("count") => Unit::Count,
+                RoleFigure::Time(..) | RoleFigure::Field("longest_wait") => Unit::Time,
+                RoleFigure::Field("longest_bypass" | "torn" | "inverted") => Unit::Count,
+                RoleFigure::Field("bytes_per_s") => Unit::BytesPerSecond,
+                RoleFigure::Field("jain" | "inserting") | RoleFigure::Convoy(_) => Unit::Number,
+                RoleFigure::Field(_) => Unit::PerSecond,
+            },
+            _ => Unit::Number,
+        }
+    }
+
+    /// What it counts, for beside an axis.
+    pub fn title(&self) -> String {
+        let part_words = |part: &str| match part {
+            "p50" => "median".to_owned(),
+            "p99" => "99th percentile".to_owned(),
+            "max" => "longest".to_owned(),
+            part => part.to_owned(),
+        };
+        match self {
+            Metric::TotalOps => "operations".to_owned(),
+            Metric::NsPerOp => "time of an operation".to_owned(),
+            Metric::Switches { voluntary, per_operation } => {
+                let kind = if *voluntary { "voluntary" } else { "involuntary" };
+                let per = if *per_operation { " per operation" } else { "" };
+                format!("{kind} context switches{per}")
             }
-            Metric::Role {
-                figure:
-                    RoleFigure::Field("longest_bypass" | "inverted" | "torn")
-                    | RoleFigure::Time(..)
-                    | RoleFigure::Convoy("count"),
-                ..
-            } => units::format_count(value),
-            Metric::Cpu(_) => format!("{} %", units::format_number(value * 100.0)),
-            Metric::TotalOps
-            | Metric::Event(_)
-            | Metric::Switches { per_operation: false, .. }
-            | Metric::Role {
-                figure:
-                    RoleFigure::Field(
-                        "ops_per_s" | "wait_calls_per_s" | "thread_min" | "thread_mean"
-                        | "thread_max",
-                    ),
-                ..
-            } => format!("{}/s", units::format_count(value)),
-            _ => units::format_number(value),
+            Metric::Role { role, figure } => {
+                let role = role.as_deref().unwrap_or("role");
+                match figure {
+                    RoleFigure::Field("ops_per_s") => format!("operations of {role}s"),
+                    RoleFigure::Field("bytes_per_s") => format!("bytes of {role}s"),
+                    RoleFigure::Field(field) => format!("{} of a {role}", field.replace('_', " ")),
+                    RoleFigure::Convoy(part) => {
+                        format!("threads at the lock, {}", part_words(part))
+                    }
+                    RoleFigure::Time(what, part) => {
+                        format!("{what} of a {role}, {}", part_words(part))
+                    }
+                }
+            }
+            other => other.to_string().replace(['_', '.'], " "),
         }
     }
 }
@@ -461,7 +487,9 @@ mod tests {
             "roles.writer.wait.p99",
             "roles.writer.convoy.max",
         ] {
-            assert_eq!(metric_named(name).to_string(), name);
+            let metric = metric_named(name);
+            assert_eq!(metric.to_string(), name);
+            assert!(!metric.title().contains(['_', '.']), "{name}: {}", metric.title());
         }
         for name in ["", "total", "cpu", "events.nothing", "roles.writer", "roles.writer.wait.p51"]
         {

@@ -1,9 +1,11 @@
 //! Presents rows: JSON Lines to keep, tables for a terminal, a page to read.
 
+mod answer;
+pub(crate) mod charts;
+mod counts;
 mod grids;
-mod html;
 pub mod machines;
-pub(crate) mod plot;
+mod page;
 mod published;
 pub mod recording;
 pub mod terminal;
@@ -11,8 +13,7 @@ mod timeline;
 pub mod timeline_file;
 pub mod validation;
 
-pub use html::page;
-pub(crate) use html::{STYLE as PAGE_STYLE, escape};
+pub use page::page;
 
 use crate::study::Study;
 use crate::study::claim::{Evidence, Verdict};

@@ -707,7 +707,7 @@ mod tests {
             batches.map(|batch| batch.estimate_s()).sum()
         };
         // Of eight minutes, or 75 seconds, what is undecided gets the rest.
-        for (quick, limit, of_s3) in [(false, 460.0, 110.0), (true, 68.0, 12.0)] {
+        for (quick, limit, of_s3) in [(false, 465.0, 105.0), (true, 68.0, 8.0)] {
             let all = seconds(quick, &|_| true);
             let each =
                 studies.iter().map(|it| (&it.name, seconds(quick, &|study| study.name == it.name)));
@@ -773,7 +773,7 @@ mod tests {
         for batch in find("s4").unwrap().batches(effort) {
             let expected = match batch.machine() {
                 None => (1, 3.0),
-                Some(_) => (20, 0.06),
+                Some(_) => (20, 0.1),
             };
             for cell in &batch.cells {
                 assert_eq!((cell.repetitions, cell.seconds), expected, "{}", batch.title);

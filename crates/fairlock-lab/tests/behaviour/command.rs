@@ -511,7 +511,7 @@ fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("4 rows") && said.contains("rows.html"), "{said}");
     let page = fs::read_to_string(dir.path().join("rows.html")).unwrap();
-    assert!(page.contains("<svg") && page.contains("</html>"));
+    assert!(page.contains("<figure class=\"chart\">") && page.contains("</html>"));
     // 8 threads are recorded, the peer std-mutex is not.
     assert!(page.contains("Published: 1.02, 1.45"));
     assert!(page.contains("not measured here"));

@@ -15,6 +15,7 @@ const CRATES: &[&str] = &[
     "fairlock-pthread",
     "fairlock-sim",
     "fairlock-check",
+    "fairlock-report",
     "fairlock-lab",
 ];
 

@@ -4,11 +4,11 @@
 //! * [`lines`]: those as JSON Lines, and back.
 //! * Text for a terminal, and a page with plots.
 
+mod charts;
 pub mod facts;
 pub mod lines;
 mod naming;
 mod page;
-mod plot;
 mod terminal;
 
 use std::cmp::Reverse;
@@ -202,7 +202,7 @@ mod tests {
             assert!(text.contains(row), "lacks {row:?}: {text}");
         }
         let page = report.page();
-        assert!(page.contains("<td>3.15ms/1.20s/1.20s</td><td>812</td>"), "{page}");
+        assert!(page.contains("<td>3.15ms/1.20s/1.20s<td>812"), "{page}");
         assert!(page.contains("counted run under each: all locks"), "{page}");
     }
 

@@ -1,0 +1,123 @@
+//! The pages of studies and of a run in a real browser: headless Chromium. Where none is installed
+//! (`apt-get install chromium`), the tests say so and pass.
+//!
+//! Of the page of all studies at every point of theirs, and of a run that was recorded:
+//! * no script throws, and none complains on the console;
+//! * every chart is drawn, with axes that have ticks and titles, at 390, 768 and 1400 pixels;
+//! * the page is nowhere wider than the window, and no text of a chart smaller than 12 pixels;
+//! * the first chart shows values under the pointer and by arrow keys, and follows the page into the dark;
+//! * the first section is the answer, and can be seen without scrolling.
+//!
+//! How tables sort and links unfold is tested with the page's own crate, `fairlock-report`.
+//!
+//! The pictures of the book are made from recorded rows, with the run's page beside them:
+//! ```sh
+//! FAIRLOCK_ROWS=$PWD/fairlock-report/rows.jsonl cargo test -p fairlock-lab --test page -- --ignored pictures
+//! ```
+
+#[path = "../../../fairlock-report/tests/browser/browser.rs"]
+mod browser;
+#[path = "../../../fairlock-report/tests/browser/checks.rs"]
+mod checks;
+
+use std::path::Path;
+use std::{env, fs};
+
+use fairlock_lab::dropin::report::Report;
+use fairlock_lab::machine::Machine;
+use fairlock_lab::report::recording::{Header, Recording};
+use fairlock_lab::study::{self, Effort};
+use fairlock_lab::{example, report};
+
+use browser::Browser;
+use checks::{Opened, WIDTHS, opened};
+
+/// A program whose readers starve its writers under glibc's locks: what `fairlock run --compare glibc,rwsem,rwlock
+/// --report run.jsonl` wrote about it.
+const RUN: &str = include_str!("run.jsonl");
+
+fn page_of_studies() -> String {
+    let names = study::names();
+    let header = Header::now(
+        names.iter().map(|name| (*name).to_owned()).collect(),
+        false,
+        Machine::here(None),
+    );
+    let mut recording = Recording::new(header);
+    for study in study::choose(&names).expect("their own names") {
+        for batch in study.batches(Effort::default()) {
+            recording.rows.extend(batch.cells.iter().map(example::row_of));
+        }
+        for spec in &study.timelines {
+            let timelines = spec.locks().into_iter().map(|lock| {
+                let mut timeline = example::timeline(&spec.workload, &lock, &spec.machine);
+                timeline.params.extend(spec.params.clone());
+                timeline
+            });
+            recording.timelines.extend(timelines);
+        }
+    }
+    report::page(&recording)
+}
+
+fn page_of_a_run() -> String {
+    Report::read_lines(RUN.as_bytes()).expect("a report").page()
+}
+
+fn the_answer_can_be_seen(browser: &mut Browser) {
+    for width in WIDTHS {
+        browser.show_as(width, 900, false);
+        browser.wait_until(&format!("innerWidth === {width}"));
+        let top = browser
+            .evaluate("document.querySelector('.answer .lead').getBoundingClientRect().bottom");
+        assert!(top.as_f64().expect("a number") < 900.0, "{width}: {top}");
+    }
+}
+
+#[test]
+fn the_page_of_studies_is_drawn_and_readable_at_every_width() {
+    let Some(Opened { mut browser, .. }) = opened(&page_of_studies()) else { return };
+    checks::values_show_under_the_pointer_and_by_keys(&mut browser);
+    checks::follows_into_the_dark(&mut browser);
+    the_answer_can_be_seen(&mut browser);
+    checks::drawn_readable_and_within_the_window(&mut browser);
+}
+
+#[test]
+fn the_page_of_a_run_is_drawn_and_readable_at_every_width() {
+    let Some(Opened { mut browser, .. }) = opened(&page_of_a_run()) else { return };
+    the_answer_can_be_seen(&mut browser);
+    checks::drawn_readable_and_within_the_window(&mut browser);
+}
+
+/// What the page of a run is about, in the book's pictures.
+const HEIGHTS: [u32; 3] = [1150, 1100, 1050];
+
+#[test]
+#[ignore = "writes the book's pictures; needs FAIRLOCK_ROWS, recorded rows of a study"]
+fn pictures() {
+    let rows = env::var("FAIRLOCK_ROWS").expect("FAIRLOCK_ROWS names the recorded rows");
+    let recording = Recording::read(Path::new(&rows)).expect("rows");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/images");
+    fs::create_dir_all(&folder).expect("a folder for pictures");
+    for (name, page) in [("studies", report::page(&recording)), ("run", page_of_a_run())] {
+        let Opened { mut browser, .. } = opened(&page).expect("Chromium is installed");
+        for (width, height) in WIDTHS.into_iter().zip(HEIGHTS) {
+            for is_dark in [false, true] {
+                browser.show_as(width, height, is_dark);
+                browser.wait_until(&format!("innerWidth === {width}"));
+                browser.evaluate("scrollTo(0, 0)");
+                browser.wait_for_charts();
+                let scheme = if is_dark { "dark" } else { "light" };
+                let file = folder.join(format!("{name}-{width}-{scheme}.webp"));
+                fs::write(file, browser.picture(None)).expect("a writable folder");
+            }
+        }
+        // The charts themselves, at the width of the book.
+        browser.show_as(1400, 1000, false);
+        browser.wait_until("innerWidth === 1400");
+        browser.wait_for_charts();
+        let charts = browser.picture(Some("section .charts"));
+        fs::write(folder.join(format!("{name}-charts.webp")), charts).expect("a writable folder");
+    }
+}

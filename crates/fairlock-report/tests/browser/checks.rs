@@ -1,0 +1,146 @@
+//! What every page has to be like in a browser, whatever it is about.
+
+// As in browser.rs.
+#![allow(dead_code)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+
+/// The widths of a phone, a tablet and a screen.
+pub const WIDTHS: [u32; 3] = [390, 768, 1400];
+
+/// Browsers one after the other: a few at once take the machine for themselves.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A page in a browser.
+pub struct Opened {
+    /// The browser.
+    pub browser: Browser,
+    _turn: MutexGuard<'static, ()>,
+    /// The page's folder.
+    _folder: tempfile::TempDir,
+}
+
+/// The page in a browser of 1400 pixels; nothing, and a message, where there is no browser.
+pub fn opened(page: &str) -> Option<Opened> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut browser) = Browser::start() else {
+        eprintln!("skipped: no Chromium is installed");
+        return None;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page.html");
+    std::fs::write(&path, page).expect("a writable folder");
+    browser.show_as(1400, 900, false);
+    browser.open(&path);
+    browser.wait_for_charts();
+    Some(Opened { browser, _turn: turn, _folder: folder })
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    let all = value.as_array().expect("a list").iter();
+    all.map(|it| it.as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// No script complains; every chart is drawn with axes, text of at least 12 pixels, inside of its box; the page is not
+/// wider than the window.
+pub fn drawn_readable_and_within_the_window(browser: &mut Browser) {
+    browser.evaluate("document.querySelectorAll('details.folded').forEach(it => it.open = true)");
+    for width in WIDTHS {
+        browser.show_as(width, 900, false);
+        browser.wait_until(&format!("innerWidth === {width}"));
+        browser.wait_for_charts();
+        assert_eq!(browser.errors(), [""; 0], "{width}");
+        let wide = browser.evaluate("document.documentElement.scrollWidth");
+        assert_eq!(wide, json!(width), "the page is wider than the window");
+        let bare = browser.evaluate(
+            "[...document.querySelectorAll('figure.chart')].filter(figure => {
+                const texts = figure.querySelectorAll('.picture svg [aria-label$=\"axis tick label\"] text');
+                const titles = figure.querySelectorAll('.picture svg [aria-label$=\"axis label\"]');
+                return texts.length < 2 || titles.length < 1;
+            }).map(figure => figure.querySelector('b').textContent)",
+        );
+        assert_eq!(strings(&bare), [""; 0], "charts without ticks or titles at {width}");
+        let small = browser.evaluate(
+            "[...document.querySelectorAll('figure.chart .picture text, figure.chart .picture button')]
+                .filter(text => text.textContent && parseFloat(getComputedStyle(text).fontSize) < 12)
+                .map(text => text.textContent)",
+        );
+        assert_eq!(strings(&small), [""; 0], "text below 12 pixels at {width}");
+        let scaled = browser.evaluate(
+            "[...document.querySelectorAll('figure.chart .picture > svg')]
+                .filter(svg => Math.abs(svg.getBoundingClientRect().width - svg.getAttribute('width')) > 1)
+                .length",
+        );
+        assert_eq!(
+            scaled,
+            json!(0),
+            "charts that are scaled, and their text with them, at {width}"
+        );
+        let cut = browser.evaluate(
+            "[...document.querySelectorAll('figure.chart .picture > svg text')].filter(text => {
+                const box = text.getBoundingClientRect();
+                return text.textContent && (box.left < -0.5 || box.right > innerWidth + 0.5);
+            }).map(text => text.textContent)",
+        );
+        assert_eq!(strings(&cut), [""; 0], "text beyond the window at {width}");
+    }
+}
+
+/// The first chart says what a point is under the pointer, and by arrow keys.
+pub fn values_show_under_the_pointer_and_by_keys(browser: &mut Browser) {
+    browser
+        .evaluate("document.querySelector('figure.chart').scrollIntoView({behavior: 'instant'})");
+    let tip = "(document.querySelector('figure.chart [aria-label=tip]')?.textContent ?? '')";
+    assert_eq!(browser.evaluate(tip), "");
+    let place = browser.evaluate(
+        "(() => {
+            const mark = document.querySelector('figure.chart [aria-label=dot] path, figure.chart [aria-label=dot] circle, figure.chart [aria-label=rect] rect');
+            const box = mark.getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2];
+        })()",
+    );
+    browser.point_at(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+    browser.wait_until(&format!("/95 %: .*\\d.* to .*\\d/.test({tip})"));
+    browser.point_at(1.0, 1.0);
+    browser.evaluate("document.querySelector('figure.chart .picture > svg').focus()");
+    let said = "document.querySelector('figure.chart .reading').textContent";
+    browser.press("ArrowRight");
+    let first = browser.evaluate(said);
+    browser.press("ArrowRight");
+    let second = browser.evaluate(said);
+    assert!(first.as_str().unwrap().contains("95 %: "), "{first}");
+    assert_ne!(first, second);
+    browser.wait_until(&format!("{tip} !== ''"));
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+/// The text of charts is light on a dark page, without being drawn again.
+pub fn follows_into_the_dark(browser: &mut Browser) {
+    let colors = "(() => {
+        const text = document.querySelector('figure.chart .picture svg text');
+        const mark = document.querySelector('figure.chart [aria-label=line] path');
+        return [getComputedStyle(document.body).backgroundColor, getComputedStyle(text).fill, getComputedStyle(mark).stroke];
+    })()";
+    let brightness = |color: &str| {
+        let numbers = color.split(|c: char| !c.is_ascii_digit() && c != '.');
+        numbers.filter_map(|part| part.parse::<f64>().ok()).take(3).sum::<f64>() / 3.0
+    };
+    let light: Vec<f64> =
+        strings(&browser.evaluate(colors)).iter().map(|it| brightness(it)).collect();
+    browser.evaluate("document.querySelector('figure.chart svg').marked = true");
+    browser.show_as(1400, 900, true);
+    browser.wait_until("matchMedia('(prefers-color-scheme: dark)').matches");
+    let dark: Vec<f64> =
+        strings(&browser.evaluate(colors)).iter().map(|it| brightness(it)).collect();
+    assert!(light[0] > 200.0 && dark[0] < 60.0, "{light:?} {dark:?}");
+    assert!(light[1] < 100.0 && dark[1] > 180.0, "{light:?} {dark:?}");
+    assert!(dark[2] > light[2], "{light:?} {dark:?}");
+    let same =
+        browser.evaluate("document.querySelector('figure.chart .picture > svg').marked === true");
+    assert_eq!(same, json!(true), "drawn again");
+    assert_eq!(browser.errors(), [""; 0]);
+}
