@@ -56,7 +56,8 @@ const TEXT = 13;
 const LETTER = 7.2;
 const widest = (names) => Math.max(0, ...names.map((name) => name.length)) * LETTER;
 const cut = (name, room) => name.length * LETTER <= room ? name : `${name.slice(0, Math.max(3, Math.floor(room / LETTER) - 1))}…`;
-const unitOf = (axis) => ({"time": "time", "per-second": "per second", "bytes-per-second": "MB/s", "share": "%"})[axis.unit];
+// Times have their units at the ticks.
+const unitOf = (axis) => ({"per-second": "per second", "bytes-per-second": "MB/s", "share": "%"})[axis.unit];
 const titleOf = (axis) => {
   const unit = unitOf(axis);
   return [axis.title, !unit || axis.title.includes(unit) ? "" : unit].filter(Boolean).join(", ");
@@ -106,7 +107,7 @@ function lines(spec, width) {
   const direct = width >= 480 && names.length > 1;
   const points = spec.series.flatMap((series, index) => series.points.map(([x, figure]) => ({
     x, y: at.place(median(figure)), low: at.place(low(figure)), high: at.place(high(figure)), series: index, look: series.look,
-    isThere: at.zero == null || median(figure) > 0, below: at.isBelow(median(figure)) ? UNITS[spec.y.unit](median(figure)) : "",
+    isThere: at.zero == null || median(figure) > 0, below: at.isBelow(median(figure)),
     text: `${series.name}\n${spec.places[x]}${/^\d/.test(spec.places[x]) ? ` ${spec.x}` : ""}: ${words(spec.y.unit, figure)}`
   })));
   const of = (index) => points.filter((point) => point.series === index);
@@ -123,7 +124,7 @@ function lines(spec, width) {
         Plot.link(of(index), {x1: "x", x2: "x", y1: "low", y2: "high", stroke: color(series.look), strokeWidth: 1.2, className: `series-${index}`}),
         Plot.dot(of(index), {x: "x", y: "y", symbol: symbol(series.look), r: 4, stroke: color(series.look), fill: (point) => point.isThere && !point.below ? color(series.look) : "var(--card)", className: `series-${index}`})
       ]),
-      Plot.text(points.filter((point) => point.below), {x: "x", y: "y", text: (point) => `↓ ${point.below}`, dy: -12, fontSize: 12}),
+      Plot.text(points.filter((point) => point.below), {x: "x", y: "y", text: () => "↓", dy: -12, fontSize: 12}),
       tip(points)
     ]
   });
@@ -187,15 +188,16 @@ function bars(spec, width) {
     row += spec.by_group ? 0.35 : 0.25;
   }
   const room = Math.min(widest(rows.filter(({isHeading}) => !isHeading).map(({label}) => label)), width * 0.38);
+  const top = topOf(spec.mark);
   const svg = plot(width, {
-    height: rowsHeight(row) + 66, marginLeft: room + 16, marginRight: widest(points.map(({value}) => value)) + 14, marginTop: 8, marginBottom: 46,
-    x: {type: at.type, domain: at.domain, label: null}, y: {domain: [row, 0], axis: null, type: "linear", range: [rowsHeight(row) + 12, 8]},
+    height: rowsHeight(row) + top + 58, marginLeft: room + 16, marginRight: widest(points.map(({value}) => value)) + 14, marginTop: top, marginBottom: 46,
+    x: {type: at.type, domain: at.domain, label: null}, y: {domain: [row, 0], axis: null, type: "linear", range: [rowsHeight(row) + top + 4, top]},
     marks: [
       Plot.gridX(at.ticks ?? 5, {strokeOpacity: 0.14}), ...zeroRule(Plot.ruleX, at),
       Plot.axisX({...axisTicks(at, unit), tickSize: 4, label: titleOf(spec.axis) + (at.type === "log" ? ", logarithmic" : ""), labelAnchor: "center", labelArrow: "none", ...(width < 500 && !at.ticks ? {ticks: 3} : {})}),
       Plot.rect(points, {x1: at.start, x2: "x", y1: "y1", y2: "y2", fill: (point) => color(point.look)}),
       Plot.link(points.filter((point) => !point.isExact), {x1: "low", x2: "high", y1: "y", y2: "y", stroke: "currentColor", strokeWidth: 1.5}),
-      ...mark(spec.mark, row), ...rowAxis(rows, room),
+      ...mark(spec.mark), ...rowAxis(rows, room),
       Plot.text(points, {x: "high", y: "y", text: "value", dx: 6, textAnchor: "start", fontSize: 12}),
       tip(points)
     ]
@@ -203,11 +205,12 @@ function bars(spec, width) {
   return {svg, points, legend: spec.by_group ? names.map((name) => ({name, look: spec.looks[name]})) : null};
 }
 
-// A figure to compare with.
-const mark = (mark, bottom) => mark ? [
+// A figure to compare with, and the room above the rows for its name.
+const mark = (mark) => mark ? [
   Plot.ruleX([mark[0]], {strokeDasharray: "4 4", strokeOpacity: 0.7}),
-  Plot.text([mark], {x: "0", y: () => bottom, text: "1", dy: -2, dx: 4, textAnchor: "start", fontSize: 12})
+  Plot.text([mark], {x: "0", y: () => 0, text: "1", dy: -8, fontSize: 12})
 ] : [];
+const topOf = (mark) => mark ? 22 : 8;
 
 function stacks(spec, width) {
   const at = scaleOf(spec.axis), unit = spec.axis.unit, points = [], notes = [], legend = new Map();
@@ -220,21 +223,21 @@ function stacks(spec, width) {
     for (const {role, look, value} of parts) {
       legend.set(role, look);
       const said = unit === "share" ? `${Math.round(value * 100)} %` : UNITS[unit](value), fits = value * perUnit > said.length * LETTER + 6;
-      points.push({x1: end, x2: end + value, x: end + value / 2, y: row + 0.5, row, look, inside: fits ? said : "", text: `${name}\n${role}: ${UNITS[unit](value)}`, series: [...legend.keys()].indexOf(role)});
+      points.push({x1: end, x2: end + value, x: end + value / 2, y: row + 0.5, row, look, inside: fits && said !== note ? said : "", text: `${name}\n${role}: ${UNITS[unit](value)}`, series: [...legend.keys()].indexOf(role)});
       end += value;
     }
     if (note) notes.push({x: end, y: row + 0.5, note});
   });
-  const bottom = spec.stacks.length;
+  const bottom = spec.stacks.length, top = topOf(spec.mark);
   const svg = plot(width, {
-    height: rowsHeight(bottom) + 66, marginLeft: room + 16, marginRight: right, marginTop: 8, marginBottom: 46,
-    x: {domain: at.domain, label: null}, y: {domain: [bottom, 0], axis: null, range: [rowsHeight(bottom) + 12, 8]},
+    height: rowsHeight(bottom) + top + 58, marginLeft: room + 16, marginRight: right, marginTop: top, marginBottom: 46,
+    x: {domain: at.domain, label: null}, y: {domain: [bottom, 0], axis: null, range: [rowsHeight(bottom) + top + 4, top]},
     marks: [
       Plot.gridX(5, {strokeOpacity: 0.14}),
       Plot.axisX({...axisTicks(at, unit), tickSize: 4, label: titleOf(spec.axis), labelAnchor: "center", labelArrow: "none", ...(width < 500 ? {ticks: 3} : {})}),
       Plot.rect(points, {x1: "x1", x2: "x2", y1: (point) => point.row + 0.12, y2: (point) => point.row + 0.88, fill: (point) => color(point.look)}),
       Plot.text(points, {x: "x", y: "y", text: "inside", fill: "var(--on-part)", fontSize: 12}),
-      ...mark(spec.mark, bottom), ...rowAxis(rows, room),
+      ...mark(spec.mark), ...rowAxis(rows, room),
       Plot.text(notes, {x: "x", y: "y", text: "note", dx: 6, textAnchor: "start", fontSize: 12}),
       tip(points)
     ]
@@ -245,15 +248,17 @@ function stacks(spec, width) {
 function steps(spec, width) {
   const {edges} = spec, unit = "share", zero = edges[0] > 0 ? null : edges[1] / 2, place = (edge) => edge > 0 ? edge : zero;
   const highest = Math.max(0.01, ...spec.histograms.flatMap(({shares}) => shares));
-  const from = place(edges[0]), to = edges.at(-1);
+  // A few buckets have some room around them.
+  const room = zero == null ? Math.max(1, Math.sqrt(20 * edges[0] / edges.at(-1))) : 1;
+  const from = place(edges[0]) / room, to = edges.at(-1) * room;
   const points = spec.histograms.flatMap(({name, look, shares}, series) => shares.map((share, bucket) => ({
     x: Math.sqrt(place(edges[bucket]) * edges[bucket + 1]), y: share, series, look,
     text: `${name}\n${edges[bucket] ? time(edges[bucket]) : "0"} to ${time(edges[bucket + 1])}: ${UNITS[unit](share)}`
   })).filter(({y}) => y > 0));
   const ticks = zero == null ? [] : [zero], decades = Math.log10(to / from);
-  for (let exponent = 0; exponent < 14; exponent++) for (const step of decades <= 3 && width > 480 ? [1, 2, 5] : [1]) {
+  for (let exponent = 0; exponent < 14; exponent++) for (const step of decades <= (width > 480 ? 3 : 1.6) ? [1, 2, 5] : [1]) {
     const value = step * 10 ** exponent;
-    if (value >= Math.max(from, edges[0]) && value <= to && (zero == null || value > zero * 1.6)) ticks.push(value);
+    if (value >= from && value <= to && (zero == null || value > zero * 1.6)) ticks.push(value);
   }
   const svg = plot(width, {
     height: Math.min(340, Math.max(250, width * 0.45)), marginLeft: 58, marginBottom: 46, marginTop: 34, marginRight: 18,
@@ -265,7 +270,7 @@ function steps(spec, width) {
       Plot.ruleY([0], {strokeOpacity: 0.4}),
       ...spec.histograms.map(({look, shares}, index) => {
         const corners = shares.flatMap((share, bucket) => [[place(edges[bucket]), share], [edges[bucket + 1], share]]);
-        return Plot.line([[from, 0], ...corners, [to, 0]], {stroke: color(look), strokeWidth: look === 0 ? 3 : 2, strokeDasharray: dash(look), className: `series-${index}`});
+        return Plot.line([[from, 0], [place(edges[0]), 0], ...corners, [edges.at(-1), 0], [to, 0]], {stroke: color(look), strokeWidth: look === 0 ? 3 : 2, strokeDasharray: dash(look), className: `series-${index}`});
       }),
       tip(points)
     ]
@@ -406,5 +411,18 @@ const widths = new ResizeObserver((entries) => {
   for (const {target} of entries) waiting.add(target.closest("figure"));
   if (idle) setTimeout(drawNext);
 });
-for (const box of document.querySelectorAll("figure.chart > .picture")) widths.observe(box);
+
+// Plot is packed in the page, and becomes the variable `Plot`. Without it there are the tables of values.
+async function unpack(packed) {
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(plain).text();
+  document.head.append(script);
+}
+const boxes = document.querySelectorAll("figure.chart > .picture");
+unpack(document.getElementById("plot").textContent).then(
+  () => boxes.forEach((box) => widths.observe(box)),
+  () => boxes.forEach((box) => { box.hidden = true; })
+);
 })();

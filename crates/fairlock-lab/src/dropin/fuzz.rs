@@ -145,8 +145,8 @@ fn shown(report: &Report) {
     for text in &texts {
         assert!(text.split('\n').all(|line| !line.contains(char::is_control)), "{text:?}");
     }
-    // The page has three scripts of its own; the data of a chart is in an element with a type.
-    assert_eq!(texts[2].matches("<script>").count(), 3);
+    // The page has two scripts of its own; data is in elements with a type.
+    assert_eq!(texts[2].matches("<script>").count(), 2);
 }
 
 /// Where in the file, and how many words from there on, each of which becomes what is given.

@@ -235,8 +235,8 @@ fn by_lock(situations: &[Situation<'_>], standings: &[Standing<'_>]) -> Table {
     let columns = [
         ("lock", Kind::Heading),
         ("starved somebody", Kind::Words),
-        ("the fastest, or as fast", Kind::Number),
-        ("at worst, the fastest is … times faster", Kind::Number),
+        ("fastest, or as fast", Kind::Number),
+        ("times slower, at worst", Kind::Number),
         ("longest wait", Kind::Number),
     ];
     let best: Vec<&str> = recommended(standings).iter().map(|it| it.lock).collect();

@@ -28,7 +28,7 @@ pub(super) fn table(rows: &[&Row]) -> Option<Table> {
         return None;
     }
     let locks = rows.iter().map(|row| row.lock.as_str());
-    let heads: Vec<&str> = std::iter::once("counted").chain(locks).collect();
+    let heads: Vec<&str> = std::iter::once("per operation; events per 1000").chain(locks).collect();
     let mut table = Table::of_numbers("", &heads);
     for (name, figures) in lines {
         let figures = figures.into_iter().map(|it| it.map_or_else(Cell::none, Cell::new));
@@ -107,8 +107,7 @@ fn usage(rows: &[&Row]) -> Vec<Line> {
         Metric::Switches { voluntary: false, per_operation: true },
         Metric::Cpu("spinning"),
     ];
-    let names =
-        ["voluntary switches an operation", "involuntary switches an operation", "CPUs spinning"];
+    let names = ["voluntary switches", "involuntary switches", "CPUs spinning"];
     let figure = |row: &&Row, metric: &Metric| Some(metric.format(metric.figure(row)?.median));
     let of = |(name, metric): (&str, Metric)| {
         (name.to_owned(), rows.iter().map(|row| figure(row, &metric)).collect())
@@ -119,7 +118,7 @@ fn usage(rows: &[&Row]) -> Vec<Line> {
 /// What a simulated machine counted.
 fn simulated_counts(rows: &[&Row]) -> Vec<Line> {
     let names = ["transfers", "shared writes", "invalidations", "wake-ups", "switches"]
-        .map(|name| format!("{name} per operation, simulated machine"));
+        .map(|name| format!("{name}, simulated"));
     let names = names.each_ref().map(String::as_str);
     lines(names, rows, |row| {
         let counts = row.simulated.as_ref()?.per_operation();
@@ -144,7 +143,7 @@ fn events(rows: &[&Row]) -> Vec<Line> {
     };
     let of = |name: &String| {
         let figures = rows.iter().map(|row| per_thousand(row, name));
-        (format!("{name} per 1000 operations"), figures.collect())
+        (name.clone(), figures.collect())
     };
     names.into_iter().map(of).collect()
 }

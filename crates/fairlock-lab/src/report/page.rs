@@ -433,14 +433,19 @@ fn result_table(rows: &[&Row]) -> Table {
             };
             let total = row.total_ops_per_s;
             let [low, median, high] = [total.low, total.median, total.high].map(format_kilo);
-            let threads = [role.thread_min, role.thread_mean, role.thread_max].map(format_kilo);
+            let threads = match role.threads {
+                1 => format_kilo(role.thread_mean),
+                _ => [role.thread_min, role.thread_mean, role.thread_max]
+                    .map(format_kilo)
+                    .join(" / "),
+            };
             let switches = [row.voluntary_switches_per_s, row.involuntary_switches_per_s];
             let mut cells = vec![
                 Cell::new(&row.lock),
                 Cell::new(format!("{} {name}", role.threads)),
                 figure_cell(&median, &low, &high),
                 Cell::new(format_kilo(role.ops_per_s.median)),
-                Cell::new(threads.join(" / ")),
+                Cell::new(threads),
                 Cell::new(role.fairness().map_or("–".to_owned(), format_number)),
             ];
             cells.extend(waits(&role.wait));

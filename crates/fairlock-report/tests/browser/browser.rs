@@ -111,7 +111,16 @@ impl Browser {
     pub fn open(&mut self, path: &Path) {
         self.events.clear();
         self.call("Page.navigate", json!({"url": format!("file://{}", path.display())}));
-        self.wait_until("document.readyState === 'complete'");
+        self.wait_until("location.protocol === 'file:' && document.readyState === 'complete'");
+    }
+
+    /// Opens the same file again.
+    pub fn reload(&mut self) {
+        let path = self.evaluate("location.pathname");
+        self.call("Page.navigate", json!({"url": "about:blank"}));
+        self.wait_until("location.protocol === 'about:'");
+        self.open(Path::new(path.as_str().expect("a path")));
+        self.wait_for_charts();
     }
 
     /// Waits until this is true in the page.
