@@ -2,9 +2,9 @@
 """Measures the scripts beside it: python3 measure.py --library LIB --fairlock COMMAND [--runs N] SCRIPT ARGS...
 
 Prints a line of JSON for each lock, as they stand in results.jsonl: the median of the wall-clock seconds and an
-interval of at least 95 % (from the order of the runs, which needs six of them), the ratio to glibc's locks with its
-interval, run by run, CPU time, and how often threads went to sleep. Locks take turns, in another order each round. The
-line of glibc's own locks has what `fairlock run --lock glibc` says before any other lock is tried.
+interval of at least 95 % (from the order of the runs, which needs six of them), the ratio to the first lock with its
+interval, round by round, CPU time, and how often threads went to sleep. Locks take turns, in another order each round. The
+line of the first lock has what `fairlock run --lock glibc` says before any other lock is tried.
 
 Where other programs keep the CPUs busy, threads seldom run at the same time, and locks make no difference. So a round
 waits until the machine is idle, and does not count if others used the CPUs meanwhile.
@@ -83,7 +83,7 @@ def timed(lock):
 
 
 def diagnosis():
-    """What the report of a counted run says of the process that locked most, problems before hints."""
+    """What the report of a counted run says of the process that locked most: each rule once, of its hottest lock."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.jsonl")
         await_idle()
@@ -102,12 +102,15 @@ def diagnosis():
             facts = [json.loads(line) for line in lines]
     processes = [fact["process"] for fact in facts if "process" in fact]
     most = max(processes, key=lambda process: process["acquired"])
-    said = [finding for fact in facts for finding in fact.get("lock", {}).get("findings", [])]
+    locks_of_most = [fact["lock"] for fact in facts if fact.get("lock", {}).get("pid") == most["pid"]]
+    findings = {}
+    for finding in (finding for lock in locks_of_most for finding in lock["findings"]):
+        findings.setdefault(finding["rule"], finding["text"])
     return {
         "acquired": most["acquired"], "waited": most["waited"], "wait_s": round(most["wait_ns"] / 1e9, 4),
         "run_s": round(most["elapsed_ns"] / 1e9, 4),
         "verdict": [finding["text"] for finding in most["findings"]],
-        "findings": [{"rule": finding["rule"], "text": finding["text"]} for finding in said],
+        "findings": [{"rule": rule, "text": text} for rule, text in findings.items()],
     }
 
 
@@ -143,5 +146,6 @@ for lock in locks:
     if lock == locks[0]:
         line["diagnosis"] = undisturbed(diagnosis)
     else:
-        line["ratio"] = interval([round_[lock][0] / round_[locks[0]][0] for round_ in rounds])
+        ratio = interval([round_[lock][0] / round_[locks[0]][0] for round_ in rounds])
+        line["ratio"] = {"to": locks[0], **ratio}
     print(json.dumps(line, ensure_ascii=False))
