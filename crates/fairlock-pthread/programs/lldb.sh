@@ -6,7 +6,7 @@
 . "$(dirname "$0")/scratch.sh"
 needs lldb-14 lldb-14
 needs c++ g++
-classes=${1:-3000}
+classes=${1:-1000}
 
 for part in 1 2 3 4; do
     {

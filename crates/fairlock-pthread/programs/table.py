@@ -26,7 +26,7 @@ def times(line):
 
 
 def kind(by_lock):
-    others = [times(line) for line in by_lock.values() if "ratio" in line and line["lock"] != "glibc"]
+    others = [times(by_lock[lock]) for lock in ("rwsem", "rwlock") if lock in by_lock]
     if any(low > 1 for _, low, _ in others):
         return "gain"
     return "lose" if any(high < 1 for _, _, high in others) else "nothing"
@@ -37,7 +37,7 @@ def seconds(line):
 
 
 def factor(line):
-    return "{:.2f} [{:.2f}, {:.2f}]".format(*times(line)) if line else "–"
+    return "{} [{}, {}]".format(*("{:.{}f}".format(it, 1 if it >= 2 else 2) for it in times(line))) if line else "–"
 
 
 def said(diagnosis):
@@ -47,16 +47,21 @@ def said(diagnosis):
     return "; ".join([share, *(SAID[it["rule"]] for it in diagnosis["findings"] if it["rule"] in SAID)])
 
 
-best = lambda by_lock: max(times(line)[0] for line in by_lock.values() if "ratio" in line)
+def best(by_lock):
+    return max(times(by_lock[lock])[0] for lock in ("rwsem", "rwlock") if lock in by_lock)
+
+
 for title in ("gain", "nothing", "lose"):
     print(f"{title}:\n")
-    print("| program | threads | glibc, s | rwsem, s | rwlock, s | rwsem is faster, times | rwlock | waits |")
+    print("| program | threads | glibc, s | rwsem, s | rwlock, s | rwsem, times faster | rwlock, times faster | beforehand |")
     print("|---|---|---|---|---|---|---|---|")
     for (program, script, *arguments), by_lock in sorted(runs.items(), key=lambda run: -best(run[1])):
         if kind(by_lock) == title:
             glibc, rwsem, rwlock = (by_lock.get(lock) for lock in ("glibc", "rwsem", "rwlock"))
             control = next(line for line in by_lock.values() if "diagnosis" in line)
-            cells = [f"{program}, `{' '.join([script.removesuffix('.sh'), *arguments])}`", str(control["threads"])]
+            threads = str(control["threads"])
+            test = " ".join(it for it in arguments if it != threads)
+            cells = [f"{program} `{test}`" if test else program, threads]
             cells += [seconds(glibc), seconds(rwsem), seconds(rwlock), factor(rwsem), factor(rwlock)]
             print("| " + " | ".join([*cells, said(control["diagnosis"])]) + " |")
     print()
