@@ -2,7 +2,7 @@
 //! phone.
 //!
 //! * `docs/data/lesser-role.jsonl`: rows of `fairlock bench`, of both roles together and of each alone.
-//! * `docs/data/programs.json`: seconds that programs took, before and after; a list of [`Program`]s.
+//! * `crates/fairlock-pthread/programs/results.jsonl`: seconds that programs took under each lock; lines of [`Timed`].
 //!
 //! Not for: charts of reports. Those belong to the command.
 
@@ -18,7 +18,7 @@ type Picture = (&'static str, &'static str, fn(&str) -> Result<String, String>);
 /// Where each picture comes from and goes to, below `docs/`.
 const PICTURES: [Picture; 2] = [
     ("data/lesser-role.jsonl", "src/images/lesser-role.svg", lesser_role),
-    ("data/programs.json", "src/images/programs.svg", programs),
+    ("../crates/fairlock-pthread/programs/results.jsonl", "src/images/programs.svg", programs),
 ];
 
 /// What the files under `docs` look like as pictures: each picture's path below `docs`, and the picture.
@@ -240,46 +240,77 @@ fn lesser_role(lines: &str) -> Result<String, String> {
 
 // ---- programs ----
 
-/// What a program took under its own locks and under Fairlock's.
+/// What runs of a program took under one lock.
 #[derive(Debug, Deserialize)]
-pub struct Program {
-    /// As a reader knows it, such as "Kyoto Cabinet, stash database, 2 threads".
-    pub name: String,
-    /// Seconds of each run under glibc's locks.
-    pub before: Vec<f64>,
-    /// Seconds of each run under Fairlock's.
-    pub after: Vec<f64>,
+pub struct Timed {
+    /// Its name.
+    pub program: String,
+    /// Those of its script: which part of it, and how many threads.
+    pub arguments: Vec<String>,
+    /// Threads that do its work.
+    pub threads: u32,
+    /// The lock.
+    pub lock: String,
+    seconds: Interval,
+    /// Its time over that of the run without another lock in the same round.
+    ratio: Option<Interval>,
 }
 
-fn median(seconds: &[f64]) -> Result<f64, String> {
-    let mut sorted = seconds.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.get(sorted.len() / 2) {
-        Some(&median) if sorted[0] > 0.0 => Ok(median),
-        _ => Err(format!("seconds have to be above 0, and not {seconds:?}")),
+/// Of each kind of test with two threads the one that gains most, if the gain is beyond doubt.
+fn gains(all: &[Timed]) -> Vec<(String, &Timed, &Timed)> {
+    let mut gains: Vec<(String, &Timed, &Timed)> = Vec::new();
+    let beyond_doubt = |it: &&Timed| it.ratio.is_some_and(|ratio| ratio.high < 1.0);
+    let ratio = |it: &Timed| it.ratio.map_or(1.0, |ratio| ratio.median);
+    let ours = all.iter().filter(|it| it.lock == "rwlock" && it.threads == 2);
+    for after in ours.filter(beyond_doubt) {
+        let of_run = |it: &&Timed| {
+            it.lock == "glibc" && it.program == after.program && it.arguments == after.arguments
+        };
+        let Some(before) = all.iter().find(of_run) else { continue };
+        let test = after.arguments.first().map_or("", String::as_str);
+        let name = match test.split_once('-') {
+            Some((kind, _)) => format!("{}, {kind}", after.program),
+            None => after.program.clone(),
+        };
+        match gains.iter_mut().find(|(known, ..)| *known == name) {
+            Some(known) if ratio(known.2) > ratio(after) => *known = (name, before, after),
+            Some(_) => {}
+            None => gains.push((name, before, after)),
+        }
     }
+    gains.sort_by(|a, b| ratio(a.2).total_cmp(&ratio(b.2)));
+    gains
 }
 
-fn programs(list: &str) -> Result<String, String> {
-    let programs: Vec<Program> = serde_json::from_str(list).map_err(|error| error.to_string())?;
+fn programs(lines: &str) -> Result<String, String> {
     const FULL: f64 = 230.0;
+    let lines = lines.lines().filter(|line| !line.trim().is_empty());
+    let all: Result<Vec<Timed>, _> = lines.map(serde_json::from_str).collect();
+    let all = all.map_err(|error| error.to_string())?;
     let mut body = String::new();
     let mut y = 22.0;
-    for program in &programs {
-        let (before, after) = (median(&program.before)?, median(&program.after)?);
-        text(&mut body, "", 12.0, y, &program.name);
-        let longest = before.max(after);
-        for (name, class, seconds) in [("glibc", "bar", before), ("Fairlock", "ours-bar", after)] {
+    for (name, before, after) in gains(&all) {
+        text(&mut body, "ours", 12.0, y, &name);
+        let longest = before.seconds.high.max(after.seconds.high);
+        for (lock, class, seconds) in
+            [("glibc", "bar", before.seconds), ("rwlock", "ours-bar", after.seconds)]
+        {
             y += 7.0;
-            let width = FULL * seconds / longest;
-            text(&mut body, "", 12.0, y + 10.5, name);
-            bar(&mut body, class, 70.0, y, width);
-            text(&mut body, "", 75.0 + width, y + 10.5, &format!("{seconds:.2} s"));
+            let place = |seconds: f64| 70.0 + FULL * seconds / longest;
+            text(&mut body, "", 12.0, y + 10.5, lock);
+            bar(&mut body, class, 70.0, y, place(seconds.median) - 70.0);
+            let (low, high) = (place(seconds.low), place(seconds.high));
+            _ = writeln!(
+                body,
+                "  <path class=\"interval\" d=\"M{low:.1} {0:.1}H{high:.1}\"/>",
+                y + 6.0
+            );
+            text(&mut body, "", high + 5.0, y + 10.5, &format!("{:.2} s", seconds.median));
             y += 10.0;
         }
-        y += 28.0;
+        y += 26.0;
     }
-    text(&mut body, "", 12.0, y - 6.0, "Seconds of a run, medians.");
+    text(&mut body, "", 12.0, y - 6.0, "Two threads on two CPUs; medians and 95 % intervals.");
     Ok(svg(y as u32 + 6, "Programs, unmodified, under glibc's locks and under Fairlock's", &body))
 }
 
@@ -288,18 +319,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_drawn_with_their_seconds() {
-        let list = r#"[{"name": "a <b>", "before": [3.0, 1.0, 2.0], "after": [0.5]}]"#;
-        let drawn = programs(list).expect("a picture");
-        for part in ["a &lt;b&gt;", "2.00 s", "0.50 s", "width=\"57.5\""] {
+    fn of_each_kind_of_test_the_one_is_drawn_that_gains_most_beyond_doubt() {
+        let line = |test: &str, lock: &str, seconds: f64, most: f64| {
+            format!(
+                r#"{{"program":"a <b>","arguments":["{test}","2"],"threads":2,"lock":"{lock}","seconds":{{"median":{seconds},"low":{seconds},"high":{seconds}}},"ratio":{{"median":{seconds},"low":0.1,"high":{most}}}}}"#
+            )
+        };
+        let lines = [
+            line("hash-one", "glibc", 1.0, 1.0),
+            line("hash-one", "rwlock", 0.5, 0.6),
+            line("hash-two", "glibc", 1.0, 1.0),
+            line("hash-two", "rwlock", 0.25, 0.4),
+            line("tree-one", "glibc", 1.0, 1.0),
+            line("tree-one", "rwlock", 0.75, 1.1),
+        ];
+        let drawn = programs(&lines.join("\n")).expect("a picture");
+        for part in ["a &lt;b&gt;, hash", "1.00 s", "0.25 s", "width=\"57.5\""] {
             assert!(drawn.contains(part), "{part}: {drawn}");
         }
-    }
-
-    #[test]
-    fn programs_without_runs_are_refused() {
-        let said = programs(r#"[{"name": "a", "before": [], "after": [0.5]}]"#).unwrap_err();
-        assert!(said.contains("above 0"), "{said}");
+        assert!(!drawn.contains("0.50 s") && !drawn.contains("tree"), "{drawn}");
+        assert!(programs("{}").is_err());
     }
 
     #[test]

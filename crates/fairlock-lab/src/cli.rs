@@ -69,8 +69,8 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study              those of published systems, under 10 minutes\n  \
-        fairlock study --quick      the same in under a minute and a half\n  \
+        fairlock study              those of published systems, in 8 minutes\n  \
+        fairlock study --quick      the same in 75 seconds\n  \
         fairlock study all          every study\n  \
         fairlock study s0 --dir /mnt/nvme   one, its files on a drive of yours")]
     Study(StudyArgs),
@@ -143,8 +143,7 @@ struct StudyArgs {
     /// Studies to run, or `all`; those of published systems if none is named (see `fairlock list`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Fewer locks and points, shorter repetitions: for those of published systems under a minute
-    /// and a half
+    /// Fewer locks and points, shorter repetitions: those of published systems in 75 seconds
     #[arg(long)]
     quick: bool,
     /// Directory for scratch files of direct I/O; the report's directory if not given

@@ -758,7 +758,7 @@ mod tests {
     fn mistakes_in_a_study_file_are_named() {
         assert!(broken("\"usync\"", "\"usink\"").contains("no lock `usink`"));
         assert!(broken("total_ops_per_s", "total_ops").contains("unknown metric \"total_ops\""));
-        assert!(broken("think_pauses", "thinking").contains("unknown parameter \"thinking\""));
+        assert!(broken("think = ", "thinking = ").contains("unknown parameter \"thinking\""));
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
