@@ -1,7 +1,7 @@
 //! The pages of studies and of a run in a real browser: headless Chromium. Where none is installed
 //! (`apt-get install chromium`), the tests say so and pass.
 //!
-//! Of the page of all studies at every point of theirs, and of a run that was recorded:
+//! Of the page of the studies that run if none is named, at every point of theirs, and of a run that was recorded:
 //! * no script throws, and none complains on the console;
 //! * every chart is drawn, with axes that have ticks and titles, at 390, 768 and 1400 pixels;
 //! * the page is nowhere wider than the window, and no text of a chart smaller than 12 pixels;
@@ -30,21 +30,17 @@ use fairlock_lab::study::{self, Effort};
 use fairlock_lab::{example, report};
 
 use browser::Browser;
-use checks::{Opened, WIDTHS, opened};
+use checks::{WIDTHS, opened};
 
 /// A program whose readers starve its writers under glibc's locks: what `fairlock run --compare glibc,rwsem,rwlock
 /// --report run.jsonl` wrote about it.
 const RUN: &str = include_str!("run.jsonl");
 
 fn page_of_studies() -> String {
-    let names = study::names();
-    let header = Header::now(
-        names.iter().map(|name| (*name).to_owned()).collect(),
-        false,
-        Machine::here(None),
-    );
-    let mut recording = Recording::new(header);
-    for study in study::choose(&names).expect("their own names") {
+    let studies = study::choose(&[]).expect("those of published systems");
+    let names = studies.iter().map(|study| study.name.clone()).collect();
+    let mut recording = Recording::new(Header::now(names, false, Machine::here(None)));
+    for study in studies {
         for batch in study.batches(Effort::default()) {
             recording.rows.extend(batch.cells.iter().map(example::row_of));
         }
@@ -76,18 +72,20 @@ fn the_answer_can_be_seen(browser: &mut Browser) {
 
 #[test]
 fn the_page_of_studies_is_drawn_and_readable_at_every_width() {
-    let Some(Opened { mut browser, .. }) = opened(&page_of_studies()) else { return };
-    checks::values_show_under_the_pointer_and_by_keys(&mut browser);
-    checks::follows_into_the_dark(&mut browser);
-    the_answer_can_be_seen(&mut browser);
-    checks::drawn_readable_and_within_the_window(&mut browser);
+    let Some(mut page) = opened(&page_of_studies()) else { return };
+    let browser = &mut page.browser;
+    checks::values_show_under_the_pointer_and_by_keys(browser);
+    checks::follows_into_the_dark(browser);
+    the_answer_can_be_seen(browser);
+    checks::drawn_readable_and_within_the_window(browser);
 }
 
 #[test]
 fn the_page_of_a_run_is_drawn_and_readable_at_every_width() {
-    let Some(Opened { mut browser, .. }) = opened(&page_of_a_run()) else { return };
-    the_answer_can_be_seen(&mut browser);
-    checks::drawn_readable_and_within_the_window(&mut browser);
+    let Some(mut page) = opened(&page_of_a_run()) else { return };
+    let browser = &mut page.browser;
+    the_answer_can_be_seen(browser);
+    checks::drawn_readable_and_within_the_window(browser);
 }
 
 /// How much of a page the book's pictures show, by width.
@@ -100,8 +98,13 @@ fn pictures() {
     let recording = Recording::read(Path::new(&rows)).expect("rows");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/images");
     fs::create_dir_all(&folder).expect("a folder for pictures");
-    for (name, page) in [("studies", report::page(&recording)), ("run", page_of_a_run())] {
-        let Opened { mut browser, .. } = opened(&page).expect("Chromium is installed");
+    let pages = [
+        ("studies", report::page(&recording), "section .charts"),
+        ("run", page_of_a_run(), "#lock-1 .charts"),
+    ];
+    for (name, page, charts) in pages {
+        let mut opened = opened(&page).expect("Chromium is installed");
+        let browser = &mut opened.browser;
         for (width, height) in WIDTHS.into_iter().zip(HEIGHTS) {
             for is_dark in [false, true] {
                 browser.show_as(width, height, is_dark);
@@ -117,7 +120,7 @@ fn pictures() {
         browser.show_as(1400, 1000, false);
         browser.wait_until("innerWidth === 1400");
         browser.wait_for_charts();
-        let charts = browser.picture(Some("section .charts"));
+        let charts = browser.picture(Some(charts));
         fs::write(folder.join(format!("{name}-charts.webp")), charts).expect("a writable folder");
     }
 }

@@ -15,7 +15,7 @@ pub const WIDTHS: [u32; 3] = [390, 768, 1400];
 /// Browsers one after the other: a few at once take the machine for themselves.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A page in a browser.
+/// A page in a browser, while this lives.
 pub struct Opened {
     /// The browser.
     pub browser: Browser,

@@ -25,7 +25,7 @@ use fairlock_report::table::{Cell, Table};
 use serde_json::json;
 
 use browser::Browser;
-use checks::{Opened, opened};
+use checks::opened;
 
 fn figure(median: f64) -> Figure {
     Figure { median, low: median * 0.8, high: median * 1.3 }
@@ -161,8 +161,9 @@ fn example() -> Page {
 
 #[test]
 fn every_chart_is_drawn_readable_and_within_the_window_at_every_width() {
-    let Some(Opened { mut browser, .. }) = opened(&example().html()) else { return };
-    checks::drawn_readable_and_within_the_window(&mut browser);
+    let Some(mut page) = opened(&example().html()) else { return };
+    let browser = &mut page.browser;
+    checks::drawn_readable_and_within_the_window(browser);
     let zeros = "[...document.querySelector('figure.chart').querySelectorAll('[aria-label=\"y-axis tick label\"] text')].map(it => it.textContent)";
     let ticks = browser.evaluate(zeros);
     assert!(ticks.as_array().unwrap().contains(&json!("0")), "{ticks}");
@@ -171,41 +172,45 @@ fn every_chart_is_drawn_readable_and_within_the_window_at_every_width() {
 
 #[test]
 fn values_and_intervals_show_under_the_pointer_and_by_keys() {
-    let Some(Opened { mut browser, .. }) = opened(&example().html()) else { return };
-    checks::values_show_under_the_pointer_and_by_keys(&mut browser);
+    let Some(mut page) = opened(&example().html()) else { return };
+    let browser = &mut page.browser;
+    checks::values_show_under_the_pointer_and_by_keys(browser);
 }
 
 #[test]
 fn charts_follow_the_page_into_the_dark() {
-    let Some(Opened { mut browser, .. }) = opened(&example().html()) else { return };
-    checks::follows_into_the_dark(&mut browser);
+    let Some(mut page) = opened(&example().html()) else { return };
+    let browser = &mut page.browser;
+    checks::follows_into_the_dark(browser);
 }
 
 #[test]
 fn tables_sort_by_click_and_by_key_and_what_is_not_known_stands_last() {
-    let Some(Opened { mut browser, .. }) = opened(&example().html()) else { return };
+    let Some(mut page) = opened(&example().html()) else { return };
+    let browser = &mut page.browser;
     let order = |browser: &mut Browser| {
         let rows = "[...document.querySelectorAll('#table tbody tr')].map(row => row.cells[0].textContent).join('')";
         browser.evaluate(rows).as_str().unwrap().to_owned()
     };
     let heading = |at: usize| format!("document.querySelectorAll('#table thead button')[{at}]");
-    assert_eq!(order(&mut browser), "bac");
+    assert_eq!(order(browser), "bac");
     browser.evaluate(&format!("{}.click()", heading(1)));
-    assert_eq!(order(&mut browser), "bca");
+    assert_eq!(order(browser), "bca");
     browser.evaluate(&format!("{}.focus()", heading(1)));
     browser.press("Enter");
-    assert_eq!(order(&mut browser), "cba");
+    assert_eq!(order(browser), "cba");
     browser.evaluate(&format!("{}.click()", heading(3)));
-    assert_eq!(order(&mut browser), "cba");
+    assert_eq!(order(browser), "cba");
     browser.evaluate(&format!("{}.click()", heading(0)));
-    assert_eq!(order(&mut browser), "abc");
+    assert_eq!(order(browser), "abc");
     let sorted = browser.evaluate("document.querySelector('#table th').getAttribute('aria-sort')");
     assert_eq!(sorted, "ascending");
 }
 
 #[test]
 fn the_contents_lead_to_sections_and_links_unfold() {
-    let Some(Opened { mut browser, .. }) = opened(&example().html()) else { return };
+    let Some(mut page) = opened(&example().html()) else { return };
+    let browser = &mut page.browser;
     let links = browser
         .evaluate("[...document.querySelectorAll('.contents a')].map(it => it.hash).join(' ')");
     assert_eq!(links, "#table #charts #folded");
