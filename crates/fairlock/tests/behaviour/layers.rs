@@ -17,6 +17,7 @@ const CRATES: &[&str] = &[
     "fairlock-check",
     "fairlock-report",
     "fairlock-lab",
+    "fairlock-book",
 ];
 
 /// The modules of `fairlock`.
