@@ -12,8 +12,8 @@ use std::process::Command;
 use fairlock_lab::dropin::comparison::order;
 use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::{LOCKS, library};
-use fairlock_lab::measure::statistics::estimate;
-use fairlock_lab::row::Estimate;
+use fairlock_report::row::Estimate;
+use fairlock_report::statistics::estimate;
 
 /// A lock by name, none for the program as it is; and whether it is counted.
 type Side = (Option<&'static str>, bool);

@@ -11,12 +11,12 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use fairlock_lab::former_names;
-use fairlock_lab::params::{self, Params};
 use fairlock_lab::plan::{Batch, Cell, Simulated};
-use fairlock_lab::units::{self, at_least_one};
 use fairlock_lab::workload::{AnyWorkload, Entry};
 use fairlock_lab::workloads;
+use fairlock_report::former_names;
+use fairlock_report::params::{self, Params};
+use fairlock_report::units::{self, at_least_one};
 
 /// What to bench.
 #[derive(Debug)]

@@ -20,24 +20,24 @@ use std::time::{Duration, Instant};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use fairlock_lab::busy;
 use fairlock_lab::calibrate;
 use fairlock_lab::dropin;
-use fairlock_lab::former_names;
 use fairlock_lab::locks::{self, Kind, ranges};
-use fairlock_lab::machine::{self, Machine};
+use fairlock_lab::machine;
 use fairlock_lab::plan::{Batch, Simulated};
 use fairlock_lab::pollers;
-use fairlock_lab::printable::printable;
-use fairlock_lab::report::recording::{Header, Recording, Writer};
+use fairlock_lab::registry;
 use fairlock_lab::report::{self, terminal, timeline_file};
-use fairlock_lab::screen::{self, complain, entry, say, wrapped_lines};
 use fairlock_lab::study::{self, Effort, Study};
-use fairlock_lab::units::{self, at_least_one};
 use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workload::Need;
 use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
 use fairlock_lab::world::probe_direct_io;
+use fairlock_report::printable::printable;
+use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_report::screen::{self, complain, entry, say, wrapped_lines};
+use fairlock_report::units::{self, at_least_one};
+use fairlock_report::{busy, former_names};
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::bench::{Bench, DEFAULT_PATIENCE};
@@ -483,7 +483,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     let mut header = Header::now(
         studies.iter().map(|study| study.name.clone()).collect(),
         args.quick,
-        Machine::here(Some(dir)),
+        machine::here(Some(dir)),
     );
     say(&terminal::machine(&header));
     header.others_busy_cpus = look_for_others(&batches, &args.quiet);
@@ -583,7 +583,7 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
         }
     }
     let mut header =
-        Header::now(Vec::new(), false, Machine::here(uses_files.then_some(common.dir.as_path())));
+        Header::now(Vec::new(), false, machine::here(uses_files.then_some(common.dir.as_path())));
     // A file that cannot be written is told before anybody waits.
     rows_writer(common.out.as_deref(), &header)?;
     header.others_busy_cpus = look_for_others(&batches, quiet);
@@ -684,7 +684,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         note_former_names();
         return write_locks_report(args, &report);
     }
-    let recording = Recording::read(&args.file).map_err(Failure::Run)?;
+    let recording = Recording::read(&args.file, registry::current).map_err(Failure::Run)?;
     note_former_names();
     let names = recording.header.studies.iter();
     let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
@@ -758,7 +758,7 @@ fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
         ..effort
     };
     let batches = validate::batches(effort, &on);
-    let mut header = Header::now(Vec::new(), args.quick, Machine::here(None));
+    let mut header = Header::now(Vec::new(), args.quick, machine::here(None));
     rows_writer(args.out.as_deref(), &header)?;
     header.others_busy_cpus = look_for_others(&batches, &args.quiet);
     let mut writer = rows_writer(args.out.as_deref(), &header)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
-use fairlock_lab::screen::{self, wrapped};
+use fairlock_report::screen::{self, wrapped};
 
 use crate::cli::Failure;
 

@@ -1,6 +1,6 @@
 //! The `fairlock` command.
 
-// They panic where an output is closed or full: `fairlock_lab::screen` does not.
+// They panic where an output is closed or full: `fairlock_report::screen` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;

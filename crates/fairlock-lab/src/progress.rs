@@ -9,13 +9,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use fairlock_lab::calibrate::Watch;
 use fairlock_lab::plan::{Cell, Observer, Step};
 use fairlock_lab::registry;
-use fairlock_lab::report::recording::{Skipped, Writer};
 use fairlock_lab::report::timeline_file::NamedTimeline;
-use fairlock_lab::row::Row;
-use fairlock_lab::screen::{self, complain, say};
-use fairlock_lab::timeline::Timeline;
+use fairlock_lab::timeline;
 use fairlock_lab::world::remove_scratch_files;
-
+use fairlock_report::recording::{Skipped, Writer};
+use fairlock_report::row::Row;
+use fairlock_report::screen::{self, complain, say};
+use fairlock_report::timeline::Timeline;
 use fairlock_sim::timed;
 
 use crate::watchdog::Watchdog;
@@ -202,7 +202,7 @@ impl Observer for Progress<'_> {
     }
 
     fn timeline(&mut self, cell: &Cell, recorded: &timed::Timeline) {
-        let timeline = Timeline::new(cell, recorded);
+        let timeline = timeline::beginning(cell, recorded);
         if let Some(writer) = self.writer.as_deref_mut() {
             let result = writer.timeline(&timeline);
             self.remember(result);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use fairlock_lab::busy::Busy;
-use fairlock_lab::screen::{complain, say};
-use fairlock_lab::units;
+use fairlock_report::busy::Busy;
+use fairlock_report::screen::{complain, say};
+use fairlock_report::units;
 
 /// How long other programs are waited for.
 #[derive(Debug, Args)]

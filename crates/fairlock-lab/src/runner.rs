@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::plan::{Batch, Cell, Engine};
-use fairlock_lab::report::recording::{Recording, Skipped, Writer};
 use fairlock_lab::report::timeline_file::NamedTimeline;
 use fairlock_lab::study::Study;
 use fairlock_lab::study::deciding::{self, Means};
 use fairlock_lab::workload::{Need, THIS_PROGRAM};
 use fairlock_lab::workloads::inversion::HIGHEST_PRIORITY;
 use fairlock_lab::world::{probe_real_time, remove_scratch_files};
+use fairlock_report::recording::{Recording, Skipped, Writer};
 
 use crate::progress::{self, Progress};
 

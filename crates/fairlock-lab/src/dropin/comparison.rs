@@ -15,20 +15,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::str::FromStr;
 
+use fairlock_report::random::XorShift;
+use fairlock_report::row::Estimate;
+use fairlock_report::screen::{Column, Table, WIDEST, wrapped, wrapped_lines};
+use fairlock_report::statistics::{estimate, median};
+use fairlock_report::units::{counted, format_bytes, format_count, format_number};
 use serde::{Deserialize, Serialize};
 
 use super::process::{Ended, Output};
 use super::signals;
-use crate::measure::statistics::{estimate, median};
-use crate::random::XorShift;
-use crate::row::Estimate;
-use crate::screen::{Column, Table, WIDEST, wrapped, wrapped_lines};
-use crate::units::{counted, format_bytes, format_count, format_number};
 
 /// The program without the drop-in.
 pub const NONE: &str = "none";
 /// Behind a lock's name: the run is counted, as for a report.
-pub use crate::former_names::COUNTED;
+pub use fairlock_report::former_names::COUNTED;
 
 /// What a run is made under, as it is named on the command line: `rwsem`, `glibc+counts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

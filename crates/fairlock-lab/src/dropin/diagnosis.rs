@@ -8,6 +8,8 @@
 //! 2. A lock with the finding that it is fine has no other finding.
 
 use fairlock::policy::LONGEST_BUDGET_NS;
+use fairlock_report::row::Estimate;
+use fairlock_report::units::{format_count, format_ns, format_number, plural};
 use serde::{Deserialize, Serialize};
 
 use super::comparison::ENOUGH_RUNS;
@@ -15,8 +17,6 @@ use super::deadlock::Circle;
 use super::report::facts::{
     Compared, ComparedPolicy, Frame, Holding, Lock, LockKind, Process, Role, Waiting, chain, share,
 };
-use crate::row::Estimate;
-use crate::units::{format_count, format_ns, format_number, plural};
 
 /// With fewer acquisitions a share or percentile of them says little.
 pub const ENOUGH_ACQUISITIONS: u64 = 1000;
@@ -108,7 +108,7 @@ pub struct Finding {
     /// What it saw, in a sentence with the evidence.
     pub text: String,
     /// A change to the program, or a command, to try.
-    #[serde(default, deserialize_with = "crate::former_names::read_advice")]
+    #[serde(default, deserialize_with = "fairlock_report::former_names::read_advice")]
     pub to_try: Option<String>,
     /// What that would show.
     pub shows: Option<String>,

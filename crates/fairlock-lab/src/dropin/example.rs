@@ -4,9 +4,9 @@ use fairlock_counts::layout::{READ, WRITE};
 use fairlock_counts::snapshot::{
     Frame, Holding, Lock, Module, Role, Site, Snapshot, Thread, Use, Waiting,
 };
+use fairlock_report::row::Estimate;
 
 use super::report::facts::{Compared, ComparedPolicy};
-use crate::row::Estimate;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -15,6 +15,7 @@ use fairlock_counts::layout::{
 };
 use fairlock_counts::regular;
 use fairlock_counts::snapshot::Snapshot;
+use fairlock_report::recording::{Header, Recording};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -24,7 +25,6 @@ use serde_json::Value;
 use super::report::Report;
 use super::symbols::{self, Symbols};
 use super::{example, library};
-use crate::report::recording::{Header, Recording};
 use crate::report::terminal;
 use crate::{machine, report, study};
 
@@ -326,7 +326,7 @@ fn parsed(text: &[u8]) -> Vec<Value> {
 
 /// One line that names what is wrong, and that a terminal can be given.
 fn is_told_well(error: &str) {
-    let shown = crate::printable::printable(error);
+    let shown = fairlock_report::printable::printable(error);
     assert!(!shown.contains('\n') && !shown.is_empty());
 }
 
@@ -352,7 +352,7 @@ fn damaged_reports_are_shown_or_refused() {
 #[test]
 fn damaged_rows_are_shown_or_refused() {
     let studies = vec!["rwlock".to_owned(), "s4".to_owned()];
-    let header = Header::now(studies, true, machine::Machine::here(None));
+    let header = Header::now(studies, true, machine::here(None));
     let mut recording = Recording::new(header);
     for name in ["rwlock", "s4", "s0"] {
         let batches = study::find(name).expect("it exists").batches(study::Effort::default());
@@ -362,14 +362,14 @@ fn damaged_rows_are_shown_or_refused() {
     recording.timelines.push(crate::example::timeline("mix", "rwsem", "eight-sockets"));
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rows.jsonl");
-    let mut writer =
-        report::recording::Writer::create(&path, &recording.header).expect("a writable folder");
+    let mut writer = fairlock_report::recording::Writer::create(&path, &recording.header)
+        .expect("a writable folder");
     recording.rows.iter().for_each(|row| writer.row(row).expect("room"));
     recording.timelines.iter().for_each(|it| writer.timeline(it).expect("room"));
     let lines = parsed(&fs::read(&path).expect("it was written"));
     fuzz(24, vec(change(), 1..6), |changes| {
         let bytes = changed(lines.clone(), &changes);
-        match Recording::read_lines(&bytes[..], "rows.jsonl") {
+        match Recording::read_lines(&bytes[..], "rows.jsonl", crate::registry::current) {
             Err(error) => is_told_well(&error),
             Ok(recording) => {
                 let names = recording.header.studies.iter();

@@ -30,7 +30,7 @@ pub mod signals;
 pub mod symbols;
 pub mod target;
 
-use crate::former_names;
+use fairlock_report::former_names;
 
 /// The locks that the drop-in can put in place of `pthread_rwlock_t`, by name, and what they are.
 /// `glibc` is the C library's own, counted or not: the control for all others.
@@ -60,7 +60,7 @@ fn unknown(name: &str) -> String {
     format!("there is no lock `{name}` for programs; valid: {known}")
 }
 
-/// The name of this lock, which may be a [former name](crate::former_names).
+/// The name of this lock, which may be a [former name](fairlock_report::former_names).
 ///
 /// # Errors
 /// The names that there are.

@@ -17,8 +17,8 @@ use fairlock_io::{
     Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, Position, Prewrite,
     Prewriting, SyncPolicy,
 };
-use fairlock_lab::screen::{complain, say};
-use fairlock_lab::units::{self, counted, plural};
+use fairlock_report::screen::{complain, say};
+use fairlock_report::units::{self, counted, plural};
 
 use super::{failure, refuse_files};
 use crate::cli::Failure;

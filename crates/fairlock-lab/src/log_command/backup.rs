@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::{Checkpoint, LogReader};
-use fairlock_lab::screen::{self, columns, wrapped};
-use fairlock_lab::units;
+use fairlock_report::screen::{self, columns, wrapped};
+use fairlock_report::units;
 use serde_json::json;
 
 use super::{failure, refuse_files};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::{Damage, Damaged, LogReader, LogSummary, Position, Verified};
-use fairlock_lab::screen::{self, columns, wrapped, wrapped_lines};
-use fairlock_lab::units::{self, counted};
+use fairlock_report::screen::{self, columns, wrapped, wrapped_lines};
+use fairlock_report::units::{self, counted};
 use serde_json::json;
 
 use super::tail::hex;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::{LogFile, Position, RepairOptions, RepairReport};
-use fairlock_lab::screen::{columns, wrapped, wrapped_lines};
-use fairlock_lab::units::counted;
+use fairlock_report::screen::{columns, wrapped, wrapped_lines};
+use fairlock_report::units::counted;
 use serde_json::json;
 
 use super::inspect::{Missing, damage_as_json, damage_as_text, given_up_as_text, lost_as_text};

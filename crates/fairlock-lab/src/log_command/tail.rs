@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fairlock_io::{Damage, LogError, LogErrorKind, LogReader, LogWriter, Position, Record};
-use fairlock_lab::screen::{complain, say};
-use fairlock_lab::units::counted;
+use fairlock_report::screen::{complain, say};
+use fairlock_report::units::counted;
 use serde_json::json;
 
 use super::inspect::damage_as_text;

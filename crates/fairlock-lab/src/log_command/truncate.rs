@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlock_io::LogOptions;
-use fairlock_lab::screen;
-use fairlock_lab::units::{self, counted};
+use fairlock_report::screen;
+use fairlock_report::units::{self, counted};
 
 use super::tail::{From, from};
 use super::{failure, refuse_files};

@@ -9,15 +9,14 @@ use std::collections::BTreeMap;
 
 use fairlock_report::page::Section;
 use fairlock_report::quantity::{Figure, Unit};
+use fairlock_report::row::{HERE, RoleStats, Row};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
+use fairlock_report::units::{format_ns, format_number};
 use maud::{Markup, html};
 
 use super::terminal::groups;
 use crate::locks;
 use crate::registry;
-use crate::row::{RoleStats, Row};
-use crate::units::{format_ns, format_number};
-use crate::world::HERE;
 
 /// The workloads in which a lock is chosen: the others measure kernels, files, or a part of a lock. With what a
 /// newcomer calls them.
@@ -344,7 +343,7 @@ pub(super) fn section(rows: &[Row], link: impl Fn(&Row) -> String) -> Option<Sec
 mod tests {
     use super::*;
     use crate::example;
-    use crate::row::Estimate;
+    use fairlock_report::row::Estimate;
 
     fn row(lock: &str, rate: f64, readers: f64) -> Row {
         let mut row = example::row("mix", lock, &[("readers", readers), ("writers", readers)]);

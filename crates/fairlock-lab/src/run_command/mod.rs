@@ -24,11 +24,11 @@ use fairlock_lab::dropin::process::Running;
 use fairlock_lab::dropin::signals::{self, Signals};
 use fairlock_lab::dropin::target::Target;
 use fairlock_lab::dropin::{self, library};
-use fairlock_lab::screen::say;
-use fairlock_lab::units;
+use fairlock_report::screen::say;
+use fairlock_report::units;
+use fairlock_report::units::at_least_one;
 
 use crate::cli::Failure;
-use fairlock_lab::units::at_least_one;
 
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \

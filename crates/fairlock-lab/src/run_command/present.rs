@@ -9,9 +9,9 @@ use fairlock_lab::dropin::comparison::{Comparison, Exit};
 use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::report::Report;
 use fairlock_lab::dropin::report::facts::Compared;
-use fairlock_lab::printable::printable;
-use fairlock_lab::screen::{self, complain};
-use fairlock_lab::units;
+use fairlock_report::printable::printable;
+use fairlock_report::screen::{self, complain};
+use fairlock_report::units;
 
 use super::Run;
 

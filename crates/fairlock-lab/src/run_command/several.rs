@@ -9,8 +9,8 @@ use fairlock_lab::dropin::counts::Counts;
 use fairlock_lab::dropin::process::{self, DropIn, Ended, Event, Output, Running, Start};
 use fairlock_lab::dropin::signals::Signals;
 use fairlock_lab::dropin::target::Target;
-use fairlock_lab::printable::printable_lines;
-use fairlock_lab::screen::complain;
+use fairlock_report::printable::printable_lines;
+use fairlock_report::screen::complain;
 
 use super::once::new_counts;
 use super::present::{Moment, command, present_compared, read};

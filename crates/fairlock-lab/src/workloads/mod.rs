@@ -23,7 +23,6 @@ pub mod turns;
 pub mod uncontended;
 
 use client::NOTHING;
-pub use client::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use crate::error::{Failure, LabError, Violation};
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};

@@ -5,11 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::{Command, Output};
 
-use fairlock_lab::params::{self, Params, Value};
 use fairlock_lab::pollers::Trigger;
-use fairlock_lab::report::recording::Recording;
-use fairlock_lab::row::Row;
-use fairlock_lab::units::Length;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{DioLock, Io};
 use fairlock_lab::workloads::epoll_wait::EpollWait;
@@ -23,6 +19,10 @@ use fairlock_lab::workloads::stress_epoll::StressEpoll;
 use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
 use fairlock_lab::workloads::{self, REGISTRY};
+use fairlock_report::params::{self, Params, Value};
+use fairlock_report::recording::Recording;
+use fairlock_report::row::Row;
+use fairlock_report::units::Length;
 
 fn bench(args: &[&str]) -> Output {
     Command::new(crate::FAIRLOCK).arg("bench").args(args).output().expect("the command starts")
@@ -286,7 +286,7 @@ fn rows(args: &[&str]) -> Vec<Row> {
     let brief = ["--on", "x86-12", "--seeds", "1", "--seconds", "0.0001", "--out"];
     let output = bench(&[args, &brief, &[path.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    Recording::read(&path).unwrap().rows
+    Recording::read(&path, fairlock_lab::registry::current).unwrap().rows
 }
 
 /// The values of some parameters in each row, in the order of the rows.

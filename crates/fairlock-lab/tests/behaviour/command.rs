@@ -7,14 +7,14 @@ use std::process::{self, Command, Stdio};
 
 use fairlock_lab::dropin;
 use fairlock_lab::example;
-use fairlock_lab::machine::Machine;
-use fairlock_lab::params::Value;
+use fairlock_lab::machine;
 use fairlock_lab::pollers;
-use fairlock_lab::report::recording::{Header, Recording, Writer};
-use fairlock_lab::row::Row;
 use fairlock_lab::study;
-use fairlock_lab::units;
 use fairlock_lab::world::probe_direct_io;
+use fairlock_report::params::Value;
+use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_report::row::Row;
+use fairlock_report::units;
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::new(crate::FAIRLOCK);
@@ -314,7 +314,7 @@ fn list_has_a_line_for_each_poller_but_the_wrong_one() {
 
 /// The rows that a command has written.
 fn rows_at(path: &Path) -> Vec<Row> {
-    Recording::read(path).unwrap().rows
+    Recording::read(path, fairlock_lab::registry::current).unwrap().rows
 }
 
 /// Runs, and answers what was printed.
@@ -501,7 +501,7 @@ fn an_interrupted_calibration_writes_nothing() {
 fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
-    let header = Header::now(vec!["s4".to_owned()], false, Machine::here(None));
+    let header = Header::now(vec!["s4".to_owned()], false, machine::here(None));
     let mut writer = Writer::create(&rows, &header).unwrap();
     for lock in ["rwsem", "linux-5.1", "linux-5.2", "usync"] {
         writer.row(&example::row("mix", lock, &[("readers", 4.0), ("writers", 4.0)])).unwrap();
@@ -526,7 +526,7 @@ fn report_sums_up_the_studies_that_ran_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
     let names = ["s0", "rwlock", "s4"].map(str::to_owned).to_vec();
-    let mut writer = Writer::create(&rows, &Header::now(names, true, Machine::here(None))).unwrap();
+    let mut writer = Writer::create(&rows, &Header::now(names, true, machine::here(None))).unwrap();
     let threads = [("readers", 32.0), ("writers", 32.0)];
     let rates = [("linux-5.1", 100.0), ("linux-5.2", 490.0), ("rwlock", 980.0), ("rwsem", 980.0)];
     for (lock, rate) in rates {
@@ -566,7 +566,7 @@ fn report_of_a_study_that_is_about_no_published_system_has_no_summary() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
     let names = vec!["rwlock".to_owned()];
-    drop(Writer::create(&rows, &Header::now(names, false, Machine::here(None))).unwrap());
+    drop(Writer::create(&rows, &Header::now(names, false, machine::here(None))).unwrap());
     let said = prints(&["report", rows.to_str().unwrap()]);
     assert!(said.contains("RWLOCK") && !said.contains("Summary"), "{said}");
 }
@@ -587,7 +587,7 @@ fn report_does_not_write_over_what_it_reads() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
     let names = vec!["rwlock".to_owned()];
-    drop(Writer::create(&rows, &Header::now(names, false, Machine::here(None))).unwrap());
+    drop(Writer::create(&rows, &Header::now(names, false, machine::here(None))).unwrap());
     let before = fs::read(&rows).unwrap();
     let path = rows.to_str().unwrap();
     refuses(&["report", path, "--out", path], 2, &["which would be lost"]);

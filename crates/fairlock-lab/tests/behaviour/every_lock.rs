@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, KERNEL, Kind};
-use fairlock_lab::params::Value;
 use fairlock_lab::plan::{self, Cell, Plan};
 use fairlock_lab::registry;
-use fairlock_lab::row::Row;
-use fairlock_lab::units::Length;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{
     DioKernel, DioKernelApart, DioLock, DioLog, DioLogApart, DioSleep, Io,
@@ -24,6 +21,9 @@ use fairlock_lab::workloads::revocation::Revocation;
 use fairlock_lab::workloads::rmapstorm::Rmapstorm;
 use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
+use fairlock_report::params::Value;
+use fairlock_report::row::Row;
+use fairlock_report::units::Length;
 
 const SECONDS: f64 = 0.05;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use fairlock_lab::example;
-use fairlock_lab::machine::Machine;
-use fairlock_lab::report::recording::{Header, Recording};
+use fairlock_lab::machine;
+use fairlock_report::recording::{Header, Recording};
 
 fn fairlock(args: &[&str]) -> Output {
     Command::new(crate::FAIRLOCK).args(args).output().expect("the command starts")
@@ -46,7 +46,7 @@ fn a_bench_under_a_former_name_measures_the_lock_once_and_says_its_name() {
     ]);
     let note = "note: `biased` is now called `rwlock`, `timefair` is now called `rwsem`";
     assert_eq!(notes(&output), [note]);
-    let recording = Recording::read(&rows).unwrap();
+    let recording = Recording::read(&rows, fairlock_lab::registry::current).unwrap();
     let locks: Vec<&str> = recording.rows.iter().map(|row| row.lock.as_str()).collect();
     assert_eq!(locks, ["rwsem", "rwlock"]);
 }
@@ -78,7 +78,7 @@ fn two_names_of_one_lock_are_not_compared() {
 
 /// Lines as an earlier version wrote them: the current ones, with the former names.
 fn write_earlier(path: &Path) {
-    let header = Header::now(Vec::new(), false, Machine::here(None));
+    let header = Header::now(Vec::new(), false, machine::here(None));
     let row = |lock: &str| {
         let row = example::row("mix", lock, &[("readers", 1.0), ("writers", 1.0)]);
         let mut row = serde_json::to_value(row).unwrap();
@@ -104,7 +104,7 @@ fn a_recording_of_an_earlier_version_is_read_with_the_current_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.jsonl");
     write_earlier(&path);
-    let recording = Recording::read(&path).unwrap();
+    let recording = Recording::read(&path, fairlock_lab::registry::current).unwrap();
     let row = &recording.rows[0];
     assert_eq!(row.lock, "rwsem");
     let counts: Vec<&str> =

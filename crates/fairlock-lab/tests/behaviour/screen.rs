@@ -10,9 +10,9 @@ use std::process::{Command, Output, Stdio};
 use std::ptr;
 
 use fairlock_lab::example;
-use fairlock_lab::machine::Machine;
-use fairlock_lab::report::recording::{Header, Recording, Writer};
+use fairlock_lab::machine;
 use fairlock_lab::study;
+use fairlock_report::recording::{Header, Recording, Writer};
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = Command::new(crate::FAIRLOCK);
@@ -117,7 +117,7 @@ fn lists_and_machines_fit_80_columns_with_whole_words() {
 /// Rows of all studies, without a measurement.
 fn write_rows(path: &Path) {
     let names = study::names().into_iter().map(str::to_owned).collect();
-    let header = Header::now(names, false, Machine::here(None));
+    let header = Header::now(names, false, machine::here(None));
     let mut writer = Writer::create(path, &header).unwrap();
     for study in study::names().into_iter().map(|name| study::find(name).unwrap()) {
         let batches = study.batches(study::Effort::default());
@@ -329,7 +329,8 @@ fn a_busy_machine_is_told_waited_for_if_that_is_wanted_and_recorded() {
     let lines: Vec<&str> = warning.lines().filter(|line| line.starts_with("warning: ")).collect();
     assert_eq!(lines.len(), 1, "{warning}");
     assert!(lines[0].contains(" CPU") && lines[0].contains("--wait"), "{warning}");
-    let busy = Recording::read(&path).unwrap().header.others_busy_cpus;
+    let busy =
+        Recording::read(&path, fairlock_lab::registry::current).unwrap().header.others_busy_cpus;
     assert!(busy.is_some_and(|busy| busy > 0.2), "{busy:?}");
     assert!(prints(&["report", path.to_str().unwrap()], 80).contains("Other programs kept "));
 

@@ -2,13 +2,12 @@
 
 use fairlock_counts::layout::{BUCKETS, bucket, bucket_end};
 use fairlock_report::chart::{
-    Bar, Bars, Chart, Group, Histogram, Looks, Part, Range, Ranges, Stack, Stacks, Steps,
+    Bar, Bars, Chart, Group, Histogram, Looks, Part, Range, Ranges, Stack, Stacks, Steps, USUAL,
 };
 use fairlock_report::quantity::{Figure, Unit};
+use fairlock_report::units::{format_count, format_ns};
 
 use super::facts::{Compared, Lock, Thread, Times};
-use crate::report::charts::USUAL;
-use crate::units::{format_count, format_ns};
 
 /// More threads than that are no picture any more.
 const MOST_THREADS: usize = 16;

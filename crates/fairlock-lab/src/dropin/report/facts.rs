@@ -7,14 +7,14 @@ use std::fmt;
 
 use fairlock_counts::layout::{MISUSES, READ, WRITE, bucket_end};
 use fairlock_counts::snapshot;
+use fairlock_report::former_names;
+use fairlock_report::printable::printable;
+use fairlock_report::row::Estimate;
+use fairlock_report::statistics::jain;
 use serde::{Deserialize, Serialize};
 
 use crate::dropin::comparison::{Comparison, Exit, Side};
 use crate::dropin::diagnosis::Finding;
-use crate::former_names;
-use crate::measure::statistics::jain;
-use crate::printable::printable;
-use crate::row::Estimate;
 
 /// So many places that wait, and threads, are kept of a lock: those with the most.
 const MOST_KEPT: usize = 32;

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
+use fairlock_report::recording::{of_line, parsed};
 use serde::{Deserialize, Serialize};
 
 use super::Report;
 use super::facts::{Compared, Lock, Process, Run};
-use crate::report::recording::{of_line, parsed};
 
 /// The version of the format; readers refuse others.
 pub const FORMAT: u32 = 1;

@@ -79,7 +79,7 @@ impl Report {
         }
         let run = Run {
             format: lines::FORMAT,
-            date: crate::machine::date(),
+            date: fairlock_report::machine::date(),
             command: command.to_vec(),
             ..Run::default()
         };

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use fairlock_counts::layout::{OTHERS, READ, WRITE};
 use fairlock_counts::snapshot::{self, Snapshot};
+use fairlock_report::former_names;
+use fairlock_report::printable::printable;
 
 use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
 use crate::dropin::symbols::Symbols;
-use crate::former_names;
-use crate::printable::printable;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
 /// or of their acquisitions where none of them waits: then the others do not explain it.

@@ -3,13 +3,13 @@
 use fairlock_report::chart::Chart;
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
+use fairlock_report::units::{format_count, format_ns, format_number};
 use maud::{Markup, html};
 
 use super::facts::{Compared, Frame, Lock, Process, Role, chain};
 use super::terminal::{WAITS_COLUMNS, compared_locks, ends, sampling, sign, waits_under_each};
 use super::{Report, charts as chart};
 use crate::dropin::diagnosis::{self, Finding, Weight};
-use crate::units::{format_count, format_ns, format_number};
 
 /// So many locks get charts; of the others the tables say enough.
 const DRAWN_LOCKS: usize = 8;

@@ -4,17 +4,18 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
+use fairlock_report::busy;
+use fairlock_report::row::Estimate;
+use fairlock_report::screen::{Column, Table, wrapped};
+use fairlock_report::units::{counted, format_count, format_ns, format_number, plural};
+
 use super::facts::{
     Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, chain, share,
 };
 use super::{COST_OF_COUNTING, Report};
-use crate::busy;
 use crate::dropin::comparison::Exit;
 use crate::dropin::diagnosis::{self, Weight};
 use crate::dropin::signals;
-use crate::row::Estimate;
-use crate::screen::{Column, Table, wrapped};
-use crate::units::{counted, format_count, format_ns, format_number, plural};
 
 /// Narrower than that nothing is told well.
 const NARROWEST: usize = 60;

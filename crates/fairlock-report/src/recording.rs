@@ -15,10 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::machine::Machine;
+use crate::params::Params;
 use crate::printable::make_printable;
-use crate::registry;
-use crate::row::Row;
-pub use crate::study::claim::Skipped;
+use crate::row::{HERE, Row};
 use crate::timeline::Timeline;
 
 /// The version of the format; readers refuse others.
@@ -69,6 +68,25 @@ pub struct Recording {
     pub timelines: Vec<Timeline>,
 }
 
+/// A workload that could not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The workload.
+    pub workload: String,
+    /// The simulated machine, if it was to run on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Why, in words.
+    pub reason: String,
+}
+
+impl Skipped {
+    /// The machine it was to run on, as rows name it.
+    pub fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(HERE)
+    }
+}
+
 /// What a line can be, but for a [`Row`].
 const NOTES: [&str; 5] = ["header", "skipped", "cancelled", "timeline", "strip"];
 
@@ -104,19 +122,29 @@ impl Recording {
 
     /// Reads a file that [`Writer`] wrote. A last line cut short by a crash is ignored.
     ///
+    /// `current` gives the parameters of a workload, which a former version may have written, as they are spelled
+    /// now.
+    ///
     /// # Errors
     /// The file, the line, the field and what is wrong with it.
-    pub fn read(path: &Path) -> Result<Recording, String> {
+    pub fn read(
+        path: &Path,
+        current: impl Fn(&str, Params) -> Params,
+    ) -> Result<Recording, String> {
         let named = |error: &dyn fmt::Display| format!("cannot read {}: {error}", path.display());
         let file = File::open(path).map_err(|error| named(&error))?;
-        Recording::read_lines(BufReader::new(file), &path.display().to_string())
+        Recording::read_lines(BufReader::new(file), &path.display().to_string(), current)
     }
 
     /// The recording that wrote these lines, which come from a file that is called so.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn read_lines(from: impl BufRead, name: &str) -> Result<Recording, String> {
+    pub fn read_lines(
+        from: impl BufRead,
+        name: &str,
+        current: impl Fn(&str, Params) -> Params,
+    ) -> Result<Recording, String> {
         let lines: Vec<String> =
             from.lines().collect::<Result<_, _>>().map_err(|error| match error.kind() {
                 io::ErrorKind::InvalidData => format!("{name} is not a report; {WRITES_REPORTS}"),
@@ -160,7 +188,7 @@ impl Recording {
                     Note::Cancelled(cancelled) => recording.cancelled = cancelled,
                     Note::Timeline(timeline) => {
                         timeline.check().map_err(|error| wrong(&format!("timeline.{error}")))?;
-                        let params = registry::current(&timeline.workload, timeline.params);
+                        let params = current(&timeline.workload, timeline.params);
                         recording.timelines.push(Timeline { params, ..timeline });
                     }
                     Note::Header(_) => return Err(wrong(&"header: there is one already")),
@@ -170,7 +198,7 @@ impl Recording {
             let row: Row = from_value(value).map_err(|error| wrong(&error))?;
             let before = recording.rows.iter().find_map(|before| before.events.as_ref());
             row.check(before).map_err(|error| wrong(&error))?;
-            let params = registry::current(&row.workload, row.params);
+            let params = current(&row.workload, row.params);
             recording.add(Row { params, ..row });
         }
         recording.ok_or_else(|| format!("{name} is empty"))
@@ -214,7 +242,7 @@ fn check_figures(value: &Value, path: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// What is wrong with it, and with which field.
-pub(crate) fn parsed<T: DeserializeOwned>(line: &str) -> Result<T, String> {
+pub fn parsed<T: DeserializeOwned>(line: &str) -> Result<T, String> {
     from_value(serde_json::from_str(line).map_err(|error| syntax_error(&error))?)
 }
 
@@ -232,7 +260,7 @@ fn syntax_error(error: &serde_json::Error) -> String {
 }
 
 /// What is wrong with a line, which is called so.
-pub(crate) fn of_line(line: &str, error: &dyn fmt::Display) -> String {
+pub fn of_line(line: &str, error: &dyn fmt::Display) -> String {
     match error.to_string() {
         error if error == ENDS_TOO_EARLY => format!("{line} {error}"),
         error => format!("{line}: {error}"),
@@ -303,148 +331,5 @@ impl Writer {
     /// The operating system's.
     pub fn cancelled(&mut self) -> io::Result<()> {
         self.line(&Note::Cancelled(true))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::example;
-
-    fn recording() -> Recording {
-        let mut recording =
-            Recording::new(Header::now(vec!["s4".to_owned()], true, Machine::here(None)));
-        recording.rows.push(example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]));
-        recording.skipped.push(Skipped {
-            workload: "dio-kernel".to_owned(),
-            machine: None,
-            reason: "no O_DIRECT".to_owned(),
-        });
-        recording.cancelled = true;
-        recording.timelines.push(example::timeline("mix", "rwsem", "eight-sockets"));
-        recording
-    }
-
-    fn write(path: &Path, recording: &Recording) {
-        let mut writer = Writer::create(path, &recording.header).unwrap();
-        for row in &recording.rows {
-            writer.row(row).unwrap();
-        }
-        for skipped in &recording.skipped {
-            writer.skipped(skipped).unwrap();
-        }
-        for timeline in &recording.timelines {
-            writer.timeline(timeline).unwrap();
-        }
-        writer.cancelled().unwrap();
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("rows.jsonl");
-        let recording = recording();
-        write(&path, &recording);
-        assert_eq!(Recording::read(&path).unwrap(), recording);
-    }
-
-    #[test]
-    fn rows_of_older_versions_lack_what_was_added_since() {
-        let row = &recording().rows[0];
-        let mut old = serde_json::to_value(row).unwrap();
-        assert!(old.as_object_mut().unwrap().remove("cpu").is_some());
-        for role in old["roles"].as_object_mut().unwrap().values_mut() {
-            for added in ["wait_histogram", "hold_histogram"] {
-                assert!(role.as_object_mut().unwrap().remove(added).is_some(), "{added}");
-            }
-            assert!(role.get("convoy").is_none());
-        }
-        let read: Row = serde_json::from_value(old.clone()).unwrap();
-        assert_eq!(read.cpu, None);
-        assert!(read.roles.values().all(|role| role.hold_histogram.is_empty()));
-        // What is not there is not written either.
-        assert_eq!(serde_json::to_value(&read).unwrap(), old);
-    }
-
-    #[test]
-    fn a_last_line_cut_short_loses_only_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("rows.jsonl");
-        let recording = recording();
-        write(&path, &recording);
-        let mut text = std::fs::read_to_string(&path).unwrap();
-        let row = serde_json::to_string(&recording.rows[0]).unwrap();
-        text.push_str(&row[..row.len() / 2]);
-        std::fs::write(&path, &text).unwrap();
-        assert_eq!(Recording::read(&path).unwrap().rows.len(), 1);
-        text.push_str("\n{}\n");
-        std::fs::write(&path, &text).unwrap();
-        let error = Recording::read(&path).unwrap_err();
-        assert!(error.contains("line 6"), "{error}");
-    }
-
-    #[test]
-    fn a_line_that_cannot_be_read_is_named_with_its_field() {
-        let recording = recording();
-        let header = serde_json::json!({"header": recording.header}).to_string();
-        let row = serde_json::to_value(&recording.rows[0]).unwrap();
-        let timeline = serde_json::json!({"timeline": recording.timelines[0]});
-        let error = |values: &[&serde_json::Value]| {
-            let values = values.iter().map(|value| format!("{value}\n"));
-            let text = format!("{header}\n{}", values.collect::<String>());
-            Recording::read_lines(text.as_bytes(), "rows.jsonl").unwrap_err()
-        };
-        let with = |value: &serde_json::Value, at: &str, new: serde_json::Value| {
-            let mut value = value.clone();
-            *value.pointer_mut(at).expect(at) = new;
-            value
-        };
-        let counted = |counts: serde_json::Value| {
-            let events = serde_json::json!({"seconds": 1.0, "operations": 1, "counts": counts});
-            with(&row, "/events", events)
-        };
-        let (one, two) =
-            (counted(serde_json::json!({"a": 1})), counted(serde_json::json!({"a": 1, "b": 2})));
-        for (values, words) in [
-            (&[&one, &two][..], "rows.jsonl, line 3: events.counts.b: "),
-            (&[&two, &row, &one], "rows.jsonl, line 4: events.counts.b: missing"),
-            (
-                &[&with(&row, "/roles/reader/wait/p50", "x\u{1b}".into()), &row],
-                "rows.jsonl, line 2: roles.reader.wait.p50: invalid type: string \"x\\\\x1b\"",
-            ),
-            (
-                &[&with(&timeline, "/timeline/wake_ups/0/1", 7.into())],
-                "rows.jsonl, line 2: timeline.wake_ups[0]: from thread 1 to thread 7",
-            ),
-            (
-                &[&serde_json::json!({"header": recording.header})],
-                "rows.jsonl, line 2: header: there is one already",
-            ),
-            (
-                &[&with(&row, "/roles/reader/wait_histogram/1", u64::MAX.into())],
-                "rows.jsonl, line 2: roles.reader.wait_histogram[1]: 18446744073709551615 is no",
-            ),
-            (&[&serde_json::json!({"skipped": 1})], "rows.jsonl, line 2: skipped"),
-        ] {
-            let said = error(values);
-            assert!(said.starts_with(words), "{said}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_no_recording_is_refused_with_what_would_be_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("rows.jsonl");
-        std::fs::write(&path, "hello\n").unwrap();
-        let error = Recording::read(&path).unwrap_err();
-        assert!(
-            error.contains("rows.jsonl, line 1") && error.contains("fairlock study"),
-            "{error}"
-        );
-        std::fs::write(&path, "").unwrap();
-        assert!(Recording::read(&path).unwrap_err().contains("empty"));
-        assert!(
-            Recording::read(dir.path().join("none").as_path()).unwrap_err().contains("cannot read")
-        );
     }
 }

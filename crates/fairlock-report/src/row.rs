@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::former_names;
 use crate::params::Params;
+use crate::quantity::Figure;
+
+/// The name of the machine that real threads run on, in rows.
+pub const HERE: &str = "here";
 
 /// A median over repetitions with a 95 % bootstrap interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -20,6 +24,13 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the 95 % bootstrap interval of the median.
     pub high: f64,
+}
+
+impl From<Estimate> for Figure {
+    fn from(estimate: Estimate) -> Figure {
+        let Estimate { median, low, high } = estimate;
+        Figure { median, low, high }
+    }
 }
 
 /// A distribution of durations in nanoseconds, merged over threads and repetitions.
@@ -213,7 +224,7 @@ impl Row {
     ///
     /// # Errors
     /// The field, and what is wrong with it.
-    pub(crate) fn check(&self, before: Option<&LockEvents>) -> Result<(), String> {
+    pub fn check(&self, before: Option<&LockEvents>) -> Result<(), String> {
         let (Some(events), Some(before)) = (&self.events, before) else { return Ok(()) };
         let lacks = |one: &LockEvents, other: &LockEvents| {
             one.counts.keys().find(|name| !other.counts.contains_key(*name)).cloned()

@@ -50,7 +50,7 @@ pub fn is_dumb() -> bool {
 /// longer has a line of its own.
 ///
 /// ```
-/// use fairlock_lab::screen::wrapped;
+/// use fairlock_report::screen::wrapped;
 /// assert_eq!(wrapped("one two three", "  ", 8), "one two\n  three");
 /// ```
 pub fn wrapped(text: &str, indent: &str, width: usize) -> String {
@@ -87,7 +87,7 @@ pub fn wrapped_lines(text: &str, width: usize) -> String {
 /// The words at the beginning of a text that fit into `width` characters, and a mark where others are left out.
 ///
 /// ```
-/// use fairlock_lab::screen::shortened;
+/// use fairlock_report::screen::shortened;
 /// assert_eq!(shortened("one two three", 13), "one two three");
 /// assert_eq!(shortened("one two three", 12), "one two …");
 /// ```
@@ -103,7 +103,7 @@ pub fn shortened(text: &str, width: usize) -> String {
 /// long name has a line of its own.
 ///
 /// ```
-/// use fairlock_lab::screen::entry;
+/// use fairlock_report::screen::entry;
 /// assert_eq!(entry("std", 8, "a lock of others", 20), "  std   a lock of\n        others\n");
 /// ```
 pub fn entry(name: &str, column: usize, about: &str, width: usize) -> String {

@@ -1,7 +1,7 @@
 //! Parameters as study files and rows spell them: names with values.
 //!
-//! A workload's parameters are fields of its own struct (see [`Workload`](crate::workload::Workload)). This is the form in
-//! which they travel through files, where the workload may be one that this version does not know.
+//! A workload's parameters are fields of its own struct in the lab. This is the form in which they travel through
+//! files, where the workload may be one that this version does not know.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ impl Value {
     /// The value on an axis: flags are 0 and 1, lengths PAUSE iterations or nanoseconds. None for a choice.
     ///
     /// ```
-    /// use fairlock_lab::params::Value;
+    /// use fairlock_report::params::Value;
     /// assert_eq!(Value::from("10p").number(), Some(10.0));
     /// assert_eq!(Value::from("edge").number(), None);
     /// ```
@@ -46,7 +46,7 @@ impl Value {
     }
 
     /// As JSON has it, whole numbers without a fraction.
-    pub(crate) fn to_json(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         match self {
             Value::Flag(flag) => (*flag).into(),
             Value::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
@@ -58,7 +58,7 @@ impl Value {
     }
 
     /// What JSON has, unless it is nothing or no single value.
-    pub(crate) fn from_json(json: &serde_json::Value) -> Option<Value> {
+    pub fn from_json(json: &serde_json::Value) -> Option<Value> {
         match json {
             serde_json::Value::Bool(flag) => Some(Value::Flag(*flag)),
             serde_json::Value::Number(number) => number.as_f64().map(Value::Number),
@@ -115,7 +115,7 @@ pub fn in_order(a: &Value, b: &Value) -> std::cmp::Ordering {
 /// Parameters from a list, for programs and tests.
 ///
 /// ```
-/// use fairlock_lab::params::{self, Value};
+/// use fairlock_report::params::{self, Value};
 /// let point = params::of(&[("readers", 2.0)]);
 /// assert_eq!(point["readers"], Value::Number(2.0));
 /// ```

@@ -61,7 +61,7 @@ impl Busy {
 /// What a report says of CPUs that others kept busy when its figures were taken, if that matters.
 ///
 /// ```
-/// use fairlock_lab::busy::note;
+/// use fairlock_report::busy::note;
 /// assert!(note(Some(1.5)).is_some_and(|words| words.contains("1.50 CPUs")));
 /// assert_eq!((note(Some(0.1)), note(None)), (None, None));
 /// ```

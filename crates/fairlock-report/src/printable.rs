@@ -12,7 +12,7 @@ use serde_json::Value;
 /// ends of lines, and what changes the direction or is not to be seen.
 ///
 /// ```
-/// use fairlock_lab::printable::printable;
+/// use fairlock_report::printable::printable;
 /// assert_eq!(printable("reader-1 §"), "reader-1 §");
 /// assert_eq!(printable("\u{1b}[31mred\n"), r"\x1b[31mred\x0a");
 /// assert_eq!(printable("\u{202e}txt.exe"), r"\u{202e}txt.exe");
@@ -47,7 +47,7 @@ fn acts(letter: char) -> bool {
 }
 
 /// Makes all texts in a file's data printable, keys too.
-pub(crate) fn make_printable(value: &mut Value) {
+pub fn make_printable(value: &mut Value) {
     match value {
         Value::String(text) => {
             if let Cow::Owned(shown) = printable(text) {
