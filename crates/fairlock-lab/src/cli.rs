@@ -21,7 +21,6 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use fairlock_lab::calibrate;
-use fairlock_lab::dropin;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine;
 use fairlock_lab::plan::{Batch, Simulated};
@@ -680,7 +679,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
             out.display()
         )));
     }
-    if let Some(report) = dropin::report::Report::read(&args.file).map_err(Failure::Run)? {
+    if let Some(report) = fairlock_trace::report::Report::read(&args.file).map_err(Failure::Run)? {
         note_former_names();
         return write_locks_report(args, &report);
     }
@@ -704,7 +703,10 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// A report on the locks of a program.
-fn write_locks_report(args: &ReportArgs, report: &dropin::report::Report) -> Result<(), Failure> {
+fn write_locks_report(
+    args: &ReportArgs,
+    report: &fairlock_trace::report::Report,
+) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
     write_page(&out, &report.page())?;
     let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
@@ -834,7 +836,10 @@ fn list_locks() -> String {
             "Locks that processes share (for readseek-processes)",
             readseek::PROCESS_LOCKS.map(owned),
         ),
-        section("Locks for unmodified programs (`fairlock run --lock`)", dropin::LOCKS.map(owned)),
+        section(
+            "Locks for unmodified programs (`fairlock run --lock`)",
+            fairlock_trace::LOCKS.map(owned),
+        ),
     ]
     .join("\n")
 }

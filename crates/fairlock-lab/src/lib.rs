@@ -10,7 +10,6 @@
 //! * [`summary`]: what they say about each published system, in a few lines.
 //! * [`timeline`]: how a run on a simulated machine began, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
-//! * [`dropin`]: unmodified programs under the locks of this project: who starved, and what to do.
 //! * [`report`]: tables and pages; [`machine`]: the one that this runs on.
 //!
 //! [`Row`] is the meeting point: running a plan produces rows, and everything that presents is computed from rows and
@@ -19,7 +18,6 @@
 //! [`Row`]: fairlock_report::row::Row
 
 pub mod calibrate;
-pub mod dropin;
 pub mod error;
 pub mod example;
 pub mod locks;

@@ -19,14 +19,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fairlock_lab::dropin::comparison::{ENOUGH_RUNS, Variant};
-use fairlock_lab::dropin::process::Running;
-use fairlock_lab::dropin::signals::{self, Signals};
-use fairlock_lab::dropin::target::Target;
-use fairlock_lab::dropin::{self, library};
 use fairlock_report::screen::say;
 use fairlock_report::units;
 use fairlock_report::units::at_least_one;
+use fairlock_trace::comparison::{ENOUGH_RUNS, Variant};
+use fairlock_trace::library;
+use fairlock_trace::process::Running;
+use fairlock_trace::signals::{self, Signals};
+use fairlock_trace::target::Target;
 
 use crate::cli::Failure;
 
@@ -52,8 +52,8 @@ pub const AFTER_HELP: &str = "Examples:\n  \
 /// Runs a program with its pthread_rwlocks replaced.
 #[derive(Debug, Args)]
 pub struct Run {
-    // Its help names all of `dropin::LOCKS`.
-    #[arg(long, value_name = "NAME", value_parser = dropin::check, help = locks_help())]
+    // Its help names all of `fairlock_trace::LOCKS`.
+    #[arg(long, value_name = "NAME", value_parser = fairlock_trace::check, help = locks_help())]
     lock: Option<String>,
     /// Also write the report to this file: a page if it ends in .html, else JSON Lines
     #[arg(long, value_name = "FILE")]
@@ -92,9 +92,9 @@ pub struct Run {
 
 /// What `--lock` is for, with every lock that there is.
 fn locks_help() -> String {
-    let names = dropin::LOCKS.map(|(name, _)| match name {
-        dropin::DEFAULT_LOCK => format!("{name} (if not given)"),
-        dropin::GLIBC => format!("{name} (which only counts)"),
+    let names = fairlock_trace::LOCKS.map(|(name, _)| match name {
+        fairlock_trace::DEFAULT_LOCK => format!("{name} (if not given)"),
+        fairlock_trace::GLIBC => format!("{name} (which only counts)"),
         _ => name.to_owned(),
     });
     let [others @ .., last] = &names;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fairlock_lab::dropin::DEFAULT_LOCK;
-use fairlock_lab::dropin::comparison::Exit;
-use fairlock_lab::dropin::counts::Counts;
-use fairlock_lab::dropin::process::{DropIn, Ended, Event, Running, Start};
-use fairlock_lab::dropin::signals::Signals;
-use fairlock_lab::dropin::target::Target;
+use fairlock_trace::DEFAULT_LOCK;
+use fairlock_trace::comparison::Exit;
+use fairlock_trace::counts::Counts;
+use fairlock_trace::process::{DropIn, Ended, Event, Running, Start};
+use fairlock_trace::signals::Signals;
+use fairlock_trace::target::Target;
 
 use super::present::{Moment, present};
 use super::{End, Run, cannot_start, cannot_watch};

@@ -5,13 +5,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use fairlock_counts::snapshot::Snapshot;
-use fairlock_lab::dropin::comparison::{Comparison, Exit};
-use fairlock_lab::dropin::counts::Counts;
-use fairlock_lab::dropin::report::Report;
-use fairlock_lab::dropin::report::facts::Compared;
 use fairlock_report::printable::printable;
 use fairlock_report::screen::{self, complain};
 use fairlock_report::units;
+use fairlock_trace::comparison::{Comparison, Exit};
+use fairlock_trace::counts::Counts;
+use fairlock_trace::report::Report;
+use fairlock_trace::report::facts::Compared;
 
 use super::Run;
 

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use fairlock_counts::snapshot::Snapshot;
-use fairlock_lab::dropin::GLIBC;
-use fairlock_lab::dropin::comparison::{Comparison, Exit, Run as Finished, Variant, order};
-use fairlock_lab::dropin::counts::Counts;
-use fairlock_lab::dropin::process::{self, DropIn, Ended, Event, Output, Running, Start};
-use fairlock_lab::dropin::signals::Signals;
-use fairlock_lab::dropin::target::Target;
 use fairlock_report::printable::printable_lines;
 use fairlock_report::screen::complain;
+use fairlock_trace::GLIBC;
+use fairlock_trace::comparison::{Comparison, Exit, Run as Finished, Variant, order};
+use fairlock_trace::counts::Counts;
+use fairlock_trace::process::{self, DropIn, Ended, Event, Output, Running, Start};
+use fairlock_trace::signals::Signals;
+use fairlock_trace::target::Target;
 
 use super::once::new_counts;
 use super::present::{Moment, command, present_compared, read};

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
 
-use fairlock_lab::dropin;
 use fairlock_lab::example;
 use fairlock_lab::machine;
 use fairlock_lab::pollers;
@@ -281,7 +280,7 @@ fn the_help_of_run_names_every_lock_for_programs() {
     let lock = help.split_once("--lock <NAME>").expect("the option is there").1;
     let lock = lock.split_once("--report").expect("the next option").0;
     let words: BTreeSet<&str> = lock.split([',', ' ', '\n']).collect();
-    for (name, _) in dropin::LOCKS {
+    for (name, _) in fairlock_trace::LOCKS {
         assert!(words.contains(name), "{name} is missing in:{lock}");
     }
 }
@@ -859,7 +858,7 @@ fn bench_readseek_shows_torn_reads() {
 fn a_report_on_a_programs_locks_is_shown_again_from_its_lines() {
     let folder = tempfile::tempdir().expect("a folder");
     let lines = folder.path().join("report.jsonl");
-    let report = dropin::report::Report::new(&[], None, &["server".to_owned()]);
+    let report = fairlock_trace::report::Report::new(&[], None, &["server".to_owned()]);
     let mut text = Vec::new();
     report.write_lines(&mut text).expect("memory can be written");
     fs::write(&lines, &text).expect("a writable folder");

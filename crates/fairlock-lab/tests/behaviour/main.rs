@@ -2,6 +2,7 @@
 
 mod bench;
 mod command;
+mod damaged;
 mod every_lock;
 mod forkstorm_kernel;
 mod former_names;

@@ -517,8 +517,8 @@ fn the_command_itself_has_glibcs_locks() {
 
 #[test]
 fn the_library_knows_every_lock_that_the_command_offers() {
-    let library = fairlock_lab::dropin::library::find().expect("it is built with this test");
-    for (name, _) in fairlock_lab::dropin::LOCKS {
+    let library = fairlock_trace::library::find().expect("it is built with this test");
+    for (name, _) in fairlock_trace::LOCKS {
         let mut program = std::process::Command::new("true");
         let output = program.env("LD_PRELOAD", &library).env("FAIRLOCK_LOCK", name).output();
         let output = output.expect("it starts");
@@ -560,7 +560,7 @@ fn a_program_that_gives_up_its_rights_and_closes_its_files_is_counted_and_so_is_
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     // Where everybody may read it.
     let library = directory.path().join("libfairlock_pthread.so");
-    fs::copy(fairlock_lab::dropin::library::find().unwrap(), &library).unwrap();
+    fs::copy(fairlock_trace::library::find().unwrap(), &library).unwrap();
     let code = r#"
         #include <pthread.h>
         #include <sys/wait.h>

@@ -23,11 +23,11 @@ mod checks;
 use std::path::Path;
 use std::{env, fs};
 
-use fairlock_lab::dropin::report::Report;
 use fairlock_lab::machine;
 use fairlock_lab::study::{self, Effort};
 use fairlock_lab::{example, report};
 use fairlock_report::recording::{Header, Recording};
+use fairlock_trace::report::Report;
 
 use browser::Browser;
 use checks::{WIDTHS, opened};

@@ -16,6 +16,7 @@ const CRATES: &[&str] = &[
     "fairlock-sim",
     "fairlock-check",
     "fairlock-report",
+    "fairlock-trace",
     "fairlock-lab",
     "fairlock-book",
 ];

@@ -9,7 +9,7 @@ use fairlock_report::former_names;
 use fairlock_report::printable::printable;
 
 use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
-use crate::dropin::symbols::Symbols;
+use crate::symbols::Symbols;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,
 /// or of their acquisitions where none of them waits: then the others do not explain it.
@@ -314,7 +314,7 @@ fn add(sum: &mut snapshot::Lock, lock: &snapshot::Lock) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dropin::{example, symbols};
+    use crate::{example, symbols};
 
     #[test]
     fn functions_that_only_lock_do_not_name_a_lock() {

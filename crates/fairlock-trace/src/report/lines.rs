@@ -106,7 +106,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dropin::example;
+    use crate::example;
 
     fn report() -> Report {
         let mut snapshot = example::snapshot();

@@ -96,8 +96,8 @@ pub(super) fn ratios(title: &str, compared: &Compared) -> Option<Chart> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dropin::example;
-    use crate::dropin::report::Report;
+    use crate::example;
+    use crate::report::Report;
 
     fn html(chart: Option<Chart>) -> String {
         chart.expect("there is something to show").html().into_string()

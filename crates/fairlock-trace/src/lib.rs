@@ -1,4 +1,5 @@
-//! What `fairlock run` is made of: unmodified programs under Fairlock's locks.
+//! What the drop-in saw of programs: unmodified programs under Fairlock's locks, what they waited for, and what to try.
+//! `fairlock run` is made of this.
 //!
 //! | | |
 //! |---|---|
@@ -66,10 +67,9 @@ fn unknown(name: &str) -> String {
 /// The names that there are.
 ///
 /// ```
-/// use fairlock_lab::dropin;
-/// assert_eq!(dropin::check("phase-fair"), Ok("phase-fair".to_owned()));
-/// assert_eq!(dropin::check("biased"), Ok("rwlock".to_owned()));
-/// assert!(dropin::check("fast").is_err_and(|said| said.contains("rwsem")));
+/// assert_eq!(fairlock_trace::check("phase-fair"), Ok("phase-fair".to_owned()));
+/// assert_eq!(fairlock_trace::check("biased"), Ok("rwlock".to_owned()));
+/// assert!(fairlock_trace::check("fast").is_err_and(|said| said.contains("rwsem")));
 /// ```
 pub fn check(name: &str) -> Result<String, String> {
     let name = former_names::lock(name);

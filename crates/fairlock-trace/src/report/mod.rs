@@ -33,7 +33,7 @@ pub const COST_OF_COUNTING: &str = "docs/src/measure/measured.md says what count
 /// use fairlock_counts::map::Map;
 /// use fairlock_counts::regular;
 /// use fairlock_counts::snapshot::Snapshot;
-/// use fairlock_lab::dropin::report::Report;
+/// use fairlock_trace::report::Report;
 ///
 /// let directory = tempfile::tempdir()?;
 /// let map = Map::create(directory.path(), "rwsem")?;

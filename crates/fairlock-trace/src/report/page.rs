@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::facts::{Compared, Frame, Lock, Process, Role, chain};
 use super::terminal::{WAITS_COLUMNS, compared_locks, ends, sampling, sign, waits_under_each};
 use super::{Report, charts as chart};
-use crate::dropin::diagnosis::{self, Finding, Weight};
+use crate::diagnosis::{self, Finding, Weight};
 
 /// So many locks get charts; of the others the tables say enough.
 const DRAWN_LOCKS: usize = 8;
@@ -406,7 +406,7 @@ mod tests {
     use fairlock_counts::layout::{READ, WRITE};
 
     use super::*;
-    use crate::dropin::example;
+    use crate::example;
 
     fn report() -> Report {
         let mut snapshot = example::snapshot();

@@ -1,4 +1,4 @@
-//! What programs and files may get wrong, or mean ill: counts, reports, rows and modules that are damaged at
+//! What programs and files may get wrong, or mean ill: counts, reports and modules that are damaged at
 //! random are read without a panic, and in a bounded time.
 //!
 //! In the suite this is a second of each. `FAIRLOCK_FUZZ_SECONDS` makes it longer: each test goes on for so
@@ -8,50 +8,24 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use fairlock_counts::layout::{
     self, FIRST_PAGE, LOCKS_AT, MODULES_AT, PAGE, PAGES, SIZE, STACKS_AT, THREADS_AT,
 };
 use fairlock_counts::regular;
 use fairlock_counts::snapshot::Snapshot;
-use fairlock_report::recording::{Header, Recording};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use proptest::test_runner::{Config, TestRunner};
-use serde_json::Value;
 
 use super::report::Report;
 use super::symbols::{self, Symbols};
 use super::{example, library};
-use crate::report::terminal;
-use crate::{machine, report, study};
 
-/// Tries so many cases, and goes on if more time is given.
-fn fuzz<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value)) {
-    /// What takes longer is taken for a hang.
-    const HUNG: Duration = Duration::from_secs(30);
-    let seconds = std::env::var("FAIRLOCK_FUZZ_SECONDS").ok();
-    let seconds = seconds.map(|it| it.parse().expect("FAIRLOCK_FUZZ_SECONDS is a number"));
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(0));
-    let mut tried = 0;
-    loop {
-        let config = Config { cases, source_file: Some(file!()), ..Config::default() };
-        let outcome = TestRunner::new(config).run(&strategy, |case| {
-            let began = Instant::now();
-            test(case);
-            prop_assert!(began.elapsed() < HUNG, "it took {:?}", began.elapsed());
-            Ok(())
-        });
-        outcome.unwrap_or_else(|error| panic!("{error}"));
-        tried += u64::from(cases);
-        if Instant::now() >= end {
-            println!("{tried} cases");
-            return;
-        }
-    }
-}
+#[path = "../../fairlock-report/tests/damage/changes.rs"]
+mod changes;
+
+use changes::{change, changed, fuzz, is_told_well, parsed};
 
 /// Numbers that lead somewhere, and those at the ends.
 fn odd_number() -> impl Strategy<Value = u32> {
@@ -179,7 +153,7 @@ fn damaged_counts_are_read_and_told() {
     file.read_exact_at(&mut sound, 0).expect("it is as long");
     let reader = regular::open(&path).expect("it is there");
     told(Snapshot::read(&reader).expect("it is sound"));
-    fuzz(12, (vec(damage(), 1..12), any::<bool>()), |(damages, keeps_magic)| {
+    fuzz(file!(), 12, (vec(damage(), 1..12), any::<bool>()), |(damages, keeps_magic)| {
         for Damage { at, words } in &damages {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             file.write_all_at(&bytes, *at as u64).expect("a file can be written");
@@ -192,142 +166,10 @@ fn damaged_counts_are_read_and_told() {
         }
         file.write_all_at(&sound, 0).expect("a file can be written");
     });
-    fuzz(8, 0..SIZE as u64, |length| {
+    fuzz(file!(), 8, 0..SIZE as u64, |length| {
         file.set_len(length).expect("a file can be cut");
         assert!(Snapshot::read(&reader).is_err());
     });
-}
-
-/// What somebody may write where something else is expected.
-fn odd_value() -> impl Strategy<Value = Value> {
-    let number = |it: u64| Value::from(it);
-    prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        select(vec![0, 1, 2, 63, u64::MAX, u64::MAX - 1, 1 << 53, 1 << 63]).prop_map(number),
-        select(vec![-1.0, 0.0, 0.5, 1e-300, 1e300, f64::MAX, f64::MIN, 1e18, -1e18])
-            .prop_map(Value::from),
-        select(vec!["", "\u{1b}]0;x\u{7}", "<script>", "\u{202e}a\n\u{9b}", "reads", "writes"])
-            .prop_map(Value::from),
-        select(vec!["problem", "fine", "here", "mix", "kernel", "é–→"]).prop_map(Value::from),
-        Just(Value::Array(Vec::new())),
-        Just(serde_json::json!({})),
-    ]
-}
-
-#[derive(Debug, Clone)]
-enum Change {
-    /// This leaf becomes something else.
-    Leaf(Index, Value),
-    /// A field goes, or gets another name.
-    Field(Index, Option<String>),
-    /// A line goes, or comes twice.
-    Line(Index, bool),
-    /// The text is cut off there.
-    Cut(Index),
-    /// A byte becomes another.
-    Byte(Index, u8),
-}
-
-fn change() -> impl Strategy<Value = Change> {
-    let name = select(vec!["run", "lock", "header", "timeline", "events", "x\u{1b}", ""]);
-    let name = prop::option::of(name.prop_map(str::to_owned));
-    prop_oneof![
-        8 => (any::<Index>(), odd_value()).prop_map(|(at, value)| Change::Leaf(at, value)),
-        3 => (any::<Index>(), name).prop_map(|(at, name)| Change::Field(at, name)),
-        1 => (any::<Index>(), any::<bool>()).prop_map(|(at, twice)| Change::Line(at, twice)),
-        1 => any::<Index>().prop_map(Change::Cut),
-        1 => (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Change::Byte(at, byte)),
-    ]
-}
-
-/// All values below this one, itself first.
-fn values(value: &mut Value, each: &mut impl FnMut(&mut Value)) {
-    each(value);
-    match value {
-        Value::Array(values_) => values_.iter_mut().for_each(|it| values(it, each)),
-        Value::Object(fields) => fields.values_mut().for_each(|it| values(it, each)),
-        _ => {}
-    }
-}
-
-/// Changes the one of those that are wanted which the index names.
-fn nth(
-    lines: &mut [Value],
-    at: Index,
-    is_wanted: impl Fn(&Value) -> bool,
-    change: impl Fn(&mut Value),
-) {
-    let mut count = 0;
-    let mut each = |it: &mut Value| count += usize::from(is_wanted(it));
-    lines.iter_mut().for_each(|line| values(line, &mut each));
-    if count == 0 {
-        return;
-    }
-    let (chosen, mut seen) = (at.index(count), 0);
-    let mut each = |it: &mut Value| {
-        if is_wanted(it) {
-            if seen == chosen {
-                change(it);
-            }
-            seen += 1;
-        }
-    };
-    lines.iter_mut().for_each(|line| values(line, &mut each));
-}
-
-fn changed(mut lines: Vec<Value>, changes: &[Change]) -> Vec<u8> {
-    let written = |lines: &[Value]| -> Vec<u8> {
-        lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()
-    };
-    for change in changes {
-        match change {
-            Change::Leaf(at, value) => {
-                let is_leaf = |it: &Value| !it.is_object();
-                nth(&mut lines, *at, is_leaf, |it| *it = value.clone());
-            }
-            Change::Field(at, name) => {
-                let has_fields = |it: &Value| it.as_object().is_some_and(|it| !it.is_empty());
-                nth(&mut lines, *at, has_fields, |it| {
-                    let fields = it.as_object_mut().expect("it has some");
-                    let key = fields.keys().nth(at.index(fields.len())).cloned();
-                    let value = key.and_then(|key| fields.remove(&key)).unwrap_or_default();
-                    fields.extend(name.clone().map(|name| (name, value)));
-                });
-            }
-            Change::Line(at, twice) if !lines.is_empty() => {
-                let at = at.index(lines.len());
-                let line = lines.remove(at);
-                if *twice {
-                    lines.extend([line.clone(), line]);
-                }
-            }
-            _ => {}
-        }
-    }
-    let mut bytes = written(&lines);
-    for change in changes {
-        match change {
-            Change::Cut(at) if !bytes.is_empty() => bytes.truncate(at.index(bytes.len())),
-            Change::Byte(at, byte) if !bytes.is_empty() => {
-                let at = at.index(bytes.len());
-                bytes[at] = *byte;
-            }
-            _ => {}
-        }
-    }
-    bytes
-}
-
-fn parsed(text: &[u8]) -> Vec<Value> {
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_slice(line).expect("it was written as JSON")).collect()
-}
-
-/// One line that names what is wrong, and that a terminal can be given.
-fn is_told_well(error: &str) {
-    let shown = fairlock_report::printable::printable(error);
-    assert!(!shown.contains('\n') && !shown.is_empty());
 }
 
 #[test]
@@ -341,46 +183,10 @@ fn damaged_reports_are_shown_or_refused() {
     let report = Report::new(&[snapshot], Some(&example::comparison()), &["server".to_owned()]);
     report.write_lines(&mut sound).expect("memory can be written");
     let lines = parsed(&sound);
-    fuzz(96, vec(change(), 1..6), |changes| {
+    fuzz(file!(), 96, vec(change(), 1..6), |changes| {
         match Report::read_lines(&changed(lines.clone(), &changes)[..]) {
             Ok(report) => shown(&report),
             Err(error) => is_told_well(&error),
-        }
-    });
-}
-
-#[test]
-fn damaged_rows_are_shown_or_refused() {
-    let studies = vec!["rwlock".to_owned(), "s4".to_owned()];
-    let header = Header::now(studies, true, machine::here(None));
-    let mut recording = Recording::new(header);
-    for name in ["rwlock", "s4", "s0"] {
-        let batches = study::find(name).expect("it exists").batches(study::Effort::default());
-        let cells = batches.iter().flat_map(|batch| batch.cells.iter().take(3));
-        recording.rows.extend(cells.map(crate::example::row_of));
-    }
-    recording.timelines.push(crate::example::timeline("mix", "rwsem", "eight-sockets"));
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("rows.jsonl");
-    let mut writer = fairlock_report::recording::Writer::create(&path, &recording.header)
-        .expect("a writable folder");
-    recording.rows.iter().for_each(|row| writer.row(row).expect("room"));
-    recording.timelines.iter().for_each(|it| writer.timeline(it).expect("room"));
-    let lines = parsed(&fs::read(&path).expect("it was written"));
-    fuzz(24, vec(change(), 1..6), |changes| {
-        let bytes = changed(lines.clone(), &changes);
-        match Recording::read_lines(&bytes[..], "rows.jsonl", crate::registry::current) {
-            Err(error) => is_told_well(&error),
-            Ok(recording) => {
-                let names = recording.header.studies.iter();
-                let studies: Result<Vec<_>, _> = names.map(|name| study::find(name)).collect();
-                let Ok(studies) = studies else { return };
-                for (study, verdicts) in report::judge(studies, &recording) {
-                    terminal::study(&study, &verdicts, &recording, 80);
-                }
-                terminal::tables(&recording.rows, true, 80);
-                report::page(&recording);
-            }
         }
     });
 }
@@ -416,7 +222,7 @@ fn damaged_modules_give_names_or_none() {
         any::<u64>().prop_map(|word| word.to_ne_bytes().to_vec()),
     ];
     let damage = vec((any::<Index>(), number), 1..24);
-    fuzz(96, (select(modules), damage, any::<u64>(), any::<Index>()), |case| {
+    fuzz(file!(), 96, (select(modules), damage, any::<u64>(), any::<Index>()), |case| {
         let (mut bytes, damage, address, cut) = case;
         for (at, with) in damage {
             let at = at.index(bytes.len());
@@ -487,7 +293,7 @@ fn any_name_is_demangled_to_something_short() {
     ];
     let name = vec(select(parts), 1..200).prop_map(|parts| parts.concat());
     let name = (select(vec!["_Z", "_ZN", "_R", "_RNv", ""]), name);
-    fuzz(256, name, |(start, name)| {
+    fuzz(file!(), 256, name, |(start, name)| {
         let name = symbols::demangled(&format!("{start}{name}"));
         assert!(name.len() <= symbols::LONGEST_NAME + '…'.len_utf8());
     });

@@ -13,9 +13,9 @@ use super::facts::{
     Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, chain, share,
 };
 use super::{COST_OF_COUNTING, Report};
-use crate::dropin::comparison::Exit;
-use crate::dropin::diagnosis::{self, Weight};
-use crate::dropin::signals;
+use crate::comparison::Exit;
+use crate::diagnosis::{self, Weight};
+use crate::signals;
 
 /// Narrower than that nothing is told well.
 const NARROWEST: usize = 60;
@@ -443,7 +443,7 @@ fn notes(text: &mut String, report: &Report, width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dropin::example;
+    use crate::example;
 
     fn report(compared: Option<&Compared>) -> Report {
         let mut snapshot = example::snapshot();

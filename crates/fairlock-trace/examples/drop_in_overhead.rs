@@ -1,7 +1,7 @@
 //! What the drop-in takes where nobody waits, against glibc's own locks: whole processes, interleaved.
 //!
 //! ```sh
-//! cargo run --release -p fairlock-lab --example drop_in_overhead -- 15
+//! cargo run --release -p fairlock-trace --example drop_in_overhead -- 15
 //! ```
 //! The argument is the number of rounds. Needs a C compiler.
 
@@ -9,11 +9,11 @@ use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 
-use fairlock_lab::dropin::comparison::order;
-use fairlock_lab::dropin::counts::Counts;
-use fairlock_lab::dropin::{LOCKS, library};
 use fairlock_report::row::Estimate;
 use fairlock_report::statistics::estimate;
+use fairlock_trace::comparison::order;
+use fairlock_trace::counts::Counts;
+use fairlock_trace::{LOCKS, library};
 
 /// A lock by name, none for the program as it is; and whether it is counted.
 type Side = (Option<&'static str>, bool);

@@ -13,8 +13,8 @@ use fairlock_report::row::Estimate;
 use fairlock_report::statistics::jain;
 use serde::{Deserialize, Serialize};
 
-use crate::dropin::comparison::{Comparison, Exit, Side};
-use crate::dropin::diagnosis::Finding;
+use crate::comparison::{Comparison, Exit, Side};
+use crate::diagnosis::Finding;
 
 /// So many places that wait, and threads, are kept of a lock: those with the most.
 const MOST_KEPT: usize = 32;
@@ -625,7 +625,7 @@ impl Thread {
 /// each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// The lock that the ratios refer to, as of [`Variant`](crate::dropin::comparison::Variant).
+    /// The lock that the ratios refer to, as of [`Variant`](crate::comparison::Variant).
     #[serde(deserialize_with = "former_names::read_variant")]
     pub control: String,
     /// Whether the program used a pthread_rwlock at all in the counted runs; none: there was no such
@@ -639,7 +639,7 @@ pub struct Compared {
 /// The runs under one policy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparedPolicy {
-    /// The lock, as of [`Variant`](crate::dropin::comparison::Variant).
+    /// The lock, as of [`Variant`](crate::comparison::Variant).
     #[serde(deserialize_with = "former_names::read_variant")]
     pub policy: String,
     /// How many there were; they were interleaved with those of the others.
@@ -771,7 +771,7 @@ fn waited_for(lock: &snapshot::Lock) -> Vec<WaitedFor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dropin::example;
+    use crate::example;
 
     #[test]
     fn a_call_is_told_with_the_best_that_is_known_of_it() {

@@ -451,7 +451,7 @@ pub(super) mod tests {
     ";
 
     /// A library with `table_lock`, `hidden_lock` and `lookup`; none where there is no compiler.
-    pub(in crate::dropin) fn compiled(folder: &Path, options: &[&str]) -> Option<PathBuf> {
+    pub(crate) fn compiled(folder: &Path, options: &[&str]) -> Option<PathBuf> {
         let (source, library) = (folder.join("small.c"), folder.join("libsmall.so"));
         std::fs::write(&source, LIBRARY).expect("a writable folder");
         let mut command = Command::new("cc");
@@ -465,7 +465,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::dropin) fn address_of(library: &Path, name: &str) -> u64 {
+    pub(crate) fn address_of(library: &Path, name: &str) -> u64 {
         let module = Module::read(library, &mut { MOST_OF_ALL }).expect("an ELF file");
         let found = module.symbols.iter().find(|symbol| module.name(symbol) == name);
         found.expect("it is there").address

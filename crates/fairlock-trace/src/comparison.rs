@@ -47,7 +47,7 @@ impl fmt::Display for Variant {
 }
 
 /// ```
-/// use fairlock_lab::dropin::comparison::Variant;
+/// use fairlock_trace::comparison::Variant;
 /// let variant: Variant = "glibc+counts".parse()?;
 /// assert_eq!((variant.lock.as_deref(), variant.is_counted), (Some("glibc"), true));
 /// assert_eq!("none".parse::<Variant>()?.lock, None);
@@ -90,7 +90,7 @@ impl Ratios {
     /// Of these; of none all is 0.
     ///
     /// ```
-    /// use fairlock_lab::dropin::comparison::Ratios;
+    /// use fairlock_trace::comparison::Ratios;
     /// let few = Ratios::of(&[1.4, 1.7, 2.0]);
     /// assert_eq!((few.range.low, few.range.high, few.interval), (1.4, 2.0, None));
     /// let enough = Ratios::of(&[1.4, 1.7, 2.0, 1.6, 1.5, 1.9]).interval.unwrap();
