@@ -1,15 +1,16 @@
 //! The lab: workloads that show what a lock policy does, what measures them, and what presents
-//! the results behind the `fairlock` command.
+//! the results. The `fairlock` command is `fairlock-cli`'s.
 //!
 //! * [`world`]: what a workload may do to the machine it runs on.
 //! * [`locks`]: the registry of locks under test.
 //! * [`workloads`]: the workloads themselves, written once against [`world::World`].
 //! * [`measure`]: recorders, and how repetitions become a [`Row`].
 //! * [`plan`]: runs many cells interleaved and hands out rows.
-//! * [`study`], [`grid`], [`claim`]: questions as files: which runs to make, and verdicts.
-//! * [`summary`]: what they say about each published system, in a few lines.
+//! * [`study`]: questions as files: which runs to make, and verdicts ([`study::claim`]).
+//! * [`study::summary`]: what they say about each published system, in a few lines.
 //! * [`timeline`]: how a run on a simulated machine began, to be drawn.
 //! * [`calibrate`]: measures this machine for the simulator; [`validate`]: how well that predicts.
+//! * [`harness`]: from options to a finished run.
 //! * [`report`]: tables and pages; [`machine`]: the one that this runs on.
 //!
 //! [`Row`] is the meeting point: running a plan produces rows, and everything that presents is computed from rows and
@@ -20,6 +21,7 @@
 pub mod calibrate;
 pub mod error;
 pub mod example;
+pub mod harness;
 pub mod locks;
 pub mod machine;
 pub mod measure;

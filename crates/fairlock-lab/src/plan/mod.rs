@@ -413,7 +413,7 @@ impl Engine {
         Engine { keeps: true, ..self }
     }
 
-    /// Runs the cells; as [`run`](crate::plan::run).
+    /// Runs the cells; as [`run`].
     ///
     /// # Errors
     /// As there.

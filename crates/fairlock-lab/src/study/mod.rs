@@ -457,7 +457,7 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
 /// What stands for [`locks::CORE`] in a list of locks.
 const CORE: &str = "core";
 
-/// The locks of a list under a workload: `all` is replaced by [`grid::all_locks`], and `core` by those of
+/// The locks of a list under a workload: `all` is replaced by [`registry::all_locks`], and `core` by those of
 /// [`locks::CORE`] that the workload can run.
 pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
     let expand = |name: &String| {

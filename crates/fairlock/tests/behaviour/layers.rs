@@ -18,6 +18,7 @@ const CRATES: &[&str] = &[
     "fairlock-report",
     "fairlock-trace",
     "fairlock-lab",
+    "fairlock-cli",
     "fairlock-book",
 ];
 

@@ -3,6 +3,12 @@
 use std::path::Path;
 
 use fairlock_counts::snapshot::Snapshot;
+
+use super::once::new_counts;
+use super::present::{Moment, command, present_compared, read};
+use super::{End, Run, cannot_start, cannot_watch, warn};
+use crate::cli::Failure;
+use fairlock_lab::harness::quiet;
 use fairlock_report::printable::printable_lines;
 use fairlock_report::screen::complain;
 use fairlock_trace::GLIBC;
@@ -11,12 +17,6 @@ use fairlock_trace::counts::Counts;
 use fairlock_trace::process::{self, DropIn, Ended, Event, Output, Running, Start};
 use fairlock_trace::signals::Signals;
 use fairlock_trace::target::Target;
-
-use super::once::new_counts;
-use super::present::{Moment, command, present_compared, read};
-use super::{End, Run, cannot_start, cannot_watch, warn};
-use crate::cli::Failure;
-use crate::quiet;
 
 /// What all runs of a comparison share.
 struct Runs<'a> {

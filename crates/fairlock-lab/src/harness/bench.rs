@@ -10,13 +10,13 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
-
-use fairlock_lab::plan::{Batch, Cell, Simulated};
-use fairlock_lab::workload::{AnyWorkload, Entry};
-use fairlock_lab::workloads;
 use fairlock_report::former_names;
 use fairlock_report::params::{self, Params};
 use fairlock_report::units::{self, at_least_one};
+
+use crate::plan::{Batch, Cell, Simulated};
+use crate::workload::{AnyWorkload, Entry};
+use crate::workloads;
 
 /// What to bench.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub struct Bench {
     /// What is compared; as it comes where nothing is named.
     names: Vec<String>,
     points: Vec<AnyWorkload>,
+    /// The options that all workloads have.
     pub common: Common,
 }
 

@@ -6,8 +6,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use fairlock_lab::world::remove_scratch_files;
 use fairlock_report::screen::complain;
+
+use crate::world::remove_scratch_files;
 
 /// What is watched: the words for it, and how long it may take.
 struct Watched {
