@@ -65,7 +65,7 @@ impl FromStr for Variant {
             Some(name) => (name, true),
             None => (text, false),
         };
-        match super::check(name) {
+        match super::locks::check(name) {
             Ok(lock) => Ok(Variant { lock: Some(lock), is_counted }),
             Err(said) => Err(format!("{said}; or {NONE}, or one of them with {COUNTED} behind it")),
         }
@@ -245,7 +245,7 @@ impl Comparison {
     /// else to the first.
     pub fn new(command: Vec<String>, variants: Vec<Variant>) -> Comparison {
         let plain = |variant: &Variant| {
-            variant.lock.as_deref() == Some(super::GLIBC) && !variant.is_counted
+            variant.lock.as_deref() == Some(super::locks::GLIBC) && !variant.is_counted
         };
         let baseline = variants.iter().position(plain).unwrap_or(0);
         let sides =

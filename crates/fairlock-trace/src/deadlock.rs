@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::report::facts::{Holding, Lock, Waiting};
+use super::facts::{Holding, Lock, Waiting};
 
 /// A reader under a lock that lets reads be recursive passes waiting writers after a second, so it is
 /// not stuck behind them before twice that time.

@@ -10,12 +10,12 @@
 use fairlock::policy::LONGEST_BUDGET_NS;
 use fairlock_report::row::Estimate;
 use fairlock_report::units::{format_count, format_ns, format_number, plural};
-use serde::{Deserialize, Serialize};
 
 use super::comparison::ENOUGH_RUNS;
 use super::deadlock::Circle;
-use super::report::facts::{
-    Compared, ComparedPolicy, Frame, Holding, Lock, LockKind, Process, Role, Waiting, chain, share,
+use super::facts::{
+    Compared, ComparedPolicy, Finding, Frame, Holding, Lock, LockKind, Process, Role, Waiting,
+    Weight, chain, share,
 };
 
 /// With fewer acquisitions a share or percentile of them says little.
@@ -85,61 +85,6 @@ pub const RATE_DIFFERS: f64 = 2.0;
 pub const WAIT_DIFFERS: u64 = 4;
 /// Fewer acquisitions in both runs have no rate.
 pub const ENOUGH_COMPARED: u64 = 10;
-
-/// How much a finding asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weight {
-    /// Somebody waits for longer than the lock's purpose explains.
-    Problem,
-    /// Something that can be done better, or should be known.
-    Hint,
-    /// There is nothing to do.
-    Fine,
-}
-
-/// What a rule saw.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// The rule.
-    pub rule: String,
-    /// How much it asks for.
-    pub weight: Weight,
-    /// What it saw, in a sentence with the evidence.
-    pub text: String,
-    /// A change to the program, or a command, to try.
-    #[serde(default, deserialize_with = "fairlock_report::former_names::read_advice")]
-    pub to_try: Option<String>,
-    /// What that would show.
-    pub shows: Option<String>,
-    /// What should happen then, in a sentence, where there is more to expect than something to see.
-    #[serde(default)]
-    pub then: Option<String>,
-}
-
-impl Finding {
-    fn new(rule: &str, weight: Weight, text: String) -> Finding {
-        Finding { rule: rule.to_owned(), weight, text, to_try: None, shows: None, then: None }
-    }
-
-    /// What to try, and what it would show.
-    fn try_to(mut self, what: impl Into<String>, shows: &str) -> Finding {
-        (self.to_try, self.shows) = (Some(what.into()), Some(shows.to_owned()));
-        self
-    }
-
-    /// What to do, and what should happen then, in a sentence.
-    fn mend_by(mut self, what: impl Into<String>, then: &str) -> Finding {
-        (self.to_try, self.then) = (Some(what.into()), Some(then.to_owned()));
-        self
-    }
-
-    /// What comes of what is to be tried, in a sentence.
-    pub fn outcome(&self) -> Option<String> {
-        let shows = self.shows.as_ref().map(|shows| format!("It would show {shows}."));
-        self.then.clone().or(shows)
-    }
-}
 
 /// A lock with what its rules need to know of its process.
 struct Case<'a> {
@@ -877,7 +822,7 @@ fn long_waits(case: &Case<'_>) -> Option<Finding> {
 
 fn one_thread_dominates(case: &Case<'_>) -> Option<Finding> {
     for (name, role) in case.lock.roles() {
-        let of = |it: &super::report::facts::Thread| {
+        let of = |it: &super::facts::Thread| {
             if name == "reads" { it.reads } else { it.writes }
         };
         let Some(first) = case.lock.threads.iter().max_by_key(|it| of(it)) else { continue };
@@ -1120,8 +1065,8 @@ mod tests {
     use super::super::example::{
         acquire, comparison, held_by, holds, lock, snapshot, starving_writer, still_waits, waits,
     };
+    use super::super::facts::{ComparedLock, ComparedRole};
     use super::super::report::Report;
-    use super::super::report::facts::{ComparedLock, ComparedRole};
     use super::*;
 
     fn report_of(lock: snapshot::Lock, policy: &str) -> Report {

@@ -6,7 +6,7 @@ use fairlock_counts::snapshot::{
 };
 use fairlock_report::row::Estimate;
 
-use super::report::facts::{Compared, ComparedPolicy};
+use super::facts::{Compared, ComparedPolicy};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -10,8 +10,8 @@ use fairlock_report::screen::{self, complain};
 use fairlock_report::units;
 use fairlock_trace::comparison::{Comparison, Exit};
 use fairlock_trace::counts::Counts;
+use fairlock_trace::facts::Compared;
 use fairlock_trace::report::Report;
-use fairlock_trace::report::facts::Compared;
 
 use super::Run;
 

@@ -7,7 +7,7 @@ use fairlock_report::chart::{
 use fairlock_report::quantity::{Figure, Unit};
 use fairlock_report::units::{format_count, format_ns};
 
-use super::facts::{Compared, Lock, Thread, Times};
+use crate::facts::{Compared, Lock, Thread, Times};
 
 /// More threads than that are no picture any more.
 const MOST_THREADS: usize = 16;
@@ -59,7 +59,7 @@ pub(super) fn threads(title: &str, threads: &[Thread]) -> Option<Chart> {
 
 /// Time waited by who waited and who held the lock.
 pub(super) fn waits(title: &str, lock: &Lock) -> Option<Chart> {
-    let name = |waits: &super::facts::WaitedFor| format!("{} for {}", waits.waiter, waits.holder);
+    let name = |waits: &crate::facts::WaitedFor| format!("{} for {}", waits.waiter, waits.holder);
     let bars = lock.waits.iter().map(|waits| {
         let (time, count) = (format_ns(waits.wait_ns as f64), format_count(waits.count as f64));
         let figure = Figure::exactly(waits.wait_ns as f64);

@@ -12,7 +12,7 @@ use fairlock_report::recording::{of_line, parsed};
 use serde::{Deserialize, Serialize};
 
 use super::Report;
-use super::facts::{Compared, Lock, Process, Run};
+use crate::facts::{Compared, Lock, Process, Run};
 
 /// The version of the format; readers refuse others.
 pub const FORMAT: u32 = 1;

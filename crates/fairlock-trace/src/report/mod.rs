@@ -1,11 +1,9 @@
 //! The report on a run: which locks are hot, who waits for whom, who starves, and what to do.
 //!
-//! * [`facts`]: plain values with names for all addresses.
-//! * [`lines`]: those as JSON Lines, and back.
+//! * [`lines`]: the facts as JSON Lines, and back.
 //! * Text for a terminal, and a page with plots.
 
 mod charts;
-pub mod facts;
 pub mod lines;
 mod naming;
 mod page;
@@ -17,8 +15,8 @@ use fairlock_counts::snapshot::Snapshot;
 
 use super::comparison::COUNTED;
 use super::diagnosis;
+use super::facts::{ALL_LOCKS, Compared, ComparedLock, ComparedRole, Lock, Process, Run};
 use super::symbols::Symbols;
-use facts::{ALL_LOCKS, Compared, ComparedLock, ComparedRole, Lock, Process, Run};
 
 /// So many locks a terminal shows if nothing else is said: with what is said about each they fit
 /// a screen.

@@ -8,7 +8,7 @@ use fairlock_counts::snapshot::{self, Snapshot};
 use fairlock_report::former_names;
 use fairlock_report::printable::printable;
 
-use super::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
+use crate::facts::{Frame, Lock, NamedBy, Process, Role, under_way};
 use crate::symbols::Symbols;
 
 /// A lock is shown apart from those of the same origin if it has this share of their waiting time,

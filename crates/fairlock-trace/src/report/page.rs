@@ -6,10 +6,10 @@ use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
 use fairlock_report::units::{format_count, format_ns, format_number};
 use maud::{Markup, html};
 
-use super::facts::{Compared, Frame, Lock, Process, Role, chain};
 use super::terminal::{WAITS_COLUMNS, compared_locks, ends, sampling, sign, waits_under_each};
 use super::{Report, charts as chart};
-use crate::diagnosis::{self, Finding, Weight};
+use crate::diagnosis;
+use crate::facts::{Compared, Finding, Frame, Lock, Process, Role, Weight, chain};
 
 /// So many locks get charts; of the others the tables say enough.
 const DRAWN_LOCKS: usize = 8;
@@ -209,7 +209,7 @@ fn role_cells(name: &str, role: &Role) -> Vec<Cell> {
         0 => Cell::none(),
         whole => Cell::new(format_number(100.0 * part as f64 / whole as f64)),
     };
-    let times = |times: &super::facts::Times| match times.count {
+    let times = |times: &crate::facts::Times| match times.count {
         0 => [Cell::none(), Cell::none(), Cell::none()],
         _ => [times.p50_ns, times.p99_ns, times.max_ns].map(|ns| Cell::new(format_ns(ns as f64))),
     };

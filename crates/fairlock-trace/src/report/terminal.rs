@@ -9,12 +9,13 @@ use fairlock_report::row::Estimate;
 use fairlock_report::screen::{Column, Table, wrapped};
 use fairlock_report::units::{counted, format_count, format_ns, format_number, plural};
 
-use super::facts::{
-    Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, chain, share,
-};
 use super::{COST_OF_COUNTING, Report};
 use crate::comparison::Exit;
-use crate::diagnosis::{self, Weight};
+use crate::diagnosis;
+use crate::facts::{
+    Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, Weight, chain,
+    share,
+};
 use crate::signals;
 
 /// Narrower than that nothing is told well.

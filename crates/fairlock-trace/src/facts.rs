@@ -14,7 +14,6 @@ use fairlock_report::statistics::jain;
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Comparison, Exit, Side};
-use crate::diagnosis::Finding;
 
 /// So many places that wait, and threads, are kept of a lock: those with the most.
 const MOST_KEPT: usize = 32;
@@ -618,6 +617,61 @@ impl Thread {
             read_wait_ns: used.waited_ns[READ],
             write_wait_ns: used.waited_ns[WRITE],
         }
+    }
+}
+
+/// How much a finding asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// Somebody waits for longer than the lock's purpose explains.
+    Problem,
+    /// Something that can be done better, or should be known.
+    Hint,
+    /// There is nothing to do.
+    Fine,
+}
+
+/// What a rule saw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The rule.
+    pub rule: String,
+    /// How much it asks for.
+    pub weight: Weight,
+    /// What it saw, in a sentence with the evidence.
+    pub text: String,
+    /// A change to the program, or a command, to try.
+    #[serde(default, deserialize_with = "fairlock_report::former_names::read_advice")]
+    pub to_try: Option<String>,
+    /// What that would show.
+    pub shows: Option<String>,
+    /// What should happen then, in a sentence, where there is more to expect than something to see.
+    #[serde(default)]
+    pub then: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn new(rule: &str, weight: Weight, text: String) -> Finding {
+        Finding { rule: rule.to_owned(), weight, text, to_try: None, shows: None, then: None }
+    }
+
+    /// What to try, and what it would show.
+    pub(crate) fn try_to(mut self, what: impl Into<String>, shows: &str) -> Finding {
+        (self.to_try, self.shows) = (Some(what.into()), Some(shows.to_owned()));
+        self
+    }
+
+    /// What to do, and what should happen then, in a sentence.
+    pub(crate) fn mend_by(mut self, what: impl Into<String>, then: &str) -> Finding {
+        (self.to_try, self.then) = (Some(what.into()), Some(then.to_owned()));
+        self
+    }
+
+    /// What comes of what is to be tried, in a sentence.
+    pub fn outcome(&self) -> Option<String> {
+        let shows = self.shows.as_ref().map(|shows| format!("It would show {shows}."));
+        self.then.clone().or(shows)
     }
 }
 
