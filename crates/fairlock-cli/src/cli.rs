@@ -34,6 +34,7 @@ use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
 use fairlock_lab::world::probe_direct_io;
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
+use crate::failure::Failure;
 use crate::install::Install;
 use crate::log_command::LogCommand;
 use crate::run_command::{self, Run};
@@ -222,28 +223,6 @@ struct ValidateArgs {
     patience: Duration,
     #[command(flatten)]
     quiet: Quiet,
-}
-
-/// Why a command ended without success; a message is one line.
-#[derive(Debug)]
-pub enum Failure {
-    /// The command line asks for what cannot be.
-    Usage(String),
-    /// Something went wrong on the way.
-    Run(String),
-    /// Several things did.
-    Several(Vec<String>),
-    /// As above, which was said when it did.
-    Told,
-    /// Ctrl-C.
-    Cancelled,
-}
-
-/// Standard output could not be written.
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Run(format!("cannot write the output: {error}"))
-    }
 }
 
 /// Runs the command line.

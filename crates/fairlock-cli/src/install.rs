@@ -14,7 +14,7 @@ use std::process;
 use clap::Args;
 use fairlock_report::screen::{self, wrapped};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
+mod failure;
 mod install;
 mod log_command;
 mod run_command;

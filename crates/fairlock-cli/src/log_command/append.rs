@@ -21,7 +21,7 @@ use fairlock_report::screen::{complain, say};
 use fairlock_report::units::{self, counted, plural};
 
 use super::{failure, refuse_files};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Asked of the input at a time: what a pipe holds.
 const READ: usize = 64 << 10;

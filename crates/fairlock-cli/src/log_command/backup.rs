@@ -10,7 +10,7 @@ use fairlock_report::units;
 use serde_json::json;
 
 use super::{failure, refuse_files};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Copies a log.
 #[derive(Debug, Args)]

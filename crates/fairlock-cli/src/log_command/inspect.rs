@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::tail::hex;
 use super::{failure, refuse_files, unless_reader_left};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Looks at a log.
 #[derive(Debug, Args)]

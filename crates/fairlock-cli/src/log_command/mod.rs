@@ -22,7 +22,7 @@ use std::path::Path;
 use clap::Subcommand;
 use fairlock_io::{LogError, LogErrorKind};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// What to do with a log.
 #[derive(Debug, Subcommand)]

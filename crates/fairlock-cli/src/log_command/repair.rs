@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::inspect::{Missing, damage_as_json, damage_as_text, given_up_as_text, lost_as_text};
 use super::{failure, refuse_files, unless_reader_left};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Mends a log.
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::inspect::damage_as_text;
 use super::{failure, refuse_files, unless_reader_left};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// How long it may take until it is noticed that nobody reads the output any more, that the writer died, or that
 /// the log was removed.

@@ -9,7 +9,7 @@ use fairlock_report::units::{self, counted};
 
 use super::tail::{From, from};
 use super::{failure, refuse_files};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Shortens a log.
 #[derive(Debug, Args)]

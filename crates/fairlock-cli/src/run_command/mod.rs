@@ -28,7 +28,7 @@ use fairlock_trace::process::Running;
 use fairlock_trace::signals::{self, Signals};
 use fairlock_trace::target::Target;
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \

@@ -12,7 +12,7 @@ use fairlock_trace::target::Target;
 
 use super::present::{Moment, present};
 use super::{End, Run, cannot_start, cannot_watch};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 impl Run {
     /// Runs the program and reports, also while it runs.

@@ -7,7 +7,7 @@ use fairlock_counts::snapshot::Snapshot;
 use super::once::new_counts;
 use super::present::{Moment, command, present_compared, read};
 use super::{End, Run, cannot_start, cannot_watch, warn};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use fairlock_lab::harness::quiet;
 use fairlock_report::printable::printable_lines;
 use fairlock_report::screen::complain;
