@@ -40,13 +40,13 @@ use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
 use fairlock_lab::world::probe_direct_io;
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
-use crate::bench::{Bench, DEFAULT_PATIENCE};
 use crate::install::Install;
 use crate::log_command::LogCommand;
-use crate::quiet::Quiet;
 use crate::run_command::{self, Run};
-use crate::runner::{Job, Outcome};
-use crate::{progress, runner};
+use fairlock_lab::harness::bench::{Bench, DEFAULT_PATIENCE};
+use fairlock_lab::harness::quiet::Quiet;
+use fairlock_lab::harness::runner::{Job, Outcome};
+use fairlock_lab::harness::{progress, runner};
 
 /// Where studies leave their report where nothing else is said.
 const DEFAULT_OUT: &str = "fairlock-report";
@@ -729,7 +729,7 @@ fn calibrate_here(args: &CalibrateArgs) -> Result<(), Failure> {
     warn_of_debug_build();
     args.quiet.look();
     progress::handle_interrupts("nothing is written");
-    let mut parts = progress::Parts::new();
+    let mut parts = progress::Parts::default();
     let found = calibrate::calibrate(args.repetitions, &mut parts);
     parts.finish();
     let found = found.map_err(|error| Failure::Run(error.to_string()))?;

@@ -23,10 +23,12 @@ pub mod dropin;
 pub mod error;
 pub mod example;
 pub mod former_names;
+pub mod harness;
 pub mod locks;
 pub mod machine;
 pub mod measure;
 pub mod metric;
+pub mod own;
 pub mod params;
 pub mod plan;
 pub mod pollers;
@@ -43,3 +45,8 @@ pub mod validate;
 pub mod workload;
 pub mod workloads;
 pub mod world;
+
+/// Runs the example of the book's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/measure/own.md")]
+struct OwnPage;

@@ -3,15 +3,11 @@
 // They panic where an output is closed or full: `fairlock_lab::screen` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod bench;
 mod cli;
 mod install;
 mod log_command;
-mod progress;
-mod quiet;
+
 mod run_command;
-mod runner;
-mod watchdog;
 
 use std::process::ExitCode;
 

@@ -16,7 +16,7 @@ use super::once::new_counts;
 use super::present::{Moment, command, present_compared, read};
 use super::{End, Run, cannot_start, cannot_watch, warn};
 use crate::cli::Failure;
-use crate::quiet;
+use fairlock_lab::harness::quiet;
 
 /// What all runs of a comparison share.
 struct Runs<'a> {

@@ -201,7 +201,7 @@ pub struct Figure {
 ///
 /// ```
 /// use fairlock_lab::study::claim::Evidence;
-/// use fairlock_lab::{study, summary};
+/// use fairlock_lab::study::{self, summary};
 ///
 /// let study = study::find("s0").unwrap();
 /// let nothing = Evidence::default();

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use fairlock_lab::calibrate::Watch;
-use fairlock_lab::plan::{Cell, Observer, Step};
-use fairlock_lab::registry;
-use fairlock_lab::report::recording::{Skipped, Writer};
-use fairlock_lab::report::timeline_file::NamedTimeline;
-use fairlock_lab::row::Row;
-use fairlock_lab::screen::{self, complain, say};
-use fairlock_lab::timeline::Timeline;
-use fairlock_lab::world::remove_scratch_files;
+use crate::calibrate::Watch;
+use crate::plan::{Cell, Observer, Step};
+use crate::registry;
+use crate::report::recording::{Skipped, Writer};
+use crate::report::timeline_file::NamedTimeline;
+use crate::row::Row;
+use crate::screen::{self, complain, say};
+use crate::timeline::Timeline;
+use crate::world::remove_scratch_files;
 
 use fairlock_sim::timed;
 
-use crate::watchdog::Watchdog;
+use super::watchdog::Watchdog;
 
 /// Set by the first Ctrl-C.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
@@ -69,12 +69,14 @@ pub struct Parts {
     bar: ProgressBar,
 }
 
-impl Parts {
+impl Default for Parts {
     /// A bar that has yet to learn its length.
-    pub fn new() -> Parts {
+    fn default() -> Parts {
         Parts { bar: bar(1, "{bar:20} {percent:>3} %  {msg}") }
     }
+}
 
+impl Parts {
     /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();

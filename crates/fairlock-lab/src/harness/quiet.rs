@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::busy::Busy;
+use crate::screen::{complain, say};
+use crate::units;
 use clap::Args;
-use fairlock_lab::busy::Busy;
-use fairlock_lab::screen::{complain, say};
-use fairlock_lab::units;
 
 /// How long other programs are waited for.
 #[derive(Debug, Args)]

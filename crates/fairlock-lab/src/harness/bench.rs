@@ -11,12 +11,12 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use fairlock_lab::former_names;
-use fairlock_lab::params::{self, Params};
-use fairlock_lab::plan::{Batch, Cell, Simulated};
-use fairlock_lab::units::{self, at_least_one};
-use fairlock_lab::workload::{AnyWorkload, Entry};
-use fairlock_lab::workloads;
+use crate::former_names;
+use crate::params::{self, Params};
+use crate::plan::{Batch, Cell, Simulated};
+use crate::units::{self, at_least_one};
+use crate::workload::{AnyWorkload, Entry};
+use crate::workloads;
 
 /// What to bench.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub struct Bench {
     /// What is compared; as it comes where nothing is named.
     names: Vec<String>,
     points: Vec<AnyWorkload>,
+    /// The options that all workloads have.
     pub common: Common,
 }
 
@@ -267,7 +268,7 @@ impl FromArgMatches for Bench {
 impl Subcommand for Bench {
     fn augment_subcommands(root: Command) -> Command {
         let root = root.subcommand_required(true).arg_required_else_help(true);
-        root.subcommands(workloads::REGISTRY.iter().map(|entry| command(*entry)))
+        root.subcommands(workloads::all().into_iter().map(command))
     }
 
     fn augment_subcommands_for_update(root: Command) -> Command {
