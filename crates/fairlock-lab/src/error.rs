@@ -60,6 +60,11 @@ pub enum LabError {
         /// What of its kind runs on a simulated machine.
         instead: &'static str,
     },
+    /// The workload is somebody's own sections.
+    OwnNotSimulated {
+        /// Its name.
+        workload: &'static str,
+    },
     /// On a simulated machine: threads wait, and nothing will ever happen.
     Deadlock {
         /// What each thread waits for.
@@ -303,6 +308,11 @@ impl fmt::Display for LabError {
                 f,
                 "`{workload}` measures the real kernel, and a simulated machine has none; \
                  there {instead} runs"
+            ),
+            LabError::OwnNotSimulated { workload } => write!(
+                f,
+                "`{workload}` runs on real threads only: a simulated machine does not know how long \
+                 its sections take"
             ),
             LabError::Deadlock { waiting } => {
                 write!(f, "deadlock: {}", waiting.join("; "))

@@ -26,6 +26,7 @@ pub mod locks;
 pub mod machine;
 pub mod measure;
 pub mod metric;
+pub mod own;
 pub mod plan;
 pub mod pollers;
 pub mod registry;
@@ -36,3 +37,8 @@ pub mod validate;
 pub mod workload;
 pub mod workloads;
 pub mod world;
+
+/// Runs the example of the book's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/measure/own.md")]
+struct OwnPage;

@@ -411,6 +411,23 @@ fn unknown(lock: &str) -> LabError {
     LabError::UnknownLock { name: lock.to_string(), known: locks::names() }
 }
 
+/// Runs a workload under a lock whose type the registry does not have; none if the workload is not for locks.
+pub(crate) type Runner =
+    fn(&AnyWorkload, &Request<'_, RealWorld>) -> Option<Result<Repetition, LabError>>;
+
+/// The locks of a [`Suite`](crate::own::Suite), by name.
+static RUNNERS: Mutex<BTreeMap<&'static str, Vec<Runner>>> = Mutex::new(BTreeMap::new());
+
+/// Says how workloads are run under a lock that was [added](locks::add).
+pub(crate) fn add_runner(lock: &'static str, run: Runner) {
+    let mut runners = RUNNERS.lock().unwrap_or_else(PoisonError::into_inner);
+    runners.entry(lock).or_default().push(run);
+}
+
+fn runners(lock: &str) -> Option<Vec<Runner>> {
+    RUNNERS.lock().unwrap_or_else(PoisonError::into_inner).get(lock).cloned()
+}
+
 /// A registered workload: what is known of it without parameters.
 #[derive(Clone, Copy)]
 pub struct Entry {
@@ -547,6 +564,7 @@ pub struct AnyWorkload(Arc<dyn Dynamic>);
 
 /// What [`AnyWorkload`] needs of one, without its type.
 trait Dynamic: fmt::Debug + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
     fn entry(&self) -> Entry;
     fn group(&self) -> &'static str;
     fn start_seconds(&self) -> f64;
@@ -564,6 +582,10 @@ trait Dynamic: fmt::Debug + Send + Sync {
 }
 
 impl<T: Workload> Dynamic for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn entry(&self) -> Entry {
         Entry::of::<T>()
     }
@@ -755,12 +777,19 @@ impl AnyWorkload {
         self.0.simulation_cost(lock, cpus)
     }
 
+    /// The workload itself, if it is one of this type.
+    pub(crate) fn downcast<T: Workload>(&self) -> Option<&T> {
+        self.0.as_any().downcast_ref()
+    }
+
     /// Runs it once on real threads.
     ///
     /// # Errors
     /// As [`Workload::run`].
     pub fn run_real(&self, request: &Request<'_, RealWorld>) -> Result<Repetition, LabError> {
-        self.0.run_real(request)
+        let Some(runners) = runners(request.lock) else { return self.0.run_real(request) };
+        let done = runners.into_iter().find_map(|run| run(self, request));
+        done.unwrap_or_else(|| Err(unknown(request.lock)))
     }
 
     /// Runs it once on a simulated machine.

@@ -268,7 +268,7 @@ impl FromArgMatches for Bench {
 impl Subcommand for Bench {
     fn augment_subcommands(root: Command) -> Command {
         let root = root.subcommand_required(true).arg_required_else_help(true);
-        root.subcommands(workloads::REGISTRY.iter().map(|entry| command(*entry)))
+        root.subcommands(workloads::all().into_iter().map(command))
     }
 
     fn augment_subcommands_for_update(root: Command) -> Command {

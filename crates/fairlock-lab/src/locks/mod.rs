@@ -15,6 +15,7 @@ mod pthread;
 pub mod ranges;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 pub use ablation::{Both, FastFail, Spin};
 pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
@@ -250,8 +251,29 @@ registry! {
     Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";
 }
 
+/// Locks that are not Fairlock's to know: those of a [`Suite`](crate::own::Suite).
+static ADDED: Mutex<Vec<&'static Descriptor>> = Mutex::new(Vec::new());
+
+/// Adds a lock to those that are found by their names.
+///
+/// # Errors
+/// If there is one of this name.
+pub(crate) fn add(lock: Descriptor) -> Result<(), String> {
+    if find(lock.name).is_ok() {
+        return Err(format!("there is a lock `{}` already; give another name", lock.name));
+    }
+    ADDED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::leak(Box::new(lock)));
+    Ok(())
+}
+
+/// All registered locks and those added.
+fn everything() -> impl Iterator<Item = &'static Descriptor> {
+    let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    added.into_iter().chain(registry())
+}
+
 fn names_of(kinds: &[Kind]) -> Vec<&'static str> {
-    registry().iter().filter(|lock| kinds.contains(&lock.kind)).map(|lock| lock.name).collect()
+    everything().filter(|lock| kinds.contains(&lock.kind)).map(|lock| lock.name).collect()
 }
 
 /// The names that error messages show: all but the broken locks.
@@ -271,7 +293,7 @@ pub fn all_simulated() -> Vec<&'static str> {
 
 /// The names of the locks that run on a simulated machine.
 pub fn simulated_names() -> Vec<&'static str> {
-    let listed = registry().iter().filter(|lock| lock.kind != Kind::Broken);
+    let listed = everything().filter(|lock| lock.kind != Kind::Broken);
     listed.filter(|lock| lock.is_simulated).map(|lock| lock.name).collect()
 }
 
@@ -293,8 +315,7 @@ pub fn find_simulated(name: &str) -> Result<&'static Descriptor, LabError> {
 /// # Errors
 /// [`LabError::UnknownLock`] with all valid names.
 pub fn find(name: &str) -> Result<&'static Descriptor, LabError> {
-    registry()
-        .iter()
+    everything()
         .find(|lock| lock.name == name)
         .ok_or_else(|| LabError::UnknownLock { name: name.to_string(), known: names() })
 }

@@ -252,13 +252,11 @@ fn shares(roles: Roles) -> Vec<ReadShare> {
     }
 }
 
-/// Lengths in PAUSE iterations of this machine.
+/// How long threads stay away, in PAUSE iterations of this machine.
 #[derive(Debug, Clone, Copy)]
-struct Pauses {
-    read_section: u32,
-    write_section: u32,
-    read_think: u32,
-    write_think: u32,
+struct Thinks {
+    read: u32,
+    write: u32,
 }
 
 /// True the first time and then once in so many.
@@ -302,17 +300,58 @@ impl Looks {
     }
 }
 
+/// What threads do inside the lock, between looks of the lab at it.
+pub(crate) trait Inside: Sync {
+    /// With the lock held shared.
+    fn read(&self, random: &mut XorShift);
+    /// With the lock held exclusively.
+    fn write(&self, random: &mut XorShift);
+}
+
+/// Computing for so many PAUSEs.
+struct Computing<'a, W> {
+    world: &'a W,
+    read: u32,
+    write: u32,
+}
+
+impl<W: World> Inside for Computing<'_, W> {
+    #[inline]
+    fn read(&self, _random: &mut XorShift) {
+        self.world.compute(self.read);
+    }
+
+    #[inline]
+    fn write(&self, _random: &mut XorShift) {
+        self.world.compute(self.write);
+    }
+}
+
 impl UnderLock for Mix {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
     ) -> Result<Repetition, LabError> {
+        let pause_ns = request.world.pause_ns();
+        let [read, write, _, _] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
+        let inside = Computing { world: request.world, read, write };
+        self.run_inside::<W, L>(request, Mix::NAME, &inside)
+    }
+}
+
+impl Mix {
+    /// Runs once on a fresh lock, whatever threads do inside it.
+    pub(crate) fn run_inside<W: Machine, L: LabLock>(
+        &self,
+        request: &Request<'_, W>,
+        workload: &'static str,
+        inside: &impl Inside,
+    ) -> Result<Repetition, LabError> {
         let world = request.world;
         let lock = L::new(Protected::new());
         let pause_ns = world.pause_ns();
-        let [read_section, write_section, read_think, write_think] =
-            self.lengths().map(|(_, length)| length.pauses(pause_ns));
-        let pauses = Pauses { read_section, write_section, read_think, write_think };
+        let [_, _, read, write] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
+        let thinks = Thinks { read, write };
         let shares = shares(self.who());
         let acquisitions = Acquisitions::new(shares.len());
         let looks = Looks {
@@ -324,10 +363,10 @@ impl UnderLock for Mix {
             let client = Client::new(world, &lock, &acquisitions, index);
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
             let random = XorShift::new(seed);
-            Box::new(move || work(world, client, share, pauses, looks, random)) as Body<'_>
+            Box::new(move || work(world, client, share, inside, thinks, looks, random)) as Body<'_>
         });
-        let mut repetition = run_threads(request, Mix::NAME, bodies.collect())?;
-        check_no_update_was_lost(request, Mix::NAME, &repetition, lock.read(Protected::value))?;
+        let mut repetition = run_threads(request, workload, bodies.collect())?;
+        check_no_update_was_lost(request, workload, &repetition, lock.read(Protected::value))?;
         repetition.events = lock.events();
         Ok(repetition)
     }
@@ -338,7 +377,8 @@ fn work<W: World, L: LabLock>(
     world: &W,
     mut client: Client<'_, W, L>,
     share: ReadShare,
-    pauses: Pauses,
+    inside: &impl Inside,
+    thinks: Thinks,
     mut looks: Looks,
     mut random: XorShift,
 ) -> Result<ThreadRecord, Failure> {
@@ -346,17 +386,17 @@ fn work<W: World, L: LabLock>(
         let think = if share.pick(&mut random) {
             let look = looks.at_read();
             client.read(look, || {
-                world.compute(pauses.read_section);
+                inside.read(&mut random);
                 Ok(0)
             })?;
-            pauses.read_think
+            thinks.read
         } else {
             let look = looks.at_write();
             client.write(look, || {
-                world.compute(pauses.write_section);
+                inside.write(&mut random);
                 Ok(0)
             })?;
-            pauses.write_think
+            thinks.write
         };
         if !world.running() {
             break;

@@ -24,40 +24,94 @@ pub mod uncontended;
 
 use client::NOTHING;
 
-use crate::error::{Failure, LabError, Violation};
-use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
-use crate::workload::{Entry, Request};
-use crate::world::{FAIR, Priority, Worker, World};
+use std::sync::{Mutex, PoisonError};
 
-/// Every workload, in listing order.
-pub const REGISTRY: &[Entry] = &[
-    Entry::of::<mix::Mix>(),
-    Entry::of::<turns::Turns>(),
-    Entry::of::<uncontended::Uncontended>(),
-    Entry::of::<revocation::Revocation>(),
-    Entry::of::<dio::DioKernel>(),
-    Entry::of::<dio::DioKernelApart>(),
-    Entry::of::<dio::DioLog>(),
-    Entry::of::<dio::DioLogApart>(),
-    Entry::of::<dio::DioLock>(),
-    Entry::of::<dio::DioSleep>(),
-    Entry::of::<log::Log>(),
-    Entry::of::<readseek::Readseek>(),
-    Entry::of::<readseek::ReadseekKernel>(),
-    Entry::of::<readseek::ReadseekKernelTmpfs>(),
-    Entry::of::<readseek::ReadseekProcesses>(),
-    Entry::of::<stress_epoll::StressEpoll>(),
-    Entry::of::<epoll_wait::EpollWait>(),
-    Entry::of::<forkstorm::Forkstorm>(),
-    Entry::of::<rmapstorm::Rmapstorm>(),
-    Entry::of::<forkstorm_kernel::ForkstormKernel>(),
-    Entry::of::<inversion::InversionLock>(),
-    Entry::of::<inversion::InversionList>(),
-];
+use crate::error::{Failure, LabError, Violation};
+use crate::locks::LabLock;
+use crate::locks::ranges::Whole;
+use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
+use crate::workload::{AnyWorkload, Entry, Request, UnderFileLock, UnderLock};
+use crate::world::{FAIR, Priority, RealWorld, Worker, World};
+
+/// Lists the workloads. One that implements `UnderLock` or `UnderFileLock` says so: it also runs under the locks of a
+/// [`Suite`](crate::own::Suite).
+macro_rules! registry {
+    ($($workload:ty $(as $under:ident)?),* $(,)?) => {
+        /// Every workload, in listing order.
+        pub const REGISTRY: &[Entry] = &[$(Entry::of::<$workload>()),*];
+
+        /// Runs a workload that is for locks under a lock that the registry does not have; none for others.
+        pub(crate) fn run_under<L: LabLock>(
+            workload: &AnyWorkload,
+            request: &Request<'_, RealWorld>,
+        ) -> Option<Result<Repetition, LabError>> {
+            $($(if let Some(known) = workload.downcast::<$workload>() {
+                return Some(registry!(@run known, request, L, $under));
+            })?)*
+            None
+        }
+
+        #[cfg(test)]
+        const UNDER_LOCKS: &[&str] = &[$($(registry!(@name $workload, $under),)?)*];
+    };
+    (@name $workload:ty, $under:ident) => { <$workload as crate::workload::Workload>::NAME };
+    (@run $workload:ident, $request:ident, $lock:ty, UnderLock) => {
+        UnderLock::run_under::<RealWorld, $lock>($workload, $request)
+    };
+    (@run $workload:ident, $request:ident, $lock:ty, UnderFileLock) => {
+        UnderFileLock::run_under::<RealWorld, Whole<$lock>>($workload, $request)
+    };
+}
+
+registry! {
+    mix::Mix as UnderLock,
+    turns::Turns as UnderLock,
+    uncontended::Uncontended as UnderLock,
+    revocation::Revocation as UnderLock,
+    dio::DioKernel,
+    dio::DioKernelApart,
+    dio::DioLog,
+    dio::DioLogApart,
+    dio::DioLock as UnderLock,
+    dio::DioSleep as UnderLock,
+    log::Log,
+    readseek::Readseek as UnderFileLock,
+    readseek::ReadseekKernel,
+    readseek::ReadseekKernelTmpfs,
+    readseek::ReadseekProcesses,
+    stress_epoll::StressEpoll,
+    epoll_wait::EpollWait,
+    forkstorm::Forkstorm as UnderLock,
+    rmapstorm::Rmapstorm as UnderLock,
+    forkstorm_kernel::ForkstormKernel,
+    inversion::InversionLock as UnderLock,
+    inversion::InversionList,
+}
+
+/// Workloads that are not Fairlock's to know: the sections of a [`Suite`](crate::own::Suite).
+static ADDED: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+/// Adds a workload to those that are found by their names.
+///
+/// # Errors
+/// If there is one of this name.
+pub(crate) fn add(entry: Entry) -> Result<(), String> {
+    if find(entry.name).is_some() {
+        return Err(format!("there is a workload `{}` already; give another name", entry.name));
+    }
+    ADDED.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    Ok(())
+}
+
+/// Every workload, those added first.
+pub fn all() -> Vec<Entry> {
+    let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner);
+    added.iter().chain(REGISTRY).copied().collect()
+}
 
 /// The workload of this name.
 pub fn find(name: &str) -> Option<Entry> {
-    REGISTRY.iter().find(|entry| entry.name == name).copied()
+    all().into_iter().find(|entry| entry.name == name)
 }
 
 /// The workload of this name.
@@ -66,7 +120,7 @@ pub fn find(name: &str) -> Option<Entry> {
 /// If there is none, with the valid names.
 pub fn named(name: &str) -> Result<Entry, String> {
     find(name).ok_or_else(|| {
-        let names: Vec<&str> = REGISTRY.iter().map(|entry| entry.name).collect();
+        let names: Vec<&str> = all().iter().map(|entry| entry.name).collect();
         format!("unknown workload \"{name}\"; the workloads are: {}", names.join(", "))
     })
 }
@@ -113,5 +167,18 @@ fn check_no_update_was_lost<W>(
         Ok(counted) if counted == writes => Ok(()),
         Ok(counted) => Err(request.broken(workload, Violation::LostUpdate { writes, counted })),
         Err(violation) => Err(request.broken(workload, violation)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_that_is_for_locks_says_so_in_the_registry() {
+        for entry in REGISTRY {
+            let takes_locks = (entry.subjects.check)("parking_lot", false).is_ok();
+            assert_eq!(takes_locks, UNDER_LOCKS.contains(&entry.name), "{}", entry.name);
+        }
     }
 }

@@ -4,6 +4,7 @@ mod damaged;
 mod every_lock;
 mod inversion;
 mod names;
+mod own;
 mod pollers;
 mod recordings;
 mod simulated;

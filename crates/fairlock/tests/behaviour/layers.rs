@@ -113,6 +113,7 @@ const LAB: &[&str] = &[
     "study",
     "report",
     "harness",
+    "own",
 ];
 
 /// The modules of `fairlock-cli`.

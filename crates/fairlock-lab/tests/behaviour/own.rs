@@ -1,0 +1,76 @@
+//! A lock and sections that the lab does not know, by the example that a user would start from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Built with the tests, in the folder beside theirs.
+fn example() -> PathBuf {
+    let test = std::env::current_exe().expect("a path");
+    let folder = test.parent().and_then(Path::parent).expect("`deps` is in a folder");
+    let example = folder.join("examples/own_locks");
+    assert!(example.exists(), "`cargo test` builds it; so does `cargo build --example own_locks`");
+    example
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(example());
+    command.args(args).current_dir(folder).env("COLUMNS", "120").output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+const BRIEF: [&str; 4] = ["--seconds", "0.005", "--repetitions", "2"];
+
+#[test]
+fn own_sections_run_under_own_locks_and_those_of_the_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--bench", "cache", "--threads", "2", "--read-percent", "50,90"];
+    let output =
+        run(folder.path(), &[&args[..], &["--lock", "sketch,rwlock,std"], &BRIEF].concat());
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(said.contains("cache · 2 threads · 90 % reads"), "{said}");
+    let rows = fs::read_to_string(folder.path().join("target/fairlock/rows.jsonl")).unwrap();
+    let of_lock = |lock: &str| {
+        let name = format!("\"workload\":\"cache\",\"lock\":\"{lock}\"");
+        rows.lines().filter(|line| line.contains(&name)).count()
+    };
+    assert_eq!(["sketch", "rwlock", "std"].map(of_lock), [2; 3], "{rows}");
+    let page = fs::read_to_string(folder.path().join("target/fairlock/rows.html")).unwrap();
+    assert!(page.contains("sketch") && page.contains("cache"));
+}
+
+#[test]
+fn own_locks_run_under_workloads_of_the_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    for workload in ["mix", "turns", "uncontended", "readseek"] {
+        let output = run(folder.path(), &[&[workload, "--lock", "sketch"], &BRIEF[..]].concat());
+        assert!(output.status.success(), "{workload}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("sketch"), "{workload}");
+    }
+    let output = run(folder.path(), &["log", "--log", "sketch"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no log `sketch`"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_is_ones_own_is_listed_and_not_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = text(&run(folder.path(), &["--help"]).stdout);
+    assert!(help.contains("cache") && help.contains("lookups and updates"), "{help}");
+    let help = text(&run(folder.path(), &["cache", "--help"]).stdout);
+    assert!(help.contains("sketch") && help.contains("--read-percent"), "{help}");
+    for (args, words) in [
+        (["cache", "--on", "x86-12", "--lock", "rwlock"], "runs on real threads only"),
+        (["mix", "--on", "x86-12", "--lock", "sketch"], "`sketch` runs on real threads only"),
+        (["cache", "--threads", "2", "--lock", "broken"], "there is no lock `broken`"),
+        (["cache", "--threads", "2", "--lock", "foo"], "there is no lock `foo`"),
+    ] {
+        let output = run(folder.path(), &args);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+    }
+}
