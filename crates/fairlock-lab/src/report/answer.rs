@@ -5,7 +5,7 @@
 //! second is the fastest, and those whose intervals overlap its own are as fast, as far as anybody can tell. The lock
 //! to use starved nobody anywhere, and falls back behind the fastest the least where it falls back the most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlock_report::page::Section;
 use fairlock_report::quantity::{Figure, Unit};
@@ -112,8 +112,14 @@ fn situations(rows: &[Row]) -> Vec<Situation<'_>> {
             && is_for_users(&row.lock)
     };
     let groups = groups(rows.iter().filter(is_chosen)).into_iter();
-    let compared = groups.filter(|(_, group)| group.len() >= LEAST_LOCKS);
-    compared.map(|(_, group)| situation(&group)).collect()
+    let compared = groups.map(|(_, group)| one_of_each_lock(&group));
+    compared.filter(|group| group.len() >= LEAST_LOCKS).map(|group| situation(&group)).collect()
+}
+
+/// A file that somebody put together may have a row twice.
+fn one_of_each_lock<'a>(group: &[&'a Row]) -> Vec<&'a Row> {
+    let mut seen = BTreeSet::new();
+    group.iter().copied().filter(|row| seen.insert(row.lock.as_str())).collect()
 }
 
 fn situation<'a>(group: &[&'a Row]) -> Situation<'a> {
@@ -374,6 +380,13 @@ mod tests {
         assert!(text.contains("pthread: a writer waited for 700ms"), "{text}");
         assert!(text.contains("<td>2.00<small>std</small>"), "{text}");
         assert!(text.contains("<a href=\"#rows\">Short sections: 4 readers + 4 writers"), "{text}");
+    }
+
+    #[test]
+    fn a_row_that_a_file_has_twice_counts_once() {
+        let rows = [row("rwlock", 2e6, 4.0), row("std", 1e6, 4.0), row("pthread", 5e5, 4.0)];
+        let twice: Vec<Row> = rows.iter().flat_map(|row| [row.clone(), row.clone()]).collect();
+        assert_eq!(text(&twice), text(&rows));
     }
 
     #[test]
