@@ -280,7 +280,7 @@ impl<S: Sections> Inside for Guarded<S> {
     }
 }
 
-/// Own locks, the last one first. Their names are in [`NAMES`], in the order in which they were added.
+/// Own locks, the last one first. Their names are in `NAMES`, in the order in which they were added.
 pub trait OwnLocks {
     /// How many there are.
     #[doc(hidden)]
