@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use fairlock_lab::own::lock_api::RawRwLock;
-use fairlock_lab::own::{Sections, Suite};
-use fairlock_lab::random::XorShift;
+use fairlock_lab::own::{Sections, Suite, XorShift};
 
 /// A first sketch of a lock: a counter of readers, all ones for a writer, and threads that yield until it is theirs.
 struct Sketch(AtomicU32);

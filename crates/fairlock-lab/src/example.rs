@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::params::{self, Params};
-use crate::plan::Cell;
-use crate::registry;
-use crate::row::{
+use fairlock_report::params::{self, Params};
+use fairlock_report::row::{
     Convoy, CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, Samples, SimulatedCounts,
 };
-use crate::timeline::{SLOTS, ThreadTimeline, Timeline};
+use fairlock_report::timeline::{SLOTS, ThreadTimeline, Timeline};
+
+use crate::plan::Cell;
+use crate::registry;
 use crate::workload::Workload;
 use crate::workloads::forkstorm::Forkstorm;
 use crate::workloads::forkstorm_kernel::ForkstormKernel;

@@ -5,14 +5,14 @@
 use std::fmt;
 
 use fairlock::events::Event;
+use fairlock_report::former_names;
 use fairlock_report::quantity::Unit;
+use fairlock_report::row::{CpuShares, Estimate, Latency, RoleStats, Row, SimulatedCounts};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::former_names;
 use crate::measure::{READER, WRITER};
 use crate::registry;
-use crate::row::{CpuShares, Estimate, Latency, RoleStats, Row, SimulatedCounts};
 
 /// A figure of a row, or one for each of its roles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -461,7 +461,7 @@ impl From<HistogramMetric> for String {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::row::Convoy;
+    use fairlock_report::row::Convoy;
 
     fn is_metric(name: &str) -> bool {
         Metric::try_from(name.to_owned()).is_ok()

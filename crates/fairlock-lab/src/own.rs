@@ -16,8 +16,7 @@
 //! use std::collections::HashMap;
 //! use std::process::ExitCode;
 //!
-//! use fairlock_lab::own::{Sections, Suite};
-//! use fairlock_lab::random::XorShift;
+//! use fairlock_lab::own::{Sections, Suite, XorShift};
 //!
 //! /// Lookups and updates of a map: what readers and writers do with the lock held.
 //! struct Cache;
@@ -66,6 +65,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+pub use fairlock_report::random::XorShift;
+use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_report::screen::{columns, complain, print, say};
+use fairlock_report::units::{Length, at_least_one, count, format_minutes, parse_percent};
 pub use lock_api;
 use lock_api::{RawMutex, RawRwLock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -79,11 +82,7 @@ use crate::locks::{self, ApiMutex, ApiRwLock, Descriptor, Kind, LabLock, UseLock
 use crate::machine;
 use crate::measure::Repetition;
 use crate::plan::Batch;
-use crate::random::XorShift;
-use crate::report::recording::{Header, Recording, Writer};
 use crate::report::{self, terminal};
-use crate::screen::{columns, complain, print, say};
-use crate::units::{Length, at_least_one, count, format_minutes, parse_percent};
 use crate::workload::{
     self, AnyWorkload, DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Entry, LOCKS, Machine,
     Request, Role, Runner, Subjects, UnderLock, Workload, defaults, run_under_lock,
@@ -281,7 +280,7 @@ impl<S: Sections> Inside for Guarded<S> {
     }
 }
 
-/// Own locks, the last one first. Their names are in [`NAMES`], in the order in which they were added.
+/// Own locks, the last one first. Their names are in `NAMES`, in the order in which they were added.
 pub trait OwnLocks {
     /// How many there are.
     #[doc(hidden)]
@@ -506,7 +505,7 @@ fn run_batches(bench: &Bench, quiet: &Quiet, batches: &[Batch]) -> Result<(), Fa
     if let Some(folder) = rows.parent() {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     }
-    let mut header = Header::now(Vec::new(), false, machine::Machine::here(None));
+    let mut header = Header::now(Vec::new(), false, machine::here(None));
     header.others_busy_cpus = quiet.look();
     let mut writer = Writer::create(rows, &header).map_err(|error| failed(rows, error))?;
     let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_report::params::{self, Params, Value};
+use fairlock_report::row::Row;
 use serde::{Deserialize, Deserializer};
 
-use crate::params::{self, Params, Value};
-use crate::row::Row;
 use crate::workload;
 use crate::workloads;
 
@@ -84,7 +84,7 @@ fn has_canonical(row: &Row, params: &Params) -> bool {
 }
 
 /// A row's parameters from a file of any version, as this version would write them.
-pub(crate) fn current(workload: &str, mut params: Params) -> Params {
+pub fn current(workload: &str, mut params: Params) -> Params {
     let Some(entry) = workloads::find(workload) else { return params };
     let known = workload::known(entry, &params);
     let Ok(workload) = entry.parse(&known) else { return params };

@@ -1,137 +1,69 @@
-//! The beginning of a run on a simulated machine, small enough to keep with the rows: who did what
-//! when, cut into as many slots as a picture has pixels.
+//! How a run on a simulated machine began, from what the simulator recorded of it.
 
+use fairlock_report::timeline::{ACTIVITIES, NOTHING, SECTIONS, SLOTS, ThreadTimeline, Timeline};
 use fairlock_sim::timed::{self, Activity, Happening};
-use serde::{Deserialize, Serialize};
 
-use crate::former_names;
-use crate::params::Params;
 use crate::plan::Cell;
-use crate::workloads::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
-/// Slots of a timeline.
-pub const SLOTS: usize = 640;
 /// More threads fit no picture: of more, the first and the last are kept.
 const MOST_THREADS: usize = 32;
 /// More arrows hide what they point at.
 const MOST_WAKE_UPS: usize = 200;
 
-/// A slot in which nothing is known.
-pub const NOTHING: char = '.';
-/// What a slot of [`ThreadTimeline::activity`] says, in one letter and in words.
-pub const ACTIVITIES: [(char, &str); 4] =
-    [('r', "runs"), ('s', "spins"), ('z', "sleeps"), ('q', "woken or without a CPU")];
-/// What a slot of [`ThreadTimeline::section`] says, in one letter and as the workloads mark it.
-pub const SECTIONS: [(char, &str); 4] =
-    [('h', HOLD_READ), ('H', HOLD_WRITE), ('w', WAIT_READ), ('W', WAIT_WRITE)];
-
-/// The beginning of a cell's first repetition.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Timeline {
-    /// As in the cell's row.
-    pub workload: String,
-    /// As in the cell's row.
-    #[serde(deserialize_with = "former_names::read_lock")]
-    pub lock: String,
-    /// As in the cell's row.
-    pub machine: String,
-    /// As in the cell's row.
-    pub params: Params,
-    /// What all slots together stand for.
-    pub length_ns: u64,
-    /// One for each thread, or for the first and the last ones. Earlier versions called them lanes.
-    #[serde(alias = "lanes")]
-    pub threads: Vec<ThreadTimeline>,
-    /// Who woke whom: the places in `threads` of the waker and of the woken thread, and the slot.
-    pub wake_ups: Vec<[usize; 3]>,
-}
-
-/// What one thread did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ThreadTimeline {
-    /// `reader 1`.
-    pub thread: String,
-    /// A letter of [`ACTIVITIES`] for each slot: what took most of its time.
-    pub activity: String,
-    /// A letter of [`SECTIONS`] for each slot, likewise.
-    pub section: String,
-}
-
-impl Timeline {
-    /// How a cell on a simulated machine began.
-    pub fn new(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
-        let on = cell.on.as_ref();
-        let length_ns = on.map_or(1, |on| on.timeline_ns.max(1));
-        let names = cell.workload.thread_names();
-        let last_ones = names.len().max(MOST_THREADS) - MOST_THREADS / 2;
-        let kept: Vec<usize> = (0..names.len())
-            .filter(|&thread| thread < MOST_THREADS / 2 || thread >= last_ones)
-            .collect();
-        let place_of = |thread: u32| kept.binary_search(&(thread as usize)).ok();
-        let mut activities = vec![Slots::new(length_ns); kept.len()];
-        let mut sections = activities.clone();
-        let mut wake_ups = Vec::new();
-        for span in recorded {
-            let Some(place) = place_of(span.thread) else { continue };
-            match span.what {
-                Happening::Activity(activity) => {
-                    let kind = match activity {
-                        Activity::Runs => 0,
-                        Activity::Spins => 1,
-                        Activity::Sleeps => 2,
-                        Activity::Ready => 3,
-                    };
-                    activities[place].add(kind, span.from_ns, span.to_ns);
-                }
-                Happening::Mark(mark) => {
-                    if let Some(kind) = SECTIONS.iter().position(|(_, known)| *known == mark) {
-                        sections[place].add(kind, span.from_ns, span.to_ns);
-                    }
-                }
-                Happening::Woken { by } => {
-                    if let Some(by) = place_of(by)
-                        && wake_ups.len() < MOST_WAKE_UPS
-                    {
-                        let slot = activities[place].slot(span.from_ns);
-                        wake_ups.push([by, place, slot.min(SLOTS - 1)]);
-                    }
+/// How a cell on a simulated machine began.
+pub fn beginning(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
+    let on = cell.on.as_ref();
+    let length_ns = on.map_or(1, |on| on.timeline_ns.max(1));
+    let names = cell.workload.thread_names();
+    let last_ones = names.len().max(MOST_THREADS) - MOST_THREADS / 2;
+    let kept: Vec<usize> = (0..names.len())
+        .filter(|&thread| thread < MOST_THREADS / 2 || thread >= last_ones)
+        .collect();
+    let place_of = |thread: u32| kept.binary_search(&(thread as usize)).ok();
+    let mut activities = vec![Slots::new(length_ns); kept.len()];
+    let mut sections = activities.clone();
+    let mut wake_ups = Vec::new();
+    for span in recorded {
+        let Some(place) = place_of(span.thread) else { continue };
+        match span.what {
+            Happening::Activity(activity) => {
+                let kind = match activity {
+                    Activity::Runs => 0,
+                    Activity::Spins => 1,
+                    Activity::Sleeps => 2,
+                    Activity::Ready => 3,
+                };
+                activities[place].add(kind, span.from_ns, span.to_ns);
+            }
+            Happening::Mark(mark) => {
+                if let Some(kind) = SECTIONS.iter().position(|(_, known)| *known == mark) {
+                    sections[place].add(kind, span.from_ns, span.to_ns);
                 }
             }
-        }
-        let threads = kept.iter().zip(activities.iter().zip(&sections)).map(|(&thread, slots)| {
-            ThreadTimeline {
-                thread: names[thread].clone(),
-                activity: slots.0.letters(ACTIVITIES),
-                section: slots.1.letters(SECTIONS),
+            Happening::Woken { by } => {
+                if let Some(by) = place_of(by)
+                    && wake_ups.len() < MOST_WAKE_UPS
+                {
+                    let slot = activities[place].slot(span.from_ns);
+                    wake_ups.push([by, place, slot.min(SLOTS - 1)]);
+                }
             }
-        });
-        Timeline {
-            workload: cell.workload.name().to_owned(),
-            lock: cell.lock.clone(),
-            machine: on.map_or_else(String::new, |on| on.machine().to_owned()),
-            params: cell.row_params(),
-            length_ns,
-            threads: threads.collect(),
-            wake_ups,
         }
     }
-}
-
-impl Timeline {
-    /// Whether a timeline of a file can be drawn.
-    ///
-    /// # Errors
-    /// The field, and what is wrong with it.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        for (index, [by, woken, _]) in self.wake_ups.iter().enumerate() {
-            let threads = self.threads.len();
-            if *by >= threads || *woken >= threads {
-                return Err(format!(
-                    "wake_ups[{index}]: from thread {by} to thread {woken}, but there are {threads} threads"
-                ));
-            }
-        }
-        Ok(())
+    let threads =
+        kept.iter().zip(activities.iter().zip(&sections)).map(|(&thread, slots)| ThreadTimeline {
+            thread: names[thread].clone(),
+            activity: slots.0.letters(ACTIVITIES),
+            section: slots.1.letters(SECTIONS),
+        });
+    Timeline {
+        workload: cell.workload.name().to_owned(),
+        lock: cell.lock.clone(),
+        machine: on.map_or_else(String::new, |on| on.machine().to_owned()),
+        params: cell.row_params(),
+        length_ns,
+        threads: threads.collect(),
+        wake_ups,
     }
 }
 
@@ -176,9 +108,10 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params;
     use crate::plan::Simulated;
     use crate::workloads::mix::Mix;
+    use fairlock_report::params;
+    use fairlock_report::timeline::HOLD_WRITE;
     use fairlock_sim::profile::Profile;
     use fairlock_sim::timed::Span;
     use std::sync::Arc;
@@ -207,7 +140,7 @@ mod tests {
             span(1, 0, 26, Happening::Mark(HOLD_WRITE)),
             span(0, 15, 15, Happening::Woken { by: 1 }),
         ];
-        let timeline = Timeline::new(&cell(1, length), &recorded);
+        let timeline = beginning(&cell(1, length), &recorded);
         assert_eq!(timeline.threads[0].thread, "reader 1");
         assert_eq!(timeline.threads[0].activity, format!("r{}", "z".repeat(SLOTS - 1)));
         assert_eq!(timeline.threads[1].thread, "writer 1");
@@ -218,7 +151,7 @@ mod tests {
 
     #[test]
     fn of_many_threads_the_first_and_the_last_are_kept() {
-        let timeline = Timeline::new(&cell(100, 1000), &Vec::new());
+        let timeline = beginning(&cell(100, 1000), &Vec::new());
         let threads: Vec<&str> = timeline.threads.iter().map(|it| it.thread.as_str()).collect();
         assert_eq!(threads.len(), MOST_THREADS);
         assert_eq!((threads[0], threads[15]), ("reader 1", "reader 16"));

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::statistics::{kendall_tau, median};
+use fairlock_report::row::{HERE, Row};
+use fairlock_report::statistics::{kendall_tau, median};
+use fairlock_report::units::Length;
+
 use crate::plan::{Batch, Cell, Simulated};
 use crate::registry;
-use crate::row::Row;
-use crate::units::Length;
 use crate::workload::{AnyWorkload, Workload};
 use crate::workloads::mix::Mix;
-use crate::world::HERE;
 
 /// The workload that is predicted.
 /// Locks that sleep, for any number of threads.

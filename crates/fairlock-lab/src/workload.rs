@@ -10,17 +10,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{ArgMatches, Args, Command};
+use fairlock_report::former_names;
+use fairlock_report::params::{self, Params, Value};
+use fairlock_report::units::{self, Length};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Failure, LabError, Violation};
-use crate::former_names;
 use crate::locks::ranges::UseFileLock;
 use crate::locks::{self, Build, HasLocks, KERNEL, LabLock, UseLock};
 use crate::measure::Repetition;
-use crate::params::{self, Params, Value};
 use crate::pollers::{self, HasPollers, Poller, UsePoller};
-use crate::units::{self, Length};
 use crate::world::{Disk, PageCache, RealWorld, SimWorld};
 
 /// A machine that workloads run on, with what there is to compare on it.

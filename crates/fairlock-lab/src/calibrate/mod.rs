@@ -18,7 +18,7 @@ use fairlock_sim::profile::{Figure, HERE, HERE_FILE, Key, Origin, Sheet};
 use toml::{Table, Value};
 
 use crate::error::LabError;
-use crate::machine::{self, Machine};
+use crate::machine;
 use crate::world::RealWorld;
 use cpus::{Cpus, Distance};
 use samples::Samples;
@@ -198,8 +198,8 @@ struct Description {
 
 impl Description {
     fn of(all: &Rounds, cpus: &Cpus, rounds: u32) -> Description {
-        let here = Machine::here(None);
-        let date = machine::date();
+        let here = machine::here(None);
+        let date = fairlock_report::machine::date();
         let mut about = format!("Written by `fairlock calibrate` on {date}.");
         if !cpus.is_even() {
             about += " This machine's sockets or cores differ in size, or not all of its CPUs may be \

@@ -123,7 +123,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::XorShift;
+    use fairlock_report::random::XorShift;
 
     /// `count` samples spread evenly within `spread` (a share) around `centre`.
     fn around(random: &mut XorShift, centre: f64, spread: f64, count: usize) -> Vec<f64> {

@@ -10,11 +10,11 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use fairlock_report::former_names;
+use fairlock_report::params::{self, Params};
+use fairlock_report::units::{self, at_least_one};
 
-use crate::former_names;
-use crate::params::{self, Params};
 use crate::plan::{Batch, Cell, Simulated};
-use crate::units::{self, at_least_one};
 use crate::workload::{AnyWorkload, Entry};
 use crate::workloads;
 

@@ -9,13 +9,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::calibrate::Watch;
 use crate::plan::{Cell, Observer, Step};
 use crate::registry;
-use crate::report::recording::{Skipped, Writer};
 use crate::report::timeline_file::NamedTimeline;
-use crate::row::Row;
-use crate::screen::{self, complain, say};
-use crate::timeline::Timeline;
+use crate::timeline;
 use crate::world::remove_scratch_files;
-
+use fairlock_report::recording::{Skipped, Writer};
+use fairlock_report::row::Row;
+use fairlock_report::screen::{self, complain, say};
+use fairlock_report::timeline::Timeline;
 use fairlock_sim::timed;
 
 use super::watchdog::Watchdog;
@@ -204,7 +204,7 @@ impl Observer for Progress<'_> {
     }
 
     fn timeline(&mut self, cell: &Cell, recorded: &timed::Timeline) {
-        let timeline = Timeline::new(cell, recorded);
+        let timeline = timeline::beginning(cell, recorded);
         if let Some(writer) = self.writer.as_deref_mut() {
             let result = writer.timeline(&timeline);
             self.remember(result);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::busy::Busy;
-use crate::screen::{complain, say};
-use crate::units;
 use clap::Args;
+use fairlock_report::busy::Busy;
+use fairlock_report::screen::{complain, say};
+use fairlock_report::units;
 
 /// How long other programs are waited for.
 #[derive(Debug, Args)]

@@ -5,9 +5,10 @@ use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fairlock_report::recording::{Recording, Skipped, Writer};
+
 use crate::error::LabError;
 use crate::plan::{Batch, Cell, Engine};
-use crate::report::recording::{Recording, Skipped, Writer};
 use crate::report::timeline_file::NamedTimeline;
 use crate::study::Study;
 use crate::study::deciding::{self, Means};

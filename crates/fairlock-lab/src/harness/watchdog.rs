@@ -6,7 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use crate::screen::complain;
+use fairlock_report::screen::complain;
+
 use crate::world::remove_scratch_files;
 
 /// What is watched: the words for it, and how long it may take.

@@ -323,8 +323,8 @@ pub fn find(name: &str) -> Result<&'static Descriptor, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::former_names;
     use fairlock::policy::Policy;
+    use fairlock_report::former_names;
     use std::any::type_name;
     use std::collections::BTreeSet;
     use std::thread;

@@ -1,8 +1,7 @@
 //! A distribution of durations, or of lengths of queues.
 
+use fairlock_report::row::{Convoy, Latency};
 use hdrhistogram::Histogram;
-
-use crate::row::{Convoy, Latency};
 
 /// About 73 minutes; longer waits keep their exact maximum and sum.
 const LONGEST_BUCKET_NS: u64 = 1 << 42;

@@ -3,7 +3,6 @@
 mod distribution;
 mod recorder;
 mod rows;
-pub mod statistics;
 
 pub use distribution::Distribution;
 pub use recorder::{Acquisitions, RoleRecorder, ThreadRecord};

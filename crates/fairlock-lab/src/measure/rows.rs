@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
 
-use super::statistics::{estimate, jain, median};
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
-use crate::params::Params;
-use crate::row::{CpuShares, LockEvents, RoleStats, Row, Samples, SimulatedCounts};
 use crate::world::{Run, Usage};
+use fairlock_report::params::Params;
+use fairlock_report::row::{CpuShares, LockEvents, RoleStats, Row, Samples, SimulatedCounts};
+use fairlock_report::statistics::{estimate, jain, median};
 use fairlock_sim::timed::Report;
 
 /// One repetition of one cell.
@@ -296,8 +296,8 @@ fn role_stats(parts: &[&RoleRepetition]) -> RoleStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Convoy;
     use crate::world::Finished;
+    use fairlock_report::row::Convoy;
 
     fn thread(role: &str, ops: u64, wait: u64) -> Finished<ThreadRecord> {
         let mut recorder = RoleRecorder { ops, ..RoleRecorder::default() };

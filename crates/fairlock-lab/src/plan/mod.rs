@@ -12,16 +12,16 @@ mod simulated;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fairlock_report::params::Params;
+use fairlock_report::row::{HERE, LockEvents, Row};
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::Timeline;
 
 use crate::error::LabError;
 use crate::locks::{self, Build};
 use crate::measure::{self, Repetition, RowLabel, row};
-use crate::params::Params;
-use crate::row::{LockEvents, Row};
 use crate::workload::{AnyWorkload, Need, Request, THIS_PROGRAM};
-use crate::world::{HERE, RealWorld, SimWorld, World, pause_ns};
+use crate::world::{RealWorld, SimWorld, World, pause_ns};
 
 /// A machine that the rows of real threads on this one are not mixed up with: this machine,
 /// simulated.
@@ -413,7 +413,7 @@ impl Engine {
         Engine { keeps: true, ..self }
     }
 
-    /// Runs the cells; as [`run`](crate::plan::run).
+    /// Runs the cells; as [`run`].
     ///
     /// # Errors
     /// As there.

@@ -5,19 +5,18 @@
 //! second is the fastest, and those whose intervals overlap its own are as fast, as far as anybody can tell. The lock
 //! to use starved nobody anywhere, and falls back behind the fastest the least where it falls back the most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlock_report::page::Section;
 use fairlock_report::quantity::{Figure, Unit};
+use fairlock_report::row::{HERE, RoleStats, Row};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
+use fairlock_report::units::{format_ns, format_number};
 use maud::{Markup, html};
 
 use super::terminal::groups;
 use crate::locks;
 use crate::registry;
-use crate::row::{RoleStats, Row};
-use crate::units::{format_ns, format_number};
-use crate::world::HERE;
 
 /// The workloads in which a lock is chosen: the others measure kernels, files, or a part of a lock. With what a
 /// newcomer calls them.
@@ -113,8 +112,14 @@ fn situations(rows: &[Row]) -> Vec<Situation<'_>> {
             && is_for_users(&row.lock)
     };
     let groups = groups(rows.iter().filter(is_chosen)).into_iter();
-    let compared = groups.filter(|(_, group)| group.len() >= LEAST_LOCKS);
-    compared.map(|(_, group)| situation(&group)).collect()
+    let compared = groups.map(|(_, group)| one_of_each_lock(&group));
+    compared.filter(|group| group.len() >= LEAST_LOCKS).map(|group| situation(&group)).collect()
+}
+
+/// A file that somebody put together may have a row twice.
+fn one_of_each_lock<'a>(group: &[&'a Row]) -> Vec<&'a Row> {
+    let mut seen = BTreeSet::new();
+    group.iter().copied().filter(|row| seen.insert(row.lock.as_str())).collect()
 }
 
 fn situation<'a>(group: &[&'a Row]) -> Situation<'a> {
@@ -344,7 +349,7 @@ pub(super) fn section(rows: &[Row], link: impl Fn(&Row) -> String) -> Option<Sec
 mod tests {
     use super::*;
     use crate::example;
-    use crate::row::Estimate;
+    use fairlock_report::row::Estimate;
 
     fn row(lock: &str, rate: f64, readers: f64) -> Row {
         let mut row = example::row("mix", lock, &[("readers", readers), ("writers", readers)]);
@@ -375,6 +380,13 @@ mod tests {
         assert!(text.contains("pthread: a writer waited for 700ms"), "{text}");
         assert!(text.contains("<td>2.00<small>std</small>"), "{text}");
         assert!(text.contains("<a href=\"#rows\">Short sections: 4 readers + 4 writers"), "{text}");
+    }
+
+    #[test]
+    fn a_row_that_a_file_has_twice_counts_once() {
+        let rows = [row("rwlock", 2e6, 4.0), row("std", 1e6, 4.0), row("pthread", 5e5, 4.0)];
+        let twice: Vec<Row> = rows.iter().flat_map(|row| [row.clone(), row.clone()]).collect();
+        assert_eq!(text(&twice), text(&rows));
     }
 
     #[test]

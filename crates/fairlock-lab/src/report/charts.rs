@@ -1,38 +1,16 @@
 //! The charts of studies and benches, from rows.
 
 use fairlock_report::chart::{
-    Bar, Bars, Chart, Group, Histogram, Lines, Looks, Part, Picture, Stack, Stacks, Steps,
+    Bar, Bars, Chart, Group, Histogram, Lines, Looks, Part, Picture, Stack, Stacks, Steps, USUAL,
 };
+use fairlock_report::params::{self, Value};
 use fairlock_report::quantity::{Figure, Unit};
+use fairlock_report::row::{HERE, Row};
+use fairlock_report::units;
 
 use crate::metric::Metric;
-use crate::params::{self, Value};
 use crate::registry;
-use crate::row::{Estimate, Row};
 use crate::study::{Plot, PlotKind, PlotMetric, expand_locks};
-use crate::units;
-use crate::world::HERE;
-
-/// The locks that most charts have, in the order of their looks: the first has the colour that stands out, the next
-/// seven have whole lines, and each further one has the colour of the one seven places before it, dashed. So locks
-/// that are often compared stand not seven places apart.
-pub(crate) const USUAL: [&str; 15] = [
-    "rwlock",
-    "std",
-    "parking_lot",
-    "usync",
-    "pthread",
-    "mutex",
-    "sharded",
-    "rwsem",
-    "linux-5.11",
-    "no-reader-steal",
-    "phase-fair",
-    "linux-5.1",
-    "linux-5.2",
-    "std-mutex",
-    "pthread-writer",
-];
 
 /// The looks of a page about locks.
 pub(super) fn looks() -> Looks {
@@ -42,13 +20,6 @@ pub(super) fn looks() -> Looks {
 /// The looks of bars or lines that are no locks: nothing has the colour that stands out.
 fn looks_of_points() -> Looks {
     Looks::of(&USUAL[..1])
-}
-
-impl From<Estimate> for Figure {
-    fn from(estimate: Estimate) -> Figure {
-        let Estimate { median, low, high } = estimate;
-        Figure { median, low, high }
-    }
 }
 
 /// The chart, or nothing where no row fits it.
@@ -272,7 +243,7 @@ fn shares(rows: &[&Row]) -> Option<Picture> {
 fn alone(rows: &[&Row], all_rows: &[Row]) -> Option<Picture> {
     let mut groups = Vec::new();
     for row in rows.iter().filter(|row| row.roles.len() > 1) {
-        let bar = |(name, role): (&String, &crate::row::RoleStats)| {
+        let bar = |(name, role): (&String, &fairlock_report::row::RoleStats)| {
             let is_alone = |other: &&Row| {
                 other.workload == row.workload
                     && other.machine == row.machine

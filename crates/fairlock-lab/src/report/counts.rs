@@ -1,12 +1,12 @@
 //! What a group's rows counted beside their rates, in one table with a column for each lock.
 
+use fairlock_report::params;
+use fairlock_report::row::{LockEvents, Row};
 use fairlock_report::table::{Cell, Table};
+use fairlock_report::units::{format_count, format_kilo, format_ns, format_number};
 
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
-use crate::params;
-use crate::row::{LockEvents, Row};
-use crate::units::{format_count, format_kilo, format_ns, format_number};
 
 /// A figure by its name, and what each row has of it; nothing where a row has none.
 type Line = (String, Vec<Option<String>>);

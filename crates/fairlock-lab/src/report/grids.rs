@@ -3,12 +3,12 @@
 
 use std::cmp::Ordering;
 
-use crate::params::{self, Params};
+use fairlock_report::params::{self, Params};
+use fairlock_report::row::{Estimate, HERE, Row};
+
 use crate::registry;
-use crate::row::{Estimate, Row};
 use crate::study::claim::Take;
 use crate::study::{Grid, expand_locks};
-use crate::world::HERE;
 
 /// One table.
 pub(super) struct Sheet {

@@ -1,10 +1,10 @@
 //! Machines for a terminal: the figures of a profile, and what a calibration measured.
 
+use fairlock_report::screen::{Column, Table, wrapped, wrapped_lines};
+use fairlock_report::units::format_ns;
 use fairlock_sim::profile::{Origin, Sheet};
 
 use crate::calibrate::Calibration;
-use crate::screen::{Column, Table, wrapped, wrapped_lines};
-use crate::units::format_ns;
 
 /// Every figure of a machine with its source, in lines of this width.
 pub fn figures(sheet: &Sheet, width: usize) -> String {

@@ -1,24 +1,23 @@
-//! Presents rows: JSON Lines to keep, tables for a terminal, a page to read.
+//! Presents rows: tables for a terminal, a page to read.
 
 mod answer;
-pub(crate) mod charts;
+mod charts;
 mod counts;
 mod grids;
 pub mod machines;
 mod page;
 mod published;
-pub mod recording;
 pub mod terminal;
 mod timeline;
 pub mod timeline_file;
 pub mod validation;
 
+use fairlock_report::recording::Recording;
 pub use page::page;
 
 use crate::study::Study;
 use crate::study::claim::{Evidence, Verdict};
 use crate::study::summary::{self, Line};
-use recording::Recording;
 
 /// The verdict on every claim of a study.
 pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {

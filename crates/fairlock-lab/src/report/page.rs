@@ -3,22 +3,24 @@
 
 use fairlock_report::chart::{Chart, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
+use fairlock_report::params::Params;
+use fairlock_report::recording::Recording;
+use fairlock_report::row::{Latency, Row};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
+use fairlock_report::timeline::Timeline;
+use fairlock_report::units::{
+    format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
+};
 use maud::{Markup, html};
 
 use super::charts::{chart, looks};
-use super::recording::Recording;
 use super::terminal::{groups, shares, sign};
 use super::{Judged, answer, counts, grids, judge, published, terminal, timeline};
 use crate::metric::{HistogramMetric, Metric, RoleFigure};
-use crate::params::Params;
 use crate::registry;
-use crate::row::{Latency, Row};
 use crate::study::claim::{Names, Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Plot, PlotKind, PlotMetric, Study};
-use crate::timeline::Timeline;
-use crate::units::{format_bytes_per_s, format_count, format_kilo, format_ns, format_number};
 
 /// The whole page.
 pub fn page(recording: &Recording) -> String {
@@ -475,11 +477,11 @@ fn result_table(rows: &[&Row]) -> Table {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::machine::Machine;
-    use crate::params;
-    use crate::report::recording::{Header, Skipped};
+    use crate::machine;
     use crate::report::verdicts;
     use crate::study::Effort;
+    use fairlock_report::params;
+    use fairlock_report::recording::{Header, Skipped};
 
     fn escaped(text: &str) -> String {
         html! { (text) }.into_string()
@@ -487,7 +489,7 @@ mod tests {
 
     fn recorded(studies: &[&str]) -> Recording {
         let names = studies.iter().map(|name| (*name).to_owned()).collect();
-        let mut recording = Recording::new(Header::now(names, false, Machine::here(None)));
+        let mut recording = Recording::new(Header::now(names, false, machine::here(None)));
         for name in studies {
             for batch in study::find(name).unwrap().batches(Effort::default()) {
                 recording.rows.extend(batch.cells.iter().map(example::row_of));

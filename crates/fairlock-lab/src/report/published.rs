@@ -1,9 +1,10 @@
 //! Our figures beside published ones: the cells of a study's source tables.
 
-use crate::row::Row;
+use fairlock_report::row::Row;
+use fairlock_report::units::{format_kilo, format_number};
+
 use crate::study::claim::{self, Evidence};
 use crate::study::{Column, Study, Table, TableRow};
-use crate::units::{format_kilo, format_number};
 
 /// A figure of ours in words.
 pub(super) struct Figure {

@@ -1,19 +1,20 @@
 //! Results for a terminal: tables, verdicts, the summary.
 
-use super::recording::{Header, Recording};
+use fairlock_report::params;
+use fairlock_report::recording::{Header, Recording};
+use fairlock_report::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
+use fairlock_report::screen::{Column, Table, WIDEST, wrapped};
+use fairlock_report::units::{
+    counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
+};
+
 use super::{grids, published};
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
-use crate::params;
 use crate::registry;
-use crate::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
-use crate::screen::{Column, Table, WIDEST, wrapped};
 use crate::study::claim::{Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Study};
-use crate::units::{
-    counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
-};
 use crate::workload::Workload;
 use crate::workloads::forkstorm_kernel::ForkstormKernel;
 
@@ -557,13 +558,13 @@ pub fn by_reason(recording: &Recording) -> Vec<(&str, Vec<String>)> {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::machine::Machine;
-    use crate::row::{Convoy, SimulatedCounts};
-    use crate::study::claim::Skipped;
+    use crate::machine;
+    use fairlock_report::recording::Skipped;
+    use fairlock_report::row::{Convoy, SimulatedCounts};
 
     /// A recording with a row for each cell of these studies.
     fn recording(studies: &[Study]) -> Recording {
-        let mut recording = Recording::new(Header::now(Vec::new(), false, Machine::here(None)));
+        let mut recording = Recording::new(Header::now(Vec::new(), false, machine::here(None)));
         for batch in studies.iter().flat_map(|study| study.batches(study::Effort::default())) {
             recording.rows.extend(batch.cells.iter().map(example::row_of));
         }

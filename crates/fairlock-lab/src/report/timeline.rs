@@ -1,8 +1,7 @@
 //! A timeline as a chart: a row for each thread, coloured by what it does.
 
 use fairlock_report::chart::{self, Doing, ThreadRow};
-
-use crate::timeline::{ACTIVITIES, SECTIONS, SLOTS, Timeline};
+use fairlock_report::timeline::{ACTIVITIES, SECTIONS, SLOTS, Timeline};
 
 /// The colour of each letter of [`ACTIVITIES`] and of [`SECTIONS`], and the part of a row that it fills: an activity
 /// fills the row, a hold lies over it, and a wait runs along its foot.

@@ -1,7 +1,8 @@
 //! What a validation came to, for a terminal.
 
-use crate::screen::{Column, Table, wrapped};
-use crate::units::{counted, format_kilo};
+use fairlock_report::screen::{Column, Table, wrapped};
+use fairlock_report::units::{counted, format_kilo};
+
 use crate::validate::{Prediction, Score};
 
 /// Misses that are listed.
@@ -20,7 +21,7 @@ pub fn validation(score: &Score, width: usize) -> String {
         points.row([
             point.title.clone(),
             point.predictions.len().to_string(),
-            percent(crate::measure::statistics::median(&errors)),
+            percent(fairlock_report::statistics::median(&errors)),
             point.tau().map_or("–".to_owned(), |tau| format!("{tau:.2}")),
         ]);
     }

@@ -1,7 +1,8 @@
 //! Every name, parameter and metric in a study file must exist: a typing error must not become "not measured".
 
+use fairlock_report::params::Params;
+
 use super::{Effort, PlotKind, PlotMetric, Run, Study, Table, TableRow, expand_locks, is_at};
-use crate::params::Params;
 use crate::plan::{Cell, Simulated};
 use crate::registry;
 use crate::study::claim::{Claim, Expect, Names, Selector};

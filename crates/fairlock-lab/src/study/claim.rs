@@ -7,16 +7,15 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use fairlock_report::params::Params;
+use fairlock_report::recording::Skipped;
+use fairlock_report::row::{Estimate, HERE, Row};
+use fairlock_report::statistics::estimate;
+use fairlock_report::{former_names, units};
+use serde::Deserialize;
 
-use crate::former_names;
-use crate::measure::statistics::estimate;
 use crate::metric::{Metric, ratio};
-use crate::params::Params;
 use crate::registry;
-use crate::row::{Estimate, Row};
-use crate::units;
-use crate::world::HERE;
 
 /// One name or several. Where a file has a former name of a lock, this is the current one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -287,24 +286,6 @@ pub struct Verdict {
     pub text: String,
     /// Case by case.
     pub cases: Vec<CaseVerdict>,
-}
-
-/// A workload that could not run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
-    /// The workload.
-    pub workload: String,
-    /// The simulated machine, if it was to run on one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
-    /// Why, in words.
-    pub reason: String,
-}
-
-impl Skipped {
-    fn machine(&self) -> &str {
-        self.machine.as_deref().unwrap_or(HERE)
-    }
 }
 
 /// Rows, and why others are missing.
@@ -946,7 +927,7 @@ mod tests {
         let mut silent = row("std", 0.0, 1.0);
         let reader = silent.roles.get_mut("reader").unwrap();
         reader.ops_per_s = exactly(0.0);
-        let nothing = crate::row::Latency { count: 0, mean: 0.0, p50: 0, p99: 0, max: 0 };
+        let nothing = fairlock_report::row::Latency { count: 0, mean: 0.0, p50: 0, p99: 0, max: 0 };
         (reader.wait, reader.latency, reader.longest_wait) = (nothing, nothing, exactly(0.0));
         let rows = [silent];
         for metric in [

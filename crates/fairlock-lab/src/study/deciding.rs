@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_report::row::Row;
+
 use super::Study;
 use super::claim::{Evidence, Status};
 use crate::error::LabError;
 use crate::plan::Cell;
-use crate::row::Row;
 
 /// Repetitions that one case gets at most: what is not decided by then is too close.
 const MOST_ROUNDS: u32 = 60;
@@ -138,8 +139,8 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::measure::statistics::estimate;
     use crate::workloads::mix::Mix;
+    use fairlock_report::statistics::estimate;
 
     const STUDY: &str = r#"
         title = "t"

@@ -9,19 +9,19 @@ pub mod summary;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fairlock_report::params::{self, Params, Value};
+use fairlock_report::row::HERE;
+use fairlock_report::timeline::Timeline;
+use fairlock_report::units;
 use serde::Deserialize;
 
 use crate::locks;
 use crate::metric::{HistogramMetric, Metric};
-use crate::params::{self, Params, Value};
 use crate::plan::{Batch, Cell, Simulated};
 use crate::registry;
 use crate::study::claim::{Claim, Names, Selector, Take};
 use crate::study::summary::Summary;
-use crate::timeline::Timeline;
-use crate::units;
 use crate::workloads;
-use crate::world::HERE;
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 7] = [
@@ -457,7 +457,7 @@ pub fn find(name: &str) -> Result<Study, StudyError> {
 /// What stands for [`locks::CORE`] in a list of locks.
 const CORE: &str = "core";
 
-/// The locks of a list under a workload: `all` is replaced by [`grid::all_locks`], and `core` by those of
+/// The locks of a list under a workload: `all` is replaced by [`registry::all_locks`], and `core` by those of
 /// [`locks::CORE`] that the workload can run.
 pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<String> {
     let expand = |name: &String| {

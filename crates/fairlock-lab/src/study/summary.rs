@@ -229,9 +229,9 @@ pub fn lines<'a>(study: &'a Study, verdicts: &'a [Verdict]) -> Vec<Line<'a>> {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::row::Row;
     use crate::study;
     use crate::study::claim::Evidence;
+    use fairlock_report::row::Row;
 
     const ELSEWHERE: &str = "eight-sockets";
 

@@ -1,6 +1,9 @@
 //! One thread's timed and checked operations under the lock.
 
+use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
+
 use super::Failure;
+
 use crate::locks::LabLock;
 use crate::measure::{Acquisitions, RoleRecorder};
 use crate::world::World;
@@ -9,15 +12,7 @@ use crate::world::World;
 /// what the lab is about, and another clock read is nothing against such a wait.
 const LONG_WAIT_NS: u64 = 50_000;
 
-/// What a thread tells a timeline about itself. A hold ends before the lock is released, so that
-/// two holds overlap only if the lock lets them.
-pub const WAIT_READ: &str = "wait read";
-/// See [`WAIT_READ`].
-pub const HOLD_READ: &str = "hold read";
-/// See [`WAIT_READ`].
-pub const WAIT_WRITE: &str = "wait write";
-/// See [`WAIT_READ`].
-pub const HOLD_WRITE: &str = "hold write";
+/// What a thread tells a timeline when it neither waits nor holds.
 pub(super) const NOTHING: &str = "";
 
 /// How closely to look at one operation.

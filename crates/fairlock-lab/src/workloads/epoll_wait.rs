@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use clap::Args;
+use fairlock_report::random::{XorShift, shuffle};
+use fairlock_report::units::{at_least_one, count};
 use serde::{Deserialize, Serialize};
 
 use super::{Body, run_threads};
 use crate::error::{LabError, Violation};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
 use crate::pollers::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, sources};
-use crate::random::{XorShift, shuffle};
-use crate::units::{at_least_one, count};
 use crate::workload::{
     DEFAULT_POLLERS, DefaultSubjects, Machine, POLLERS, Request, Role, Subjects, WithPoller,
     Workload, check_thread_count, defaults, roles, run_with_poller, running, wrong,

@@ -17,7 +17,7 @@
 //! What is measured: every section's wait; every message's latency, computing included; of one section in
 //! [`LOOK_EVERY`] its hold, the convoy that it joins and, if it inserts, for how long.
 //!
-//! [`RoleStats::inserting`](crate::row::RoleStats::inserting) is what inserts really take: the time inside the
+//! [`RoleStats::inserting`](fairlock_report::row::RoleStats::inserting) is what inserts really take: the time inside the
 //! sections that insert, from the first access to the tree to the last, over the time that as many CPUs have
 //! as there are clients, or all of them if there are fewer. It is time by the clock, so a holder that is
 //! preempted, or waits for a cache line that another CPU wrote, counts. The share that was asked for is the
@@ -33,6 +33,11 @@ use std::sync::Mutex;
 
 use clap::Args;
 use fairlock::platform::Platform;
+use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::statistics::median;
+use fairlock_report::units::{
+    at_least_one, deserialize_time_ns, format_ns, parse_percent, parse_time_ns,
+};
 use serde::{Deserialize, Serialize};
 
 pub use super::anon_vma::LOOK_EVERY;
@@ -42,10 +47,7 @@ use super::anon_vma::{
 use super::{Body, Failure, run_threads};
 use crate::error::LabError;
 use crate::locks::LabLock;
-use crate::measure::statistics::median;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
-use crate::random::{XorShift, jittered};
-use crate::units::{at_least_one, deserialize_time_ns, format_ns, parse_percent, parse_time_ns};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, LONGEST_LENGTH_NS, Machine, Request, Role, UnderLock, Workload,
     check_thread_count, defaults, points, roles, run_under_lock, running, wrong,

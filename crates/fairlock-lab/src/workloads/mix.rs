@@ -14,6 +14,8 @@
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
 
 use clap::Args;
+use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::units::{Length, at_least_one, count, parse_percent};
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Look};
@@ -21,8 +23,6 @@ use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
-use crate::random::{XorShift, jittered};
-use crate::units::{Length, at_least_one, count, parse_percent};
 use crate::workload::{
     DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
     check_length, check_share, check_thread_count, defaults, percent_of_reads, roles,

@@ -23,7 +23,6 @@ pub mod turns;
 pub mod uncontended;
 
 use client::NOTHING;
-pub use client::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use std::sync::{Mutex, PoisonError};
 

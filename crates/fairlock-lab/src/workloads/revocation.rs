@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use crossbeam_utils::CachePadded;
+use fairlock_report::params::Value;
+use fairlock_report::units::{at_least_one, count};
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::params::Value;
-use crate::units::{at_least_one, count};
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
     points, roles, run_under_lock,

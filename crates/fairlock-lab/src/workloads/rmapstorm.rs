@@ -21,6 +21,8 @@ use std::sync::Mutex;
 
 use clap::Args;
 use fairlock::platform::Platform;
+use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::units::{Length, at_least_one, parse_percent};
 use serde::{Deserialize, Serialize};
 
 use super::anon_vma::{
@@ -32,8 +34,6 @@ use super::{Body, Failure, run_threads};
 use crate::error::{LabError, Violation};
 use crate::locks::LabLock;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::random::{XorShift, jittered};
-use crate::units::{Length, at_least_one, parse_percent};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload, check_length,
     check_share, check_thread_count, defaults, percent_of_reads, points, roles, run_under_lock,

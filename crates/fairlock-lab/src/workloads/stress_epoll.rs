@@ -15,14 +15,14 @@
 use std::time::Duration;
 
 use clap::Args;
+use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::units::{Length, at_least_one, count};
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Failure, run_threads};
 use crate::error::LabError;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::pollers::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, Written, sources};
-use crate::random::{XorShift, jittered};
-use crate::units::{Length, at_least_one, count};
 use crate::workload::{
     DEFAULT_POLLERS, DefaultPoints, DefaultSubjects, Machine, POLLERS, Request, Role, Subjects,
     WithPoller, Workload, check_length, check_thread_count, defaults, points, roles,

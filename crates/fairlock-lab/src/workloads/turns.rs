@@ -17,15 +17,16 @@
 //! by itself would give.
 
 use clap::Args;
+use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
+use fairlock_report::units::{Length, at_least_one, parse_percent};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE};
+use super::{Body, Failure, NOTHING};
 use super::{check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::random::{XorShift, jittered};
-use crate::units::{Length, at_least_one, parse_percent};
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, SIMULATION_COST, UnderLock, Workload, check_length,
     check_share, check_thread_count, defaults, percent_of_reads, points, roles, run_under_lock,

@@ -7,13 +7,13 @@
 //! atomics, which compilers do not remove.
 
 use clap::Args;
+use fairlock_report::units::count;
 use serde::{Deserialize, Serialize};
 
 use super::{Body, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::units::count;
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
     roles, run_under_lock, wrong,

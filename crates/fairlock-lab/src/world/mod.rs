@@ -20,7 +20,7 @@ use fairlock_sim::timed::Report;
 pub(crate) use direct_io::Log;
 pub use disk::{Disk, DiskLog};
 pub use page_cache::{CachedFile, PageCache};
-pub use real::{HERE, RealWorld, pause_ns};
+pub use real::{RealWorld, pause_ns};
 pub(crate) use real::{
     allowed_cpus, of_all_cpus, pin_to, set_timer_slack_to_minimum, thread_usage,
 };

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fairlock::platform::{AtomicCell, Platform};
+use fairlock_report::random::{XorShift, jittered};
 use fairlock_sim::{Sim, timed};
 
 use super::pages::{Aligned, PAGE_BYTES, copy_out, fill, torn, words};
 use super::{RealWorld, SimWorld, World};
-use crate::random::{XorShift, jittered};
 
 /// A machine with a page cache.
 pub trait PageCache: World {

@@ -6,13 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use fairlock_report::row::HERE;
 
 use super::real_time::{self, Workers};
 use super::{FAIR, Finished, Priority, Run, Usage, Worker, World};
-use crate::error::LabError;
 
-/// The name of the machine that real threads run on, in rows.
-pub const HERE: &str = "here";
+use crate::error::LabError;
 
 /// How often a run looks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);

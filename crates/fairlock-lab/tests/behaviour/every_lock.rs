@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, KERNEL, Kind};
-use fairlock_lab::params::Value;
 use fairlock_lab::plan::{self, Cell, Plan};
 use fairlock_lab::registry;
-use fairlock_lab::row::Row;
-use fairlock_lab::units::Length;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{
     DioKernel, DioKernelApart, DioLock, DioLog, DioLogApart, DioSleep, Io,
@@ -24,6 +21,9 @@ use fairlock_lab::workloads::revocation::Revocation;
 use fairlock_lab::workloads::rmapstorm::Rmapstorm;
 use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
+use fairlock_report::params::Value;
+use fairlock_report::row::Row;
+use fairlock_report::units::Length;
 
 const SECONDS: f64 = 0.05;
 
@@ -42,8 +42,7 @@ fn cell(workload: &AnyWorkload, lock: &str) -> Cell {
 
 /// A plan of these cells, with their files in `directory`.
 fn plan(cells: Vec<Cell>, directory: &Path) -> Plan {
-    let program = PathBuf::from(crate::FAIRLOCK);
-    Plan { cells, directory: directory.to_path_buf(), program }
+    Plan { directory: directory.to_path_buf(), ..Plan::new(cells) }
 }
 
 fn run_all(workload: impl Into<AnyWorkload>) -> Result<Vec<Row>, LabError> {
@@ -557,18 +556,6 @@ fn the_kernel_reads_a_file_in_memory_and_on_disk() {
         assert_eq!((rows.len(), rows[0].lock.as_str()), (1, KERNEL));
         assert_eq!(rows[0].workload, name);
         assert!(rows[0].roles["reader"].wait.count > 0 && rows[0].roles["reader"].torn.is_some());
-    }
-}
-
-#[test]
-fn processes_run_readseek_and_tear_no_read_under_a_lock() {
-    let reads = Reads { overlap: Overlap::Same, ..reads(2, 1) };
-    for row in run_all(ReadseekProcesses { reads }).unwrap() {
-        let reader = &row.roles["reader"];
-        assert_eq!((reader.threads, row.roles["writer"].threads), (2, 1));
-        assert!(reader.torn.is_some() && row.total_ops_per_s.median > 0.0, "{row:?}");
-        let locks = ["pthread", "fcntl"].contains(&row.lock.as_str());
-        assert!(!locks || reader.torn == Some(0), "{row:?}");
     }
 }
 

@@ -1,18 +1,17 @@
 //! Who waits for a preempted thread of low priority: exact figures on a simulated machine, and that it
 //! runs on this one where real-time threads are permitted.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::plan::{self, Cell, Plan, Simulated};
 use fairlock_lab::registry;
-use fairlock_lab::row::{RoleStats, Row};
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::inversion::{
     Access, HIGHEST_PRIORITY, InversionList, InversionLock, Times,
 };
 use fairlock_lab::world::probe_real_time;
+use fairlock_report::row::{RoleStats, Row};
 use fairlock_sim::profile::Profile;
 
 const HOG_NS: u64 = 200_000;
@@ -165,39 +164,5 @@ fn it_runs_here_where_that_is_permitted() {
                 Err(error) => panic!("{lock}: {error}"),
             }
         }
-    }
-}
-
-#[test]
-fn the_command_shows_whom_the_high_one_waited_for() {
-    let brief = ["--on", "x86-12", "--seconds", "0.01", "--seeds", "1"];
-    for (workload, what) in [
-        ("inversion-list", ["--poller", "ready"]),
-        ("inversion-lock", ["--lock", "pthread-inherit"]),
-    ] {
-        let mut command = Command::new(crate::FAIRLOCK);
-        let output = command.args(["bench", workload]).args(what).args(brief).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        for words in [workload, what[1], "waited for the hog"] {
-            assert!(said.contains(words), "{words}: {said}");
-        }
-    }
-}
-
-#[test]
-fn the_command_names_what_it_does_not_know() {
-    for (what, words) in [
-        (["inversion-list", "--poller", "foo"], "kernel, ready, rwlock-list, spin-list"),
-        (["inversion-lock", "--lock", "foo"], "rwlock, rwsem"),
-        // Locks are no lists, nor lists locks.
-        (["inversion-list", "--poller", "mutex"], "kernel, ready, rwlock-list, spin-list"),
-        (["inversion-lock", "--lock", "ready"], "rwlock, rwsem"),
-    ] {
-        let mut command = Command::new(crate::FAIRLOCK);
-        let output = command.arg("bench").args(what).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("`{}`", what[2])) && said.contains(words), "{said}");
     }
 }

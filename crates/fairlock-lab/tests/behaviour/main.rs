@@ -1,19 +1,10 @@
-//! The workloads on this machine and on simulated ones, and the `fairlock` command from outside.
+//! The workloads on this machine and on simulated ones.
 
-mod bench;
-mod command;
+mod damaged;
 mod every_lock;
-mod forkstorm_kernel;
-mod former_names;
-mod install;
 mod inversion;
-mod log_command;
+mod names;
 mod own;
 mod pollers;
-mod run;
-mod screen;
+mod recordings;
 mod simulated;
-mod waits;
-
-/// The command as Cargo has built it.
-const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");

@@ -8,15 +8,15 @@ use clap::ValueEnum;
 use fairlock_lab::error::{LabError, Violation};
 use fairlock_lab::locks::{KERNEL, Kind};
 use fairlock_lab::measure::Repetition;
-use fairlock_lab::params::{self, Value};
 use fairlock_lab::plan::{self, Cell, Plan, Simulated};
 use fairlock_lab::pollers::{self, Poller, Trigger};
-use fairlock_lab::row::{RoleStats, Row};
-use fairlock_lab::units::Length;
 use fairlock_lab::workload::{AnyWorkload, Request, WithPoller};
 use fairlock_lab::workloads::epoll_wait::EpollWait;
 use fairlock_lab::workloads::stress_epoll::StressEpoll;
 use fairlock_lab::world::{RealWorld, pause_ns};
+use fairlock_report::params::{self, Value};
+use fairlock_report::row::{RoleStats, Row};
+use fairlock_report::units::Length;
 use fairlock_sim::profile::Profile;
 
 fn here(workload: impl Into<AnyWorkload>, poller: &str) -> Cell {

@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, Kind};
-use fairlock_lab::params::Value;
 use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated};
 use fairlock_lab::registry;
-use fairlock_lab::row::Row;
-use fairlock_lab::units::Length;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{DioKernel, DioLock, DioSleep};
 use fairlock_lab::workloads::forkstorm::{self, Forkstorm};
@@ -20,7 +17,10 @@ use fairlock_lab::workloads::revocation::Revocation;
 use fairlock_lab::workloads::rmapstorm::Rmapstorm;
 use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
-use fairlock_lab::workloads::{HOLD_READ, HOLD_WRITE};
+use fairlock_report::params::Value;
+use fairlock_report::row::Row;
+use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE};
+use fairlock_report::units::Length;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{Happening, Span, Timeline};
 

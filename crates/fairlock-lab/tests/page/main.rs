@@ -23,11 +23,11 @@ mod checks;
 use std::path::Path;
 use std::{env, fs};
 
-use fairlock_lab::dropin::report::Report;
-use fairlock_lab::machine::Machine;
-use fairlock_lab::report::recording::{Header, Recording};
+use fairlock_lab::machine;
 use fairlock_lab::study::{self, Effort};
 use fairlock_lab::{example, report};
+use fairlock_report::recording::{Header, Recording};
+use fairlock_trace::report::Report;
 
 use browser::Browser;
 use checks::{WIDTHS, opened};
@@ -39,7 +39,7 @@ const RUN: &str = include_str!("run.jsonl");
 fn page_of_studies() -> String {
     let studies = study::choose(&[]).expect("those of published systems");
     let names = studies.iter().map(|study| study.name.clone()).collect();
-    let mut recording = Recording::new(Header::now(names, false, Machine::here(None)));
+    let mut recording = Recording::new(Header::now(names, false, machine::here(None)));
     for study in studies {
         for batch in study.batches(Effort::default()) {
             recording.rows.extend(batch.cells.iter().map(example::row_of));
@@ -95,7 +95,8 @@ const HEIGHTS: [u32; 3] = [1150, 1100, 1050];
 #[ignore = "writes the book's pictures; needs FAIRLOCK_ROWS, recorded rows of a study"]
 fn pictures() {
     let rows = env::var("FAIRLOCK_ROWS").expect("FAIRLOCK_ROWS names the recorded rows");
-    let recording = Recording::read(Path::new(&rows)).expect("rows");
+    let recording =
+        Recording::read(Path::new(&rows), fairlock_lab::registry::current).expect("rows");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/images");
     fs::create_dir_all(&folder).expect("a folder for pictures");
     let pages = [

@@ -69,6 +69,27 @@ pub enum Look {
     Series(usize),
 }
 
+/// The locks that most charts have, in the order of their looks: the first has the colour that stands out, the next
+/// seven have whole lines, and each further one has the colour of the one seven places before it, dashed. So locks
+/// that are often compared stand not seven places apart.
+pub const USUAL: [&str; 15] = [
+    "rwlock",
+    "std",
+    "parking_lot",
+    "usync",
+    "pthread",
+    "mutex",
+    "sharded",
+    "rwsem",
+    "linux-5.11",
+    "no-reader-steal",
+    "phase-fair",
+    "linux-5.1",
+    "linux-5.2",
+    "std-mutex",
+    "pthread-writer",
+];
+
 /// The looks of one page: hands out the next to each new name. Names that are to look the same on every page are
 /// given first.
 #[derive(Debug, Clone, Default)]

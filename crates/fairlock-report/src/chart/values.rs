@@ -1,8 +1,9 @@
 //! The values of a chart as a table: what a reader without scripts sees, and everybody who wants the numbers.
 
 use super::{Bars, Chart, Lines, Picture, Ranges, Stacks, Steps, Timeline};
-use crate::quantity::{Figure, Unit, format_ns};
+use crate::quantity::{Figure, Unit};
 use crate::table::{Cell, Column, Kind, Table};
+use crate::units::format_ns;
 
 fn table(titles: impl IntoIterator<Item = String>) -> Table {
     let kinds = std::iter::once(Kind::Heading).chain(std::iter::repeat(Kind::Number));

@@ -1,4 +1,4 @@
-//! Who may import whom: crates, the modules of `fairlock`, and the files of `rwsem`. Each list is read from
+//! Who may import whom: crates, the modules of some of them, and the files of `rwsem`. Each list is read from
 //! the ground up: a name imports only names above its own, so there are no circles.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,9 @@ const CRATES: &[&str] = &[
     "fairlock-sim",
     "fairlock-check",
     "fairlock-report",
+    "fairlock-trace",
     "fairlock-lab",
+    "fairlock-cli",
     "fairlock-book",
 ];
 
@@ -46,6 +48,76 @@ const MODULES: &[&str] = &[
     // Those for `fairlock-reference`.
     "inside",
 ];
+
+/// The modules of `fairlock-report`.
+const REPORT: &[&str] = &[
+    // Words and figures.
+    "units",
+    "printable",
+    "random",
+    "quantity",
+    // What a run found, and what keeps it.
+    "params",
+    "former_names",
+    "row",
+    "statistics",
+    "timeline",
+    "machine",
+    "busy",
+    "recording",
+    // What is shown of it.
+    "screen",
+    "table",
+    "chart",
+    "page",
+];
+
+/// The modules of `fairlock-trace`.
+const TRACE: &[&str] = &[
+    // Running a program.
+    "locks",
+    "library",
+    "signals",
+    "target",
+    "counts",
+    "process",
+    "comparison",
+    // What was seen of it.
+    "symbols",
+    "facts",
+    "deadlock",
+    "diagnosis",
+    "report",
+];
+
+/// The modules of `fairlock-lab`.
+const LAB: &[&str] = &[
+    // What a workload stands on.
+    "error",
+    "world",
+    "machine",
+    "locks",
+    "pollers",
+    "measure",
+    // The workloads.
+    "workload",
+    "workloads",
+    "registry",
+    "metric",
+    // What is made of them.
+    "plan",
+    "example",
+    "timeline",
+    "calibrate",
+    "validate",
+    "study",
+    "report",
+    "harness",
+    "own",
+];
+
+/// The modules of `fairlock-cli`.
+const CLI: &[&str] = &["failure", "install", "log_command", "run_command", "cli"];
 
 /// The files of `fairlock::rwsem`.
 const RWSEM: &[&str] = &[
@@ -232,7 +304,7 @@ fn from_root(path: &[String], module: &[String]) -> Vec<String> {
 fn module_of(path: &Path, source: &Path) -> Vec<String> {
     let inside = path.strip_prefix(source).expect("below it").with_extension("");
     let names = inside.iter().map(|part| part.to_string_lossy().into_owned());
-    names.filter(|name| name != "mod" && name != "lib").collect()
+    names.filter(|name| !["mod", "lib", "main"].contains(&name.as_str())).collect()
 }
 
 /// What each name imports of the others.
@@ -287,17 +359,27 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     found
 }
 
+/// The modules below `source` that are for tests alone.
+fn modules_for_tests(source: &Path) -> BTreeSet<String> {
+    let face = ["lib.rs", "mod.rs", "main.rs"].into_iter().map(|name| source.join(name));
+    let face = face.filter(|path| path.exists()).map(|path| read(&path)).collect::<String>();
+    let marked = face.split("#[cfg(test)]\n").skip(1);
+    let names = marked.filter_map(|rest| rest.lines().next()?.split("mod ").nth(1));
+    names.map(|name| name.trim_end_matches(';').to_owned()).collect()
+}
+
 /// What the files below `source` import: by the name that `level` names of their module lead to. What is
 /// found there is one of them, or the face's.
 fn imports_at(source: &Path, level: usize, folder: &[&str]) -> Imports {
+    let for_tests = modules_for_tests(source);
     let mut imports = Imports::new();
     let mut paths = Vec::new();
     for path in files_below(source) {
         let module: Vec<String> =
             folder.iter().map(|&name| name.to_owned()).chain(module_of(&path, source)).collect();
         let Some(own) = module.get(level) else { continue }; // The face, which composes.
-        if own == "child_process" {
-            continue; // For tests alone.
+        if for_tests.contains(own) {
+            continue;
         }
         imports.entry(own.clone()).or_default();
         let found = paths_in(&code_of(&read(&path)), &module);
@@ -318,6 +400,17 @@ fn modules_import_only_those_below_them() {
     // Of another crate: the face only passes it on.
     imports.values_mut().for_each(|found| _ = found.remove("lock_api"));
     assert_only_upwards("modules", MODULES, &imports);
+}
+
+#[test]
+fn modules_of_the_crates_that_measure_import_only_those_below_them() {
+    for (name, order) in [("report", REPORT), ("trace", TRACE), ("lab", LAB), ("cli", CLI)] {
+        let source = workspace().join(format!("crates/fairlock-{name}/src"));
+        let imports = imports_at(&source, 0, &[]);
+        let missing: Vec<_> = order.iter().filter(|&&it| !imports.contains_key(it)).collect();
+        assert!(missing.is_empty(), "fairlock-{name} has no {missing:?}");
+        assert_only_upwards(&format!("modules of fairlock-{name}"), order, &imports);
+    }
 }
 
 #[test]

@@ -14,14 +14,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
 use fairlock::platform::Platform;
+use fairlock_report::random::XorShift;
+use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use super::What;
 use crate::error::{LabError, Violation};
 use crate::locks::{LabLock, Protected};
 use crate::measure::RoleRecorder;
-use crate::random::XorShift;
 use crate::workload::Request;
-use crate::workloads::{Failure, HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE};
+use crate::workloads::{Failure, NOTHING};
 use crate::world::World;
 
 /// A lock runs a section, and it does so once.

@@ -26,6 +26,11 @@ mod kernel;
 mod log;
 
 use clap::Args;
+use fairlock_report::params::Value;
+use fairlock_report::units::{
+    count, deserialize_bytes, deserialize_time_ns, format_bytes, format_ns, parse_blocks,
+    parse_time_ns,
+};
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Look};
@@ -34,11 +39,6 @@ use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{KERNEL, LabLock, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
-use crate::params::Value;
-use crate::units::{
-    count, deserialize_bytes, deserialize_time_ns, format_bytes, format_ns, parse_blocks,
-    parse_time_ns,
-};
 use crate::workload::{
     DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Need, Request,
     Role, SLEEPING_SIMULATION_COST, Subjects, UnderLock, Workload, check_kernel,

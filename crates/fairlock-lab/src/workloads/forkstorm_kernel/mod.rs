@@ -46,13 +46,13 @@ use super::readseek::kernel::in_memory;
 use crate::error::{LabError, Violation};
 use crate::locks::KERNEL;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
-use crate::units::{Length, at_least_one, count, several};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Request, Role, Subjects,
     Workload, check_kernel, defaults, points, roles, wrong,
 };
 use crate::world::{Finished, Run, World, of_all_cpus};
 
+use fairlock_report::units::{Length, at_least_one, count, several};
 pub use storm::{FORKS, MESSAGES, SUBCOMMAND, work as work_as_daemon};
 
 /// How long the daemon may take to start, and all processes to end once they are told to.

@@ -1,13 +1,13 @@
 //! `inversion-lock`: a lock between the threads.
 
 use clap::Args;
+use fairlock_report::units::Length;
 use serde::{Deserialize, Serialize};
 
 use super::{Access, HIGH, LOW, NOTE, Times, contest, executed};
 use crate::error::{LabError, Violation};
 use crate::locks::{self, INHERITING, LabLock, Protected};
 use crate::measure::Repetition;
-use crate::units::Length;
 use crate::workload::{
     DefaultSubjects, LOCKS, Machine, Need, Request, Role, SLEEPING_SIMULATION_COST, Subjects,
     UnderLock, Workload, defaults, run_under_lock,

@@ -27,13 +27,13 @@ mod list;
 mod lock;
 
 use clap::{Args, ValueEnum};
+use fairlock_report::random::XorShift;
+use fairlock_report::units::{Length, deserialize_time_ns, format_ns, parse_time_ns};
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Failure, run_threads_by_priority};
 use crate::error::LabError;
 use crate::measure::{READER, Repetition, RoleRecorder, ThreadRecord, WRITER};
-use crate::random::XorShift;
-use crate::units::{Length, deserialize_time_ns, format_ns, parse_time_ns};
 use crate::workload::{Request, Role, defaults, roles, wrong};
 use crate::world::{Priority, World};
 

@@ -18,6 +18,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use fairlock_report::units::{
+    at_least_one, count, deserialize_bytes, format_bytes, parse_blocks, parse_bytes,
+};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::log_file::TailedLog;
@@ -26,9 +29,6 @@ use super::client::record_whole;
 use super::{Body, Failure, run_threads};
 use crate::error::LabError;
 use crate::measure::{Acquisitions, Repetition, RoleRecorder, ThreadRecord};
-use crate::units::{
-    at_least_one, count, deserialize_bytes, format_bytes, parse_blocks, parse_bytes,
-};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Need, Request, Role, Subjects, Workload,
     check_thread_count, defaults, points, roles, wrong,

@@ -29,15 +29,18 @@ use std::ops::Range;
 
 use clap::{Args, ValueEnum};
 use fairlock::range::Extent;
+use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
+use fairlock_report::units::{
+    Length, at_least_one, count, deserialize_bytes, format_bytes, parse_blocks,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, HOLD_READ, HOLD_WRITE, NOTHING, WAIT_READ, WAIT_WRITE, run_threads};
+use super::{Body, Failure, NOTHING, run_threads};
 use crate::error::{LabError, Violation};
 use crate::locks::KERNEL;
 use crate::locks::ranges::{self, FileLock};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
-use crate::random::{XorShift, jittered};
-use crate::units::{Length, at_least_one, count, deserialize_bytes, format_bytes, parse_blocks};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Need, Request, Role, Subjects,
     UnderFileLock, Workload, check_kernel, check_length, check_thread_count, defaults, points,

@@ -1,0 +1,916 @@
+//! The commands: what they take, what they print, how they fail.
+//!
+//! Exit codes: 0 done (whatever the verdicts), 1 a run or a file failed, 2 wrong usage, 130
+//! stopped by Ctrl-C; `fairlock run` has those of its program. It is no failure that nobody reads what is printed
+//! (`fairlock list | head -1`), but that it cannot be written is one.
+//!
+//! What is printed has the width of the terminal, 120 columns at most and 80 where there is none. Errors and
+//! warnings are one line each where standard error is no terminal.
+
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::num::ParseIntError;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use fairlock_lab::calibrate;
+use fairlock_lab::locks::{self, Kind, ranges};
+use fairlock_lab::machine;
+use fairlock_lab::plan::{Batch, Simulated};
+use fairlock_lab::pollers;
+use fairlock_lab::registry;
+use fairlock_lab::report::{self, terminal, timeline_file};
+use fairlock_lab::study::{self, Effort, Study};
+use fairlock_lab::validate::{self, Score};
+use fairlock_lab::workload::Need;
+use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
+use fairlock_lab::world::probe_direct_io;
+use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
+
+use crate::failure::Failure;
+use crate::install::Install;
+use crate::log_command::LogCommand;
+use crate::run_command::{self, Run};
+use fairlock_lab::harness::bench::{Bench, DEFAULT_PATIENCE};
+use fairlock_lab::harness::quiet::Quiet;
+use fairlock_lab::harness::runner::{Job, Outcome};
+use fairlock_lab::harness::{progress, runner};
+use fairlock_report::printable::printable;
+use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_report::screen::{self, complain, entry, say, wrapped_lines};
+use fairlock_report::units::{self, at_least_one};
+use fairlock_report::{busy, former_names};
+
+/// Where studies leave their report where nothing else is said.
+const DEFAULT_OUT: &str = "fairlock-report";
+
+/// Said of a report in which nothing but the header is.
+const HEADER_ALONE: &str = "the file has only its header line: it may have been cut off";
+
+/// What becomes of a run's results at Ctrl-C.
+const FINISHED_ARE_KEPT: &str = "finished repetitions are kept";
+
+/// Shows what a lock policy does to a workload, on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "fairlock", version, after_help = "Example:\n  fairlock study --quick")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run studies: published numbers beside yours, with a verdict on every claim
+    #[command(after_help = "Example:\n  \
+        fairlock study              those of published systems, in 8 minutes\n  \
+        fairlock study --quick      the same in 75 seconds\n  \
+        fairlock study all          every study\n  \
+        fairlock study s0 --dir /mnt/nvme   one, its files on a drive of yours")]
+    Study(StudyArgs),
+    /// Compare locks on one workload with parameters of your choice
+    #[command(after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32")]
+    Bench(BenchArgs),
+    /// Does the work of one process of `bench readseek-processes`, which starts it
+    #[command(name = readseek::SUBCOMMAND, hide = true)]
+    ReadseekWorker {
+        /// What that has written down for it
+        job: String,
+    },
+    /// Forks the processes of `bench forkstorm-kernel`, which starts it
+    #[command(name = forkstorm_kernel::SUBCOMMAND, hide = true)]
+    ForkstormDaemon {
+        /// What that has written down for it
+        job: String,
+    },
+    /// Turn recorded rows into a page again
+    #[command(
+        after_help = "Example:\n  fairlock report fairlock-report/rows.jsonl --out page.html"
+    )]
+    Report(ReportArgs),
+    /// Measure this machine and write its profile for the simulator, in about 10 seconds
+    #[command(after_help = "Example:\n  \
+        fairlock calibrate                  the machine `here`\n  \
+        fairlock calibrate --out big.toml   a machine that you name by this path")]
+    Calibrate(CalibrateArgs),
+    /// Predict runs on this machine, make them, and say how far off the predictions are
+    #[command(after_help = "Example:\n  \
+        fairlock calibrate && fairlock validate   about 3 minutes\n  \
+        fairlock validate --quick                 fewer points\n  \
+        fairlock validate --wait 60               once other programs are done")]
+    Validate(ValidateArgs),
+    /// Run a program with its pthread_rwlocks replaced, and report who waited for whom
+    #[command(after_help = run_command::AFTER_HELP)]
+    Run(Run),
+    /// Append to, follow, check and look at a log of records: a directory of segment files
+    #[command(
+        subcommand,
+        after_help = "Example:\n  \
+            fairlock log append journal < lines.txt\n  \
+            fairlock log tail journal --follow"
+    )]
+    Log(LogCommand),
+    /// Install this command, and Fairlock for C and C++
+    #[command(after_help = "Example:\n  \
+        fairlock install --prefix ~/.local\n  \
+        cargo run --release -- install --prefix ~/.local   from the sources\n\n\
+        Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, and \
+        fairlock.h and fairlock.hpp in include. The directory may be moved afterwards.")]
+    Install(Install),
+    /// List the locks, workloads, studies and machines
+    #[command(after_help = "Example:\n  \
+        fairlock list\n  \
+        fairlock list --machine ivybridge-ex-8s   its figures and their sources")]
+    List(ListArgs),
+}
+
+#[derive(Debug, Args)]
+struct BenchArgs {
+    #[command(subcommand)]
+    bench: Bench,
+    #[command(flatten)]
+    quiet: Quiet,
+}
+
+#[derive(Debug, Args)]
+struct StudyArgs {
+    /// Studies to run, or `all`; those of published systems if none is named (see `fairlock list`)
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Fewer locks and points, shorter repetitions: those of published systems in 75 seconds
+    #[arg(long)]
+    quick: bool,
+    /// Directory for scratch files of direct I/O; the report's directory if not given
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Directory for the report and its rows
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
+    out: PathBuf,
+    /// Repeat what is undecided until so much time is over; whatever is decided is not repeated
+    /// [default: 480, with --quick 75]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
+    time: Option<f64>,
+    /// Repetitions of every cell, instead of the study's
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    repetitions: Option<u32>,
+    /// Seconds of every repetition, instead of the study's
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
+    seconds: Option<f64>,
+    /// Seconds that a run may take too long before its lock counts as hung
+    #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
+    patience: Duration,
+    #[command(flatten)]
+    quiet: Quiet,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// The .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The page, an .html file; beside the rows if not given
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct CalibrateArgs {
+    /// The profile, a .toml file; the one in the current directory is the machine `here`
+    #[arg(long, value_name = "FILE", default_value = HERE_FILE)]
+    out: PathBuf,
+    /// Rounds in which everything is measured; more on a machine that others use, too
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    repetitions: u32,
+    #[command(flatten)]
+    quiet: Quiet,
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Show the figures of a machine: a name, `here`, or the path of its file
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct ValidateArgs {
+    /// This machine's profile
+    #[arg(long, value_name = "MACHINE", default_value = profile::HERE)]
+    on: String,
+    /// Fewer points, shorter runs
+    #[arg(long)]
+    quick: bool,
+    /// Repetitions of every real run
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    repetitions: Option<u32>,
+    /// Seconds of every real run
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
+    seconds: Option<f64>,
+    /// Seeds of every prediction
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    seeds: Option<u32>,
+    /// Also write the rows to this .jsonl file, for `fairlock report`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Seconds that a run may take too long before its lock counts as hung
+    #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
+    patience: Duration,
+    #[command(flatten)]
+    quiet: Quiet,
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let cli = match parse(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    if !matches!(&cli.command, Command::Run(run) if run.is_quiet()) {
+        note_former_names();
+    }
+    let (code, messages) = match do_it(cli.command) {
+        Ok(code) => return code,
+        Err(Failure::Usage(message)) => (2, vec![message]),
+        Err(Failure::Run(message)) => (1, vec![message]),
+        Err(Failure::Several(messages)) => (1, messages),
+        Err(Failure::Told) => (1, Vec::new()),
+        Err(Failure::Cancelled) => (130, Vec::new()),
+    };
+    messages.iter().for_each(|message| complain(&format!("error: {}", printable(message))));
+    ExitCode::from(code)
+}
+
+fn do_it(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Study(args) => run_studies(&args),
+        Command::Bench(args) => run_bench(&args.bench, &args.quiet),
+        Command::ReadseekWorker { job } => {
+            readseek::work_in_process(&job).map_err(|error| Failure::Run(error.to_string()))
+        }
+        Command::ForkstormDaemon { job } => {
+            forkstorm_kernel::work_as_daemon(&job).map_err(|error| Failure::Run(error.to_string()))
+        }
+        Command::Report(args) => write_report(&args),
+        Command::Calibrate(args) => calibrate_here(&args),
+        Command::Validate(args) => validate_here(&args),
+        Command::Run(run) => return run.run(),
+        Command::Log(command) => command.run(),
+        Command::Install(install) => install.run(),
+        Command::List(ListArgs { machine: None }) => print(&list()),
+        Command::List(ListArgs { machine: Some(name) }) => show_machine(&name),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says which names that were read are called otherwise now.
+fn note_former_names() {
+    if let Some(note) = former_names::take_note() {
+        complain(&note);
+    }
+}
+
+/// Prints to standard output.
+fn print(text: &str) -> Result<(), Failure> {
+    Ok(screen::print(text)?)
+}
+
+/// The columns of what is printed.
+fn columns() -> usize {
+    screen::columns(&io::stdout())
+}
+
+/// Reads the command line.
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let read = |args: &[OsString]| {
+        let matches = Cli::command().term_width(columns()).try_get_matches_from(args)?;
+        Cli::from_arg_matches(&matches)
+    };
+    read(args).map_err(|error| {
+        let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+        let as_value = with_negative_value(args).filter(|_| is_unknown);
+        // The option knows what is valid. Options that would take it keep their own rules for what begins so.
+        let told = as_value.and_then(|args| read(&args).err());
+        told.filter(|told| told.kind() == ErrorKind::ValueValidation).unwrap_or(error)
+    })
+}
+
+/// The command line with what looks like a negative number as the value of the option before it: `--threads=-1`.
+/// Taken for an option of its own, it would only be unknown. None if there is no such pair.
+fn with_negative_value(args: &[OsString]) -> Option<Vec<OsString>> {
+    let is_negative = |arg: &OsStr| {
+        let rest = arg.to_str().and_then(|arg| arg.strip_prefix('-'));
+        rest.is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit() || it == '.'))
+    };
+    let is_option = |arg: &OsStr| {
+        arg.to_str().is_some_and(|arg| arg.starts_with('-') && arg != "--" && !arg.contains('='))
+    };
+    let mut joined: Vec<OsString> = Vec::new();
+    for arg in args {
+        match joined.last_mut() {
+            Some(option) if is_negative(arg) && is_option(option) => {
+                option.push("=");
+                option.push(arg);
+            }
+            _ => joined.push(arg.clone()),
+        }
+    }
+    (joined.len() < args.len()).then_some(joined)
+}
+
+/// Prints help as it is, and an error as one line with the valid choices.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_text = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if !is_text {
+        complain(&in_one_line(error));
+        return ExitCode::from(2);
+    }
+    let text = |is_rich: bool| match is_rich {
+        true => error.render().ansi().to_string(),
+        false => error.to_string(),
+    };
+    if error.use_stderr() {
+        say(&text(screen::is_rich(&io::stderr())));
+        return ExitCode::from(2);
+    }
+    match print(&text(screen::is_rich(&io::stdout()))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Failure::Run(message) = failure {
+                complain(&format!("error: {message}"));
+            }
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// What is wrong with the command line, and what is valid.
+fn in_one_line(error: &clap::Error) -> String {
+    if let Some(message) = whole_number_wanted(error) {
+        return message;
+    }
+    let text = error.to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    said.collect::<Vec<_>>().join(" ")
+}
+
+/// What is said of a value that is no whole number, or not one that the option takes: the parser's own words do not
+/// say what is valid.
+fn whole_number_wanted(error: &clap::Error) -> Option<String> {
+    let reason = error.source()?;
+    let reason_text = reason.to_string();
+    let range = reason_text.split_once(" is not in ").map(|(_, range)| range);
+    let valid = match range {
+        None if reason.is::<ParseIntError>() => "a whole number, not below 0".to_owned(),
+        None => return None,
+        Some(range) => match range.split_once("..") {
+            Some((least, most)) if !most.trim_start_matches('=').is_empty() => {
+                format!("a whole number from {least} to {}", most.trim_start_matches('='))
+            }
+            Some((least, _)) => format!("a whole number, at least {least}"),
+            None => return None,
+        },
+    };
+    let told = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    Some(format!(
+        "error: invalid value '{}' for '{}': give {valid}",
+        told(ContextKind::InvalidValue),
+        told(ContextKind::InvalidArg)
+    ))
+}
+
+/// The reason that direct I/O cannot run in `dir`, if it cannot.
+fn direct_io_trouble(batches: &[Batch], dir: &Path) -> Option<String> {
+    if !batches.iter().any(|batch| batch.needs(Need::DirectIo)) {
+        return None;
+    }
+    probe_direct_io(dir).err().map(|error| error.to_string())
+}
+
+fn check_writable(option: &str, dir: &Path) -> Result<(), Failure> {
+    machine::probe_writable(dir).map_err(|reason| {
+        Failure::Usage(format!(
+            "cannot write in {} ({reason}); choose a writable directory with {option}",
+            dir.display()
+        ))
+    })
+}
+
+/// How long studies take, and the same in quick: the time after which nothing that is undecided gets another
+/// repetition.
+const STUDY_SECONDS: f64 = 480.0;
+const QUICK_STUDY_SECONDS: f64 = 75.0;
+/// Of these, what the report takes.
+const REPORT_SECONDS: f64 = 4.0;
+
+/// Until when what is undecided is repeated; never where somebody has said how often everything is.
+fn decide_until(args: &StudyArgs) -> Option<Instant> {
+    if args.repetitions.is_some() || args.seconds.is_some() {
+        return None;
+    }
+    let usual = if args.quick { QUICK_STUDY_SECONDS } else { STUDY_SECONDS };
+    let seconds = args.time.unwrap_or(usual - REPORT_SECONDS);
+    Some(Instant::now() + Duration::from_secs_f64(seconds))
+}
+
+fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
+    let until = decide_until(args);
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
+    let studies = study::choose(&names).map_err(|error| Failure::Usage(error.to_string()))?;
+    let effort = Effort { quick: args.quick, repetitions: args.repetitions, seconds: args.seconds };
+    let batches: Vec<Batch> = studies.iter().flat_map(|study| study.batches(effort)).collect();
+
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot create {} ({error}); choose a writable directory with --out",
+            args.out.display()
+        ))
+    })?;
+    check_writable("--out", &args.out)?;
+    let dir = args.dir.as_deref().unwrap_or(&args.out);
+    check_writable("--dir", dir)?;
+    let trouble = direct_io_trouble(&batches, dir);
+    if let (Some(trouble), Some(_)) = (&trouble, &args.dir) {
+        return Err(Failure::Usage(trouble.clone()));
+    }
+
+    let rows_path = args.out.join("rows.jsonl");
+    let page_path = args.out.join("report.html");
+    let cells: usize = batches.iter().map(|batch| batch.cells.len()).sum();
+    let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
+    say(&format!(
+        "{}: {}, about {}; scratch files in {}, results in {}",
+        studies.iter().map(|study| study.name.as_str()).collect::<Vec<_>>().join(", "),
+        units::counted(cells as u64, "cell"),
+        units::format_minutes(estimate_s),
+        dir.display(),
+        args.out.display()
+    ));
+
+    let mut header = Header::now(
+        studies.iter().map(|study| study.name.clone()).collect(),
+        args.quick,
+        machine::here(Some(dir)),
+    );
+    say(&terminal::machine(&header));
+    header.others_busy_cpus = look_for_others(&batches, &args.quiet);
+    let mut writer = Writer::create(&rows_path, &header).map_err(|error| {
+        Failure::Usage(format!("cannot write {}: {error}", rows_path.display()))
+    })?;
+    progress::handle_interrupts(FINISHED_ARE_KEPT);
+    let mut recording = Recording::new(header);
+    let job = Job {
+        dir,
+        no_direct_io: trouble.as_deref(),
+        decide: until.map(|until| (studies.as_slice(), until)),
+        ..Job::new(&batches, args.patience)
+    };
+    let outcome = runner::run(&job, &mut recording, Some(&mut writer));
+
+    report_studies(studies, &recording, &outcome, &rows_path, &page_path)
+}
+
+/// Prints what studies came to, and writes their page.
+fn report_studies(
+    studies: Vec<Study>,
+    recording: &Recording,
+    outcome: &Outcome,
+    rows_path: &Path,
+    page_path: &Path,
+) -> Result<(), Failure> {
+    let mut printed = terminal::tables(&recording.rows, false, columns());
+    printed += &studies_text(studies, recording);
+    printed += "\n";
+    printed += &missing_text(recording, outcome);
+    // Whatever becomes of what is printed, the page is there afterwards.
+    let page = std::fs::write(page_path, report::page(recording));
+    let mut unwritten = Vec::new();
+    unwritten.extend(outcome.write_error.as_ref().map(|error| (rows_path, error.clone())));
+    unwritten.extend(page.err().map(|error| (page_path, error.to_string())));
+    let is_written = |path| !unwritten.iter().any(|(unwritten, _)| *unwritten == path);
+    for (name, path) in [("page", page_path), ("rows", rows_path)] {
+        if is_written(path) {
+            let _ = writeln!(printed, "{name}: {}", path.display());
+        }
+    }
+    print(&printed)?;
+    conclude(recording, outcome, unwritten_text(&unwritten))
+}
+
+/// Which files could not be written, a line for each reason.
+fn unwritten_text(unwritten: &[(&Path, String)]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for (path, reason) in unwritten {
+        let path = path.display().to_string();
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, paths)) => paths.push(path),
+            None => reasons.push((reason, vec![path])),
+        }
+    }
+    let told = reasons.into_iter().map(|(reason, paths)| {
+        let paths = paths.join(" and ");
+        format!("cannot write {paths} ({reason}); choose another place with --out")
+    });
+    told.collect()
+}
+
+/// How busy others keep the CPUs on which these are to run.
+fn look_for_others(batches: &[Batch], quiet: &Quiet) -> Option<f64> {
+    // What a simulated machine does, others do not change.
+    batches.iter().any(|batch| batch.machine().is_none()).then(|| quiet.look()).flatten()
+}
+
+/// What each of the studies says, then all of them in one table.
+fn studies_text(studies: Vec<Study>, recording: &Recording) -> String {
+    let width = columns();
+    let judged = report::judge(studies, recording);
+    let each = judged.iter();
+    let each = each.map(|(study, verdicts)| terminal::study(study, verdicts, recording, width));
+    each.collect::<String>() + &terminal::summary(&report::summary(&judged), width)
+}
+
+/// What is missing, but for what is going to be told as an error.
+fn missing_text(recording: &Recording, outcome: &Outcome) -> String {
+    let text = terminal::missing_but_for(recording, &outcome.failed);
+    match text.is_empty() {
+        true => text,
+        false => wrapped_lines(&text, columns()) + "\n",
+    }
+}
+
+fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
+    let common = &bench.common;
+    let batches = bench.batches().map_err(Failure::Usage)?;
+    runner::check(&batches).map_err(Failure::Usage)?;
+    let uses_files = batches.iter().any(|batch| batch.needs(Need::Directory));
+    if uses_files {
+        check_writable("--dir", &common.dir)?;
+        if let Some(trouble) = direct_io_trouble(&batches, &common.dir) {
+            return Err(Failure::Usage(trouble));
+        }
+    }
+    let mut header =
+        Header::now(Vec::new(), false, machine::here(uses_files.then_some(common.dir.as_path())));
+    // A file that cannot be written is told before anybody waits.
+    rows_writer(common.out.as_deref(), &header)?;
+    header.others_busy_cpus = look_for_others(&batches, quiet);
+    let mut writer = rows_writer(common.out.as_deref(), &header)?;
+    let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
+    say(&format!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s)));
+    progress::handle_interrupts(FINISHED_ARE_KEPT);
+    let mut recording = Recording::new(header);
+    let job = Job { dir: &common.dir, ..Job::new(&batches, common.patience) };
+    let outcome = runner::run(&job, &mut recording, writer.as_mut());
+    let printed = print(&format!(
+        "{}{}",
+        terminal::tables(&recording.rows, true, columns()),
+        missing_text(&recording, &outcome)
+    ));
+    if let Some(path) = &common.timeline {
+        let file = File::create(path);
+        let write = |file| timeline_file::write(BufWriter::new(file), &outcome.full_timelines);
+        let written = file.and_then(write);
+        written.map_err(|error| {
+            Failure::Run(format!(
+                "cannot write {} ({error}); choose a file in a writable directory with --timeline",
+                path.display()
+            ))
+        })?;
+        print(&format!(
+            "timeline: {},\n  for https://ui.perfetto.dev or chrome://tracing\n",
+            path.display()
+        ))?;
+    }
+    printed?;
+    if let (Some(path), None) = (&common.out, &outcome.write_error) {
+        let path = path.display();
+        print(&format!("rows: {path}\nfor a page: fairlock report {path}\n"))?;
+    }
+    conclude(&recording, &outcome, rows_unwritten(common.out.as_ref(), &outcome))
+}
+
+/// A file for rows, if one is wanted.
+fn rows_writer(path: Option<&Path>, header: &Header) -> Result<Option<Writer>, Failure> {
+    let create = |path: &Path| {
+        Writer::create(path, header).map_err(|error| {
+            Failure::Usage(format!(
+                "cannot write {} ({error}); choose a file in a writable directory with --out",
+                path.display()
+            ))
+        })
+    };
+    path.map(create).transpose()
+}
+
+/// That rows could not be written to their file, if so.
+fn rows_unwritten(path: Option<&PathBuf>, outcome: &Outcome) -> Vec<String> {
+    let unwritten = path.map(PathBuf::as_path).zip(outcome.write_error.clone());
+    unwritten_text(&unwritten.into_iter().collect::<Vec<_>>())
+}
+
+/// How a run ends: with each reason for which something is missing once, and what that is.
+fn conclude(
+    recording: &Recording,
+    outcome: &Outcome,
+    unwritten: Vec<String>,
+) -> Result<(), Failure> {
+    if recording.cancelled {
+        return Err(Failure::Cancelled);
+    }
+    let by_reason = terminal::by_reason(recording);
+    let failed =
+        by_reason.iter().filter(|(reason, _)| outcome.failed.iter().any(|it| it == reason));
+    let failed = failed.map(|(reason, workloads)| terminal::not_run(reason, workloads));
+    let failures: Vec<String> = failed.chain(unwritten).collect();
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Several(failures)),
+    }
+}
+
+fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    std::fs::write(path, page).map_err(|error| {
+        Failure::Run(format!(
+            "cannot write {} ({error}); choose a writable place with --out",
+            path.display()
+        ))
+    })
+}
+
+fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    if let Some(out) = &args.out
+        && let (Ok(file), Ok(out)) = (args.file.canonicalize(), out.canonicalize())
+        && file == out
+    {
+        return Err(Failure::Usage(format!(
+            "--out {} is the file that is read, which would be lost; choose another",
+            out.display()
+        )));
+    }
+    if let Some(report) = fairlock_trace::report::Report::read(&args.file).map_err(Failure::Run)? {
+        note_former_names();
+        return write_locks_report(args, &report);
+    }
+    let recording = Recording::read(&args.file, registry::current).map_err(Failure::Run)?;
+    note_former_names();
+    let names = recording.header.studies.iter();
+    let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
+    let studies = studies.map_err(|error| Failure::Run(error.to_string()))?;
+    let mut printed = studies_text(studies, &recording);
+    if let Some(note) = busy::note(recording.header.others_busy_cpus) {
+        let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
+    }
+    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    write_page(&out, &report::page(&recording))?;
+    let rows = units::counted(recording.rows.len() as u64, "row");
+    let _ = writeln!(printed, "\n{rows}, page: {}", out.display());
+    if recording.rows.is_empty() && recording.skipped.is_empty() && !recording.cancelled {
+        let _ = writeln!(printed, "{HEADER_ALONE}");
+    }
+    print(&printed)
+}
+
+/// A report on the locks of a program.
+fn write_locks_report(
+    args: &ReportArgs,
+    report: &fairlock_trace::report::Report,
+) -> Result<(), Failure> {
+    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    write_page(&out, &report.page())?;
+    let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
+    if report.processes.is_empty() {
+        let _ = writeln!(printed, "{HEADER_ALONE}");
+    }
+    print(&printed)
+}
+
+fn warn_of_debug_build() {
+    if cfg!(debug_assertions) {
+        complain("warning: a debug build; instructions look slower than they are");
+    }
+}
+
+fn calibrate_here(args: &CalibrateArgs) -> Result<(), Failure> {
+    let dir = match args.out.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    };
+    check_writable("--out", dir)?;
+    warn_of_debug_build();
+    args.quiet.look();
+    progress::handle_interrupts("nothing is written");
+    let mut parts = progress::Parts::default();
+    let found = calibrate::calibrate(args.repetitions, &mut parts);
+    parts.finish();
+    let found = found.map_err(|error| Failure::Run(error.to_string()))?;
+    let Some(found) = found else { return Err(Failure::Cancelled) };
+    let printed = print(&report::machines::calibration(&found, columns()));
+    // Nobody should find out later that a profile cannot be read.
+    found.sheet.profile().map_err(|error| Failure::Run(error.to_string()))?;
+    std::fs::write(&args.out, found.sheet.write()).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot write {} ({error}); choose a file in a writable directory with --out",
+            args.out.display()
+        ))
+    })?;
+    printed?;
+    print(&format!("profile: {}\n", args.out.display()))
+}
+
+fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
+    let on = Simulated::find(&args.on, 1).map_err(Failure::Usage)?;
+    warn_of_debug_build();
+    let effort = if args.quick { validate::Effort::QUICK } else { validate::Effort::FULL };
+    let effort = validate::Effort {
+        repetitions: args.repetitions.unwrap_or(effort.repetitions),
+        seconds: args.seconds.unwrap_or(effort.seconds),
+        seeds: args.seeds.unwrap_or(effort.seeds),
+        ..effort
+    };
+    let batches = validate::batches(effort, &on);
+    let mut header = Header::now(Vec::new(), args.quick, machine::here(None));
+    rows_writer(args.out.as_deref(), &header)?;
+    header.others_busy_cpus = look_for_others(&batches, &args.quiet);
+    let mut writer = rows_writer(args.out.as_deref(), &header)?;
+    let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
+    say(&format!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s)));
+    progress::handle_interrupts(FINISHED_ARE_KEPT);
+    let mut recording = Recording::new(header);
+    let outcome = runner::run(&Job::new(&batches, args.patience), &mut recording, writer.as_mut());
+    let score = Score::of(&recording.rows, on.machine());
+    let score = report::validation::validation(&score, columns());
+    let mut printed = score + &missing_text(&recording, &outcome);
+    if let (Some(path), None) = (&args.out, &outcome.write_error) {
+        let _ = writeln!(printed, "rows: {}", path.display());
+    }
+    print(&printed)?;
+    conclude(&recording, &outcome, rows_unwritten(args.out.as_ref(), &outcome))
+}
+
+fn show_machine(name: &str) -> Result<(), Failure> {
+    let sheet = Sheet::find(name).map_err(|error| Failure::Usage(error.to_string()))?;
+    print(&report::machines::figures(&sheet, columns()))
+}
+
+/// Everything that has a name.
+fn list() -> String {
+    [list_locks(), list_workloads(), list_studies(), list_machines()].join("\n")
+}
+
+/// Under a heading, a name and what it is in each line.
+fn section(heading: &str, entries: impl IntoIterator<Item = (String, String)>) -> String {
+    const NAME: usize = 25;
+    let entries = entries.into_iter().map(|(name, about)| entry(&name, NAME, &about, columns()));
+    format!("{heading}\n{}", entries.collect::<String>())
+}
+
+/// As [`section`], of locks: their bytes stand before what they are.
+fn lock_section<'a>(
+    heading: &str,
+    locks: impl IntoIterator<Item = (&'a str, usize, &'a str)>,
+) -> String {
+    const ABOUT: usize = 33;
+    let entries = locks.into_iter().map(|(name, bytes, about)| {
+        entry(&format!("{name:<21} {bytes:>4} B"), ABOUT, about, columns())
+    });
+    format!("{heading}\n{}", entries.collect::<String>())
+}
+
+fn list_locks() -> String {
+    let of = |kinds: &'static [Kind]| {
+        let locks = locks::registry().iter().filter(|lock| kinds.contains(&lock.kind));
+        locks.map(|lock| (lock.name, lock.bytes, lock.about))
+    };
+    let owned = |(name, about): (&str, &str)| (name.to_owned(), about.to_owned());
+    let record = size_of::<fairlock::slots::Record<fairlock::platform::Os>>();
+    let more = wrapped_lines(
+        &format!(
+            "  rwlock takes {record} B more for each thread that reads, however many locks there are."
+        ),
+        columns(),
+    );
+    [
+        lock_section("Locks, and their bytes beside the data", of(&[Kind::Ours, Kind::Peer]))
+            + &format!("{more}\n"),
+        lock_section(
+            "Reference locks (to measure against; by name, not in `all`)",
+            of(&[Kind::Reference]),
+        ),
+        lock_section(
+            "Range locks (for readseek)",
+            ranges::registry().iter().map(|lock| (lock.name, lock.bytes, lock.about)),
+        ),
+        section(
+            "Locks that processes share (for readseek-processes)",
+            readseek::PROCESS_LOCKS.map(owned),
+        ),
+        section(
+            "Locks for unmodified programs (`fairlock run --lock`)",
+            fairlock_trace::LOCKS.map(owned),
+        ),
+    ]
+    .join("\n")
+}
+
+fn list_workloads() -> String {
+    let owned = |(name, about): (&str, &str)| (name.to_owned(), about.to_owned());
+    let logs = log::registry().iter().map(|log| owned((log.name, log.about)));
+    let pollers = pollers::registry().iter().filter(|poller| poller.kind != Kind::Broken);
+    let pollers = pollers.map(|poller| owned((poller.name, poller.about)));
+    [
+        section("Logs (for log)", logs),
+        section("Pollers (for stress-epoll, epoll-wait and inversion-list)", pollers),
+        section("Workloads", workloads::REGISTRY.iter().map(|it| owned((it.name, it.about)))),
+    ]
+    .join("\n")
+}
+
+fn list_studies() -> String {
+    let found = study::names().into_iter().map(|name| (name, study::find(name)));
+    let mut published = Vec::new();
+    let mut by_name = Vec::new();
+    for (name, study) in found {
+        match study {
+            Ok(study) if study.summary.is_some() => published.push((study.name, study.title)),
+            Ok(study) => by_name.push((study.name, study.title)),
+            Err(error) => by_name.push((name.to_owned(), error.to_string())),
+        }
+    }
+    [
+        section("Studies of published systems (`fairlock study` runs them)", published),
+        section("Studies by name alone (`fairlock study all` runs them, too)", by_name),
+    ]
+    .join("\n")
+}
+
+fn list_machines() -> String {
+    let machines = profile::names().into_iter().map(|name| {
+        let about = match Profile::find(name) {
+            Ok(machine) => {
+                let cpus = units::counted(machine.topology.cpus() as u64, "CPU");
+                format!("{cpus}: {}", machine.title)
+            }
+            Err(error) => error.to_string(),
+        };
+        (name.to_owned(), about)
+    });
+    let here = (profile::HERE.to_owned(), "this one, after `fairlock calibrate`".to_owned());
+    section("Simulated machines (--on)", machines.chain([here]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, clap::Error> {
+        parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_the_value_of_the_option_before_it() {
+        let said = |line: &str| in_one_line(&parsed(line).expect_err("it is refused"));
+        let error = said("fairlock study --seconds -1");
+        assert!(error.contains("'--seconds <SECONDS>'") && error.contains("above 0"), "{error}");
+        let error = said("fairlock run --warm-up -1 --compare glibc -- true");
+        assert!(error.contains("--warm-up <N>") && error.contains("from 0 to"), "{error}");
+        let error = said("fairlock study --out -1 --repetitions -2");
+        assert!(error.contains("--repetitions") && error.contains("at least 1"), "{error}");
+        let error = said("fairlock log tail -n -1 journal");
+        assert!(error.contains("--lines <N>") && error.contains("not below 0"), "{error}");
+        // Elsewhere it is an option that nobody knows.
+        assert!(said("fairlock list -1").contains("unexpected argument '-1'"));
+    }
+
+    #[test]
+    fn the_arguments_of_a_program_that_is_run_are_left_alone() {
+        let cli = parsed("fairlock run head --lines -1").expect("a program and its arguments");
+        assert!(matches!(cli.command, Command::Run(_)));
+    }
+
+    #[test]
+    fn files_that_cannot_be_written_share_their_reason() {
+        let (rows, page) = (Path::new("rows.jsonl"), Path::new("report.html"));
+        let full = "no room".to_owned();
+        let told = unwritten_text(&[(rows, full.clone()), (page, full)]);
+        let expected = "cannot write rows.jsonl and report.html (no room); choose another place \
+                        with --out";
+        assert_eq!(told, [expected]);
+        assert!(unwritten_text(&[]).is_empty());
+    }
+}

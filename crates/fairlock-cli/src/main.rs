@@ -1,0 +1,16 @@
+//! The `fairlock` command.
+
+// They panic where an output is closed or full: `fairlock_report::screen` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod cli;
+mod failure;
+mod install;
+mod log_command;
+mod run_command;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -1,0 +1,16 @@
+//! The `fairlock` command from outside, and the workloads that start it.
+
+mod bench;
+mod command;
+mod forkstorm_kernel;
+mod former_names;
+mod install;
+mod inversion;
+mod log_command;
+mod readseek_processes;
+mod run;
+mod screen;
+mod waits;
+
+/// The command as Cargo has built it.
+const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");

@@ -1,0 +1,51 @@
+//! Rows of a file that is damaged at random are shown, or refused with what is wrong with them.
+//!
+//! In the suite this is a second. `FAIRLOCK_FUZZ_SECONDS` makes it longer: it goes on for so many seconds. Cases that
+//! failed are kept in `proptest-regressions` and tried first.
+
+use std::fs;
+
+use fairlock_lab::report::{self, terminal};
+use fairlock_lab::{example, machine, registry, study};
+use fairlock_report::recording::{Header, Recording, Writer};
+use proptest::collection::vec;
+
+#[path = "../../../fairlock-report/tests/damage/changes.rs"]
+mod changes;
+
+use changes::{change, changed, fuzz, is_told_well, parsed};
+
+#[test]
+fn damaged_rows_are_shown_or_refused() {
+    let studies = vec!["rwlock".to_owned(), "s4".to_owned()];
+    let header = Header::now(studies, true, machine::here(None));
+    let mut recording = Recording::new(header);
+    for name in ["rwlock", "s4", "s0"] {
+        let batches = study::find(name).expect("it exists").batches(study::Effort::default());
+        let cells = batches.iter().flat_map(|batch| batch.cells.iter().take(3));
+        recording.rows.extend(cells.map(example::row_of));
+    }
+    recording.timelines.push(example::timeline("mix", "rwsem", "eight-sockets"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rows.jsonl");
+    let mut writer = Writer::create(&path, &recording.header).expect("a writable folder");
+    recording.rows.iter().for_each(|row| writer.row(row).expect("room"));
+    recording.timelines.iter().for_each(|it| writer.timeline(it).expect("room"));
+    let lines = parsed(&fs::read(&path).expect("it was written"));
+    fuzz(file!(), 24, vec(change(), 1..6), |changes| {
+        let bytes = changed(lines.clone(), &changes);
+        match Recording::read_lines(&bytes[..], "rows.jsonl", registry::current) {
+            Err(error) => is_told_well(&error),
+            Ok(recording) => {
+                let names = recording.header.studies.iter();
+                let studies: Result<Vec<_>, _> = names.map(|name| study::find(name)).collect();
+                let Ok(studies) = studies else { return };
+                for (study, verdicts) in report::judge(studies, &recording) {
+                    terminal::study(&study, &verdicts, &recording, 80);
+                }
+                terminal::tables(&recording.rows, true, 80);
+                report::page(&recording);
+            }
+        }
+    });
+}
