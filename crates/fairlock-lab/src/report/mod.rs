@@ -5,6 +5,7 @@ pub(crate) mod charts;
 mod counts;
 mod grids;
 pub mod machines;
+pub mod markdown;
 mod page;
 mod published;
 pub mod recording;

@@ -24,7 +24,7 @@ use crate::workloads;
 use crate::world::HERE;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 11] = [
     ("s0", include_str!("../../../../studies/s0.toml")),
     ("s1", include_str!("../../../../studies/s1.toml")),
     ("s2", include_str!("../../../../studies/s2.toml")),
@@ -32,6 +32,10 @@ const FILES: [(&str, &str); 7] = [
     ("s4", include_str!("../../../../studies/s4.toml")),
     ("rwlock", include_str!("../../../../studies/rwlock.toml")),
     ("inversion", include_str!("../../../../studies/inversion.toml")),
+    ("uncontended", include_str!("../../../../studies/uncontended.toml")),
+    ("equal-mix", include_str!("../../../../studies/equal-mix.toml")),
+    ("mutex", include_str!("../../../../studies/mutex.toml")),
+    ("logs", include_str!("../../../../studies/logs.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.
@@ -352,6 +356,9 @@ pub struct Grid {
     pub metric: Metric,
     /// Which figure of a line is the best.
     pub best: Take,
+    /// Leave rows out whose roles lack one of these, e.g. rows without writers.
+    #[serde(default)]
+    pub roles: Vec<String>,
 }
 
 fn all_locks() -> Names {
@@ -589,11 +596,7 @@ impl Study {
 
     /// What a selector leaves open, its claim or table says.
     fn fill_in_machines(&mut self) {
-        let fill = |selector: &mut Selector, machine: &Option<String>| {
-            if selector.machine.is_none() {
-                selector.machine.clone_from(machine);
-            }
-        };
+        let fill = Selector::fill_in_machine;
         for claim in &mut self.claims {
             fill(&mut claim.numerator, &claim.machine);
             claim.denominator.iter_mut().for_each(|selector| fill(selector, &claim.machine));

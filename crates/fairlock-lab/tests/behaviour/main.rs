@@ -8,6 +8,7 @@ mod former_names;
 mod install;
 mod inversion;
 mod log_command;
+mod measured;
 mod pollers;
 mod run;
 mod screen;
