@@ -90,11 +90,9 @@ enum Command {
         job: String,
     },
     /// Turn recorded rows into a page again
-    #[command(
-        after_help = "Example:\n  \
+    #[command(after_help = "Example:\n  \
             fairlock report fairlock-report/rows.jsonl --out page.html\n  \
-            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown"
-    )]
+            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown")]
     Report(ReportArgs),
     /// Measure this machine and write its profile for the simulator, in about 10 seconds
     #[command(after_help = "Example:\n  \
@@ -454,7 +452,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     let studies = study::choose(&names).map_err(|error| Failure::Usage(error.to_string()))?;
     let effort = Effort { quick: args.quick, repetitions: args.repetitions, seconds: args.seconds };
-    let batches: Vec<Batch> = studies.iter().flat_map(|study| study.batches(effort)).collect();
+    let batches = study::batches(&studies, effort);
 
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::Usage(format!(
@@ -674,9 +672,7 @@ fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
-    let same = |file: &PathBuf, out: &PathBuf| {
-        matches!((file.canonicalize(), out.canonicalize()), (Ok(file), Ok(out)) if file == out)
-    };
+    let same = |file: &PathBuf, out: &PathBuf| matches!((file.canonicalize(), out.canonicalize()), (Ok(file), Ok(out)) if file == out);
     if let Some(out) = &args.out
         && args.files.iter().any(|file| same(file, out))
     {

@@ -1,7 +1,6 @@
 //! Recordings of studies as a page of Markdown: each study's title, its verdicts, and its tables.
 //!
-//! The same recordings give the same page, whatever their order: studies stand in the order in which the program
-//! has them. Nothing but the recordings and the study files is read, no clock and no machine, so that a page that
+//! The same recordings give the same page, whatever their order. Nothing but the recordings and the study files is read, no clock and no machine, so that a page that
 //! is kept beside its recordings can be tested against them.
 //!
 //! Not for: rows that belong to no study, charts and timelines, which the HTML page has.
@@ -19,8 +18,11 @@ use crate::units::{format_bytes, format_ns};
 /// a page of the book.
 const MOST_COLUMNS_WITH_INTERVALS: usize = 5;
 
-/// Of a claim that is met in more cases than this, only the lowest and the highest figure are shown.
-const MOST_CASES_IN_FULL: usize = 3;
+/// A claim with more cases than this has a table of them, beside a line that says how far they reach.
+const MOST_CASES_IN_A_LINE: usize = 6;
+
+/// Of so many cases that are met not even a line needs each.
+const MOST_CASES_MET_IN_A_LINE: usize = 3;
 
 /// The page.
 ///
@@ -37,13 +39,25 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
          that is named with them.\n",
         measured_on(&headers)
     );
+    for (is_so, words) in [
+        (
+            headers.iter().any(|it| it.quick),
+            "Recorded with `--quick`: fewer points, shorter repetitions.",
+        ),
+        (recordings.iter().any(|it| it.cancelled), "A recording was stopped early."),
+    ] {
+        if is_so {
+            let _ = write!(page, "\n{words}\n");
+        }
+    }
     for (study, recording) in &studies {
         let _ = write!(page, "\n{}", section(study, recording));
     }
     Ok(page)
 }
 
-/// The studies of these recordings, in the order in which the program has them.
+/// The studies of these recordings: those of Fairlock's own questions, then those of published systems, each in the
+/// order in which the program has them.
 fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String> {
     let mut found: Vec<(Study, &Recording)> = Vec::new();
     for recording in recordings {
@@ -61,15 +75,14 @@ fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String
             .to_owned());
     }
     let place = |study: &Study| study::names().iter().position(|name| *name == study.name);
-    found.sort_by_key(|(study, _)| place(study));
+    found.sort_by_key(|(study, _)| (study.summary.is_some(), place(study)));
     Ok(found)
 }
 
 /// What was measured where and when: once if that was one machine, else for each.
 fn measured_on(headers: &[&Header]) -> String {
-    let day = |header: &&&Header| {
-        header.date.split_whitespace().next().unwrap_or_default().to_owned()
-    };
+    let day =
+        |header: &&&Header| header.date.split_whitespace().next().unwrap_or_default().to_owned();
     // Pauses are measured anew by each run.
     let described = |header: &Header| {
         let machine = &header.machine;
@@ -99,7 +112,9 @@ fn measured_on(headers: &[&Header]) -> String {
     let mut machines: Vec<Vec<&Header>> = Vec::new();
     let mut sorted = headers.to_vec();
     // What is said of a machine is what the run said that had files, whichever file came first.
-    sorted.sort_by_key(|header| (header.machine.filesystem.is_empty(), described(header), header.date.clone()));
+    sorted.sort_by_key(|header| {
+        (header.machine.filesystem.is_empty(), described(header), header.date.clone())
+    });
     for header in sorted {
         match machines.iter_mut().find(|machine| of_one(machine[0], header)) {
             Some(machine) => machine.push(header),
@@ -140,16 +155,19 @@ fn measured_on(headers: &[&Header]) -> String {
 
 fn section(study: &Study, recording: &Recording) -> String {
     let mut text = format!("## {}\n\n", escaped(&study.title));
-    text += &verdict_table(study, &verdicts(study, recording));
+    let verdicts = verdicts(study, recording);
+    text += &verdict_table(study, &verdicts);
+    text += &case_tables(study, &verdicts);
     for table in study.published_tables() {
         text += &published_table(table, recording);
     }
     for sheet in study.grids.iter().flat_map(|grid| grids::sheets(grid, &recording.rows)) {
         text += &grid_table(&sheet);
     }
-    let source = study.source.as_ref().map(|source| {
-        format!(" Published: {}. {}.", escaped(&source.citation), escaped(&source.machine))
-    });
+    let source = study
+        .source
+        .as_ref()
+        .map(|source| format!(" {}. {}.", escaped(&source.citation), escaped(&source.machine)));
     let _ = writeln!(
         text,
         "\n*Question.* {} (`fairlock study {}`){}",
@@ -185,6 +203,44 @@ fn verdict_table(study: &Study, verdicts: &[Verdict]) -> String {
     text
 }
 
+/// The cases of claims that have many: a table for claims that have the same ones, with a line for each case.
+fn case_tables(study: &Study, verdicts: &[Verdict]) -> String {
+    let names = |claim: &Claim| -> Vec<String> {
+        claim.cases.iter().map(|case| case.name.clone()).collect()
+    };
+    let mut tables: Vec<(Vec<String>, Vec<(&Claim, &Verdict)>)> = Vec::new();
+    for (claim, verdict) in study.claims.iter().zip(verdicts) {
+        let is_measured = verdict.cases.iter().any(|case| case.value.is_some());
+        if claim.cases.len() <= MOST_CASES_IN_A_LINE || !is_measured {
+            continue;
+        }
+        let of_claim = names(claim);
+        match tables.iter_mut().find(|(names, _)| *names == of_claim) {
+            Some((_, claims)) => claims.push((claim, verdict)),
+            None => tables.push((of_claim, vec![(claim, verdict)])),
+        }
+    }
+    let table = |(names, claims): &(Vec<String>, Vec<(&Claim, &Verdict)>)| {
+        let with_interval = claims.len() <= MOST_COLUMNS_WITH_INTERVALS;
+        let figures = claims.iter().map(|(_, verdict)| verdict.figure.clone());
+        let heads: Vec<String> = std::iter::once(String::new()).chain(figures).collect();
+        let figure = |at: usize, (claim, verdict): &(&Claim, &Verdict)| {
+            let case = &verdict.cases[at];
+            let Some(value) = case.value else { return String::new() };
+            let [low, median, high] =
+                [value.low, value.median, value.high].map(|it| claim.format(it));
+            format!("{} {}", cell(&median, &low, &high, with_interval), sign(case.status))
+        };
+        let lines = names.iter().enumerate().filter_map(|(at, name)| {
+            let figures: Vec<String> = claims.iter().map(|claim| figure(at, claim)).collect();
+            let is_measured = figures.iter().any(|figure| !figure.is_empty());
+            is_measured.then(|| std::iter::once(escaped(name)).chain(figures).collect())
+        });
+        markdown_table("Case by case", &heads, &lines.collect::<Vec<_>>())
+    };
+    tables.iter().map(table).collect()
+}
+
 /// What is expected of a claim's figure and what it came to: the cases that decide first.
 fn measured(claim: &Claim, verdict: &Verdict) -> String {
     let groups = [
@@ -216,11 +272,17 @@ fn figures(claim: &Claim, status: Status, cases: &[&CaseVerdict]) -> String {
             [first, rest @ ..] if rest.iter().all(|case| case.text == first.text) => {
                 first.text.clone()
             }
-            _ => cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>().join(", "),
+            cases if cases.len() > MOST_CASES_IN_A_LINE => format!("{} cases", cases.len()),
+            _ => cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>().join("; "),
         };
     }
+    let most_in_full = match status {
+        _ if claim.cases.len() > MOST_CASES_IN_A_LINE => 1,
+        Status::Met => MOST_CASES_MET_IN_A_LINE,
+        _ => MOST_CASES_IN_A_LINE,
+    };
     let has_limit = matches!(claim.expect, Expect::AtLeast(_) | Expect::AtMost(_));
-    if status == Status::Met && has_limit && cases.len() > MOST_CASES_IN_FULL {
+    if has_limit && cases.len() > most_in_full {
         let values = cases.iter().filter_map(|case| Some(case.value?.median));
         let least = values.clone().fold(f64::INFINITY, f64::min);
         let most = values.fold(f64::NEG_INFINITY, f64::max);
@@ -239,7 +301,7 @@ fn figures(claim: &Claim, status: Status, cases: &[&CaseVerdict]) -> String {
         };
         if claim.cases.len() > 1 { format!("{text} ({})", case.name) } else { text.to_owned() }
     };
-    cases.iter().map(one).collect::<Vec<_>>().join(", ")
+    cases.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// Published figures with ours beside them; nothing where none of ours was measured.
@@ -255,9 +317,7 @@ fn published_table(table: &Table, recording: &Recording) -> String {
         let figures = ours.iter().map(|(column, _)| {
             let figure = published::figure(table, column, row, &recording.rows);
             is_measured |= figure.is_some();
-            figure.map_or_else(String::new, |it| {
-                cell(&it.median, &it.low, &it.high, with_interval)
-            })
+            figure.map_or_else(String::new, |it| cell(&it.median, &it.low, &it.high, with_interval))
         });
         let named = std::iter::once(row.name.clone()).chain(row.source.iter().cloned());
         named.map(|cell| escaped(&cell)).chain(figures).collect()
@@ -272,7 +332,8 @@ fn grid_table(sheet: &grids::Sheet) -> String {
     let lines = sheet.lines.iter().map(|(name, figures)| {
         let figures = figures.iter().map(|figure| {
             figure.as_ref().map_or_else(String::new, |it| {
-                let median = if it.is_best { format!("**{}**", it.median) } else { it.median.clone() };
+                let median =
+                    if it.is_best { format!("**{}**", it.median) } else { it.median.clone() };
                 let shown = cell(&it.median, &it.low, &it.high, with_interval);
                 shown.replacen(&it.median, &median, 1)
             })
@@ -296,7 +357,7 @@ fn markdown_table(title: &str, heads: &[String], lines: &[Vec<String>]) -> Strin
     let heads: Vec<String> = heads.iter().map(|head| escaped(head)).collect();
     let rule = format!("|---|{}\n", "--:|".repeat(heads.len() - 1));
     let lines: String = lines.iter().map(|line| row(line)).collect();
-    format!("\n{}:\n\n{}{rule}{lines}", escaped(title), row(&heads))
+    format!("\n**{}**\n\n{}{rule}{lines}", escaped(title), row(&heads))
 }
 
 /// Text in one line, in which nothing ends a cell of a table, begins a tag or marks what is around it.
@@ -402,6 +463,15 @@ mod tests {
         assert!(line.starts_with("| – not measured | "), "{line}");
         assert_eq!(line.matches("there is no row for rwlock").count(), 1, "{line}");
         assert!(!page.contains("|--:|"), "{page}");
+    }
+
+    #[test]
+    fn a_claim_with_many_cases_has_a_table_of_them_and_a_line_that_sums_them_up() {
+        let page = page(&[recording(&["equal-mix"], "2026-11-23 01:02:03 UTC")]).unwrap();
+        let line = page.lines().find(|line| line.contains("rwlock / limit*")).unwrap();
+        assert!(line.contains(" in 16 cases") && !line.contains("64 threads"), "{line}");
+        let (_, table) = page.split_once("**Case by case**").unwrap();
+        assert!(table.contains("\n| 64 threads, 1000 pauses | "), "{table}");
     }
 
     #[test]

@@ -30,12 +30,12 @@ const FILES: [(&str, &str); 11] = [
     ("s2", include_str!("../../../../studies/s2.toml")),
     ("s3", include_str!("../../../../studies/s3.toml")),
     ("s4", include_str!("../../../../studies/s4.toml")),
-    ("rwlock", include_str!("../../../../studies/rwlock.toml")),
-    ("inversion", include_str!("../../../../studies/inversion.toml")),
     ("uncontended", include_str!("../../../../studies/uncontended.toml")),
+    ("rwlock", include_str!("../../../../studies/rwlock.toml")),
     ("equal-mix", include_str!("../../../../studies/equal-mix.toml")),
     ("mutex", include_str!("../../../../studies/mutex.toml")),
     ("logs", include_str!("../../../../studies/logs.toml")),
+    ("inversion", include_str!("../../../../studies/inversion.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.
@@ -447,6 +447,29 @@ pub fn choose(wanted: &[&str]) -> Result<Vec<Study>, StudyError> {
     Ok(chosen)
 }
 
+/// The batches of several studies. What two of them measure, the first one measures for both: two rows of one cell
+/// would leave open which of them a claim is about.
+pub fn batches(studies: &[Study], effort: Effort) -> Vec<Batch> {
+    let machine = |cell: &Cell| cell.on.as_ref().map(|on| on.machine().to_owned());
+    let mut kept: Vec<Batch> = Vec::new();
+    for mut batch in studies.iter().flat_map(|study| study.batches(effort)) {
+        let is_known = |cell: &Cell| {
+            let known = kept.iter().flat_map(|batch| &batch.cells);
+            known.into_iter().any(|known| {
+                known.lock == cell.lock
+                    && known.workload.name() == cell.workload.name()
+                    && machine(known) == machine(cell)
+                    && known.workload.fields() == cell.workload.fields()
+            })
+        };
+        batch.cells.retain(|cell| !is_known(cell));
+        if !batch.cells.is_empty() {
+            kept.push(batch);
+        }
+    }
+    kept
+}
+
 /// The study called `name`.
 ///
 /// # Errors
@@ -697,6 +720,27 @@ mod tests {
                     assert_eq!(refers, None, "{name}, {}: \"{text}\"", claim.id);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_two_studies_measure_is_measured_once() {
+        let studies = choose(&["rwlock", "uncontended", "s4", "equal-mix"]).unwrap();
+        let each: Vec<Batch> =
+            studies.iter().flat_map(|study| study.batches(Effort::default())).collect();
+        let count = |batches: &[Batch]| batches.iter().map(|it| it.cells.len()).sum::<usize>();
+        let together = batches(&studies, Effort::default());
+        assert!(count(&together) < count(&each));
+        let rows: Vec<_> =
+            together.iter().flat_map(|it| &it.cells).map(crate::example::row_of).collect();
+        for (place, row) in rows.iter().enumerate() {
+            let double = rows[..place].iter().find(|other| other.is_of_one_cell_with(row));
+            assert!(double.is_none(), "{double:?}");
+        }
+        let evidence = claim::Evidence { rows: &rows, ..claim::Evidence::default() };
+        for claim in studies.iter().flat_map(|study| &study.claims) {
+            let verdict = claim.verdict(&evidence);
+            assert_ne!(verdict.status, claim::Status::NotMeasured, "{}", verdict.text);
         }
     }
 
