@@ -154,7 +154,8 @@ fn measured_on(headers: &[&Header]) -> String {
 }
 
 fn section(study: &Study, recording: &Recording) -> String {
-    let mut text = format!("## {}\n\n", escaped(&study.title));
+    // What links to it stays right whatever the title becomes.
+    let mut text = format!("## {} {{#{}}}\n\n", escaped(&study.title), study.name);
     let verdicts = verdicts(study, recording);
     text += &verdict_table(study, &verdicts);
     text += &case_tables(study, &verdicts);
@@ -203,12 +204,15 @@ fn verdict_table(study: &Study, verdicts: &[Verdict]) -> String {
     text
 }
 
+/// A claim and its verdict.
+type Claimed<'a> = (&'a Claim, &'a Verdict);
+
 /// The cases of claims that have many: a table for claims that have the same ones, with a line for each case.
 fn case_tables(study: &Study, verdicts: &[Verdict]) -> String {
     let names = |claim: &Claim| -> Vec<String> {
         claim.cases.iter().map(|case| case.name.clone()).collect()
     };
-    let mut tables: Vec<(Vec<String>, Vec<(&Claim, &Verdict)>)> = Vec::new();
+    let mut tables: Vec<(Vec<String>, Vec<Claimed<'_>>)> = Vec::new();
     for (claim, verdict) in study.claims.iter().zip(verdicts) {
         let is_measured = verdict.cases.iter().any(|case| case.value.is_some());
         if claim.cases.len() <= MOST_CASES_IN_A_LINE || !is_measured {
@@ -220,11 +224,11 @@ fn case_tables(study: &Study, verdicts: &[Verdict]) -> String {
             None => tables.push((of_claim, vec![(claim, verdict)])),
         }
     }
-    let table = |(names, claims): &(Vec<String>, Vec<(&Claim, &Verdict)>)| {
+    let table = |(names, claims): &(Vec<String>, Vec<Claimed<'_>>)| {
         let with_interval = claims.len() <= MOST_COLUMNS_WITH_INTERVALS;
         let figures = claims.iter().map(|(_, verdict)| verdict.figure.clone());
         let heads: Vec<String> = std::iter::once(String::new()).chain(figures).collect();
-        let figure = |at: usize, (claim, verdict): &(&Claim, &Verdict)| {
+        let figure = |at: usize, (claim, verdict): &Claimed<'_>| {
             let case = &verdict.cases[at];
             let Some(value) = case.value else { return String::new() };
             let [low, median, high] =
@@ -262,7 +266,7 @@ fn measured(claim: &Claim, verdict: &Verdict) -> String {
             cases => lines.push(format!("{label}: {}", figures(claim, status, cases))),
         }
     }
-    lines.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("<br>")
+    lines.iter().map(|line| unbroken(&escaped(line))).collect::<Vec<_>>().join("<br>")
 }
 
 /// The figures of these cases of a claim.
@@ -358,6 +362,25 @@ fn markdown_table(title: &str, heads: &[String], lines: &[Vec<String>]) -> Strin
     let rule = format!("|---|{}\n", "--:|".repeat(heads.len() - 1));
     let lines: String = lines.iter().map(|line| row(line)).collect();
     format!("\n**{}**\n\n{}{rule}{lines}", escaped(title), row(&heads))
+}
+
+/// The text with its figures in one piece each: an interval with its median, a limit with its sign.
+fn unbroken(text: &str) -> String {
+    let mut is_inside = false;
+    let mut last = ' ';
+    let mut letters = text.chars().peekable();
+    let mut unbroken = String::new();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '[' => is_inside = true,
+            ']' => is_inside = false,
+            _ => {}
+        }
+        let belongs = is_inside || ['≤', '≥'].contains(&last) || letters.peek() == Some(&'[');
+        unbroken.push(if letter == ' ' && belongs { '\u{a0}' } else { letter });
+        last = letter;
+    }
+    unbroken
 }
 
 /// Text in one line, in which nothing ends a cell of a table, begins a tag or marks what is around it.
