@@ -90,9 +90,9 @@ enum Command {
         job: String,
     },
     /// Turn recorded rows into a page again
-    #[command(
-        after_help = "Example:\n  fairlock report fairlock-report/rows.jsonl --out page.html"
-    )]
+    #[command(after_help = "Example:\n  \
+            fairlock report fairlock-report/rows.jsonl --out page.html\n  \
+            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown")]
     Report(ReportArgs),
     /// Measure this machine and write its profile for the simulator, in about 10 seconds
     #[command(after_help = "Example:\n  \
@@ -171,10 +171,11 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// The .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// The page, an .html file; beside the rows if not given
+    /// The .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`; for a page of
+    /// Markdown, several of `fairlock study`
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The page, an .html file, or an .md file for Markdown; beside the rows if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -429,7 +430,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     let studies = study::choose(&names).map_err(|error| Failure::Usage(error.to_string()))?;
     let effort = Effort { quick: args.quick, repetitions: args.repetitions, seconds: args.seconds };
-    let batches: Vec<Batch> = studies.iter().flat_map(|study| study.batches(effort)).collect();
+    let batches = study::batches(&studies, effort);
 
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::Usage(format!(
@@ -649,20 +650,30 @@ fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    let same = |file: &PathBuf, out: &PathBuf| matches!((file.canonicalize(), out.canonicalize()), (Ok(file), Ok(out)) if file == out);
     if let Some(out) = &args.out
-        && let (Ok(file), Ok(out)) = (args.file.canonicalize(), out.canonicalize())
-        && file == out
+        && args.files.iter().any(|file| same(file, out))
     {
         return Err(Failure::Usage(format!(
             "--out {} is the file that is read, which would be lost; choose another",
             out.display()
         )));
     }
-    if let Some(report) = fairlock_trace::report::Report::read(&args.file).map_err(Failure::Run)? {
-        note_former_names();
-        return write_locks_report(args, &report);
+    let is_markdown = |out: &&PathBuf| out.extension().is_some_and(|it| it == "md");
+    if let Some(out) = args.out.as_ref().filter(is_markdown) {
+        return write_markdown(&args.files, out);
     }
-    let recording = Recording::read(&args.file, registry::current).map_err(Failure::Run)?;
+    let [file] = args.files.as_slice() else {
+        return Err(Failure::Usage(format!(
+            "{} files, but only a page of Markdown takes several; give one, or an .md file with --out",
+            args.files.len()
+        )));
+    };
+    if let Some(report) = fairlock_trace::report::Report::read(file).map_err(Failure::Run)? {
+        note_former_names();
+        return write_locks_report(file, args.out.as_deref(), &report);
+    }
+    let recording = Recording::read(file, registry::current).map_err(Failure::Run)?;
     note_former_names();
     let names = recording.header.studies.iter();
     let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
@@ -671,7 +682,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     if let Some(note) = busy::note(recording.header.others_busy_cpus) {
         let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
     }
-    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    let out = args.out.clone().unwrap_or_else(|| file.with_extension("html"));
     write_page(&out, &report::page(&recording))?;
     let rows = units::counted(recording.rows.len() as u64, "row");
     let _ = writeln!(printed, "\n{rows}, page: {}", out.display());
@@ -682,11 +693,30 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// A report on the locks of a program.
+/// Writes a page of Markdown on these recordings.
+fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
+    let mut recordings = Vec::new();
+    for file in files {
+        if fairlock_trace::report::Report::read(file).map_err(Failure::Run)?.is_some() {
+            return Err(Failure::Usage(format!(
+                "{} is of `fairlock run`, whose page is HTML; give --out an .html file",
+                file.display()
+            )));
+        }
+        recordings.push(Recording::read(file, registry::current).map_err(Failure::Run)?);
+    }
+    note_former_names();
+    write_page(out, &report::markdown::page(&recordings).map_err(Failure::Run)?)?;
+    let rows = recordings.iter().map(|recording| recording.rows.len() as u64).sum();
+    print(&format!("{}, page: {}\n", units::counted(rows, "row"), out.display()))
+}
+
 fn write_locks_report(
-    args: &ReportArgs,
+    file: &Path,
+    out: Option<&Path>,
     report: &fairlock_trace::report::Report,
 ) -> Result<(), Failure> {
-    let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
     write_page(&out, &report.page())?;
     let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
     if report.processes.is_empty() {

@@ -582,6 +582,25 @@ fn report_refuses_a_file_without_rows_and_names_it() {
 }
 
 #[test]
+fn report_writes_several_recordings_as_one_page_of_markdown() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for name in ["uncontended", "mutex"] {
+        let header = Header::now(vec![name.to_owned()], false, machine::here(None));
+        let mut writer = Writer::create(Path::new(&at(name)), &header).unwrap();
+        writer.row(&example::row("mix", "mutex", &[("readers", 0.0), ("writers", 2.0)])).unwrap();
+    }
+    let files = [at("mutex"), at("uncontended")];
+    let said = prints(&["report", &files[0], &files[1], "--out", &at("page.md")]);
+    assert!(said.contains("2 rows, page: ") && said.contains("page.md"), "{said}");
+    let page = fs::read_to_string(at("page.md")).unwrap();
+    assert_eq!(page.matches("\n## ").count(), 2, "{page}");
+    refuses(&["report", &files[0], &files[1]], 2, &["2 files", ".md"]);
+    refuses(&["report", &files[0], &files[0], "--out", &at("page.md")], 1, &["study mutex"]);
+    refuses(&["report", &files[0], "--out", &files[0]], 2, &["which would be lost"]);
+}
+
+#[test]
 fn report_does_not_write_over_what_it_reads() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");

@@ -119,9 +119,9 @@ fn write_rows(path: &Path) {
     let names = study::names().into_iter().map(str::to_owned).collect();
     let header = Header::now(names, false, machine::here(None));
     let mut writer = Writer::create(path, &header).unwrap();
-    for study in study::names().into_iter().map(|name| study::find(name).unwrap()) {
-        let batches = study.batches(study::Effort::default());
-        for cell in batches.iter().flat_map(|batch| &batch.cells) {
+    let studies = study::choose(&["all"]).unwrap();
+    for batch in study::batches(&studies, study::Effort::default()) {
+        for cell in &batch.cells {
             writer.row(&example::row_of(cell)).unwrap();
         }
     }

@@ -245,6 +245,7 @@ registry! {
     Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
     Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
     Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
+    Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, "parking_lot::Mutex; readers take it exclusively";
     Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
     Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
     Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";

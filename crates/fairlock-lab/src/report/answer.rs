@@ -256,7 +256,8 @@ fn by_lock(situations: &[Situation<'_>], standings: &[Standing<'_>]) -> Table {
             false => Cell::new(format_number(it.behind)),
         };
         let fastest = Cell::new(format!("{} of {}", it.fastest, it.measured));
-        let missing = situations.len() - it.measured;
+        // A recording may have a row twice.
+        let missing = situations.len().saturating_sub(it.measured);
         let detail = match missing {
             0 => String::new(),
             _ => format!("not measured in {missing}"),

@@ -39,6 +39,7 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
             && row.machine == machine
             && wanted.contains(&row.lock)
             && registry::has_params(row, &grid.params)
+            && grid.roles.iter().all(|role| row.roles.contains_key(role))
     };
     let rows: Vec<&Row> = rows.iter().filter(is_shown).collect();
     let is_measured = |lock: &&String| rows.iter().any(|row| row.lock == **lock);
@@ -169,6 +170,15 @@ mod tests {
             sheets[0].lines.iter().map(|(heading, _)| heading.clone()).collect()
         };
         assert_eq!(headings(&measured), headings(&rows()));
+    }
+
+    #[test]
+    fn rows_without_the_roles_that_are_asked_for_are_left_out() {
+        let grid = grid("metric = \"ns_per_op\"\nbest = \"min\"\nroles = [\"reader\", \"writer\"]");
+        let mut rows = rows();
+        assert_eq!(sheets(&grid, &rows).len(), 2);
+        rows.iter_mut().for_each(|row| drop(row.roles.remove("writer")));
+        assert!(sheets(&grid, &rows).is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod charts;
 mod counts;
 mod grids;
 pub mod machines;
+pub mod markdown;
 mod page;
 mod published;
 pub mod terminal;

@@ -490,10 +490,8 @@ mod tests {
     fn recorded(studies: &[&str]) -> Recording {
         let names = studies.iter().map(|name| (*name).to_owned()).collect();
         let mut recording = Recording::new(Header::now(names, false, machine::here(None)));
-        for name in studies {
-            for batch in study::find(name).unwrap().batches(Effort::default()) {
-                recording.rows.extend(batch.cells.iter().map(example::row_of));
-            }
+        for batch in study::batches(&study::choose(studies).unwrap(), Effort::default()) {
+            recording.rows.extend(batch.cells.iter().map(example::row_of));
         }
         recording
     }
@@ -525,6 +523,13 @@ mod tests {
         for published in ["397 MB/s", "880 µs", "1641", "5.1"] {
             assert!(html.contains(published), "{published}");
         }
+    }
+
+    #[test]
+    fn a_recording_that_has_rows_twice_has_a_page() {
+        let mut recording = recorded(&["s4"]);
+        recording.rows.extend(recording.rows.clone());
+        assert!(page(&recording).contains("Which lock should I use?"));
     }
 
     trait MapToPlaces {

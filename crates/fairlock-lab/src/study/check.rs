@@ -99,7 +99,9 @@ fn check_claim(claim: &Claim, study: &Study, cells: &[Cell]) -> Result<(), Strin
         return Err("another claim has this id".to_owned());
     }
     for selector in [Some(&claim.numerator), claim.denominator.as_ref()].into_iter().flatten() {
-        for case in &claim.cases {
+        for (selector, case) in
+            selector.all().flat_map(|it| claim.cases.iter().map(move |case| (it, case)))
+        {
             check_selector(cells, selector, &case.params)?;
         }
     }

@@ -73,6 +73,9 @@ pub struct Selector {
     /// Which of several roles' figures counts, for `roles.*`.
     #[serde(default)]
     pub over_roles: Option<Take>,
+    /// Another figure: what counts is the mean of both, such as that of the best rates of each role alone.
+    #[serde(default)]
+    pub mean_with: Option<Box<Selector>>,
 }
 
 fn no_names() -> Names {
@@ -83,6 +86,21 @@ impl Selector {
     /// The machine as rows spell it.
     pub fn machine(&self) -> &str {
         self.machine.as_deref().unwrap_or(HERE)
+    }
+
+    /// This one and those whose figures count with it.
+    pub fn all(&self) -> impl Iterator<Item = &Selector> {
+        std::iter::successors(Some(self), |selector| selector.mean_with.as_deref())
+    }
+
+    /// Gives itself and those that count with it this machine, where they leave it open.
+    pub fn fill_in_machine(&mut self, machine: &Option<String>) {
+        if self.machine.is_none() {
+            self.machine.clone_from(machine);
+        }
+        if let Some(other) = &mut self.mean_with {
+            other.fill_in_machine(machine);
+        }
     }
 }
 
@@ -416,7 +434,26 @@ pub fn select(
     };
     let rows = chosen(evidence, selector, at)?;
     let by_lock: Result<Vec<Measured>, String> = rows.into_iter().map(of_row).collect();
-    combine(by_lock?, selector.over_locks, "lock")
+    let one = combine(by_lock?, selector.over_locks, "lock")?;
+    match &selector.mean_with {
+        None => Ok(one),
+        Some(other) => Ok(mean(&one, &select(evidence, other, at)?)),
+    }
+}
+
+/// The mean of two figures, repetition by repetition as far as these are known.
+fn mean(one: &Measured, other: &Measured) -> Measured {
+    let half = |a: f64, b: f64| f64::midpoint(a, b);
+    let (a, b) = (one.estimate, other.estimate);
+    Measured {
+        estimate: Estimate {
+            median: half(a.median, b.median),
+            low: half(a.low, b.low),
+            high: half(a.high, b.high),
+        },
+        samples: paired(&one.samples, &other.samples, |a, b| Some(half(a, b))),
+        again_s: one.again_s + other.again_s,
+    }
 }
 
 /// The figure `numerator / denominator` at a grid point, or the numerator alone.
@@ -448,21 +485,29 @@ pub fn measure(
 
 /// The ratio of each repetition of the one that has fewer, to the other's that is closest in time.
 fn ratios(above: &[(u32, f64)], below: &[(u32, f64)]) -> Vec<(u32, f64)> {
-    let divide = |a: f64, b: f64| match (a, b) {
+    paired(above, below, |a, b| match (a, b) {
         (0.0, 0.0) => None,
         (_, 0.0) => Some(f64::INFINITY),
         _ => Some(a / b),
-    };
-    if above.len() == below.len() {
-        let pairs = above.iter().zip(below);
-        return pairs.filter_map(|((at, a), (_, b))| Some((*at, divide(*a, *b)?))).collect();
+    })
+}
+
+/// What becomes of each repetition of the one that has fewer together with the other's that is closest in time.
+fn paired(
+    first: &[(u32, f64)],
+    second: &[(u32, f64)],
+    join: impl Fn(f64, f64) -> Option<f64>,
+) -> Vec<(u32, f64)> {
+    if first.len() == second.len() {
+        let pairs = first.iter().zip(second);
+        return pairs.filter_map(|((at, a), (_, b))| Some((*at, join(*a, *b)?))).collect();
     }
-    let is_above_fewer = above.len() < below.len();
-    let (few, many) = if is_above_fewer { (above, below) } else { (below, above) };
+    let is_first_fewer = first.len() < second.len();
+    let (few, many) = if is_first_fewer { (first, second) } else { (second, first) };
     let of = |(at, value): &(u32, f64)| {
         let (_, other) = many.iter().min_by_key(|(place, _)| place.abs_diff(*at))?;
-        let ratio = if is_above_fewer { divide(*value, *other) } else { divide(*other, *value) };
-        Some((*at, ratio?))
+        let joined = if is_first_fewer { join(*value, *other) } else { join(*other, *value) };
+        Some((*at, joined?))
     };
     few.iter().filter_map(of).collect()
 }
@@ -593,9 +638,11 @@ impl Claim {
         evidence: &Evidence<'a>,
     ) -> Result<Vec<&'a Row>, String> {
         let params = &self.cases[case].params;
-        let mut rows = chosen(evidence, &self.numerator, params)?;
-        if let Some(denominator) = &self.denominator {
-            rows.extend(chosen(evidence, denominator, params)?);
+        let mut rows = Vec::new();
+        for selector in [Some(&self.numerator), self.denominator.as_ref()].into_iter().flatten() {
+            for selector in selector.all() {
+                rows.extend(chosen(evidence, selector, params)?);
+            }
         }
         Ok(rows)
     }
@@ -896,6 +943,27 @@ mod tests {
             lock = "usync"
             metric = "roles.*.longest_wait""#;
         assert!(pick(unclear, &rows).unwrap_err().contains("nothing says which"));
+    }
+
+    #[test]
+    fn the_mean_of_two_figures_is_that_of_each_repetition() {
+        let (mut a, mut b) = (row("usync", 300.0, 1.0), row("std", 100.0, 1.0));
+        let text = r#"workload = "mix"
+            lock = "usync"
+            metric = "roles.writer.ops_per_s"
+            mean_with = { workload = "mix", lock = "std", metric = "roles.writer.ops_per_s" }"#;
+        assert_eq!(pick(text, &[a.clone(), b.clone()]).unwrap().median, 200.0);
+        for (row, values) in [(&mut a, [300.0, 500.0]), (&mut b, [100.0, 200.0])] {
+            row.samples.order = vec![0, 1];
+            row.samples.figures.insert("roles.writer.ops_per_s".to_owned(), values.to_vec());
+        }
+        let selector: Selector = toml::from_str(text).unwrap();
+        let rows = [a, b];
+        let evidence = Evidence { rows: &rows, ..Evidence::default() };
+        let both = select(&evidence, &selector, &Params::new()).unwrap();
+        assert_eq!(both.samples, [(0, 200.0), (1, 350.0)]);
+        let error = pick(text, &rows[..1]).unwrap_err();
+        assert!(error.contains("no row for std"), "{error}");
     }
 
     #[test]

@@ -24,13 +24,17 @@ use crate::study::summary::Summary;
 use crate::workloads;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 11] = [
     ("s0", include_str!("../../../../studies/s0.toml")),
     ("s1", include_str!("../../../../studies/s1.toml")),
     ("s2", include_str!("../../../../studies/s2.toml")),
     ("s3", include_str!("../../../../studies/s3.toml")),
     ("s4", include_str!("../../../../studies/s4.toml")),
+    ("uncontended", include_str!("../../../../studies/uncontended.toml")),
     ("rwlock", include_str!("../../../../studies/rwlock.toml")),
+    ("equal-mix", include_str!("../../../../studies/equal-mix.toml")),
+    ("mutex", include_str!("../../../../studies/mutex.toml")),
+    ("logs", include_str!("../../../../studies/logs.toml")),
     ("inversion", include_str!("../../../../studies/inversion.toml")),
 ];
 
@@ -352,6 +356,9 @@ pub struct Grid {
     pub metric: Metric,
     /// Which figure of a line is the best.
     pub best: Take,
+    /// Leave rows out whose roles lack one of these, e.g. rows without writers.
+    #[serde(default)]
+    pub roles: Vec<String>,
 }
 
 fn all_locks() -> Names {
@@ -438,6 +445,29 @@ pub fn choose(wanted: &[&str]) -> Result<Vec<Study>, StudyError> {
         chosen.retain(|study| study.summary.is_some());
     }
     Ok(chosen)
+}
+
+/// The batches of several studies. What two of them measure, the first one measures for both: two rows of one cell
+/// would leave open which of them a claim is about.
+pub fn batches(studies: &[Study], effort: Effort) -> Vec<Batch> {
+    let machine = |cell: &Cell| cell.on.as_ref().map(|on| on.machine().to_owned());
+    let mut kept: Vec<Batch> = Vec::new();
+    for mut batch in studies.iter().flat_map(|study| study.batches(effort)) {
+        let is_known = |cell: &Cell| {
+            let known = kept.iter().flat_map(|batch| &batch.cells);
+            known.into_iter().any(|known| {
+                known.lock == cell.lock
+                    && known.workload.name() == cell.workload.name()
+                    && machine(known) == machine(cell)
+                    && known.workload.fields() == cell.workload.fields()
+            })
+        };
+        batch.cells.retain(|cell| !is_known(cell));
+        if !batch.cells.is_empty() {
+            kept.push(batch);
+        }
+    }
+    kept
 }
 
 /// The study called `name`.
@@ -589,11 +619,7 @@ impl Study {
 
     /// What a selector leaves open, its claim or table says.
     fn fill_in_machines(&mut self) {
-        let fill = |selector: &mut Selector, machine: &Option<String>| {
-            if selector.machine.is_none() {
-                selector.machine.clone_from(machine);
-            }
-        };
+        let fill = Selector::fill_in_machine;
         for claim in &mut self.claims {
             fill(&mut claim.numerator, &claim.machine);
             claim.denominator.iter_mut().for_each(|selector| fill(selector, &claim.machine));
@@ -694,6 +720,27 @@ mod tests {
                     assert_eq!(refers, None, "{name}, {}: \"{text}\"", claim.id);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_two_studies_measure_is_measured_once() {
+        let studies = choose(&["rwlock", "uncontended", "s4", "equal-mix"]).unwrap();
+        let each: Vec<Batch> =
+            studies.iter().flat_map(|study| study.batches(Effort::default())).collect();
+        let count = |batches: &[Batch]| batches.iter().map(|it| it.cells.len()).sum::<usize>();
+        let together = batches(&studies, Effort::default());
+        assert!(count(&together) < count(&each));
+        let rows: Vec<_> =
+            together.iter().flat_map(|it| &it.cells).map(crate::example::row_of).collect();
+        for (place, row) in rows.iter().enumerate() {
+            let double = rows[..place].iter().find(|other| other.is_of_one_cell_with(row));
+            assert!(double.is_none(), "{double:?}");
+        }
+        let evidence = claim::Evidence { rows: &rows, ..claim::Evidence::default() };
+        for claim in studies.iter().flat_map(|study| &study.claims) {
+            let verdict = claim.verdict(&evidence);
+            assert_ne!(verdict.status, claim::Status::NotMeasured, "{}", verdict.text);
         }
     }
 

@@ -3,6 +3,7 @@
 mod damaged;
 mod every_lock;
 mod inversion;
+mod measured;
 mod names;
 mod own;
 mod pollers;
