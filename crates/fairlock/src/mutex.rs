@@ -161,6 +161,8 @@ const WOKEN: u32 = 1;
 const GRANTED: u32 = 2;
 
 /// One waiter, on its own stack.
+/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+#[repr(align(64))]
 struct Node<P: Platform> {
     state: P::AtomicU32,
     /// When its thread began to wait, ns.

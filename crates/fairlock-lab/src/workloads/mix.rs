@@ -14,6 +14,7 @@
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
 
 use clap::Args;
+use crossbeam_utils::CachePadded;
 use fairlock_report::random::{XorShift, jittered};
 use fairlock_report::units::{Length, at_least_one, count, parse_percent};
 use serde::{Deserialize, Serialize};
@@ -348,7 +349,8 @@ impl Mix {
         inside: &impl Inside,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = L::new(Protected::new());
+        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock: &L = &lock;
         let pause_ns = world.pause_ns();
         let [_, _, read, write] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
         let thinks = Thinks { read, write };
@@ -360,7 +362,7 @@ impl Mix {
         };
 
         let bodies = shares.iter().enumerate().map(|(index, &share)| {
-            let client = Client::new(world, &lock, &acquisitions, index);
+            let client = Client::new(world, lock, &acquisitions, index);
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
             let random = XorShift::new(seed);
             Box::new(move || work(world, client, share, inside, thinks, looks, random)) as Body<'_>

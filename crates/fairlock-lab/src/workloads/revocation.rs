@@ -97,9 +97,10 @@ impl UnderLock for Revocation {
         request: &Request<'_, W>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = L::new(Protected::new());
+        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock: &L = &lock;
         let turns = Turns::default();
-        let (lock, turns) = (&lock, &turns);
+        let (lock, turns) = (lock, &turns);
         let mut bodies: Vec<Body<'_>> = Vec::new();
         for _ in 0..self.readers {
             bodies.push(Box::new(|| read(world, lock, turns, self.reads_between)));

@@ -17,6 +17,7 @@
 //! by itself would give.
 
 use clap::Args;
+use crossbeam_utils::CachePadded;
 use fairlock_report::random::{XorShift, jittered};
 use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 use fairlock_report::units::{Length, at_least_one, parse_percent};
@@ -164,14 +165,15 @@ impl UnderLock for Turns {
         request: &Request<'_, W>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = L::new(Protected::new());
+        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock: &L = &lock;
         let runs = ReadRuns::percent(self.read_percent);
         let time_every = self.time_every;
         let bodies = (0..self.threads).map(|index| {
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
             let thread = TurnTaker {
                 world,
-                lock: &lock,
+                lock,
                 section: self.section.pauses(world.pause_ns()),
                 think: self.think.pauses(world.pause_ns()),
                 random: XorShift::new(seed),

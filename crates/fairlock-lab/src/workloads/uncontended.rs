@@ -7,6 +7,7 @@
 //! atomics, which compilers do not remove.
 
 use clap::Args;
+use crossbeam_utils::CachePadded;
 use fairlock_report::units::count;
 use serde::{Deserialize, Serialize};
 
@@ -113,9 +114,9 @@ impl UnderLock for Uncontended {
         request: &Request<'_, W>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = L::new(Protected::new());
+        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock: &L = &lock;
         // By value, so that no pair has to look up where the lock is.
-        let lock = &lock;
         let reader = || -> Body<'_> {
             Box::new(move || {
                 let pairs = pairs(world, move || lock.read(|_| ()));

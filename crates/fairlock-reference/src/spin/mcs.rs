@@ -54,6 +54,8 @@ const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
 
 /// One waiter, on its own stack.
+/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+#[repr(align(64))]
 struct Node<P: Platform> {
     state: P::AtomicU32,
     /// Who comes next, null until it has linked itself.

@@ -3,6 +3,7 @@
 //! `cargo test -p fairlock-sim --test timed rwlock::` runs those of one lock.
 
 mod machine;
+mod places;
 mod range;
 mod range_many;
 mod ready;

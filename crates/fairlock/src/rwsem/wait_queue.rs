@@ -48,6 +48,8 @@ pub(crate) enum Kind {
 }
 
 /// One waiter, on its own stack.
+/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+#[repr(align(64))]
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
     pub(crate) kind: Kind,

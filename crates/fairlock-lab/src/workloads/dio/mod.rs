@@ -26,6 +26,7 @@ mod kernel;
 mod log;
 
 use clap::Args;
+use crossbeam_utils::CachePadded;
 use fairlock_report::params::Value;
 use fairlock_report::units::{
     count, deserialize_bytes, deserialize_time_ns, format_bytes, format_ns, parse_blocks,
@@ -366,11 +367,12 @@ fn contest<W: World, L: LabLock, S>(
     write: Hold<'_, S>,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
-    let lock = L::new(Protected::new());
+    let lock = CachePadded::new(L::new(Protected::new()));
+    let lock: &L = &lock;
     let threads = (readers + writers) as usize;
     let acquisitions = Acquisitions::new(threads);
     let bodies = (0..threads).map(|index| {
-        let mut client = Client::new(world, &lock, &acquisitions, index);
+        let mut client = Client::new(world, lock, &acquisitions, index);
         let reads = index < readers as usize;
         let body = move || {
             let mut state = new_state();

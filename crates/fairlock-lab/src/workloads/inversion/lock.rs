@@ -1,6 +1,7 @@
 //! `inversion-lock`: a lock between the threads.
 
 use clap::Args;
+use crossbeam_utils::CachePadded;
 use fairlock_report::units::Length;
 use serde::{Deserialize, Serialize};
 
@@ -108,7 +109,8 @@ impl UnderLock for InversionLock {
         request: &Request<'_, W>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = L::new(Protected::new());
+        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock: &L = &lock;
         let section = Length::Nanoseconds(self.times.work_ns).pauses(world.pause_ns());
         let work = || {
             match self.low {

@@ -28,6 +28,7 @@ pub(super) mod processes;
 use std::ops::Range;
 
 use clap::{Args, ValueEnum};
+use crossbeam_utils::CachePadded;
 use fairlock::range::Extent;
 use fairlock_report::random::{XorShift, jittered};
 use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
@@ -204,11 +205,12 @@ impl UnderFileLock for Readseek {
         request: &Request<'_, W>,
     ) -> Result<Repetition, LabError> {
         let (world, params) = (request.world, &self.reads);
-        let lock = L::new();
+        let lock = CachePadded::new(L::new());
+        let lock: &L = &lock;
         let file = world.cached_file(params.blocks(), params.block_bytes);
         let think = params.think.pauses(world.pause_ns());
         let bodies = (0..params.workers()).map(|number| {
-            let (lock, file, buffer) = (&lock, &file, file.buffer(number));
+            let (lock, file, buffer) = (lock, &file, file.buffer(number));
             let access = Locked { world, lock, file, block_bytes: params.block_bytes, buffer };
             let worker = Worker::new(access, params, number, L::IS_ATOMIC, world.seed(), think);
             Box::new(move || worker.work(world)) as Body<'_>

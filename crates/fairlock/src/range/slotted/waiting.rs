@@ -15,6 +15,8 @@ use crate::spin_budget::SpinBudget;
 use crate::wait_queue::{Links, Locked, OnRing};
 
 /// A thread that wants a range, on its own stack.
+/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+#[repr(align(64))]
 pub(super) struct Waiter<P: Platform> {
     links: Links<P>,
     claim: Claim,
