@@ -490,7 +490,7 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
 wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
 Every acquisition and wait is counted; one hold in 16 is measured, more often at first;
-docs/src/measure/measured.md says what counting costs.
+docs/src/use/unmodified-programs.md says what counting costs.
 ";
 
     #[test]
