@@ -103,8 +103,8 @@ struct Row {
 
 #[derive(Deserialize)]
 struct Params {
-    #[serde(default)]
-    read_section_pauses: Option<f64>,
+    /// How long an operation holds the lock.
+    section: Option<String>,
     readers: f64,
     writers: f64,
 }
@@ -170,11 +170,13 @@ fn lesser_role(lines: &str) -> Result<String, String> {
     ];
     let mut locks: Vec<String> = Vec::new();
     for row in rows {
-        let panel = match (row.workload.as_str(), row.params.read_section_pauses) {
+        let panel = match (row.workload.as_str(), row.params.section.as_deref()) {
             ("dio-sleep", _) => 2,
-            (_, Some(10.0)) => 0,
-            (_, Some(100.0)) => 1,
-            (workload, section) => return Err(format!("what is {workload} of {section:?}?")),
+            ("mix", Some("10p")) => 0,
+            ("mix", Some("100p")) => 1,
+            (workload, section) => {
+                return Err(format!("no panel shows {workload} with the section {section:?}"));
+            }
         };
         if !locks.contains(&row.lock) {
             locks.push(row.lock.clone());

@@ -692,7 +692,6 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     print(&printed)
 }
 
-/// A report on the locks of a program.
 /// Writes a page of Markdown on these recordings.
 fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
     let mut recordings = Vec::new();

@@ -226,10 +226,7 @@ fn roles_that_differ(policy: &ComparedPolicy, control: &ComparedPolicy) -> Optio
 }
 
 fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> String {
-    let runs = match policy.runs {
-        1 => "1 run".to_owned(),
-        runs => format!("{runs} runs"),
-    };
+    let runs = counted(policy.runs, "run");
     let low = format_number(range.low);
     let ratios = match range.low == range.high {
         true => low,
@@ -244,11 +241,11 @@ fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> Strin
 
 fn ratio_words(policy: &ComparedPolicy, ratio: Estimate, control: &str) -> String {
     let figures = format!(
-        "{} of {control}'s time, 95 % interval {} to {}, {} runs",
+        "{} of {control}'s time, 95 % interval {} to {}, {}",
         format_number(ratio.median),
         format_number(ratio.low),
         format_number(ratio.high),
-        policy.runs
+        counted(policy.runs, "run")
     );
     let name = &policy.policy;
     if ratio.low <= 1.0 && ratio.high >= 1.0 {

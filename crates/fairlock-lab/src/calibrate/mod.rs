@@ -14,6 +14,7 @@ mod sleeping;
 use std::collections::BTreeMap;
 use std::fs;
 
+use fairlock_report::units::counted;
 use fairlock_sim::profile::{Figure, HERE, HERE_FILE, Key, Origin, Sheet};
 use toml::{Table, Value};
 
@@ -211,7 +212,12 @@ impl Description {
         let sheet = Sheet {
             name: HERE.to_owned(),
             file: HERE_FILE.to_owned(),
-            title: format!("{}, {} CPUs, {}", here.cpu, cpus.list.len(), here.kernel),
+            title: format!(
+                "{}, {}, {}",
+                here.cpu,
+                counted(cpus.list.len() as u64, "CPU"),
+                here.kernel
+            ),
             about,
             sources: BTreeMap::from([
                 (HERE.to_owned(), format!("fairlock calibrate, {rounds} rounds, {date}")),

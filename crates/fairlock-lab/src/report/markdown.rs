@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use fairlock_report::recording::{Header, Recording};
-use fairlock_report::units::{format_bytes, format_ns};
+use fairlock_report::units::{counted, format_bytes, format_ns};
 
 use super::terminal::sign;
 use super::{grids, published, verdicts};
@@ -92,9 +92,9 @@ fn measured_on(headers: &[&Header]) -> String {
             filesystem => format!(", files on {filesystem}"),
         };
         format!(
-            "{}, {} CPUs, {}, {} of memory, {}, Fairlock {}{files}",
+            "{}, {}, {}, {} of memory, {}, Fairlock {}{files}",
             machine.cpu,
-            machine.cpus,
+            counted(machine.cpus.into(), "CPU"),
             machine.kernel,
             format_bytes(machine.memory_bytes as f64),
             // Who built the compiler when, its version says.

@@ -31,6 +31,14 @@ pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {
     study.claims.iter().map(|claim| claim.verdict(&evidence)).collect()
 }
 
+/// A verdict's words without the reasons for which something did not run: a report says each of them once, with
+/// all that did not run for it.
+fn without_reasons(words: &str, recording: &Recording) -> String {
+    recording.skipped.iter().fold(words.to_owned(), |words, skipped| {
+        words.replace(&format!(": {}", skipped.reason), "")
+    })
+}
+
 /// A study and the verdict on each of its claims.
 pub type Judged = (Study, Vec<Verdict>);
 

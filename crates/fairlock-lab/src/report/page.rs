@@ -1,6 +1,7 @@
 //! The page of studies and benches: what [`fairlock_report`] shows, composed from a recording and from what its
 //! studies ask.
 
+use fairlock_report::busy;
 use fairlock_report::chart::{Chart, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::params::Params;
@@ -15,7 +16,7 @@ use maud::{Markup, html};
 
 use super::charts::{chart, looks};
 use super::terminal::{groups, shares, sign};
-use super::{Judged, answer, counts, grids, judge, published, terminal, timeline};
+use super::{Judged, answer, counts, grids, judge, published, terminal, timeline, without_reasons};
 use crate::metric::{HistogramMetric, Metric, RoleFigure};
 use crate::registry;
 use crate::study::claim::{Names, Status, Verdict};
@@ -32,6 +33,7 @@ pub fn page(recording: &Recording) -> String {
     let mut page = Page::new(if judged.is_empty() { "Fairlock bench" } else { "Fairlock studies" });
     page.about = vec![recording.header.date.clone(), terminal::machine(&recording.header)];
     page.notes = terminal::missing(recording).lines().map(str::to_owned).collect();
+    page.notes.extend(busy::note(recording.header.others_busy_cpus));
     if recording.header.quick {
         let quick = "A quick run: fewer locks and points, shorter repetitions, wider intervals.";
         page.notes.push(quick.to_owned());
@@ -175,7 +177,7 @@ impl StudyParts<'_> {
     fn section(&self, anchors: &Anchors<'_>, looks: &mut Looks) -> Section {
         let study = self.study;
         let claims: Vec<Markup> =
-            self.verdicts.iter().map(|verdict| claim_card(study, verdict)).collect();
+            self.verdicts.iter().map(|it| claim_card(study, it, self.recording)).collect();
         let sheets: Vec<grids::Sheet> =
             study.grids.iter().flat_map(|grid| grids::sheets(grid, &self.recording.rows)).collect();
         let drawn = study.plots.iter().filter_map(|plot| chart(plot, self.rows, looks));
@@ -255,8 +257,9 @@ fn grid_table(sheet: &grids::Sheet) -> Table {
     table
 }
 
-fn claim_card(study: &Study, verdict: &Verdict) -> Markup {
-    let rest = verdict.text.strip_prefix(&verdict.words).unwrap_or(&verdict.text);
+fn claim_card(study: &Study, verdict: &Verdict, recording: &Recording) -> Markup {
+    let text = without_reasons(&verdict.text, recording);
+    let rest = text.strip_prefix(&verdict.words).unwrap_or(&text);
     let id = format!("{}-{}", study.name, verdict.id);
     let body = html! {
         h4 { (verdict.claim) }
@@ -265,18 +268,19 @@ fn claim_card(study: &Study, verdict: &Verdict) -> Markup {
         @if verdict.cases.len() > 1 {
             details {
                 summary { (verdict.figure) ", case by case" }
-                (cases(verdict).html())
+                (cases(verdict, recording).html())
             }
         }
     };
     card(tone(verdict.status), Some(&id), &body)
 }
 
-fn cases(verdict: &Verdict) -> Table {
+fn cases(verdict: &Verdict, recording: &Recording) -> Table {
     let columns = [("", Kind::Words), ("case", Kind::Heading), ("figure", Kind::Text)];
     let rows = verdict.cases.iter().map(|case| {
         let sign = Cell::new(sign(case.status)).tone(tone(case.status));
-        vec![sign, Cell::new(&case.name), Cell::new(&case.text)]
+        let text = without_reasons(&case.text, recording);
+        vec![sign, Cell::new(&case.name), Cell::new(text)]
     });
     Table {
         columns: columns.map(|(title, kind)| Column::new(title, kind)).into(),
@@ -590,6 +594,7 @@ mod tests {
         recording.header.studies = vec!["s0".to_owned()];
         recording.rows.clear();
         recording.cancelled = true;
+        recording.header.others_busy_cpus = Some(1.5);
         recording.skipped.push(Skipped {
             workload: "dio-kernel".to_owned(),
             machine: None,
@@ -598,8 +603,11 @@ mod tests {
         let html = page(&recording);
         assert!(html.contains("<h2>Summary</h2>"));
         assert!(html.contains("not measured here"));
-        assert!(html.contains("dio-kernel could not run: no O_DIRECT here"));
+        assert!(html.contains("dio-kernel could not run"));
+        assert_eq!(html.matches("no O_DIRECT here").count(), 1);
+        assert!(html.contains("no O_DIRECT here; did not run: dio-kernel"));
         assert!(html.contains("stopped early"));
+        assert!(html.contains("Other programs kept 1.50 CPUs busy"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use fairlock_report::units::{
     counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
 
-use super::{grids, published};
+use super::{grids, published, without_reasons};
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 use crate::registry;
@@ -378,9 +378,9 @@ fn events_table(rows: &[&Row]) -> Option<Table> {
 pub fn machine(header: &Header) -> String {
     let machine = &header.machine;
     let mut text = format!(
-        "{} · {} CPUs · {} · {} memory · pause {} · {} · fairlock {}",
+        "{} · {} · {} · {} memory · pause {} · {} · fairlock {}",
         machine.cpu,
-        machine.cpus,
+        counted(machine.cpus.into(), "CPU"),
         machine.kernel,
         format_bytes(machine.memory_bytes as f64),
         format_ns(machine.pause_ns),
@@ -451,9 +451,7 @@ pub fn study(study: &Study, verdicts: &[Verdict], recording: &Recording, width: 
     }
     for verdict in verdicts {
         let claim = format!("{} {}", sign(verdict.status), verdict.claim);
-        let words = recording.skipped.iter().fold(verdict.text.clone(), |words, skipped| {
-            words.replace(&format!(": {}", skipped.reason), "")
-        });
+        let words = without_reasons(&verdict.text, recording);
         text.push_str(&format!(
             "\n{}\n    {}\n",
             wrapped(&claim, "  ", width),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::Args;
 use fairlock_report::random::{XorShift, shuffle};
-use fairlock_report::units::{at_least_one, count};
+use fairlock_report::units::{at_least_one, count, counted};
 use serde::{Deserialize, Serialize};
 
 use super::{Body, run_threads};
@@ -95,7 +95,8 @@ impl Workload for EpollWait {
     }
 
     fn words(&self) -> Vec<(&'static str, String)> {
-        let mut words = vec![("sources", format!("{} sources each", self.sources))];
+        let mut words =
+            vec![("sources", format!("{} each", counted(self.sources.into(), "source")))];
         words.extend(self.shared.then(|| ("shared", "one poller for all".to_owned())));
         words.push(("trigger", self.trigger.words().to_owned()));
         words.extend(self.polling.then(|| ("polling", "polling".to_owned())));

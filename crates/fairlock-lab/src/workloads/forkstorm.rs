@@ -36,7 +36,7 @@ use fairlock::platform::Platform;
 use fairlock_report::random::{XorShift, jittered};
 use fairlock_report::statistics::median;
 use fairlock_report::units::{
-    at_least_one, deserialize_time_ns, format_ns, parse_percent, parse_time_ns,
+    at_least_one, counted, deserialize_time_ns, format_ns, parse_percent, parse_time_ns,
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ impl Workload for Forkstorm {
     }
 
     fn words(&self) -> Vec<(&'static str, String)> {
-        let mut words = vec![("vmas", format!("{} vmas", self.vmas))];
+        let mut words = vec![("vmas", counted(self.vmas.into(), "vma"))];
         words.extend(self.reuse.then(|| ("reuse", "anon_vmas reused".to_owned())));
         words.push(("insert_percent", format!("{} % inserts", self.insert_percent)));
         if self.wait_every_ns != 0 {

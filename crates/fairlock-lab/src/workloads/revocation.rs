@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use crossbeam_utils::CachePadded;
 use fairlock_report::params::Value;
-use fairlock_report::units::{at_least_one, count};
+use fairlock_report::units::{at_least_one, count, counted};
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Failure, check_no_update_was_lost, run_threads};
@@ -66,7 +66,10 @@ impl Workload for Revocation {
     }
 
     fn words(&self) -> Vec<(&'static str, String)> {
-        vec![("reads_between", format!("{} reads between writes", self.reads_between))]
+        vec![(
+            "reads_between",
+            format!("{} between writes", counted(self.reads_between.into(), "read")),
+        )]
     }
 
     fn validate(&self, _pause_ns: f64) -> Result<(), LabError> {

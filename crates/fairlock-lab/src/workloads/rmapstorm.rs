@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use clap::Args;
 use fairlock::platform::Platform;
 use fairlock_report::random::{XorShift, jittered};
-use fairlock_report::units::{Length, at_least_one, parse_percent};
+use fairlock_report::units::{Length, at_least_one, counted, parse_percent};
 use serde::{Deserialize, Serialize};
 
 use super::anon_vma::{
@@ -90,7 +90,7 @@ impl Workload for Rmapstorm {
     fn words(&self) -> Vec<(&'static str, String)> {
         vec![
             ("read_percent", percent_of_reads(self.read_percent)),
-            ("vmas", format!("{} vmas", self.vmas)),
+            ("vmas", counted(self.vmas.into(), "vma")),
             ("think", format!("think {}", self.think.words())),
         ]
     }

@@ -23,7 +23,7 @@ use super::symbols::Symbols;
 pub const SHOWN_LOCKS: usize = 5;
 
 /// What one acquisition costs more when it is counted: the figure, and where it comes from.
-pub const COST_OF_COUNTING: &str = "docs/src/measure/measured.md says what counting costs";
+pub const COST_OF_COUNTING: &str = "docs/src/use/unmodified-programs.md says what counting costs";
 
 /// Everything there is to tell about a run.
 ///

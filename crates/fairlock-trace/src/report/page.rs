@@ -1,13 +1,17 @@
 //! The page of a run, in the shell of all pages. The diagnosis comes first.
 
+use fairlock_report::busy;
 use fairlock_report::chart::Chart;
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
-use fairlock_report::units::{format_count, format_ns, format_number};
+use fairlock_report::units::{counted, format_count, format_ns, format_number};
 use maud::{Markup, html};
 
-use super::terminal::{WAITS_COLUMNS, compared_locks, ends, sampling, sign, waits_under_each};
+use super::terminal::{
+    WAITS_COLUMNS, compared_locks, died, ends, more, sampling, sign, waits_under_each,
+};
 use super::{Report, charts as chart};
+use crate::comparison::Exit;
 use crate::diagnosis;
 use crate::facts::{Compared, Finding, Frame, Lock, Process, Role, Weight, chain};
 
@@ -27,6 +31,11 @@ pub(super) fn page(report: &Report) -> String {
     };
     let mut page = Page::new(title);
     page.about = vec![report.run.date.clone(), diagnosis::typed(&report.run.command)];
+    if let Some(exit @ Exit::Code(_)) = report.run.exit {
+        page.about.push(exit.to_string());
+    }
+    page.notes.extend(died(report));
+    page.notes.extend(busy::note(report.run.others_busy_cpus));
     page.sections.push(Section::new("diagnosis", "Diagnosis", overview(report)));
     if let Some(compared) = &report.comparison {
         page.sections.push(Section::new("compared", "Under other policies", comparison(compared)));
@@ -111,15 +120,15 @@ fn overview(report: &Report) -> Markup {
         @if findings.len() > 1 { h3 { "All findings" } (cards(&findings)) }
         h3 { "Processes" }
         @for process in &with_locks { (process_facts(process)) }
-        @if !without.is_empty() { p { (without.len()) " more processes used no lock." } }
+        @if !without.is_empty() { p { (more(without.len() as u64, "process")) " used no lock." } }
     }
 }
 
 fn process_facts(process: &Process) -> Markup {
     html! {
         p {
-            b { (process.name()) } ": process " (process.pid) ", " (process.locks) " locks, "
-            (process.threads) " threads, " (format_ns(process.elapsed_ns as f64)) ", policy "
+            b { (process.name()) } ": process " (process.pid) ", " (counted(process.locks, "lock")) ", "
+            (counted(process.threads, "thread")) ", " (format_ns(process.elapsed_ns as f64)) ", policy "
             code { (process.policy) }
         }
         @for finding in &process.findings { p.question { (finding.text) } }
@@ -244,8 +253,11 @@ fn locks_table(report: &Report) -> Markup {
     });
     html! {
         (table(&columns, rows.collect()).html())
-        @if report.locks.len() > MOST_LOCKS {
-            p.soft { (report.locks.len() - MOST_LOCKS) " more are in the JSON Lines only." }
+        @if let Some(left @ 1..) = report.locks.len().checked_sub(MOST_LOCKS) {
+            p.soft {
+                (more(left as u64, "lock")) " without a section here: write the report to a file that does not \
+                 end in .html to have " @if left == 1 { "it" } @else { "them" } "."
+            }
         }
     }
 }
@@ -404,6 +416,7 @@ fn stack(words: &str, calls: &[Frame]) -> Markup {
 #[cfg(test)]
 mod tests {
     use fairlock_counts::layout::{READ, WRITE};
+    use fairlock_counts::snapshot::Snapshot;
 
     use super::*;
     use crate::example;
@@ -439,6 +452,30 @@ mod tests {
         assert!(html.contains("<td>4.90s<td>1.45k<td"), "{html}");
         // Ratios; waits, holds, threads and who waited for whom of one lock, threads of the other.
         assert_eq!(html.matches("<figure").count(), 6);
+    }
+
+    #[test]
+    fn the_page_tells_how_the_run_ended_and_whether_others_kept_cpus_busy() {
+        let mut report = report();
+        report.run.exit = Some(Exit::Signal(11));
+        report.run.others_busy_cpus = Some(1.5);
+        let html = report.page();
+        assert!(html.contains("The program was ended by SIGSEGV"), "{html}");
+        assert!(html.contains("Other programs kept 1.50 CPUs busy"), "{html}");
+        report.run.exit = Some(Exit::Code(3));
+        assert!(report.page().contains("exit code 3"));
+    }
+
+    #[test]
+    fn one_of_a_kind_is_in_the_singular() {
+        let mut snapshot = example::snapshot();
+        snapshot.threads.truncate(1);
+        snapshot.locks.push(example::lock(3, 2000, 3));
+        let snapshots = [snapshot, Snapshot { pid: 101, ..example::snapshot() }];
+        let html = Report::new(&snapshots, None, &[]).page();
+        for words in [", 1 lock, 1 thread, ", "1 more process used no lock."] {
+            assert!(html.contains(words), "{words} is missing: {html}");
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool)
     let width = width.max(NARROWEST);
     let mut text = String::new();
     if let Some(words) = died(report) {
-        paragraph(&mut text, &words, "  ", width);
+        paragraph(&mut text, &format!("✗ {words}"), "  ", width);
     }
     let (with_locks, without) = report.by_use();
     with_locks.iter().for_each(|process| heading(&mut text, report, process, width));
@@ -123,18 +123,18 @@ fn heading(text: &mut String, report: &Report, process: &Process, width: usize) 
     }
 }
 
-/// That a signal ended the program, which `exit code` of a report would not tell.
-fn died(report: &Report) -> Option<String> {
+/// The signal that ended the program, if one did.
+pub(super) fn died(report: &Report) -> Option<String> {
     let Some(Exit::Signal(signal)) = report.run.exit else { return None };
     let counted = match report.processes.is_empty() {
         true => "",
         false => "; what it had counted until then follows",
     };
-    Some(format!("✗ The program was ended by {}{counted}.", signals::described(signal)))
+    Some(format!("The program was ended by {}{counted}.", signals::described(signal)))
 }
 
 /// `1 more lock`, `2 more locks`.
-fn more(count: u64, thing: &str) -> String {
+pub(super) fn more(count: u64, thing: &str) -> String {
     format!("{count} more {}", plural(count, thing))
 }
 
@@ -490,7 +490,7 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 waited: share that could not enter at once. bypass: most acquisitions by the other role during one
 wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
 Every acquisition and wait is counted; one hold in 16 is measured, more often at first;
-docs/src/measure/measured.md says what counting costs.
+docs/src/use/unmodified-programs.md says what counting costs.
 ";
 
     #[test]
