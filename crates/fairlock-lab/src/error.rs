@@ -116,8 +116,10 @@ pub enum LabError {
     },
     /// A worker thread panicked; the message is its panic's.
     Panicked(String),
-    /// A worker process ended, or did not when it was to.
-    WorkerProcess {
+    /// A process ended, or did not when it was to.
+    Process {
+        /// What one is called.
+        name: &'static str,
         /// Which one, from 1.
         number: usize,
         /// How many there are.
@@ -349,8 +351,9 @@ impl fmt::Display for LabError {
             ),
             LabError::Io { action, source } => write!(f, "cannot {action}: {source}"),
             LabError::Panicked(message) => write!(f, "a worker thread panicked: {message}"),
-            LabError::WorkerProcess { number, count, how } => {
-                write!(f, "worker process {number} of {count} {how}")
+            LabError::Process { name, count: 1, how, .. } => write!(f, "the {name} {how}"),
+            LabError::Process { name, number, count, how } => {
+                write!(f, "{name} {number} of {count} {how}")
             }
         }
     }

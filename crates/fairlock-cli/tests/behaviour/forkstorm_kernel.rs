@@ -172,7 +172,7 @@ fn a_storm_that_stands_still_is_killed() {
         None => false,
     };
     let said = storm(&params, LONG, &stopped).unwrap_err().to_string();
-    assert!(said.contains("did not answer for 2 s and were killed"), "{said}");
+    assert!(said.contains("the storm's daemon did not answer for 2 s and was killed"), "{said}");
     assert_gone(&processes(22));
 }
 
@@ -210,7 +210,7 @@ fn a_daemon_that_is_killed_ends_the_run_and_all_it_forked() {
         false
     };
     let said = storm(&with_vmas(24), LONG, &kill).unwrap_err().to_string();
-    assert!(said.contains("its daemon ended before its time (signal: 9"), "{said}");
+    assert!(said.contains("the storm's daemon ended before its time (signal: 9"), "{said}");
     assert_gone(&processes(24));
 }
 

@@ -8,6 +8,7 @@ mod direct_io;
 mod disk;
 mod page_cache;
 pub(crate) mod pages;
+pub(crate) mod processes;
 mod real;
 mod real_time;
 pub(crate) mod scratch;

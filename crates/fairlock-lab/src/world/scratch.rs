@@ -7,8 +7,10 @@
 //! interrupted.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -49,6 +51,17 @@ fn remove(path: &Path) {
             return;
         }
     }
+}
+
+/// A file in the kernel's own tmpfs, which needs no mount. The name is only for listings.
+pub(crate) fn in_memory(name: &CStr) -> Result<File, LabError> {
+    // SAFETY: the name is a C string; the call touches no other memory.
+    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(LabError::io("create a file in memory", io::Error::last_os_error()));
+    }
+    // SAFETY: just opened, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
 /// The path of a new file or directory in `directory`, registered.

@@ -25,24 +25,19 @@
 //! Every run checks that each fork was reaped and ended well, that a connection took its 21 forks, and
 //! that each process found its parent's and its own writes in memory and nobody else's.
 
-mod daemon;
 mod mappings;
 mod shared;
 mod storm;
 
-use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use self::daemon::{Daemon, POLL};
 use self::mappings::page_bytes;
-use self::shared::{GO, STARTS, STOP, Shared, Slot};
+use self::shared::{Shared, Slot};
 use self::storm::Job;
-use super::readseek::kernel::in_memory;
 use crate::error::{LabError, Violation};
 use crate::locks::KERNEL;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, merge_threads};
@@ -50,13 +45,11 @@ use crate::workload::{
     DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Request, Role, Subjects,
     Workload, check_kernel, defaults, points, roles, wrong,
 };
+use crate::world::processes::{Crew, PATIENCE, Shape, Start, Times};
 use crate::world::{Finished, Run, World, of_all_cpus};
 
 use fairlock_report::units::{Length, at_least_one, count, several};
 pub use storm::{FORKS, MESSAGES, SUBCOMMAND, work as work_as_daemon};
-
-/// How long the daemon may take to start, and all processes to end once they are told to.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Parameters of [`forkstorm-kernel`](self).
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -212,63 +205,26 @@ pub fn measure<W: World>(
     request: &Request<'_, W>,
     params: &ForkstormKernel,
 ) -> Result<Measured, LabError> {
-    let file = in_memory(c"fairlock-forkstorm")?;
-    let sized = file.set_len(Shared::length(params.threads) as u64);
-    sized.map_err(|source| LabError::io("size a file in memory", source))?;
-    let shared = Shared::of(file.as_raw_fd(), params.threads)?;
     let duration = Duration::from_nanos(request.duration_ns);
     let job = Job {
         params: params.clone(),
         compute_pauses: params.compute.pauses(request.world.pause_ns()),
         longest: duration + params.patience,
-        parent: std::process::id(),
     };
-    let daemon = Daemon::start(request.program, &job, file)?;
-    let times = let_it_storm(daemon, &shared, duration, params.patience, request.cancelled)?;
-    if let Some(fault) = shared.control().trouble.first() {
+    let start = Start {
+        program: request.program,
+        subcommand: SUBCOMMAND,
+        name: "storm's daemon",
+        patience: params.patience,
+    };
+    let shape = Shape { processes: 1, slots: params.threads as usize, words: 0 };
+    let shared = Shared::create(c"fairlock-forkstorm", shape)?;
+    let times = Crew::start(start, &shared, &job)?.work(duration, request.cancelled)?;
+    let (_, shared) = &shared;
+    if let Some(fault) = shared.common().first() {
         return Err(request.broken(ForkstormKernel::NAME, fault.violation()?));
     }
-    measured(&shared, times).map_err(|violation| request.broken(ForkstormKernel::NAME, violation))
-}
-
-/// How long a storm was, ns.
-struct Times {
-    /// From the order to begin to the order to stop.
-    elapsed_ns: u64,
-    /// From the order to begin until the last process had ended.
-    ended_ns: u64,
-}
-
-/// From the daemon's start to its end.
-fn let_it_storm(
-    mut daemon: Daemon,
-    shared: &Shared,
-    duration: Duration,
-    patience: Duration,
-    cancelled: &dyn Fn() -> bool,
-) -> Result<Times, LabError> {
-    let control = shared.control();
-    let order = &control.order;
-    daemon.wait_until(control, patience, |_| {
-        // Acquire: pairs with the daemon's store.
-        control.state.load(Acquire) != STARTS || cancelled()
-    })?;
-    let started = Instant::now();
-    // Relaxed, as all orders: they publish nothing.
-    order.store(GO, Relaxed);
-    while control.goes() && !cancelled() {
-        let left = duration.saturating_sub(started.elapsed());
-        if left.is_zero() {
-            break;
-        }
-        thread::sleep(POLL.min(left));
-        daemon.check(control)?;
-    }
-    order.store(STOP, Relaxed);
-    let since_started = || (started.elapsed().as_nanos() as u64).max(1);
-    let elapsed_ns = since_started();
-    daemon.wait_until(control, patience, |daemon| daemon.is_done(control))?;
-    Ok(Times { elapsed_ns, ended_ns: since_started() })
+    measured(shared, times).map_err(|violation| request.broken(ForkstormKernel::NAME, violation))
 }
 
 /// What a storm that has ended left behind.
@@ -293,12 +249,11 @@ fn measured(shared: &Shared, times: Times) -> Result<Measured, Violation> {
         Finished { output, usage: slot.used.usage() }
     });
     // The daemon has no role, but switches of its own.
-    let output = ThreadRecord::default();
-    let daemon = Finished { output, usage: shared.control().daemon.usage() };
+    let daemon = shared.usages().map(|usage| Finished { output: ThreadRecord::default(), usage });
     let repetition = merge_threads(Run {
         elapsed_ns: times.elapsed_ns,
         cpus_ns: of_all_cpus(times.ended_ns),
-        workers: clients.chain([daemon]).collect(),
+        workers: clients.chain(daemon).collect(),
         simulated: None,
     });
     Ok(Measured { repetition, forks })

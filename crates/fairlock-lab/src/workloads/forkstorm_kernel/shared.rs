@@ -1,63 +1,27 @@
-//! What the run, the daemon and all that it forks share: a file in memory that each of them maps.
-//!
-//! ```text
-//!   Control │ Slot, Slot, …        a slot for each client; each part begins with a page
-//! ```
+//! What the run, the daemon and all that it forks share: a slot for each client, and the first fault.
 //!
 //! Invariants
-//! 1. The mapping is shared, lasts as long as its `Shared`, and consists of atomics, of which all
-//!    zeros are valid values.
-//! 2. Nothing here allocates, locks or waits, but for [`Shared::of`] and what turns it into records:
-//!    a forked process may use the rest.
+//! 1. All of it is atomics, of which all zeros are valid values.
+//! 2. Nothing here allocates, locks or waits, but for what turns it into records: a forked process may use
+//!    the rest.
 //! 3. What a process stores, its parent reads after having waited for it, which orders the two;
-//!    the run reads what the daemon published by its state.
+//!    the run reads what the daemon published when it was done.
 
 use std::io;
-use std::os::fd::RawFd;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::mappings::page_bytes;
 use crate::error::{LabError, Violation};
 use crate::measure::Distribution;
-use crate::world::Usage;
+use crate::world::processes::{Mapping, SharedMemory, Used};
 
-/// The run's orders.
-pub const WAIT: u32 = 0;
-pub const GO: u32 = 1;
-pub const STOP: u32 = 2;
+/// What all of a storm's processes share.
+pub type Shared = Mapping<Trouble, Slot>;
 
-/// How far the daemon has come.
-pub const STARTS: u32 = 0;
-pub const READY: u32 = 1;
-pub const DONE: u32 = 2;
-
-/// What all share beside the clients' slots.
-#[repr(C, align(128))]
-pub struct Control {
-    /// Relaxed, as it publishes nothing.
-    pub order: AtomicU32,
-    /// How far the daemon has come.
-    pub state: AtomicU32,
-    /// The first thing that went wrong.
-    pub trouble: Trouble,
-    /// What the daemon itself used.
-    pub daemon: Used,
-}
-
-impl Control {
-    /// Whether new connections and messages begin.
-    pub fn goes(&self) -> bool {
-        self.order.load(Relaxed) == GO
-    }
-
-    /// Notes what went wrong, if nothing has before, and stops the storm.
-    pub fn fail(&self, fault: Fault) {
-        self.trouble.note(fault);
-        self.order.store(STOP, Relaxed);
-    }
-}
+// SAFETY: invariant 1.
+unsafe impl SharedMemory for Slot {}
+// SAFETY: invariant 1.
+unsafe impl SharedMemory for Trouble {}
 
 /// What one client's processes did.
 #[repr(C, align(128))]
@@ -79,38 +43,6 @@ pub struct Slot {
     pub life: Times,
     /// From the call of fork() for a message until its processes were reaped.
     pub message: Times,
-}
-
-/// What processes used of their CPUs. The sum of the two times is exact; but a kernel that looks at each
-/// tick which of the two it is calls all time of a process that ended before its first tick the
-/// process's own, so that for short processes `user_ns` has too much and `system_ns` too little.
-#[repr(C)]
-#[derive(Default)]
-pub struct Used {
-    voluntary_switches: AtomicU64,
-    involuntary_switches: AtomicU64,
-    user_ns: AtomicU64,
-    system_ns: AtomicU64,
-}
-
-impl Used {
-    /// Adds what was used. Only the daemon does.
-    pub fn add(&self, usage: Usage) {
-        self.voluntary_switches.fetch_add(usage.voluntary_switches, Relaxed);
-        self.involuntary_switches.fetch_add(usage.involuntary_switches, Relaxed);
-        self.user_ns.fetch_add(usage.user_ns, Relaxed);
-        self.system_ns.fetch_add(usage.system_ns, Relaxed);
-    }
-
-    /// What was used so far.
-    pub fn usage(&self) -> Usage {
-        Usage {
-            voluntary_switches: self.voluntary_switches.load(Relaxed),
-            involuntary_switches: self.involuntary_switches.load(Relaxed),
-            user_ns: self.user_ns.load(Relaxed),
-            system_ns: self.system_ns.load(Relaxed),
-        }
-    }
 }
 
 /// What went wrong in a process that can tell it only by numbers.
@@ -151,7 +83,8 @@ const COPY_ON_WRITE: u32 = 5;
 const FORK_COUNT: u32 = 6;
 
 impl Trouble {
-    fn note(&self, fault: Fault) {
+    /// Notes what went wrong, if nothing has before.
+    pub fn note(&self, fault: Fault) {
         let (kind, details) = match fault {
             Fault::Fork(number) => (FORK, [number as u64, 0]),
             Fault::Wait(number) => (WAIT_CALL, [number as u64, 0]),
@@ -266,65 +199,6 @@ impl Times {
         });
         let (sum, max) = (self.sum.load(Relaxed), self.max.load(Relaxed));
         Distribution::counted(lengths, sum.into(), max)
-    }
-}
-
-/// The file, mapped.
-pub struct Shared {
-    start: NonNull<u8>,
-    slots_at: usize,
-    clients: usize,
-}
-
-impl Shared {
-    fn slots_at() -> usize {
-        size_of::<Control>().next_multiple_of(page_bytes())
-    }
-
-    /// Bytes of the file for so many clients.
-    pub fn length(clients: u32) -> usize {
-        Shared::slots_at() + clients as usize * size_of::<Slot>()
-    }
-
-    /// Maps a file of [`length`](Self::length), zeros at first.
-    ///
-    /// # Errors
-    /// When the system has no room for it.
-    pub fn of(descriptor: RawFd, clients: u32) -> Result<Shared, LabError> {
-        // SAFETY: a new mapping touches no memory that is in use.
-        let start = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let length = Shared::length(clients);
-            libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, descriptor, 0)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(LabError::io("map a file in memory", io::Error::last_os_error()));
-        }
-        let start = NonNull::new(start.cast()).expect("no mapping begins at 0");
-        Ok(Shared { start, slots_at: Shared::slots_at(), clients: clients as usize })
-    }
-
-    /// What is not a client's.
-    pub fn control(&self) -> &Control {
-        // SAFETY: invariant 1; the mapping begins with it, on a page.
-        unsafe { self.start.cast().as_ref() }
-    }
-
-    /// The clients' slots.
-    pub fn slots(&self) -> &[Slot] {
-        // SAFETY: invariant 1; there is room for all clients' slots, from a page on.
-        unsafe {
-            let slots = self.start.add(self.slots_at).cast();
-            std::slice::from_raw_parts(slots.as_ptr(), self.clients)
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let length = Shared::length(self.clients as u32);
-        // SAFETY: mapped by `of` with this length; whatever borrows from it has ended.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), length) };
     }
 }
 

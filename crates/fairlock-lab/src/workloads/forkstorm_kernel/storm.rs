@@ -16,21 +16,18 @@
 //! 3. A process ends when its parent does: the kernel kills it then.
 //! 4. A process waits for each child that it forked before it ends, unless it is killed.
 
-use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::thread;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::ForkstormKernel;
 use super::mappings::{Mappings, Stamper};
-use super::shared::{Control, DONE, Fault, READY, STOP, Shared, Slot, WAIT};
+use super::shared::{Fault, Shared, Slot, Trouble};
 use crate::error::LabError;
-use crate::workloads::readseek::processes::stay_with;
 use crate::world::Usage;
+use crate::world::processes::Member;
 
 /// What the command calls [`work`] for.
 pub const SUBCOMMAND: &str = "forkstorm-daemon";
@@ -45,9 +42,6 @@ const HANDLER: u32 = 1;
 const DELIVERY: u32 = 2;
 const TRANSPORT: u32 = 3;
 
-/// How long the daemon sleeps between two looks whether it may begin.
-const START_POLL: Duration = Duration::from_micros(50);
-
 /// What a daemon is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
@@ -56,44 +50,31 @@ pub struct Job {
     pub compute_pauses: u32,
     /// How long the storm may take. It ends itself then, should nobody else do so.
     pub longest: Duration,
-    /// The process that runs the storm, without which there is nothing to do.
-    pub parent: u32,
 }
 
-/// Does the daemon's job, in a process of its own whose standard input is the shared file.
+/// Does the daemon's job, in a process of its own.
 ///
 /// # Errors
-/// When the job or the file is not what the run makes, or there is no memory for the mappings. What
-/// happens in the storm is told through the file.
+/// When the job is not what the run makes, or there is no memory for the mappings. What happens in the
+/// storm is told through what is shared.
 pub fn work(job: &str) -> Result<(), LabError> {
-    let job: Job = serde_json::from_str(job)
-        .map_err(|error| LabError::io("read a daemon's job", io::Error::other(error)))?;
-    stay_with(job.parent)?;
-    let shared = Shared::of(io::stdin().as_raw_fd(), job.params.threads)?;
+    let (job, member): (Job, Member<Trouble, Slot>) = Member::join(job)?;
     let mappings = Mappings::new(job.params.vmas, job.params.pages)?;
-    let control = shared.control();
     let touched = job.params.touch as usize;
-    let storm = Storm { job: &job, shared: &shared, control, mappings: &mappings, touched };
-    // Release, as below: pairs with the loads of the run.
-    control.state.store(READY, Release);
-    while control.order.load(Relaxed) == WAIT {
-        thread::sleep(START_POLL);
-    }
-    let before = own_usage();
-    storm.serve();
-    if let Err(fault) = mappings.check(0, Stamper::DAEMON) {
-        control.fail(fault);
-    }
-    control.daemon.add(own_usage() - before);
-    control.state.store(DONE, Release);
-    Ok(())
+    let storm = Storm { job: &job, shared: member.shared(), mappings: &mappings, touched };
+    member.work(|| {
+        storm.serve();
+        if let Err(fault) = mappings.check(0, Stamper::DAEMON) {
+            storm.fail(fault);
+        }
+        Ok(())
+    })
 }
 
 /// What every process of the storm knows.
 struct Storm<'a> {
     job: &'a Job,
     shared: &'a Shared,
-    control: &'a Control,
     mappings: &'a Mappings,
     /// Pages of each mapping that a forked process writes to.
     touched: usize,
@@ -118,6 +99,12 @@ impl Storm<'_> {
         &self.shared.slots()[client as usize]
     }
 
+    /// Notes what went wrong, if nothing has before, and stops the storm.
+    fn fail(&self, fault: Fault) {
+        self.shared.common().note(fault);
+        self.shared.stop();
+    }
+
     // ---- the daemon ----
 
     /// Has a connection for each client, one after the other, until the storm's end.
@@ -132,17 +119,17 @@ impl Storm<'_> {
             let (process, status, usage) = match wait_for_any() {
                 Ok(ended) => ended,
                 // Without this answer there is no other one.
-                Err(fault) => return self.control.fail(fault),
+                Err(fault) => return self.fail(fault),
             };
             let place = handlers.iter().position(|handler| handler.process == process);
             // Nobody else is the daemon's child.
             let handler = handlers.swap_remove(place.expect("only handlers are waited for"));
             self.slot(handler.client).used.add(usage);
             if let Err(fault) = self.account(&handler, status) {
-                self.control.fail(fault);
+                self.fail(fault);
             }
             if Instant::now() > end {
-                self.control.order.store(STOP, Relaxed);
+                self.shared.stop();
             }
             self.connect(handler.client, &mut handlers);
         }
@@ -150,7 +137,7 @@ impl Storm<'_> {
 
     /// Begins a connection, unless the storm is over.
     fn connect(&self, client: u32, handlers: &mut Vec<Handler>) {
-        if !self.control.goes() {
+        if !self.shared.goes() {
             return;
         }
         let slot = self.slot(client);
@@ -159,7 +146,7 @@ impl Storm<'_> {
             Ok(Forked { process, .. }) => {
                 handlers.push(Handler { process, client, forks, executed });
             }
-            Err(fault) => self.control.fail(fault),
+            Err(fault) => self.fail(fault),
         }
     }
 
@@ -170,7 +157,7 @@ impl Storm<'_> {
         ended_well(slot, status)?;
         let forks = slot.forks.load(Relaxed) - handler.forks;
         let messages = slot.executed.load(Relaxed) - handler.executed;
-        let expected = if self.control.goes() { FORKS } else { 1 + 2 * messages };
+        let expected = if self.shared.goes() { FORKS } else { 1 + 2 * messages };
         if forks == expected { Ok(()) } else { Err(Fault::ForkCount { forks, expected }) }
     }
 
@@ -213,14 +200,14 @@ impl Storm<'_> {
     fn handle(&self, client: u32) -> Result<(), Fault> {
         let slot = self.slot(client);
         for _ in 0..MESSAGES {
-            if !self.control.goes() {
+            if !self.shared.goes() {
                 break;
             }
             let delivery = self.fork(client, DELIVERY)?;
             reap(slot, delivery.process)?;
             slot.message.record(nanoseconds(delivery.asked.elapsed()));
             slot.executed.fetch_add(1, Relaxed);
-            slot.ops.fetch_add(u64::from(self.control.goes()), Relaxed);
+            slot.ops.fetch_add(u64::from(self.shared.goes()), Relaxed);
         }
         Ok(())
     }
@@ -246,7 +233,7 @@ extern "C" fn forked(storm: &Storm<'_>, client: u32, depth: u32, parent: u32) ->
     };
     let lived = if adopted { Err(Fault::Unsaid) } else { storm.live(client, depth) };
     if let Err(fault) = lived {
-        storm.control.fail(fault);
+        storm.fail(fault);
     }
     // SAFETY: ends the process at once; nothing of it is to be cleaned up.
     unsafe { libc::_exit(i32::from(lived.is_err())) }
@@ -287,16 +274,6 @@ fn wait_for_any() -> Result<(libc::pid_t, i32, Usage), Fault> {
             return Err(Fault::Wait(error_number()));
         }
     }
-}
-
-/// What this process used by itself.
-fn own_usage() -> Usage {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: a place for the call to write to.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    assert_eq!(result, 0, "getrusage(RUSAGE_SELF) only fails on a bad pointer");
-    // SAFETY: zeroed above, which is valid, and filled by the call.
-    Usage::of(&unsafe { usage.assume_init() })
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

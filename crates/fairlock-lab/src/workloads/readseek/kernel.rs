@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process;
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Access, Body, LabError, Reads, Request, Worker, World, run_threads};
 use crate::measure::Repetition;
 use crate::world::pages::{Aligned, bytes_of, torn, words};
+use crate::world::scratch::in_memory;
 
 /// What files in memory are called where the system lists them.
 pub(super) const MEMORY: &CStr = c"fairlock-readseek";
@@ -58,17 +59,6 @@ pub fn run<W: World>(
         bodies.push(Box::new(move || worker.work(world)));
     }
     run_threads(request, workload, bodies)
-}
-
-/// A file in the kernel's own tmpfs, which needs no mount. The name is only for listings.
-pub(in crate::workloads) fn in_memory(name: &CStr) -> Result<File, LabError> {
-    // SAFETY: the name is a C string; the call touches no other memory.
-    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(LabError::io("create a file in memory", io::Error::last_os_error()));
-    }
-    // SAFETY: just opened, and nobody else knows it.
-    Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
 /// A file in `directory` that has lost its name.
