@@ -223,6 +223,7 @@ impl<S: Sections> Workload for Own<S> {
     };
     const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects { simulated: &[], ..DEFAULT_LOCKS };
     const DEFAULT_POINTS: &'static [DefaultPoints] = Mix::DEFAULT_POINTS;
+    const SITUATION: Option<&'static str> = Some(S::NAME);
 
     fn roles(&self) -> Vec<Role> {
         self.mix().roles()

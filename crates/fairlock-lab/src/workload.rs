@@ -218,6 +218,9 @@ pub trait Workload:
     const SUBJECTS: Subjects = LOCKS;
     /// What is compared where nothing is said.
     const DEFAULT_SUBJECTS: DefaultSubjects = DEFAULT_LOCKS;
+    /// Where a lock is chosen under the workload, as for a program: what a newcomer calls that. None where a kernel, a
+    /// file, or a part of a lock is measured.
+    const SITUATION: Option<&'static str> = None;
     /// Workloads of one group are compared with each other if their parameters are the same.
     const GROUP: &'static str = Self::NAME;
     /// Options that have several values in a bench that does not name them.
@@ -447,6 +450,8 @@ pub struct Entry {
     pub default_points: &'static [DefaultPoints],
     /// [`Workload::NEEDS`].
     pub needs: &'static [Need],
+    /// [`Workload::SITUATION`].
+    pub situation: Option<&'static str>,
     parse: fn(&Params) -> Result<AnyWorkload, String>,
     canonical: fn(&str, &Value) -> Result<Value, String>,
     augment: fn(Command) -> Command,
@@ -465,6 +470,7 @@ impl Entry {
             default_subjects: T::DEFAULT_SUBJECTS,
             default_points: T::DEFAULT_POINTS,
             needs: T::NEEDS,
+            situation: T::SITUATION,
             parse: |params| parse::<T>(params).map(AnyWorkload::new),
             canonical: canonical::<T>,
             augment: T::augment_args,

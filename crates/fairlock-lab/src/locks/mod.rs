@@ -67,8 +67,10 @@ pub trait LabLock: Send + Sync + 'static {
 /// Where a lock comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One of Fairlock's.
+    /// One of Fairlock's for users.
     Ours,
+    /// Fairlock's RwSem with a policy that users do not get: shows what that would do.
+    Preset,
     /// One that people use today, for comparison.
     Peer,
     /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
@@ -220,14 +222,14 @@ registry! {
     Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
     Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
     Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
-    Ours "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
-    Ours "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
-    Ours "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
-    Ours "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
-    Ours "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
-    Ours "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
-    Ours "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
-    Ours "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
+    Preset "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
+    Preset "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
+    Preset "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
+    Preset "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
+    Preset "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
+    Preset "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
+    Preset "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
+    Preset "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
     Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
     Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
     Peer "std-mutex" std::sync::Mutex<Protected>, "std::sync::Mutex; readers take it exclusively";
@@ -279,12 +281,12 @@ fn names_of(kinds: &[Kind]) -> Vec<&'static str> {
 
 /// The names that error messages show: all but the broken locks.
 pub fn names() -> Vec<&'static str> {
-    names_of(&[Kind::Ours, Kind::Peer, Kind::Reference])
+    names_of(&[Kind::Ours, Kind::Preset, Kind::Peer, Kind::Reference])
 }
 
 /// What `all` means: the locks that stand any number of threads.
 pub fn all() -> Vec<&'static str> {
-    names_of(&[Kind::Ours, Kind::Peer])
+    names_of(&[Kind::Ours, Kind::Preset, Kind::Peer])
 }
 
 /// What `all` means on a simulated machine: those of [`all`] whose source runs there.
@@ -351,7 +353,7 @@ mod tests {
         fn check<Pol: Policy>() {
             let lock =
                 find(former_names::lock(Pol::NAME)).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(lock.kind, Kind::Ours);
+            assert!(matches!(lock.kind, Kind::Ours | Kind::Preset));
             assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
             assert_eq!(with_counted(lock.name, TypeName), Some(type_name::<Sem<Pol, Counting>>()));
             assert_eq!(with_simulated(lock.name, TypeName), Some(type_name::<Sem<Pol, Sim>>()));

@@ -15,19 +15,10 @@ use fairlock_report::units::{format_ns, format_number};
 use maud::{Markup, html};
 
 use super::terminal::groups;
-use crate::locks;
+use crate::locks::{self, Kind as LockKind};
 use crate::registry;
+use crate::workloads;
 
-/// The workloads in which a lock is chosen: the others measure kernels, files, or a part of a lock. With what a
-/// newcomer calls them.
-const WORKLOADS: [(&str, &str); 4] = [
-    ("mix", "Short sections"),
-    ("turns", "Sections of a few nanoseconds"),
-    ("dio-sleep", "Holders sleep"),
-    ("dio-lock", "Holders wait for a disk"),
-];
-/// Fairlock's locks for users; its others show what other policies would do.
-const OURS: [&str; 4] = ["rwlock", "rwsem", "phase-fair", "mutex"];
 /// With fewer locks there is nothing to choose.
 const LEAST_LOCKS: usize = 3;
 /// Somebody starved who waited for this part of a repetition, ...
@@ -71,8 +62,12 @@ struct Standing<'a> {
 }
 
 fn is_for_users(lock: &str) -> bool {
-    let is_peer = || locks::find(lock).is_ok_and(|it| it.kind == locks::Kind::Peer);
-    OURS.contains(&lock) || is_peer()
+    locks::find(lock).is_ok_and(|it| matches!(it.kind, LockKind::Ours | LockKind::Peer))
+}
+
+/// What a newcomer calls the row's situation, if a lock is chosen in it.
+fn kind(row: &Row) -> Option<&'static str> {
+    workloads::find(&row.workload)?.situation
 }
 
 fn starved(row: &Row) -> Option<String> {
@@ -106,7 +101,7 @@ fn starved(row: &Row) -> Option<String> {
 fn situations(rows: &[Row]) -> Vec<Situation<'_>> {
     let is_chosen = |row: &&Row| {
         row.machine == HERE
-            && WORKLOADS.iter().any(|(workload, _)| row.workload == *workload)
+            && kind(row).is_some()
             && (row.roles.len() > 1 || row.params.contains_key("read_percent"))
             && row.roles.values().map(|role| role.threads).sum::<u32>() > 1
             && is_for_users(&row.lock)
@@ -139,9 +134,9 @@ fn situation<'a>(group: &[&'a Row]) -> Situation<'a> {
         places.sort_by(|one, other| other.rate.median.total_cmp(&one.rate.median));
     }
     let row = group[0];
-    let kind = WORKLOADS.iter().find(|(name, _)| row.workload == *name).map_or("", |(_, it)| it);
     // What machines differ in is no part of a situation.
-    let title = format!("{kind}: {}", registry::describe(&row.workload, &row.params));
+    let words = registry::describe(&row.workload, &row.params);
+    let title = format!("{}: {words}", kind(row).unwrap_or_default());
     Situation { title, row, fair, unfair }
 }
 

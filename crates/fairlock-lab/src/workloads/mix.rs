@@ -132,6 +132,7 @@ impl Workload for Mix {
     const NAME: &'static str = "mix";
     const ABOUT: &'static str =
         "readers and writers (or threads that do both) on one lock, short sections, short thinking";
+    const SITUATION: Option<&'static str> = Some("Short sections");
     const EXAMPLES: &'static [&'static str] = &[
         "--lock rwlock,std,usync --threads 2,8,32 --section 10p --think 200ns",
         "--lock all --threads 8 --read-percent 99 --out mix.jsonl",

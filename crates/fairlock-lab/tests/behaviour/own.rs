@@ -41,6 +41,7 @@ fn own_sections_run_under_own_locks_and_those_of_the_lab() {
     assert_eq!(["sketch", "rwlock", "std"].map(of_lock), [2; 3], "{rows}");
     let page = fs::read_to_string(folder.path().join("target/fairlock/rows.html")).unwrap();
     assert!(page.contains("sketch") && page.contains("cache"));
+    assert!(page.contains("Which lock should I use?") && page.contains("cache: 2 threads"));
 }
 
 #[test]

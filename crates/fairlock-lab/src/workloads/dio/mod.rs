@@ -217,6 +217,7 @@ pub struct DioLock {
 impl Workload for DioLock {
     const NAME: &'static str = "dio-lock";
     const ABOUT: &'static str = "O_DIRECT overwrites of a preallocated file beside tail reads, under a lock of this program";
+    const SITUATION: Option<&'static str> = Some("Holders wait for a disk");
     const EXAMPLES: &'static [&'static str] = &["--readers 0,1,4 --read-bytes 4k,64k,1m"];
     const NEEDS: &'static [Need] = &[Need::Directory, Need::DirectIo];
     const START_SECONDS: f64 = FILE_START_SECONDS;
@@ -296,6 +297,7 @@ impl Workload for DioSleep {
     const NAME: &'static str = "dio-sleep";
     const ABOUT: &'static str =
         "readers and writers that sleep under the lock, for as long as an I/O takes";
+    const SITUATION: Option<&'static str> = Some("Holders sleep");
     const EXAMPLES: &'static [&'static str] =
         &["--lock rwlock,rwsem,std --readers 0,1,2,4 --read-hold 300us"];
     const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
