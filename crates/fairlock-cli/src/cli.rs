@@ -830,8 +830,10 @@ fn list_locks() -> String {
         columns(),
     );
     [
-        lock_section("Locks, and their bytes beside the data", of(&[Kind::Ours, Kind::Preset, Kind::Peer]))
-            + &format!("{more}\n"),
+        lock_section(
+            "Locks, and their bytes beside the data",
+            of(&[Kind::Ours, Kind::Preset, Kind::Peer]),
+        ) + &format!("{more}\n"),
         lock_section(
             "Reference locks (to measure against; by name, not in `all`)",
             of(&[Kind::Reference]),
