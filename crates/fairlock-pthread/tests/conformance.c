@@ -14,14 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            _exit(1);                                                             \
-        }                                                                         \
-    } while (0)
-#define OK(call) CHECK((call) == 0)
+#include "check.h"
 
 static pthread_rwlock_t early = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_rwlock_t late = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;

@@ -17,14 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            _exit(1);                                                             \
-        }                                                                         \
-    } while (0)
-#define OK(call) CHECK((call) == 0)
+#include "check.h"
 
 /* In the program itself, so found without a call. */
 static __thread volatile int in_call;

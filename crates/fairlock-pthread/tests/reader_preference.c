@@ -18,14 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            _exit(1);                                                             \
-        }                                                                         \
-    } while (0)
-#define OK(call) CHECK((call) == 0)
+#include "check.h"
 
 /* A thread that asks for a lock, and whether it waits. */
 struct asks {

@@ -78,7 +78,7 @@ pub(crate) fn open<S: Storage>(
         let epoch = look.epoch.unwrap_or(cut.epoch);
         Cover { storage, layout, epoch, durable: 0, current: None }.cover(cut)?;
     }
-    let Inventory { segments, mut spares, mut next_spare } = inventory;
+    let Inventory { segments, mut spares, next_spare } = inventory;
     let (given_up, segments) = recovery::without_given_up(layout, &look, segments);
     let same_boot = is_same_boot(&**storage, &look);
     let End { end: gap, begin, epoch, mut recovery } = find_end(storage, layout, &look, &segments)?;
@@ -136,46 +136,74 @@ pub(crate) fn open<S: Storage>(
         control.sync()
     })?;
 
+    let beyond = segments.iter().filter(|&&it| it > segment).rev().chain(&given_up);
+    let next_spare = give_up(&**storage, beyond, &mut spares, next_spare, is_clean)?;
+
+    let header = options.segment_header.clone();
+    let making = Making { layout, epoch, prewriting, header };
+    let place = find_place(&**storage, &making, &segments, segment, end, is_clean)?;
+    make_reserve(&**storage);
+    Ok(Opened { lock, control, making, lineage, end, place, spares, next_spare, recovery })
+}
+
+/// Makes spares of segments that hold nothing any more, or removes them. Returns the number of the next spare.
+fn give_up<'a, S: Storage>(
+    storage: &S,
+    segments: impl Iterator<Item = &'a u64>,
+    spares: &mut Vec<String>,
+    mut next_spare: u64,
+    is_clean: bool,
+) -> Result<u64, LogError> {
+    let failing = Failing { path: storage.path() };
     // The last first: a crash must not leave a log in which one is missing.
-    for &beyond in segments.iter().filter(|&&it| it > segment).rev().chain(&given_up) {
-        let name = segments::name_of(beyond);
+    for &segment in segments {
+        let name = segments::name_of(segment);
         let spare = segments::spare_name(next_spare);
         next_spare += 1;
         // A full disk may have no room for another name.
         if is_clean && storage.rename(&name, &spare).is_ok() {
             spares.push(spare);
         } else {
-            segments::remove(&**storage, &name).map_err(failing.to("remove a file of"))?;
+            segments::remove(storage, &name).map_err(failing.to("remove a file of"))?;
         }
     }
     for name in spares.drain(SPARES.min(spares.len())..) {
-        segments::remove(&**storage, &name).map_err(failing.to("remove a file of"))?;
+        segments::remove(storage, &name).map_err(failing.to("remove a file of"))?;
     }
     storage.sync_names().map_err(failing.to("sync"))?;
+    Ok(next_spare)
+}
 
-    let header = options.segment_header.clone();
-    let making = Making { layout, epoch, prewriting, header };
-    let place = match segments.iter().rfind(|&&it| it <= segment) {
+/// Opens or makes the segment in which the log goes on, or the last one if that ends where the next begins.
+fn find_place<S: Storage>(
+    storage: &S,
+    making: &Making,
+    segments: &[u64],
+    segment: u64,
+    end: u64,
+    is_clean: bool,
+) -> Result<Place<S>, LogError> {
+    let failing = Failing { path: storage.path() };
+    let layout = making.layout;
+    match segments.iter().rfind(|&&it| it <= segment) {
         Some(&last) if last == segment => {
-            continue_segment(&**storage, layout, &making.prewriting, end, is_clean)?
+            continue_segment(storage, layout, &making.prewriting, end, is_clean)
         }
         Some(&last) => {
-            let (shared, _) = open_segment(&**storage, layout, last, false)?;
+            let (shared, _) = open_segment(storage, layout, last, false)?;
             // Nothing is written into it any more. To open it for writing locks it, which would keep the writer
             // of a copy from one that both have by links.
             let file = match shared.is_linked().map_err(failing.to("look at a segment of"))? {
                 true => shared,
-                false => open_segment(&**storage, layout, last, true)?.0,
+                false => open_segment(storage, layout, last, true)?.0,
             };
-            Place { segment: last, file, ready: layout.end(last) }
+            Ok(Place { segment: last, file, ready: layout.end(last) })
         }
         None => {
-            let (file, ready) = make_segment(&**storage, &making, segment)?;
-            Place { segment, file, ready }
+            let (file, ready) = make_segment(storage, making, segment)?;
+            Ok(Place { segment, file, ready })
         }
-    };
-    make_reserve(&**storage);
-    Ok(Opened { lock, control, making, lineage, end, place, spares, next_spare, recovery })
+    }
 }
 
 /// Whether what the kernel was told to store into the page is what is found there.

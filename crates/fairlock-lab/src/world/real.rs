@@ -49,6 +49,57 @@ impl RealWorld {
             pin_to(cpus[index % cpus.len()]);
         }
     }
+
+    /// Until the deadline, or until somebody stops the run or cancels it.
+    fn wait_until(&self, deadline: u64, cancelled: &dyn Fn() -> bool) {
+        while self.running() && !cancelled() {
+            let left = deadline.saturating_sub(self.now());
+            if left == 0 {
+                break;
+            }
+            thread::sleep(CANCEL_POLL.min(Duration::from_nanos(left)));
+        }
+    }
+}
+
+/// What a worker's thread does; None if it was sent home.
+fn work<T>(
+    priority: Priority,
+    worker: Worker<'_, T>,
+    gate: &StartGate,
+    real_time: &Workers,
+) -> Option<Finished<T>> {
+    if priority != FAIR {
+        real_time.enter(priority);
+    }
+    if !gate.wait() {
+        return None;
+    }
+    let before = thread_usage();
+    let output = worker();
+    let usage = thread_usage() - before;
+    if priority != FAIR {
+        real_time.leave();
+    }
+    Some(Finished { output, usage })
+}
+
+/// Waits for all of them, also after one has panicked.
+fn join<T>(
+    handles: Vec<thread::ScopedJoinHandle<'_, Option<Finished<T>>>>,
+) -> Result<Vec<Finished<T>>, LabError> {
+    let mut workers = Vec::with_capacity(handles.len());
+    let mut panicked = None;
+    for handle in handles {
+        match handle.join() {
+            Ok(finished) => workers.extend(finished),
+            Err(payload) => panicked = Some(panic_message(payload.as_ref())),
+        }
+    }
+    match panicked {
+        Some(message) => Err(LabError::Panicked(message)),
+        None => Ok(workers),
+    }
 }
 
 /// Holds the workers back until all of them exist, or sends them home if one could not start.
@@ -118,19 +169,7 @@ impl World for RealWorld {
                     .stack_size(256 * 1024)
                     .spawn_scoped(scope, move || {
                         self.enter_worker(index);
-                        if priority != FAIR {
-                            real_time.enter(priority);
-                        }
-                        if !gate.wait() {
-                            return None;
-                        }
-                        let before = thread_usage();
-                        let output = worker();
-                        let usage = thread_usage() - before;
-                        if priority != FAIR {
-                            real_time.leave();
-                        }
-                        Some(Finished { output, usage })
+                        work(priority, worker, gate, real_time)
                     });
                 match spawned {
                     Ok(handle) => handles.push(handle),
@@ -162,34 +201,18 @@ impl World for RealWorld {
 
             let started = self.now();
             gate.open(true);
-            let deadline = started + duration_ns;
-            while self.running() && !cancelled() {
-                let left = deadline.saturating_sub(self.now());
-                if left == 0 {
-                    break;
-                }
-                thread::sleep(CANCEL_POLL.min(Duration::from_nanos(left)));
-            }
+            self.wait_until(started + duration_ns, cancelled);
             self.stop();
             let elapsed_ns = (self.now() - started).max(1);
             let held_up = real_time.release(elapsed_ns);
             drop(above);
 
-            let mut workers = Vec::with_capacity(count);
-            let mut panicked = None;
-            for handle in handles {
-                match handle.join() {
-                    Ok(finished) => workers.extend(finished),
-                    Err(payload) => panicked = Some(panic_message(payload.as_ref())),
-                }
-            }
+            let workers = join(handles);
             let ended_ns = (self.now() - started).max(1);
             let cpus_ns = if shares_a_cpu { ended_ns } else { of_all_cpus(ended_ns) };
-            match panicked {
-                Some(message) => Err(LabError::Panicked(message)),
-                None if held_up.is_err() => Err(held_up.expect_err("just looked")),
-                None => Ok(Run { elapsed_ns, cpus_ns, workers, simulated: None }),
-            }
+            let workers = workers?;
+            held_up?;
+            Ok(Run { elapsed_ns, cpus_ns, workers, simulated: None })
         })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p fairlock-sim --test timed rwlock::` runs those of one lock.
 
+mod large;
 mod machine;
 mod places;
 mod range;

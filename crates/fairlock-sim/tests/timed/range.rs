@@ -6,15 +6,16 @@ use std::cell::Cell;
 use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
 use fairlock_reference::range::Naive;
 use fairlock_sim::Sim;
-use fairlock_sim::profile::{Profile, Topology};
-use fairlock_sim::timed::{self, Counts, Setup, Thread};
+use fairlock_sim::profile::Profile;
+use fairlock_sim::timed::{self, Counts};
+
+use crate::large::{Body, run};
 
 /// As in a static of its own: no line is shared with anything else.
 #[repr(align(128))]
 struct Alone<R>(RangeLock<R>);
 
 type Lock = Alone<Slotted<Sim>>;
-type Body<'a> = Box<dyn FnOnce() + 'a>;
 
 impl<R: RawRangeLock> Alone<R> {
     fn new() -> Self {
@@ -26,25 +27,6 @@ impl<R: RawRangeLock> Alone<R> {
     fn write(&self, extent: Extent) {
         drop(self.0.write(extent));
     }
-}
-
-/// 240 CPUs in eight sockets; figures as round as in the example.
-fn large() -> Profile {
-    let hops = (0..8).map(|from| (0..8).map(|to| u32::from(from != to)).collect()).collect();
-    let topology = Topology {
-        sockets: 8,
-        cores_per_socket: 15,
-        threads_per_core: 2,
-        cores_per_cluster: 15,
-        hops,
-    };
-    Profile { topology, ..Profile::example() }
-}
-
-fn run(bodies: Vec<Body<'_>>) -> Counts {
-    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    let setup = Setup { profile: &large(), seed: 1, pinned: true, timeline_ns: 0 };
-    timed::run(&setup, threads, &|| false, &|| ()).unwrap().counts
 }
 
 /// The block of so many positions that has this number.

@@ -8,31 +8,12 @@ use std::time::Duration;
 use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock_reference::ready::{RwLockList, SpinList};
 use fairlock_sim::Sim;
-use fairlock_sim::profile::{Profile, Topology};
-use fairlock_sim::timed::{self, Counts, Setup, Thread};
+use fairlock_sim::profile::Profile;
+use fairlock_sim::timed::{self, Counts};
+
+use crate::large::{Body, run};
 
 const READABLE: Readiness = Readiness::READABLE;
-
-type Body<'a> = Box<dyn FnOnce() + 'a>;
-
-/// 240 CPUs in eight sockets; figures as round as in the example.
-fn large() -> Profile {
-    let hops = (0..8).map(|from| (0..8).map(|to| u32::from(from != to)).collect()).collect();
-    let topology = Topology {
-        sockets: 8,
-        cores_per_socket: 15,
-        threads_per_core: 2,
-        cores_per_cluster: 15,
-        hops,
-    };
-    Profile { topology, ..Profile::example() }
-}
-
-fn run(bodies: Vec<Body<'_>>) -> Counts {
-    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    let setup = Setup { profile: &large(), seed: 1, pinned: true, timeline_ns: 0 };
-    timed::run(&setup, threads, &|| false, &|| ()).unwrap().counts
-}
 
 /// Keeps the CPU for so long, without a sleep that would count as a wake-up.
 fn pass_us(us: u32) {

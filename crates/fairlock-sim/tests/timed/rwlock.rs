@@ -9,8 +9,10 @@ use fairlock::policy::{BiasPolicy, ReadMostly, TimeFair};
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::RawRwSem;
 use fairlock_sim::Sim;
-use fairlock_sim::profile::{Profile, Topology};
-use fairlock_sim::timed::{self, Counts, Setup, Thread};
+use fairlock_sim::profile::Profile;
+use fairlock_sim::timed::{self, Counts};
+
+use crate::large::{Body, run};
 
 /// As in a static of its own: no line is shared with anything else.
 #[repr(align(128))]
@@ -18,7 +20,6 @@ struct Alone<R>(lock_api::RwLock<R, u64>);
 
 type Lock = Alone<RawRwLock<Sim, ReadMostly>>;
 type Sem = Alone<RawRwSem<TimeFair, Sim>>;
-type Body<'a> = Box<dyn FnOnce() + 'a>;
 
 impl<R: lock_api::RawRwLock> Alone<R> {
     fn new() -> Self {
@@ -30,25 +31,6 @@ impl<R: lock_api::RawRwLock> Alone<R> {
     fn write(&self) {
         *self.0.write() += 1;
     }
-}
-
-/// 240 CPUs in eight sockets; figures as round as in the example.
-fn large() -> Profile {
-    let hops = (0..8).map(|from| (0..8).map(|to| u32::from(from != to)).collect()).collect();
-    let topology = Topology {
-        sockets: 8,
-        cores_per_socket: 15,
-        threads_per_core: 2,
-        cores_per_cluster: 15,
-        hops,
-    };
-    Profile { topology, ..Profile::example() }
-}
-
-fn run(bodies: Vec<Body<'_>>) -> Counts {
-    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    let setup = Setup { profile: &large(), seed: 1, pinned: true, timeline_ns: 0 };
-    timed::run(&setup, threads, &|| false, &|| ()).unwrap().counts
 }
 
 // ---- readers ----
