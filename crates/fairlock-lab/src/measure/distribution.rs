@@ -68,9 +68,11 @@ impl Distribution {
         self.max = self.max.max(other.max);
     }
 
-    /// Takes all of `other`, which keeps its maximum alone.
+    /// Takes all of `other` but its maximum: each keeps its own.
     pub(super) fn take(&mut self, other: &mut Distribution) {
+        let max = self.max;
         self.merge(other);
+        self.max = max;
         *other = Distribution { max: other.max, ..Distribution::new() };
     }
 

@@ -360,6 +360,25 @@ mod tests {
     }
 
     #[test]
+    fn room_is_made_without_a_change_of_the_row() {
+        let repetition = |wait| {
+            merge_threads(Run {
+                elapsed_ns: 1_000_000_000,
+                cpus_ns: 0,
+                workers: vec![thread(READER, 100, wait), thread(WRITER, 10, 2 * wait)],
+                simulated: None,
+            })
+        };
+        let repetitions = [1_000, 5_000, 3_000].map(repetition);
+        let mut compacted = repetitions.clone();
+        compact(&mut compacted);
+        compact(&mut compacted);
+        let of = |repetitions: &[Repetition]| row(label(), repetitions, None).unwrap();
+        assert_eq!(of(&compacted), of(&repetitions));
+        assert_eq!(of(&compacted).roles[READER].longest_wait.median, 3_000.0);
+    }
+
+    #[test]
     fn excluded_time_does_not_lower_a_rate() {
         let mut worker = thread(WRITER, 100, 1);
         worker.output.excluded_ns = 1_000_000_000;
