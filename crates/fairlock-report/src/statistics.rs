@@ -46,6 +46,40 @@ pub fn estimate(values: &[f64]) -> Estimate {
     Estimate { median: centre, low: at(0.025), high: at(0.975) }
 }
 
+/// From so many repetitions on the bootstrap covers what it says: 48 % with two, 78 % with three, 94 % with six.
+const BOOTSTRAPPED: usize = 6;
+
+/// The median with a 95 % interval that also holds for few repetitions: Student's, of the logarithms. For figures
+/// that are compared as ratios.
+///
+/// Where one is not positive there is no logarithm: then it is as of [`estimate`].
+pub fn interval(values: &[f64]) -> Estimate {
+    let of_few = (2..BOOTSTRAPPED).contains(&values.len());
+    let differ = values.iter().any(|value| *value != values[0]);
+    if !of_few || !differ || values.iter().any(|value| *value <= 0.0 || !value.is_finite()) {
+        return estimate(values);
+    }
+    let count = values.len() as f64;
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let mean = logarithms.iter().sum::<f64>() / count;
+    let squares: f64 = logarithms.iter().map(|it| (it - mean).powi(2)).sum();
+    let reach = f64::sqrt(squares / (count - 1.0)) * reach(values.len());
+    let centre = median(values);
+    Estimate {
+        median: centre,
+        low: f64::exp(mean - reach).min(centre),
+        high: f64::exp(mean + reach).max(centre),
+    }
+}
+
+/// How far about a 95 % interval of so many repetitions reaches to either side, in standard deviations of one.
+pub fn reach(repetitions: usize) -> f64 {
+    /// Student's 97.5 % quantiles for two to six repetitions.
+    const QUANTILES: [f64; 5] = [12.706, 4.303, 3.182, 2.776, 2.571];
+    let place = repetitions.clamp(2, BOOTSTRAPPED) - 2;
+    QUANTILES[place] / f64::sqrt(repetitions.max(2) as f64)
+}
+
 /// Jain's fairness index (sum x)² / (n · sum x²): 1 when all are equal, 1/n when one takes all.
 /// Where nobody did anything it is 0: all starved alike, which is no fairness.
 pub fn jain(values: &[f64]) -> f64 {
@@ -120,6 +154,36 @@ mod tests {
         assert_eq!(first.median, 11.0);
         assert!(first.low < first.median && first.median < first.high, "{first:?}");
         assert!(first.low >= 9.0 && first.high <= 30.0, "{first:?}");
+    }
+
+    #[test]
+    fn few_repetitions_have_an_interval_that_is_as_wide_as_few_repetitions_make_it() {
+        let mut random = XorShift::new(1);
+        // About a normal distribution of logarithms around 1.
+        let mut value = || {
+            let sum: f64 =
+                (0..12).map(|_| f64::from(random.below(1 << 20)) / f64::from(1 << 20)).sum();
+            f64::exp(0.1 * (sum - 6.0))
+        };
+        for count in 2..=6 {
+            const ROUNDS: usize = 1000;
+            let covers = |values: Vec<f64>| {
+                let it = interval(&values);
+                assert!(it.low <= it.median && it.median <= it.high, "{it:?}");
+                it.low <= 1.0 && 1.0 <= it.high
+            };
+            let covered =
+                (0..ROUNDS).filter(|_| covers((0..count).map(|_| value()).collect())).count();
+            assert!((920..=985).contains(&covered), "{count}: {covered}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_logarithm_has_the_interval_of_the_bootstrap() {
+        for values in [[0.0, 2.0, 3.0], [f64::INFINITY, 2.0, 3.0]] {
+            assert_eq!(interval(&values), estimate(&values));
+        }
+        assert_eq!(interval(&[5.0, 5.0]), Estimate { median: 5.0, low: 5.0, high: 5.0 });
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 use fairlock_report::params::Params;
 use fairlock_report::recording::Skipped;
 use fairlock_report::row::{Estimate, HERE, Row};
-use fairlock_report::statistics::estimate;
+use fairlock_report::statistics::{self, reach};
 use fairlock_report::{former_names, units};
 use serde::Deserialize;
 
@@ -266,23 +266,33 @@ impl fmt::Display for ToDecide {
     }
 }
 
-/// About how long it takes until the interval leaves out the nearest of the thresholds: it shrinks with the square
-/// root of the number of repetitions. None where repetitions do not shrink it.
+/// So many repetitions are made at most to decide something.
+const MOST_REPETITIONS: usize = 1 << 16;
+
+/// About how long it takes until the interval leaves out the nearest of the thresholds. None where repetitions do not
+/// shrink it.
 fn to_decide(measured: &Measured, thresholds: &[f64]) -> Option<ToDecide> {
     let Measured { estimate, samples, again_s } = measured;
-    let count = samples.len() as f64;
+    let made = samples.len();
     let inside = thresholds.iter().filter(|it| (estimate.low..=estimate.high).contains(*it));
     let of = |threshold: &f64| {
         let distance = (estimate.median - threshold).abs();
-        let reach = match *threshold < estimate.median {
+        let reached = match *threshold < estimate.median {
             true => estimate.median - estimate.low,
             false => estimate.high - estimate.median,
         };
-        (reach / distance).powi(2)
+        distance / reached
     };
-    let times = inside.map(of).reduce(f64::max).filter(|_| count > 0.0)?;
-    let more = (count * (times - 1.0)).max(1.0);
-    Some(ToDecide { seconds: more * again_s, again_s: *again_s })
+    let seconds = match made {
+        0 => return None,
+        1 => *again_s,
+        _ => {
+            let shrunk = inside.map(of).reduce(f64::min)? * reach(made);
+            let enough = (made + 1..MOST_REPETITIONS).find(|&count| reach(count) < shrunk);
+            (enough.unwrap_or(MOST_REPETITIONS) - made) as f64 * again_s
+        }
+    };
+    Some(ToDecide { seconds, again_s: *again_s })
 }
 
 /// What the rows say about a claim.
@@ -335,7 +345,10 @@ impl Evidence<'_> {
         if self.cancelled {
             format!("the run was stopped before {lock} under {workload}{place}")
         } else if self.quick {
-            format!("--quick leaves out {lock} under {workload}{place}")
+            format!(
+                "there is no row for {lock} under {workload}{place}: --quick leaves some out, and so does a run \
+                 that was killed"
+            )
         } else {
             format!("there is no row for {lock} under {workload}{place}")
         }
@@ -353,21 +366,24 @@ pub struct Measured {
     again_s: f64,
 }
 
-/// One of several figures.
-fn combine(figures: Vec<Measured>, take: Option<Take>, what: &str) -> Result<Measured, String> {
-    let pick = match take {
-        _ if figures.len() == 1 => return Ok(figures.into_iter().next().expect("there is one")),
-        None => return Err(format!("{} {what}s, and nothing says which counts", figures.len())),
-        Some(Take::Min) => f64::min,
-        Some(Take::Max) => f64::max,
-    };
+fn pick(take: Option<Take>, figures: usize, what: &str) -> Result<fn(f64, f64) -> f64, String> {
+    match take {
+        Some(Take::Max) => Ok(f64::max),
+        Some(Take::Min) => Ok(f64::min),
+        None if figures == 1 => Ok(f64::min),
+        None => Err(format!("{figures} {what}s, and nothing says which counts")),
+    }
+}
+
+/// The least or most of several roles' figures, repetition by repetition: in each another may be the one.
+fn of_roles(figures: Vec<Measured>, take: Option<Take>) -> Result<Measured, String> {
+    let pick = pick(take, figures.len(), "role")?;
     let both = |a: Measured, b: Measured| Measured {
         estimate: Estimate {
             median: pick(a.estimate.median, b.estimate.median),
             low: pick(a.estimate.low, b.estimate.low),
             high: pick(a.estimate.high, b.estimate.high),
         },
-        // Repetition by repetition, where they took turns.
         samples: match a.samples.len() == b.samples.len() {
             true => {
                 let pairs = a.samples.iter().zip(&b.samples);
@@ -377,7 +393,20 @@ fn combine(figures: Vec<Measured>, take: Option<Take>, what: &str) -> Result<Mea
         },
         again_s: a.again_s + b.again_s,
     };
-    figures.into_iter().reduce(both).ok_or_else(|| format!("no {what}"))
+    figures.into_iter().reduce(both).ok_or_else(|| "no role".to_owned())
+}
+
+/// The figure of the lock that has the least or most of all repetitions together. Were it chosen anew for each
+/// repetition, the best of several equal locks would be better than each of them.
+fn of_locks(figures: Vec<Measured>, take: Option<Take>) -> Result<Measured, String> {
+    let pick = pick(take, figures.len(), "lock")?;
+    let again_s = figures.iter().map(|figure| figure.again_s).sum();
+    let of = |a: Measured, b: Measured| {
+        let (of_a, of_b) = (a.estimate.median, b.estimate.median);
+        if pick(of_a, of_b) == of_a { a } else { b }
+    };
+    let chosen = figures.into_iter().reduce(of).ok_or_else(|| "no lock".to_owned())?;
+    Ok(Measured { again_s, ..chosen })
 }
 
 /// The rows that a selector chooses from at a grid point: one for each lock.
@@ -429,12 +458,12 @@ pub fn select(
             // Of one row, however many of its roles count.
             again_s: 0.0,
         });
-        let measured = combine(figures.collect(), selector.over_roles, "role")?;
+        let measured = of_roles(figures.collect(), selector.over_roles)?;
         Ok(Measured { again_s: row.seconds, ..measured })
     };
     let rows = chosen(evidence, selector, at)?;
     let by_lock: Result<Vec<Measured>, String> = rows.into_iter().map(of_row).collect();
-    let one = combine(by_lock?, selector.over_locks, "lock")?;
+    let one = of_locks(by_lock?, selector.over_locks)?;
     match &selector.mean_with {
         None => Ok(one),
         Some(other) => Ok(mean(&one, &select(evidence, other, at)?)),
@@ -470,15 +499,24 @@ pub fn measure(
     denominator: Option<&Selector>,
     at: &Params,
 ) -> Result<Measured, String> {
+    // On a simulated machine, repetitions are seeds, and there are as many as the study says.
+    let interval = match numerator.machine {
+        Some(_) => statistics::estimate,
+        None => statistics::interval,
+    };
     let above = select(evidence, numerator, at)?;
-    let Some(denominator) = denominator else { return Ok(above) };
-    let below = select(evidence, denominator, at)?;
-    let again_s = above.again_s + below.again_s;
-    let samples = ratios(&above.samples, &below.samples);
-    let values: Vec<f64> = samples.iter().map(|(_, ratio)| *ratio).collect();
+    let (samples, again_s, of_rows) = match denominator {
+        None => (above.samples, above.again_s, Ok(above.estimate)),
+        Some(denominator) => {
+            let below = select(evidence, denominator, at)?;
+            let samples = ratios(&above.samples, &below.samples);
+            (samples, above.again_s + below.again_s, ratio(above.estimate, below.estimate))
+        }
+    };
+    let values: Vec<f64> = samples.iter().map(|(_, value)| *value).collect();
     let estimate = match values.len() {
-        0 | 1 => ratio(above.estimate, below.estimate)?,
-        _ => estimate(&values),
+        0 | 1 => of_rows?,
+        _ => interval(&values),
     };
     Ok(Measured { estimate, samples, again_s })
 }
@@ -611,8 +649,12 @@ impl Claim {
                 return CaseVerdict { name, status, value: None, source, text, to_decide: None };
             }
         };
-        let (status, expected) = self.judged(case, measured.estimate);
+        let (mut status, expected) = self.judged(case, measured.estimate);
         let mut text = self.format_interval(measured.estimate);
+        if self.machine.is_none() && measured.samples.len() == 1 {
+            status = Status::Inconclusive;
+            text = format!("{text}, once");
+        }
         if !expected.is_empty() {
             text = format!("{text}, {expected}");
         }
@@ -876,7 +918,7 @@ mod tests {
             "not measured here, because there is no row for no-reader-steal under mix with 1 reader."
         );
         evidence.quick = true;
-        assert!(text(&evidence).contains("--quick leaves out no-reader-steal"));
+        assert!(text(&evidence).contains("--quick leaves some out"));
         evidence.cancelled = true;
         assert!(text(&evidence).contains("was stopped before no-reader-steal"));
         let skipped = |machine| Skipped {
@@ -943,6 +985,49 @@ mod tests {
             lock = "usync"
             metric = "roles.*.longest_wait""#;
         assert!(pick(unclear, &rows).unwrap_err().contains("nothing says which"));
+    }
+
+    /// Repetitions of the writer's rate that took turns with those of other rows.
+    fn repeated(lock: &str, rates: &[f64]) -> Row {
+        let mut row = row(lock, 1.0, 1.0);
+        row.roles.get_mut("writer").unwrap().ops_per_s =
+            fairlock_report::statistics::estimate(rates);
+        row.samples.order = (0..rates.len() as u32).collect();
+        row.samples.figures.insert("roles.writer.ops_per_s".to_owned(), rates.to_vec());
+        row
+    }
+
+    #[test]
+    fn the_better_of_equal_locks_is_not_better_than_each_of_them() {
+        let mut random = fairlock_report::random::XorShift::new(7);
+        let mut rates =
+            || -> Vec<f64> { (0..30).map(|_| 1e6 + 1e3 * f64::from(random.below(100))).collect() };
+        let rows = ["mutex", "std-mutex", "parking_lot-mutex"].map(|lock| repeated(lock, &rates()));
+        let mut claim = claim("{ at_least = 1 }");
+        claim.numerator.lock = toml::Value::from("mutex").try_into().unwrap();
+        let denominator = claim.denominator.as_mut().unwrap();
+        denominator.lock =
+            toml::Value::from(vec!["std-mutex", "parking_lot-mutex"]).try_into().unwrap();
+        denominator.over_locks = Some(Take::Max);
+        let verdict = claim.verdict(&Evidence { rows: &rows, ..Evidence::default() });
+        assert_eq!(verdict.status, Status::Inconclusive, "{}", verdict.text);
+    }
+
+    #[test]
+    fn few_repetitions_decide_what_is_far_and_not_what_is_near_and_one_decides_nothing() {
+        let of = |before: &[f64], after: &[f64]| {
+            let rows = [repeated("linux-5.11", before), repeated("no-reader-steal", after)];
+            verdict("{ at_least = 10 }", &rows)
+        };
+        assert_eq!(of(&[100.0, 104.0], &[3000.0, 3100.0]).status, Status::Met);
+        assert_eq!(of(&[100.0, 104.0], &[100.0, 110.0]).status, Status::NotMet);
+        // Both above, and that means little.
+        let near = of(&[100.0, 104.0], &[1050.0, 1400.0]);
+        assert_eq!(near.status, Status::Inconclusive, "{}", near.text);
+        let once = of(&[100.0], &[3000.0]);
+        assert_eq!(once.status, Status::Inconclusive);
+        assert!(once.text.contains("30.0, once"), "{}", once.text);
+        assert!(once.cases[0].to_decide.is_some());
     }
 
     #[test]
