@@ -43,7 +43,7 @@ use fairlock_lab::harness::quiet::Quiet;
 use fairlock_lab::harness::runner::{Job, Outcome};
 use fairlock_lab::harness::{progress, runner};
 use fairlock_report::printable::printable;
-use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_report::recording::{self, Header, Recording, Writer};
 use fairlock_report::screen::{self, complain, entry, say, wrapped_lines};
 use fairlock_report::units::{self, at_least_one};
 use fairlock_report::{busy, former_names};
@@ -431,6 +431,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     let studies = study::choose(&names).map_err(|error| Failure::Usage(error.to_string()))?;
     let effort = Effort { quick: args.quick, repetitions: args.repetitions, seconds: args.seconds };
     let batches = study::batches(&studies, effort);
+    runner::check(&batches).map_err(Failure::Usage)?;
 
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::Usage(format!(
@@ -479,7 +480,23 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
     };
     let outcome = runner::run(&job, &mut recording, Some(&mut writer));
 
+    if writer.left_the_older() {
+        return nothing_to_report(&recording, &outcome, &rows_path, &page_path);
+    }
     report_studies(studies, &recording, &outcome, &rows_path, &page_path)
+}
+
+/// Nothing has finished, so an older report stays.
+fn nothing_to_report(
+    recording: &Recording,
+    outcome: &Outcome,
+    rows_path: &Path,
+    page_path: &Path,
+) -> Result<(), Failure> {
+    let paths = format!("{} and {}", page_path.display(), rows_path.display());
+    let stay = format!("no results; {paths} are of an earlier run");
+    print(&format!("{}{}\n", missing_text(recording, outcome), wrapped_lines(&stay, columns())))?;
+    conclude(recording, outcome, Vec::new())
 }
 
 /// Prints what studies came to, and writes their page.
@@ -554,6 +571,7 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
     let common = &bench.common;
     let batches = bench.batches().map_err(Failure::Usage)?;
     runner::check(&batches).map_err(Failure::Usage)?;
+    check_files(common.out.as_deref(), common.timeline.as_deref())?;
     let uses_files = batches.iter().any(|batch| batch.needs(Need::Directory));
     if uses_files {
         check_writable("--dir", &common.dir)?;
@@ -563,8 +581,6 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
     }
     let mut header =
         Header::now(Vec::new(), false, machine::here(uses_files.then_some(common.dir.as_path())));
-    // A file that cannot be written is told before anybody waits.
-    rows_writer(common.out.as_deref(), &header)?;
     header.others_busy_cpus = look_for_others(&batches, quiet);
     let mut writer = rows_writer(common.out.as_deref(), &header)?;
     let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
@@ -596,9 +612,38 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
     printed?;
     if let (Some(path), None) = (&common.out, &outcome.write_error) {
         let path = path.display();
-        print(&format!("rows: {path}\nfor a page: fairlock report {path}\n"))?;
+        print(&match writer.is_some_and(|writer| writer.left_the_older()) {
+            true => format!("no results; {path} is of an earlier run\n"),
+            false => format!("rows: {path}\nfor a page: fairlock report {path}\n"),
+        })?;
     }
     conclude(&recording, &outcome, rows_unwritten(common.out.as_ref(), &outcome))
+}
+
+/// Whether the files for rows and for a timeline can be written, before anybody waits for what goes there.
+fn check_files(rows: Option<&Path>, timeline: Option<&Path>) -> Result<(), Failure> {
+    if let Some(rows) = rows {
+        recording::check_rows_name(rows)
+            .map_err(|error| Failure::Usage(format!("--out {error}")))?;
+    }
+    for (option, path) in [("--out", rows), ("--timeline", timeline)] {
+        let Some(path) = path else { continue };
+        recording::probe_file(path).map_err(|error| {
+            Failure::Usage(format!(
+                "cannot write {} ({error}); choose a file in a writable directory with {option}",
+                path.display()
+            ))
+        })?;
+    }
+    match (rows, timeline) {
+        (Some(rows), Some(timeline)) if recording::is_one_file(rows, timeline) => {
+            Err(Failure::Usage(format!(
+                "--out and --timeline both name {}, and one would be lost; give two files",
+                rows.display()
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A file for rows, if one is wanted.
@@ -640,7 +685,14 @@ fn conclude(
     }
 }
 
-fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+/// Writes a page of these files, but never in the place of one of them.
+fn write_page(path: &Path, page: &str, files: &[PathBuf]) -> Result<(), Failure> {
+    if files.iter().any(|file| recording::is_one_file(file, path)) {
+        return Err(Failure::Usage(format!(
+            "the page would go into {}, which would be lost; choose another file with --out",
+            path.display()
+        )));
+    }
     std::fs::write(path, page).map_err(|error| {
         Failure::Run(format!(
             "cannot write {} ({error}); choose a writable place with --out",
@@ -650,15 +702,6 @@ fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
-    let same = |file: &PathBuf, out: &PathBuf| matches!((file.canonicalize(), out.canonicalize()), (Ok(file), Ok(out)) if file == out);
-    if let Some(out) = &args.out
-        && args.files.iter().any(|file| same(file, out))
-    {
-        return Err(Failure::Usage(format!(
-            "--out {} is the file that is read, which would be lost; choose another",
-            out.display()
-        )));
-    }
     let is_markdown = |out: &&PathBuf| out.extension().is_some_and(|it| it == "md");
     if let Some(out) = args.out.as_ref().filter(is_markdown) {
         return write_markdown(&args.files, out);
@@ -683,7 +726,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
     }
     let out = args.out.clone().unwrap_or_else(|| file.with_extension("html"));
-    write_page(&out, &report::page(&recording))?;
+    write_page(&out, &report::page(&recording), &args.files)?;
     let rows = units::counted(recording.rows.len() as u64, "row");
     let _ = writeln!(printed, "\n{rows}, page: {}", out.display());
     if recording.rows.is_empty() && recording.skipped.is_empty() && !recording.cancelled {
@@ -705,7 +748,7 @@ fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
         recordings.push(Recording::read(file, registry::current).map_err(Failure::Run)?);
     }
     note_former_names();
-    write_page(out, &report::markdown::page(&recordings).map_err(Failure::Run)?)?;
+    write_page(out, &report::markdown::page(&recordings).map_err(Failure::Run)?, files)?;
     let rows = recordings.iter().map(|recording| recording.rows.len() as u64).sum();
     print(&format!("{}, page: {}\n", units::counted(rows, "row"), out.display()))
 }
@@ -716,7 +759,7 @@ fn write_locks_report(
     report: &fairlock_trace::report::Report,
 ) -> Result<(), Failure> {
     let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
-    write_page(&out, &report.page())?;
+    write_page(&out, &report.page(), &[file.to_owned()])?;
     let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
     if report.processes.is_empty() {
         let _ = writeln!(printed, "{HEADER_ALONE}");

@@ -57,16 +57,18 @@
 //! run.
 
 use std::cell::UnsafeCell;
-use std::fmt;
-use std::io;
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use fairlock_report::former_names;
 pub use fairlock_report::random::XorShift;
-use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_report::recording::{Header, Recording, Writer, check_rows_name};
 use fairlock_report::screen::{columns, complain, print, say};
 use fairlock_report::units::{Length, at_least_one, count, format_minutes, parse_percent};
 pub use lock_api;
@@ -82,7 +84,7 @@ use crate::locks::{self, ApiMutex, ApiRwLock, Descriptor, Kind, LabLock, UseLock
 use crate::machine;
 use crate::measure::Repetition;
 use crate::plan::Batch;
-use crate::report::{self, terminal};
+use crate::report::{self, terminal, timeline_file};
 use crate::workload::{
     self, AnyWorkload, DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Entry, LOCKS, Machine,
     Request, Role, Runner, Subjects, UnderLock, Workload, defaults, run_under_lock,
@@ -415,7 +417,9 @@ impl<Locks: OwnLocks> Suite<Locks> {
 
     /// Makes everything known by its name.
     fn register(&self) -> Result<(), String> {
+        self.sections.iter().try_for_each(|(entry, _)| check_name("sections", entry.name))?;
         for lock in &self.locks {
+            check_name("a lock", lock.name)?;
             locks::add(Descriptor {
                 name: lock.name,
                 about: lock.about,
@@ -482,6 +486,22 @@ impl<Locks: OwnLocks> Suite<Locks> {
     }
 }
 
+/// Refuses a name that the command line could not say, or that says something else there.
+fn check_name(what: &str, name: &str) -> Result<(), String> {
+    const TAKEN: [&str; 3] = ["all", "core", "help"];
+    let is_odd = |c: char| c == ',' || c.is_whitespace() || c.is_control();
+    let reason = if name.is_empty() {
+        "a name has at least one character"
+    } else if name.starts_with('-') || name.contains(is_odd) {
+        "a name has no commas or spaces and does not begin with a dash"
+    } else if TAKEN.contains(&name) || former_names::lock(name) != name {
+        "it means something else on the command line"
+    } else {
+        return Ok(());
+    };
+    Err(format!("{what} cannot be called `{name}`: {reason}"))
+}
+
 /// Why nothing came of it.
 enum Failure {
     /// The command line was answered, with this exit code.
@@ -503,6 +523,7 @@ fn run_batches(bench: &Bench, quiet: &Quiet, batches: &[Batch]) -> Result<(), Fa
     let common = &bench.common;
     let default = Path::new(FOLDER).join("rows.jsonl");
     let rows = common.out.as_deref().unwrap_or(&default);
+    check_rows_name(rows).map_err(|error| Failure::Error(format!("--out {error}")))?;
     if let Some(folder) = rows.parent() {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     }
@@ -516,18 +537,39 @@ fn run_batches(bench: &Bench, quiet: &Quiet, batches: &[Batch]) -> Result<(), Fa
     let job = Job { dir: &common.dir, ..Job::new(batches, common.patience) };
     let outcome = runner::run(&job, &mut recording, Some(&mut writer));
     let page = rows.with_extension("html");
-    std::fs::write(&page, report::page(&recording)).map_err(|error| failed(&page, error))?;
-    let text = format!(
-        "{}\npage: {}\nrows: {}\n",
-        terminal::tables(&recording.rows, true, columns(&io::stdout())),
-        page.display(),
-        rows.display()
-    );
+    let mut text = terminal::tables(&recording.rows, true, columns(&io::stdout()));
+    if writer.left_the_older() {
+        let _ = writeln!(text, "no results; {} is of an earlier run", rows.display());
+    } else {
+        std::fs::write(&page, report::page(&recording)).map_err(|error| failed(&page, error))?;
+        let _ = writeln!(text, "page: {}\nrows: {}", page.display(), rows.display());
+    }
+    if let Some(path) = &common.timeline {
+        let file = File::create(path);
+        let write = |file| timeline_file::write(BufWriter::new(file), &outcome.full_timelines);
+        file.and_then(write).map_err(|error| failed(path, error))?;
+        let _ = writeln!(text, "timeline: {}", path.display());
+    }
     print(&text).map_err(|error| failed(Path::new("standard output"), error))?;
     let failures: Vec<String> = outcome.failed.into_iter().chain(outcome.write_error).collect();
     match failures.is_empty() {
         false => Err(Failure::Error(failures.join("; "))),
         true if recording.cancelled => Err(Failure::Cancelled),
         true => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_be_said_on_the_command_line_and_means_one_thing_there() {
+        for name in ["", "a b", "a,b", "-a", "all", "core", "help", "timefair", "biased"] {
+            assert!(check_name("a lock", name).unwrap_err().contains("cannot be called"), "{name}");
+        }
+        for name in ["sketch", "my-lock_2", "Schloß"] {
+            assert_eq!(check_name("a lock", name), Ok(()));
+        }
     }
 }

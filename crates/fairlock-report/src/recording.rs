@@ -6,9 +6,10 @@
 //! run on a simulated machine began; earlier versions called it a strip.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,44 @@ impl Skipped {
     /// The machine it was to run on, as rows name it.
     pub fn machine(&self) -> &str {
         self.machine.as_deref().unwrap_or(HERE)
+    }
+}
+
+/// Whether both names are of one file, by whatever links. Of files that do not exist, whether the names are the same.
+pub fn is_one_file(one: &Path, other: &Path) -> bool {
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Err(_)) => one == other,
+        _ => false,
+    }
+}
+
+/// Whether a file can be written, which is left as it is.
+///
+/// # Errors
+/// The operating system's.
+pub fn probe_file(path: &Path) -> io::Result<()> {
+    let existed = path.symlink_metadata().is_ok();
+    OpenOptions::new().append(true).create(true).open(path)?;
+    match existed {
+        true => Ok(()),
+        false => std::fs::remove_file(path),
+    }
+}
+
+/// Refuses a name for rows that promises something else, so that the page of them does not come into their place.
+///
+/// # Errors
+/// What to name it.
+pub fn check_rows_name(path: &Path) -> Result<(), String> {
+    const OTHERS: [&str; 5] = ["html", "htm", "md", "pdf", "csv"];
+    let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    match OTHERS.contains(&extension.to_ascii_lowercase().as_str()) {
+        false => Ok(()),
+        true => Err(format!(
+            "{}: rows are lines of JSON; give a file whose name ends in .jsonl (`fairlock report` makes a page of it)",
+            path.display()
+        )),
     }
 }
 
@@ -279,26 +318,63 @@ fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
 }
 
 /// Writes a recording line by line; every line reaches the file before the next result is measured.
+///
+/// An older recording in its place stays whole until there is a result.
 #[derive(Debug)]
 pub struct Writer {
-    file: File,
+    path: PathBuf,
+    /// None as long as the older one is there.
+    file: Option<File>,
+    /// What comes before the first result.
+    pending: Vec<u8>,
 }
 
 impl Writer {
-    /// Creates the file and writes the header.
+    /// Creates the file, if there is none, and writes the header.
     ///
     /// # Errors
     /// The operating system's.
     pub fn create(path: &Path, header: &Header) -> io::Result<Writer> {
-        let mut writer = Writer { file: File::create(path)? };
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        let replaces_another = file.metadata()?.len() > 0;
+        let mut writer = Writer {
+            path: path.to_owned(),
+            file: (!replaces_another).then_some(file),
+            pending: Vec::new(),
+        };
         writer.line(&Note::Header(header.clone()))?;
         Ok(writer)
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether an older recording is in the file still.
+    pub fn left_the_older(&self) -> bool {
+        self.file.is_none()
     }
 
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');
-        self.file.write_all(&line)
+        match &mut self.file {
+            Some(file) => file.write_all(&line),
+            None => {
+                self.pending.append(&mut line);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the older recording up.
+    fn begin(&mut self) -> io::Result<()> {
+        if self.file.is_none() {
+            let file = self.file.insert(File::create(&self.path)?);
+            file.write_all(&self.pending)?;
+        }
+        Ok(())
     }
 
     /// Writes a result.
@@ -306,6 +382,7 @@ impl Writer {
     /// # Errors
     /// The operating system's.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
+        self.begin()?;
         self.line(row)
     }
 

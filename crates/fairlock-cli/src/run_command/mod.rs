@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fairlock_report::recording;
 use fairlock_report::screen::say;
 use fairlock_report::units;
 use fairlock_report::units::at_least_one;
@@ -139,6 +140,14 @@ impl Run {
     /// Does it. Ends as the program did.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         self.check_compared()?;
+        for path in &self.report {
+            recording::probe_file(path).map_err(|error| {
+                let path = path.display();
+                Failure::Usage(format!(
+                    "cannot write {path} ({error}); choose a file in a writable directory with --report"
+                ))
+            })?;
+        }
         let target = Target::examine(&self.command[0])
             .map_err(|refusal| Failure::Usage(refusal.to_string()))?;
         let library = library::find().map_err(Failure::Usage)?;

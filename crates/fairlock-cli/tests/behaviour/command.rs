@@ -169,6 +169,26 @@ fn a_lock_that_never_lets_anybody_in_is_named() {
 }
 
 #[test]
+fn what_finished_before_a_run_hung_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    // The longer sections do not end within the patience.
+    let bench = "bench mix --lock std --threads 2 --section 1us,1s --seconds 0.01 --repetitions 1 \
+                 --patience 0.2";
+    let bench: Vec<&str> = bench.split_whitespace().collect();
+    for out in [&[][..], &["--out", rows.to_str().unwrap()]] {
+        let output = fairlock(&[&bench[..], out].concat()).output().unwrap();
+        let of = |bytes| String::from_utf8(bytes).unwrap();
+        let (shown, said) = (of(output.stdout), of(output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let place = if out.is_empty() { "is above" } else { "fairlock report " };
+        assert!(said.contains("lock `std` under mix") && said.contains("ended after 2"), "{said}");
+        assert!(said.contains(place), "{said}");
+        assert!(shown.contains("section 1.00µs"), "{shown}");
+    }
+}
+
+#[test]
 fn an_interrupt_keeps_finished_repetitions_and_removes_scratch_files() {
     // On the build's disk: /tmp is often one without O_DIRECT.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -609,7 +629,65 @@ fn report_does_not_write_over_what_it_reads() {
     let before = fs::read(&rows).unwrap();
     let path = rows.to_str().unwrap();
     refuses(&["report", path, "--out", path], 2, &["which would be lost"]);
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::copy(path, at("copy.html")).unwrap();
+    refuses(&["report", &at("copy.html")], 2, &["which would be lost", "--out"]);
+    assert_eq!(fs::read(at("copy.html")).unwrap(), before);
+    // By whatever link.
+    std::os::unix::fs::symlink(path, at("rows.html")).unwrap();
+    refuses(&["report", path], 2, &["which would be lost"]);
+    fs::hard_link(path, at("linked.md")).unwrap();
+    refuses(&["report", path, "--out", &at("linked.md")], 2, &["which would be lost"]);
     assert_eq!(fs::read(&rows).unwrap(), before);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let bench = ["bench", "mix", "--on", "x86-12", "--lock", "rwlock", "--seconds", "0.0001"];
+    let with = |more: &[&'static str]| [&bench[..], more].concat();
+    let (page, both) = (at("p.html"), at("t"));
+    refuses(
+        &[&bench[..], &["--out", &page]].concat(),
+        2,
+        &["lines of JSON", ".jsonl", "fairlock report"],
+    );
+    refuses(&with(&["--out", "/nonexistent/r.jsonl"]), 2, &["/nonexistent", "--out"]);
+    refuses(&with(&["--timeline", "/nonexistent/t"]), 2, &["/nonexistent", "--timeline"]);
+    let both = [&bench[..], &["--out", &both, "--timeline", &both]].concat();
+    refuses(&both, 2, &["--timeline", "would be lost"]);
+    refuses(&["run", "--report", "/nonexistent/x.html", "true"], 2, &["/nonexistent", "--report"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn results_stay_until_there_are_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let page = dir.path().join("report.html");
+    for file in [&rows, &page] {
+        fs::write(file, "of an earlier run").unwrap();
+    }
+    let study = ["study", "mutex", "--quick", "--out", folder];
+    let too_often = [&study[..], &["--repetitions", "2000"]].concat();
+    refuses(&too_often, 2, &["`repetitions` is 2000", "1 to 1000"]);
+    // Interrupted while it waits for others, or before a first result.
+    let mut child = Command::new(crate::FAIRLOCK)
+        .args(study)
+        .args(["--seconds", "30"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(child.stderr.as_mut().unwrap(), &mut [0]).unwrap();
+    signal(&child, libc::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    for file in [&rows, &page] {
+        assert_eq!(fs::read_to_string(file).unwrap(), "of an earlier run");
+    }
 }
 
 #[test]

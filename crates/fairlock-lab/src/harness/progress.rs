@@ -118,7 +118,8 @@ impl<'a> Progress<'a> {
         // The length is milliseconds to measure, so that long cells count for more.
         let length = (measured_s * 1e3) as u64;
         let bar = bar(length, "{bar:20} {percent:>3} %  {eta:>4} left  {msg}");
-        let watchdog = Watchdog::new(patience);
+        let rows_file = writer.as_ref().map(|writer| writer.path().to_owned());
+        let watchdog = Watchdog::new(patience, rows_file);
         Progress {
             bar,
             watchdog,
@@ -197,6 +198,7 @@ impl Observer for Progress<'_> {
 
     fn row(&mut self, row: &Row) {
         self.rows.push(row.clone());
+        self.watchdog.row(row);
         if let Some(writer) = self.writer.as_deref_mut() {
             let result = writer.row(row);
             self.remember(result);

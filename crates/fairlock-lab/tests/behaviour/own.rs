@@ -58,6 +58,18 @@ fn own_locks_run_under_workloads_of_the_lab() {
 }
 
 #[test]
+fn rows_have_a_name_that_leaves_room_for_their_page_and_a_timeline_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulated =
+        ["mix", "--on", "x86-12", "--lock", "rwlock", "--seeds", "1", "--seconds", "0.0001"];
+    let output = run(folder.path(), &[&simulated[..], &["--out", "o.html"]].concat());
+    assert!(!output.status.success() && text(&output.stderr).contains(".jsonl"));
+    let output = run(folder.path(), &[&simulated[..], &["--timeline", "t.json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read_to_string(folder.path().join("t.json")).unwrap().contains("traceEvents"));
+}
+
+#[test]
 fn what_is_ones_own_is_listed_and_not_simulated() {
     let folder = tempfile::tempdir().unwrap();
     let help = text(&run(folder.path(), &["--help"]).stdout);

@@ -44,6 +44,23 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn a_recording_stays_until_the_next_one_has_a_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    write(&path, &recording());
+    let before = std::fs::read(&path).unwrap();
+    let header = Header::now(vec!["s3".to_owned()], false, machine::here(None));
+    let mut writer = Writer::create(&path, &header).unwrap();
+    writer.skipped(&recording().skipped[0]).unwrap();
+    assert!(writer.left_the_older());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    writer.row(&recording().rows[0]).unwrap();
+    assert!(!writer.left_the_older());
+    let read = Recording::read(&path, registry::current).unwrap();
+    assert_eq!((read.header, read.skipped.len(), read.rows.len()), (header, 1, 1));
+}
+
+#[test]
 fn rows_of_older_versions_lack_what_was_added_since() {
     let row = &recording().rows[0];
     let mut old = serde_json::to_value(row).unwrap();
