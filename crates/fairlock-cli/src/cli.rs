@@ -7,6 +7,7 @@
 //! What is printed has the width of the terminal, 120 columns at most and 80 where there is none. Errors and
 //! warnings are one line each where standard error is no terminal.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ use std::io::{self, BufWriter};
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use clap::error::{ContextKind, ErrorKind};
@@ -685,6 +687,14 @@ fn conclude(
     }
 }
 
+/// What is odd about recordings, each sentence once.
+fn warn_of_remarks(recordings: &[Recording]) {
+    let remarks = recordings.iter().flat_map(|recording| &recording.remarks);
+    for remark in remarks.collect::<BTreeSet<_>>() {
+        complain(&format!("warning: {remark}"));
+    }
+}
+
 /// Writes a page of these files, but never in the place of one of them.
 fn write_page(path: &Path, page: &str, files: &[PathBuf]) -> Result<(), Failure> {
     if files.iter().any(|file| recording::is_one_file(file, path)) {
@@ -718,6 +728,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     }
     let recording = Recording::read(file, registry::current).map_err(Failure::Run)?;
     note_former_names();
+    warn_of_remarks(slice::from_ref(&recording));
     let names = recording.header.studies.iter();
     let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
     let studies = studies.map_err(|error| Failure::Run(error.to_string()))?;
@@ -726,6 +737,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
     }
     let out = args.out.clone().unwrap_or_else(|| file.with_extension("html"));
+    check_page_name(&out)?;
     write_page(&out, &report::page(&recording), &args.files)?;
     let rows = units::counted(recording.rows.len() as u64, "row");
     let _ = writeln!(printed, "\n{rows}, page: {}", out.display());
@@ -733,6 +745,19 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         let _ = writeln!(printed, "{HEADER_ALONE}");
     }
     print(&printed)
+}
+
+/// Refuses a name that says of a page of HTML that it is something else.
+fn check_page_name(out: &Path) -> Result<(), Failure> {
+    const OTHERS: [&str; 5] = ["pdf", "png", "svg", "csv", "txt"];
+    let extension = out.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    match OTHERS.contains(&extension) {
+        false => Ok(()),
+        true => Err(Failure::Usage(format!(
+            "--out {}: a page is HTML; give a file whose name ends in .html",
+            out.display()
+        ))),
+    }
 }
 
 /// Writes a page of Markdown on these recordings.
@@ -748,6 +773,7 @@ fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
         recordings.push(Recording::read(file, registry::current).map_err(Failure::Run)?);
     }
     note_former_names();
+    warn_of_remarks(&recordings);
     write_page(out, &report::markdown::page(&recordings).map_err(Failure::Run)?, files)?;
     let rows = recordings.iter().map(|recording| recording.rows.len() as u64).sum();
     print(&format!("{}, page: {}\n", units::counted(rows, "row"), out.display()))
@@ -759,6 +785,7 @@ fn write_locks_report(
     report: &fairlock_trace::report::Report,
 ) -> Result<(), Failure> {
     let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
+    check_page_name(&out)?;
     write_page(&out, &report.page(), &[file.to_owned()])?;
     let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
     if report.processes.is_empty() {

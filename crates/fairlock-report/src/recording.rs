@@ -67,6 +67,8 @@ pub struct Recording {
     pub cancelled: bool,
     /// How runs on simulated machines began, where that was asked for.
     pub timelines: Vec<Timeline>,
+    /// What is odd about the file that was read, in sentences.
+    pub remarks: Vec<String>,
 }
 
 /// A workload that could not run.
@@ -144,7 +146,14 @@ impl Recording {
     fn add(&mut self, row: Row) {
         match self.rows.iter_mut().find(|known| known.is_of_one_cell_with(&row)) {
             Some(known) if known.repetitions < row.repetitions => *known = row,
-            _ => self.rows.push(row),
+            Some(_) => {
+                self.remarks.push(format!(
+                    "several rows of `{}` under {} with the same parameters: claims take none of them",
+                    row.lock, row.workload
+                ));
+                self.rows.push(row);
+            }
+            None => self.rows.push(row),
         }
     }
 
@@ -156,6 +165,7 @@ impl Recording {
             skipped: Vec::new(),
             cancelled: false,
             timelines: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 
@@ -215,7 +225,12 @@ impl Recording {
                 continue;
             };
             let value: Value = match serde_json::from_str(line) {
-                Err(error) if number == last && error.is_eof() => continue,
+                Err(error) if number == last && error.is_eof() => {
+                    recording
+                        .remarks
+                        .push(format!("{name}, line {number} is cut off and left out"));
+                    continue;
+                }
                 parsed => parsed.map_err(|error| wrong(&syntax_error(&error)))?,
             };
             check_figures(&value, "").map_err(|error| wrong(&error))?;

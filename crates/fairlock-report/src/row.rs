@@ -26,6 +26,18 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// Whether it is one of something that is counted or timed.
+    fn check(&self) -> Result<(), String> {
+        let Estimate { median, low, high } = self;
+        match (*low < 0.0, low <= median && median <= high) {
+            (true, _) => Err(format!(".low: {low} is below 0")),
+            (_, false) => Err(format!(": {median} is not within its interval, {low} to {high}")),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl From<Estimate> for Figure {
     fn from(estimate: Estimate) -> Figure {
         let Estimate { median, low, high } = estimate;
@@ -220,11 +232,45 @@ impl Row {
             && self.params == other.params
     }
 
+    /// Whether a run can have come to these figures.
+    fn check_figures(&self) -> Result<(), String> {
+        /// Clocks are not read at the same moment.
+        const MOST_OF_A_SHARE: f64 = 1.5;
+        if self.repetitions == 0 {
+            return Err("repetitions: 0, but a row is made of at least one".to_owned());
+        }
+        if self.seconds <= 0.0 {
+            return Err(format!("seconds: {} is no duration", self.seconds));
+        }
+        self.total_ops_per_s.check().map_err(|error| format!("total_ops_per_s{error}"))?;
+        for (name, role) in &self.roles {
+            let estimates = [
+                ("ops_per_s", &role.ops_per_s),
+                ("jain", &role.jain),
+                ("longest_wait", &role.longest_wait),
+            ];
+            for (figure, estimate) in estimates {
+                estimate.check().map_err(|error| format!("roles.{name}.{figure}{error}"))?;
+            }
+            // The last digit is a rounding's.
+            if role.jain.high > 1.0 + 1e-9 {
+                return Err(format!("roles.{name}.jain.high: {} is above 1", role.jain.high));
+            }
+        }
+        for (name, share) in self.cpu.iter().flat_map(CpuShares::named) {
+            if share.is_some_and(|it| !(0.0..=MOST_OF_A_SHARE).contains(&it)) {
+                return Err(format!("cpu.{name}: a share is between 0 and 1"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a row of a file can be beside others, an earlier one of which counted these events.
     ///
     /// # Errors
     /// The field, and what is wrong with it.
     pub fn check(&self, before: Option<&LockEvents>) -> Result<(), String> {
+        self.check_figures()?;
         let (Some(events), Some(before)) = (&self.events, before) else { return Ok(()) };
         let lacks = |one: &LockEvents, other: &LockEvents| {
             one.counts.keys().find(|name| !other.counts.contains_key(*name)).cloned()

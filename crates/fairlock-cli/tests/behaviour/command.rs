@@ -629,6 +629,7 @@ fn report_does_not_write_over_what_it_reads() {
     let before = fs::read(&rows).unwrap();
     let path = rows.to_str().unwrap();
     refuses(&["report", path, "--out", path], 2, &["which would be lost"]);
+    refuses(&["report", path, "--out", "page.pdf"], 2, &["page.pdf", "HTML"]);
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     fs::copy(path, at("copy.html")).unwrap();
     refuses(&["report", &at("copy.html")], 2, &["which would be lost", "--out"]);

@@ -61,6 +61,43 @@ fn a_recording_stays_until_the_next_one_has_a_result() {
 }
 
 #[test]
+fn what_is_odd_about_a_file_is_remarked_upon_and_what_no_run_comes_to_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    write(&path, &recording());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (header, rest) = text.split_once('\n').unwrap();
+    let (row, _) = rest.split_once('\n').unwrap();
+    let read = |lines: &str| {
+        std::fs::write(&path, format!("{header}\n{lines}")).unwrap();
+        Recording::read(&path, registry::current)
+    };
+    assert_eq!(read(row).unwrap().remarks, [""; 0]);
+    let cut = &row[..row.len() / 2];
+    let remarks = read(&format!("{row}\n{cut}")).unwrap().remarks;
+    assert!(remarks.len() == 1 && remarks[0].contains("line 3 is cut off"), "{remarks:?}");
+    let remarks = read(&format!("{row}\n{row}")).unwrap().remarks;
+    assert!(remarks.len() == 1 && remarks[0].contains("several rows of `std`"), "{remarks:?}");
+
+    let whole: Row = serde_json::from_str(row).unwrap();
+    type Change = fn(&mut Row);
+    let changes: [(Change, &str); 6] = [
+        (|row| row.repetitions = 0, "repetitions: 0"),
+        (|row| row.seconds = -1.0, "seconds: -1 is no duration"),
+        (|row| row.total_ops_per_s.low = -5.0, "total_ops_per_s.low: -5 is below 0"),
+        (|row| row.total_ops_per_s.high = 0.0, "is not within its interval"),
+        (|row| row.roles.get_mut("reader").unwrap().jain.high = 9.0, "jain.high: 9 is above 1"),
+        (|row| row.cpu.as_mut().unwrap().user = 7.0, "cpu.user: a share"),
+    ];
+    for (change, words) in changes {
+        let mut row = whole.clone();
+        change(&mut row);
+        let error = read(&serde_json::to_string(&row).unwrap()).unwrap_err();
+        assert!(error.contains("line 2: ") && error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn rows_of_older_versions_lack_what_was_added_since() {
     let row = &recording().rows[0];
     let mut old = serde_json::to_value(row).unwrap();
