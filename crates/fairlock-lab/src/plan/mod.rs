@@ -475,7 +475,13 @@ fn watched(
     observer.run_begins(cell, run.seconds);
     let result = run_once(cell, run, &|| observer.cancelled());
     observer.run_ended();
-    result
+    result.map_err(|error| match error {
+        LabError::Panicked(said) => {
+            let workload = cell.workload.name();
+            LabError::Panicked(format!("{said} (`{}` under {workload})", cell.lock))
+        }
+        other => other,
+    })
 }
 
 /// One repetition that the machine did not interrupt; none if the observer ended it early.
@@ -657,6 +663,20 @@ mod tests {
         fn cancelled(&self) -> bool {
             self.cancel_after.is_some_and(|steps| self.steps.len() >= steps)
         }
+    }
+
+    #[test]
+    fn a_panic_is_told_with_the_lock_and_the_workload() {
+        let panics =
+            |_: &Cell, _: Run, _: &dyn Fn() -> bool| Err(LabError::Panicked("oh".to_owned()));
+        let done = execute(
+            &plan(vec![cell("std", 1)]),
+            &mut Diary::default(),
+            &mut { panics },
+            &pretend_simulated,
+        );
+        let said = done.unwrap_err().to_string();
+        assert!(said.contains("oh (`std` under mix)"), "{said}");
     }
 
     fn pretend(_: &Cell, run: Run, _: &dyn Fn() -> bool) -> Result<Repetition, LabError> {
