@@ -197,7 +197,7 @@ mod tests {
         let text = words(&report.terminal(120));
         for row in [
             "in one counted run: all locks",
-            "policy role acquired/s waited waiting wait bypass at the end p50/p99/max count/wait",
+            "policy role acquired/s waited waiting wait bypass at end p50/p99/max count/wait",
             "glibc reads 451k 0.10 % – 40.0µs/40.0µs/40.0µs 0",
             "glibc writes 22 90.9 % – 3.15ms/1.20s/1.20s 812/1.20s",
             "rwsem reads 450k – – – –",

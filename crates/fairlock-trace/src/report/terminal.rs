@@ -394,8 +394,14 @@ fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: 
         let _ = writeln!(text, "\nWhole runs, interleaved; time over that of {control}\n{table}");
     }
     for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
-        let rows = waits_under_each(compared, &title);
-        let table = figures(WAITS_COLUMNS, rows, 2).fitted(width);
+        let (mut heads, mut rows) = (WAITS_COLUMNS, waits_under_each(compared, &title));
+        if width < WIDE {
+            heads[WAITS] = "wait\np99/max";
+            for waits in rows.iter_mut().map(|row| &mut row[WAITS]) {
+                *waits = waits.split_once('/').map_or(waits.clone(), |(_, rest)| rest.to_owned());
+            }
+        }
+        let table = figures(heads, rows, 2).fitted(width);
         let title = format!("Waits under each policy, in one counted run: {title}");
         let _ = writeln!(text, "\n{}\n{table}", wrapped(&title, "  ", width));
     }
@@ -407,10 +413,13 @@ pub(super) const WAITS_COLUMNS: [&str; 7] = [
     "role",
     "acquired/s",
     "waited",
-    "waiting\nat the end",
+    "waiting\nat end",
     "wait\np50/p99/max",
     "bypass\ncount/wait",
 ];
+
+/// Which of them holds three times.
+const WAITS: usize = 5;
 
 /// The titles of the locks that were compared.
 pub(super) fn compared_locks(compared: &Compared) -> Vec<String> {
