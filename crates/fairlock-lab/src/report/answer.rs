@@ -6,6 +6,7 @@
 //! to use starved nobody anywhere, and falls back behind the fastest the least where it falls back the most.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use fairlock_report::page::Section;
 use fairlock_report::quantity::{Figure, Unit};
@@ -341,6 +342,57 @@ pub(super) fn section(rows: &[Row], link: impl Fn(&Row) -> String) -> Option<Sec
     Some(section)
 }
 
+/// The answer, and how each lock did, as Markdown; nothing where no locks were measured beside each other.
+pub(super) fn in_markdown(rows: &[Row]) -> Option<String> {
+    let situations = situations(rows);
+    let standings = standings(&situations);
+    if situations.is_empty() {
+        return None;
+    }
+    let best = recommended(&standings);
+    let names: Vec<String> = best.iter().map(|it| format!("`{}`", it.lock)).collect();
+    let behind = best.iter().map(|it| it.behind).fold(1.0, f64::max);
+    let mut text = match names.as_slice() {
+        [] => "It depends: every lock starved somebody somewhere.".to_owned(),
+        names => {
+            let slower = match behind <= ALIKE {
+                true => "never measurably slower".to_owned(),
+                false => format!("at most {} times slower", format_number(behind)),
+            };
+            format!(
+                "**{}**: it starved nobody, and was {slower} than the fastest lock that starves nobody.",
+                names.join(" or ")
+            )
+        }
+    };
+    let count = several(situations.len(), "situation");
+    let _ = write!(
+        text,
+        " {} locks were measured in {count}. *Starved* means: a role or a thread got nothing, one waited for half of \
+         a repetition or longer, or a role got less than 1 % of the other's rate.\n\n\
+         | lock | starved somebody | fastest, or as fast | times slower, at worst | longest wait |\n\
+         |---|---|--:|--:|--:|\n",
+        standings.len()
+    );
+    for it in &standings {
+        let starved = match it.starved {
+            0 => "never".to_owned(),
+            some => format!("in {some} of {}", it.measured),
+        };
+        let behind = match it.starved == it.measured {
+            true => String::new(),
+            false => format_number(it.behind),
+        };
+        let (lock, fastest, measured) = (it.lock, it.fastest, it.measured);
+        let longest = format_ns(it.longest_wait_ns);
+        let _ = writeln!(
+            text,
+            "| {lock} | {starved} | {fastest} of {measured} | {behind} | {longest} |"
+        );
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,6 +428,13 @@ mod tests {
         assert!(text.contains("pthread: a writer waited for 700ms"), "{text}");
         assert!(text.contains("<td>2.00<small>std</small>"), "{text}");
         assert!(text.contains("<a href=\"#rows\">Short sections: 4 readers + 4 writers"), "{text}");
+
+        let markdown = in_markdown(&rows).expect("an answer");
+        assert!(
+            markdown.starts_with("**`rwlock`**: it starved nobody, and was never"),
+            "{markdown}"
+        );
+        assert!(markdown.contains("\n| pthread | in 1 of 1 | 0 of 1 |  | 700ms |\n"), "{markdown}");
     }
 
     #[test]
