@@ -6,7 +6,6 @@
 //! to use starved nobody anywhere, and falls back behind the fastest the least where it falls back the most.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use fairlock_report::page::Section;
 use fairlock_report::quantity::{Figure, Unit};
@@ -342,8 +341,9 @@ pub(super) fn section(rows: &[Row], link: impl Fn(&Row) -> String) -> Option<Sec
     Some(section)
 }
 
-/// The answer, and how each lock did, as Markdown; nothing where no locks were measured beside each other.
-pub(super) fn in_markdown(rows: &[Row]) -> Option<String> {
+/// The answer in a sentence, names of locks between backticks, and how each lock did; nothing where no locks were
+/// measured beside each other.
+pub(super) fn in_short(rows: &[Row]) -> Option<(String, Table)> {
     let situations = situations(rows);
     let standings = standings(&situations);
     if situations.is_empty() {
@@ -352,45 +352,17 @@ pub(super) fn in_markdown(rows: &[Row]) -> Option<String> {
     let best = recommended(&standings);
     let names: Vec<String> = best.iter().map(|it| format!("`{}`", it.lock)).collect();
     let behind = best.iter().map(|it| it.behind).fold(1.0, f64::max);
-    let mut text = match names.as_slice() {
-        [] => "It depends: every lock starved somebody somewhere.".to_owned(),
-        names => {
-            let slower = match behind <= ALIKE {
-                true => "never measurably slower".to_owned(),
-                false => format!("at most {} times slower", format_number(behind)),
-            };
-            format!(
-                "**{}**: it starved nobody, and was {slower} than the fastest lock that starves nobody.",
-                names.join(" or ")
-            )
-        }
+    let slower = match behind <= ALIKE {
+        true => "never measurably slower".to_owned(),
+        false => format!("at most {} times slower", format_number(behind)),
     };
-    let count = several(situations.len(), "situation");
-    let _ = write!(
-        text,
-        " {} locks were measured in {count}. *Starved* means: a role or a thread got nothing, one waited for half of \
-         a repetition or longer, or a role got less than 1 % of the other's rate.\n\n\
-         | lock | starved somebody | fastest, or as fast | times slower, at worst | longest wait |\n\
-         |---|---|--:|--:|--:|\n",
-        standings.len()
-    );
-    for it in &standings {
-        let starved = match it.starved {
-            0 => "never".to_owned(),
-            some => format!("in {some} of {}", it.measured),
-        };
-        let behind = match it.starved == it.measured {
-            true => String::new(),
-            false => format_number(it.behind),
-        };
-        let (lock, fastest, measured) = (it.lock, it.fastest, it.measured);
-        let longest = format_ns(it.longest_wait_ns);
-        let _ = writeln!(
-            text,
-            "| {lock} | {starved} | {fastest} of {measured} | {behind} | {longest} |"
-        );
-    }
-    Some(text)
+    let sentence = match names.join(" or ") {
+        none if none.is_empty() => "It depends: every lock starved somebody somewhere.".to_owned(),
+        names => format!(
+            "Use {names}: it starved nobody, and was {slower} than the fastest lock that starves nobody."
+        ),
+    };
+    Some((sentence, by_lock(&situations, &standings)))
 }
 
 #[cfg(test)]
@@ -429,12 +401,12 @@ mod tests {
         assert!(text.contains("<td>2.00<small>std</small>"), "{text}");
         assert!(text.contains("<a href=\"#rows\">Short sections: 4 readers + 4 writers"), "{text}");
 
-        let markdown = in_markdown(&rows).expect("an answer");
+        let (sentence, by_lock) = in_short(&rows).expect("an answer");
         assert!(
-            markdown.starts_with("**`rwlock`**: it starved nobody, and was never"),
-            "{markdown}"
+            sentence.starts_with("Use `rwlock`: it starved nobody, and was never"),
+            "{sentence}"
         );
-        assert!(markdown.contains("\n| pthread | in 1 of 1 | 0 of 1 |  | 700ms |\n"), "{markdown}");
+        assert_eq!(by_lock.rows.len(), 3);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 use fairlock_report::recording::{Header, Recording};
 use fairlock_report::row::Row;
+use fairlock_report::table::Cell;
 use fairlock_report::units::{counted, format_bytes, format_ns};
 
 use super::terminal::sign;
@@ -51,8 +52,13 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
         }
     }
     let rows: Vec<Row> = recordings.iter().flat_map(|it| &it.rows).cloned().collect();
-    if let Some(answer) = answer::in_markdown(&rows) {
-        let _ = write!(page, "\n## Which lock should I use?\n\n{answer}");
+    if let Some((sentence, by_lock)) = answer::in_short(&rows) {
+        let _ = write!(
+            page,
+            "\n## Which lock should I use?\n\n{sentence} [Reading a report](reading-a-report.md) says what counts as \
+             starving here.\n\n{}",
+            of_table(&by_lock)
+        );
     }
     page += &summary(&studies);
     for (study, recording) in &studies {
@@ -326,6 +332,22 @@ fn markdown_table(title: &str, heads: &[String], lines: &[Vec<String>]) -> Strin
     format!("\n**{}**\n\n{}{rule}{lines}", escaped(title), row(&heads))
 }
 
+/// A table of the HTML page. The first column is text, the others are numbers.
+fn of_table(table: &fairlock_report::table::Table) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let heads = table.columns.iter().map(|column| escaped(&column.title)).collect();
+    let rule = format!("|---|{}\n", "--:|".repeat(table.columns.len() - 1));
+    let lines = table.rows.iter().map(|cells| {
+        let cell = |cell: &Cell| match cell.detail.as_str() {
+            "" => escaped(&cell.text),
+            detail => format!("{} ({})", escaped(&cell.text), escaped(detail)),
+        };
+        row(cells.iter().map(cell).collect())
+    });
+    let lines: String = lines.collect();
+    format!("{}{rule}{lines}", row(heads))
+}
+
 /// The text with its figures in one piece each: an interval with its median, a limit with its sign.
 fn unbroken(text: &str) -> String {
     let mut is_inside = false;
@@ -469,7 +491,8 @@ mod tests {
         let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("lacks {words}"));
         let order = [
             "\n\nMeasured 2026-11-23 on a \\| b, 2 CPUs",
-            "\n## Which lock should I use?\n",
+            "\n## Which lock should I use?\n\nUse `",
+            "\n| lock | starved somebody | ",
             "\n## The questions\n",
             "\n| [What does a lock cost when nobody waits?](#uncontended) | 3 | 2 |  |  |\n",
             "\n## What does a lock cost when nobody waits? {#uncontended}\n",
