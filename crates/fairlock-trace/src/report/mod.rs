@@ -147,8 +147,13 @@ impl Report {
         terminal::text(self, width, locks, true)
     }
 
-    /// As [`terminal`](Self::terminal), for somebody who has just read the
-    /// [`Comparison`](super::comparison::Comparison) itself: without its table.
+    /// What came of the comparison, a sentence for each lock, in lines of this width; empty if there was none.
+    pub fn answers(&self, width: usize) -> String {
+        terminal::answers(self, width)
+    }
+
+    /// As [`terminal`](Self::terminal), for somebody who has just read the [`answers`](Self::answers) and the
+    /// [`Comparison`](super::comparison::Comparison) itself: without these.
     pub fn terminal_after_runs(&self, width: usize) -> String {
         terminal::text(self, width, SHOWN_LOCKS, false)
     }
@@ -216,7 +221,7 @@ mod tests {
         let command = ["server".to_owned()];
         let mut report = Report::new(&[example::snapshot()], Some(&compared), &command);
         report.add_counted(&[("glibc".to_owned(), vec![example::snapshot()])]);
-        for text in [report.terminal(200), report.page()] {
+        for text in [report.terminal(200), report.answers(200), report.page()] {
             assert!(
                 text.contains("The program used no pthread_rwlock when it was counted"),
                 "{text}"

@@ -11,7 +11,7 @@ use fairlock_report::units::{counted, format_count, format_ns, format_number, pl
 
 use super::{COST_OF_COUNTING, Report};
 use crate::comparison::Exit;
-use crate::diagnosis;
+use crate::diagnosis::{self, percent};
 use crate::facts::{
     Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, Weight, chain,
     share,
@@ -59,8 +59,8 @@ pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool)
     if let Some(words) = died(report) {
         paragraph(&mut text, &format!("✗ {words}"), "  ", width);
     }
-    if let Some(compared) = &report.comparison {
-        answers(&mut text, compared, width);
+    if shows_runs {
+        text.push_str(&answers(report, width));
     }
     let (with_locks, without) = report.by_use();
     with_locks.iter().for_each(|process| heading(&mut text, report, process, width));
@@ -166,11 +166,8 @@ fn bypass(waited: u64, longest: u64, wait_ns: u64) -> String {
 }
 
 fn cells(role: &Role, width: usize) -> [String; 6] {
-    /// A smaller share is not told from none.
-    const LEAST: f64 = 0.0001;
     let waited = match role.contended_share() {
         0.0 => "–".to_owned(),
-        little if little < LEAST => "<0.01 %".to_owned(),
         share => percent(share),
     };
     let (wait, hold) = (&role.wait, &role.hold);
@@ -187,10 +184,6 @@ fn cells(role: &Role, width: usize) -> [String; 6] {
         bypass(wait.count, role.longest_bypass, role.longest_bypass_wait_ns),
         role.fairness().map_or("–".to_owned(), format_number),
     ]
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", format_number(share * 100.0))
 }
 
 fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
@@ -367,12 +360,15 @@ fn figures<const COLUMNS: usize>(
 }
 
 /// What came of the comparison: it is what the run was for, so it comes first.
-fn answers(text: &mut String, compared: &Compared, width: usize) {
-    let sentences = diagnosis::compared(compared);
-    sentences.iter().for_each(|sentence| paragraph(text, sentence, "  ", width));
-    if !sentences.is_empty() {
+pub(super) fn answers(report: &Report, width: usize) -> String {
+    let mut text = String::new();
+    let sentences = report.comparison.iter().flat_map(diagnosis::compared);
+    let width = width.max(NARROWEST);
+    sentences.for_each(|sentence| paragraph(&mut text, &sentence, "  ", width));
+    if !text.is_empty() {
         text.push('\n');
     }
+    text
 }
 
 fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: bool) {
