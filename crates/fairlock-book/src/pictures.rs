@@ -105,6 +105,8 @@ struct Row {
 struct Params {
     /// How long an operation holds the lock.
     section: Option<String>,
+    /// What one PAUSE takes, of which sections are made.
+    pause_ns: Option<f64>,
     readers: f64,
     writers: f64,
 }
@@ -158,16 +160,21 @@ fn lesser_of(rows: &[Row], lock: &str) -> Result<Interval, String> {
     Ok(if readers.median < writers.median { readers } else { writers })
 }
 
+/// How long the sections of these rows take: `0.2 µs`.
+fn section_time(rows: &[Row]) -> Result<String, String> {
+    let row = rows.first().ok_or("there is no row of an equal mix")?;
+    let pauses = row.params.section.as_deref().and_then(|it| it.strip_suffix('p')?.parse().ok());
+    let times = row.params.pause_ns.zip(pauses);
+    let (pause_ns, pauses): (f64, f64) = times.ok_or("a section is not in PAUSEs")?;
+    Ok(format!("{:.1} µs", pause_ns * pauses / 1000.0))
+}
+
 fn lesser_role(lines: &str) -> Result<String, String> {
     let mut rows = Vec::new();
     for line in lines.lines().filter(|line| line.contains("\"workload\"")) {
         rows.push(serde_json::from_str::<Row>(line).map_err(|error| error.to_string())?);
     }
-    let mut panels: Vec<([&str; 2], Vec<Row>)> = vec![
-        (["equal mix,", "10 PAUSEs"], Vec::new()),
-        (["equal mix,", "100 PAUSEs"], Vec::new()),
-        (["sleeping", "holders"], Vec::new()),
-    ];
+    let mut panels: [Vec<Row>; 3] = Default::default();
     let mut locks: Vec<String> = Vec::new();
     for row in rows {
         let panel = match (row.workload.as_str(), row.params.section.as_deref()) {
@@ -181,18 +188,27 @@ fn lesser_role(lines: &str) -> Result<String, String> {
         if !locks.contains(&row.lock) {
             locks.push(row.lock.clone());
         }
-        panels[panel].1.push(row);
+        panels[panel].push(row);
     }
     // How wide a bar of 0.5 is; and the longest interval that is drawn: longer ones end in an arrow.
-    const HALF: f64 = 52.0;
-    const WIDEST: f64 = 0.56;
+    const HALF: f64 = 44.0;
+    const WIDEST: f64 = 0.75;
+    const TOP: f64 = 92.0;
     let mut body = String::new();
-    for (column, (heading, rows)) in panels.iter().enumerate() {
+    text(&mut body, "", 12.0, 22.0, "Share of its solo speed that the worse-off side");
+    text(&mut body, "", 12.0, 37.0, "keeps, in percent");
+    let sections = ["equal mix,".to_owned(), section_time(&panels[0])?, section_time(&panels[1])?];
+    let headings = [
+        [sections[0].as_str(), &sections[1]],
+        [sections[0].as_str(), &sections[2]],
+        ["sleeping", "holders"],
+    ];
+    for (column, (heading, rows)) in headings.into_iter().zip(&panels).enumerate() {
         let x = 92.0 + 93.0 * column as f64;
-        text(&mut body, "", x, 22.0, heading[0]);
-        text(&mut body, "", x, 37.0, heading[1]);
+        text(&mut body, "", x, 64.0, heading[0]);
+        text(&mut body, "", x, 79.0, heading[1]);
         for (line, lock) in locks.iter().enumerate() {
-            let y = 48.0 + 22.0 * line as f64;
+            let y = TOP + 22.0 * line as f64;
             let is_ours = ["rwlock", "rwsem"].contains(&lock.as_str());
             if column == 0 {
                 let name = match lock.as_str() {
@@ -219,23 +235,23 @@ fn lesser_role(lines: &str) -> Result<String, String> {
                     "  <path class=\"interval\" d=\"M{high:.1} {middle}l-3 -3m3 3l-3 3\"/>"
                 );
             }
-            let value = format!("{:.2}", share.median).replacen("0.", ".", 1);
-            let class = if is_ours { "ours" } else { "" };
-            text(&mut body, class, x + 2.0 * HALF * WIDEST + 5.0, y + 10.5, &value);
+            let value = format!("{:.0}", 100.0 * share.median);
+            let class = if is_ours { "ours end" } else { "end" };
+            text(&mut body, class, x + 88.0, y + 10.5, &value);
         }
     }
-    let mut y = 48.0 + 22.0 * locks.len() as f64 + 14.0;
+    let mut y = TOP + 22.0 * locks.len() as f64 + 14.0;
     for line in [
-        "Readers or writers, whoever loses more: their rate",
-        "over their rate without the other side. A full track",
-        "is 0.5, half of the time. Lines: 95 % intervals.",
+        "Sides: readers and writers. Solo: without the other",
+        "side. The pale bar is 50 %, an even share of the",
+        "lock's time. Thin lines: 95 % intervals.",
     ] {
         text(&mut body, "", 12.0, y, line);
         y += 16.0;
     }
     Ok(svg(
         y as u32 - 4,
-        "Each lock's lesser role: equal mix of readers and writers, and sleeping holders",
+        "Share of its solo speed that the worse-off side keeps under each lock",
         &body,
     ))
 }
@@ -291,11 +307,14 @@ fn programs(lines: &str) -> Result<String, String> {
     let all = all.map_err(|error| error.to_string())?;
     let mut body = String::new();
     let mut y = 22.0;
+    text(&mut body, "", 12.0, y, "Seconds until the program ends: under its own locks,");
+    text(&mut body, "", 12.0, y + 16.0, "those of glibc, and under Fairlock's RwLock");
+    y += 44.0;
     for (name, before, after) in gains(&all) {
         text(&mut body, "ours", 12.0, y, &name);
         let longest = before.seconds.high.max(after.seconds.high);
         for (lock, class, seconds) in
-            [("glibc", "bar", before.seconds), ("rwlock", "ours-bar", after.seconds)]
+            [("glibc", "bar", before.seconds), ("RwLock", "ours-bar", after.seconds)]
         {
             y += 7.0;
             let place = |seconds: f64| 70.0 + FULL * seconds / longest;
@@ -312,8 +331,8 @@ fn programs(lines: &str) -> Result<String, String> {
         }
         y += 26.0;
     }
-    text(&mut body, "", 12.0, y - 6.0, "Two threads on two CPUs; medians and 95 % intervals.");
-    Ok(svg(y as u32 + 6, "Programs, unmodified, under glibc's locks and under Fairlock's", &body))
+    text(&mut body, "", 12.0, y, "Two threads, two CPUs; 95 % intervals.");
+    Ok(svg(y as u32 + 12, "Programs, unmodified, under glibc's locks and under Fairlock's", &body))
 }
 
 #[cfg(test)]
@@ -341,6 +360,15 @@ mod tests {
         }
         assert!(!drawn.contains("0.50 s") && !drawn.contains("tree"), "{drawn}");
         assert!(programs("{}").is_err());
+    }
+
+    #[test]
+    fn no_interval_leaves_its_column() {
+        let docs = crate::repository().join("docs/data/lesser-role.jsonl");
+        let drawn = lesser_role(&fs::read_to_string(docs).expect("committed rows")).unwrap();
+        assert!(drawn.contains(">0.2 µs<") && drawn.contains(">2.3 µs<"), "{drawn}");
+        // An arrow at its end would stand for the rest of it.
+        assert!(!drawn.contains("l-3 -3"), "{drawn}");
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl Busy {
 pub fn note(others: Option<f64>) -> Option<String> {
     let others = others.filter(|others| *others >= QUIET)?;
     Some(format!(
-        "Other programs kept {} CPUs busy when this began: its figures are worse, and vary more, than on a quiet \
-         machine.",
+        "Other programs kept {} CPUs busy when this run began: its times are longer, and vary more, than on a \
+         quiet machine.",
         format_number(others)
     ))
 }

@@ -28,10 +28,10 @@ pub const ENOUGH_TIMED_OUT: u64 = 10;
 pub const TIMED_OUT_SHARE: f64 = 0.5;
 /// Likewise, for holds that were looked at: so many must show something before it is a habit.
 pub const ENOUGH_HOLDS: u64 = 10;
-/// If fewer acquisitions than one in a thousand wait for a lock, its policy does not matter: under any
-/// policy nearly all acquire it at once.
+/// If fewer acquisitions than one in a thousand wait for a lock, and not for long ([`LIMITED_WAIT_SHARE`]),
+/// its policy does not matter: under any policy nearly all acquire it at once.
 pub const CONTENDED: f64 = 0.001;
-/// From this share on, waiting is a good part of what the threads do.
+/// From this share on, of acquisitions or of the threads' time, waiting is a good part of what they do.
 pub const HEAVILY_CONTENDED: f64 = 0.1;
 
 /// A wait that so many acquisitions of the other role pass starves: under a fair lock a wait is passed by
@@ -40,6 +40,9 @@ pub const STARVED_BYPASS: u64 = 100;
 /// A shorter wait is no starvation, whoever passed it: even Fairlock's own locks let a phase pass a waiter for
 /// this long.
 pub const STARVED_WAIT_NS: u64 = LONGEST_BUDGET_NS;
+/// The same of waits that have ended, under those locks themselves: a waiter is passed for a few such phases at most,
+/// and the rest of its wait, for holders and for a CPU, is no starvation.
+pub const STARVED_WAIT_IN_PHASES_NS: u64 = LONG_WAIT_NS;
 
 /// A wait under way that is longer than this is reported, whatever its cause: waits for a lock should be
 /// too short to notice.
@@ -165,31 +168,52 @@ pub fn compared(compared: &Compared) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let control = &compared.control;
+    let control_runs = compared.policies.iter().find(|it| it.policy == *control);
     for policy in &compared.policies {
         // Of locks that nobody used nothing is concluded.
         if let Some(range) = policy.ratio_range.or(policy.ratio)
             && compared.used_locks != Some(false)
         {
-            sentences.push(match policy.ratio {
-                Some(interval) => ratio_words(policy, interval, &compared.control),
-                None => range_words(policy, range, &compared.control),
+            let time = match policy.ratio {
+                Some(interval) => ratio_words(policy, interval, control),
+                None => range_words(policy, range, control),
+            };
+            let name = &policy.policy;
+            let roles = control_runs.and_then(|base| roles_that_differ(policy, base));
+            sentences.push(match roles {
+                Some(roles) => {
+                    format!("Under {name} {roles} (one counted run each); run time: {time}.")
+                }
+                None => format!("Run time under {name}: {time}."),
             });
-        }
-        let control = compared.policies.iter().find(|it| it.policy == compared.control);
-        if let Some(control) = control.filter(|it| it.policy != policy.policy) {
-            sentences.extend(roles_that_differ(policy, control));
         }
         if policy.failed > 0 {
             sentences.push(format!(
-                "{}: {} of {} did not end as those under {} did; its times mean little.",
+                "{}: {} of {} did not end as those under {control} did; its times mean little.",
                 policy.policy,
                 policy.failed,
                 counted(policy.runs, "run"),
-                compared.control
             ));
         }
     }
     sentences
+}
+
+/// Takes back the advice to compare policies: these runs have done so, and their result is told.
+pub fn without_what_was_tried(finding: &mut Finding, compared: &Compared) {
+    let tried = |policies: &str| {
+        let ran = |policy: &str| compared.policies.iter().any(|it| it.policy == policy);
+        policies.split(',').any(|policy| policy != compared.control && ran(policy))
+    };
+    let policies = finding.to_try.as_deref().and_then(|what| {
+        ["--compare ", "--lock "].into_iter().find_map(|option| {
+            what.strip_prefix("fairlock run ")?.strip_prefix(option)?.split(' ').next()
+        })
+    });
+    if policies.is_some_and(tried) {
+        (finding.to_try, finding.shows, finding.then) = (None, None, None);
+    }
 }
 
 /// What readers and writers got, and how long they waited, where that differs by more than chance.
@@ -198,31 +222,27 @@ fn roles_that_differ(policy: &ComparedPolicy, control: &ComparedPolicy) -> Optio
     let (mine, base) = (policy.locks.first()?, control.locks.first()?);
     let pairs = mine.roles().into_iter().zip(base.roles());
     let differ = pairs.filter_map(|((name, mine), (_, base))| {
-        let (rate, before) = (mine.acquired_per_s, base.acquired_per_s);
-        let is_counted = mine.acquired.max(base.acquired) >= ENOUGH_COMPARED;
-        let rates =
-            (is_counted && rate.max(before) >= RATE_DIFFERS * rate.min(before)).then(|| {
-                let [before, rate] = [before, rate].map(format_number);
-                format!("{before} {name} a second became {rate}")
-            });
         let (longest, before) = (mine.wait_max_ns, base.wait_max_ns);
         let (most, least) = (longest.max(before), longest.min(before));
         let is_longer =
             most >= STARVED_WAIT_NS && most >= WAIT_DIFFERS.saturating_mul(least.max(1));
-        let word = if longest < before { "shrank" } else { "grew" };
-        let waits = is_longer.then(|| {
-            let told = |time| if time == 0 { "none".to_owned() } else { ns(time) };
-            let [before, longest] = [before, longest].map(told);
-            format!("the longest wait of {name} {word} from {before} to {longest}")
+        let waits = is_longer.then(|| match (longest, before) {
+            (0, before) => format!("{name} never waited, instead of up to {}", ns(before)),
+            (longest, 0) => format!("{name} waited up to {} instead of never", ns(longest)),
+            _ => format!("{name} waited at most {} instead of {}", ns(longest), ns(before)),
         });
-        let words: Vec<String> = rates.into_iter().chain(waits).collect();
+        let (rate, before) = (mine.acquired_per_s, base.acquired_per_s);
+        let is_counted = mine.acquired.max(base.acquired) >= ENOUGH_COMPARED;
+        let rates =
+            (is_counted && rate.max(before) >= RATE_DIFFERS * rate.min(before)).then(|| {
+                let [before, rate] = [before, rate].map(format_count);
+                format!("there were {rate} {name} a second instead of {before}")
+            });
+        let words: Vec<String> = waits.into_iter().chain(rates).collect();
         (!words.is_empty()).then(|| words.join(", and "))
     });
     let differ: Vec<String> = differ.collect();
-    (!differ.is_empty()).then(|| {
-        let (name, control) = (&policy.policy, &control.policy);
-        format!("{name} against {control}, in one counted run each: {}.", differ.join("; "))
-    })
+    (!differ.is_empty()).then(|| differ.join("; "))
 }
 
 fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> String {
@@ -233,31 +253,26 @@ fn range_words(policy: &ComparedPolicy, range: Estimate, control: &str) -> Strin
         false => format!("{low} to {}", format_number(range.high)),
     };
     format!(
-        "{}: no difference from {control} can be told from {runs} ({ratios} of {control}'s time); \
-         use --runs {ENOUGH_RUNS} or more.",
-        policy.policy
+        "no difference that {runs} can tell ({ratios} of {control}'s; use --runs {ENOUGH_RUNS} or more)"
     )
 }
 
 fn ratio_words(policy: &ComparedPolicy, ratio: Estimate, control: &str) -> String {
     let figures = format!(
-        "{} of {control}'s time, 95 % interval {} to {}, {}",
+        "{} of {control}'s, 95 % interval {} to {}, {}",
         format_number(ratio.median),
         format_number(ratio.low),
         format_number(ratio.high),
         counted(policy.runs, "run")
     );
-    let name = &policy.policy;
     if ratio.low <= 1.0 && ratio.high >= 1.0 {
-        return format!(
-            "{name}: no difference from {control} that these runs can tell ({figures})."
-        );
+        return format!("no measurable difference ({figures})");
     }
     let (percent, word) = match ratio.median {
         less if less < 1.0 => ((1.0 - less) * 100.0, "less"),
         more => ((more - 1.0) * 100.0, "more"),
     };
-    format!("{name} takes {} % {word} time than {control} ({figures}).", format_number(percent))
+    format!("{} % {word} ({figures})", format_number(percent))
 }
 
 /// A command line as one would type it.
@@ -276,7 +291,22 @@ pub fn typed(command: &[String]) -> String {
 impl Case<'_> {
     /// Whether its figures come from enough acquisitions, some of which waited.
     fn is_contended(&self) -> bool {
-        self.lock.acquired() >= ENOUGH_ACQUISITIONS && self.lock.contended_share() >= CONTENDED
+        let waits_often = self.lock.contended_share() >= CONTENDED;
+        let waits_long = self.wait_share() >= LIMITED_WAIT_SHARE;
+        self.lock.acquired() >= ENOUGH_ACQUISITIONS && (waits_often || waits_long)
+    }
+
+    /// Time that threads waited for this lock, over threads × time; 0 to 1.
+    fn wait_share(&self) -> f64 {
+        self.process.share_of_time(self.lock.wait_ns())
+    }
+
+    /// A wait that has ended starved if it was passed and took this long.
+    fn starved_wait_ns(&self) -> u64 {
+        match self.process.policy.as_str() {
+            "rwsem" | "rwlock" => STARVED_WAIT_IN_PHASES_NS,
+            _ => STARVED_WAIT_NS,
+        }
     }
 
     /// The run again under these policies.
@@ -294,8 +324,14 @@ impl Case<'_> {
     }
 }
 
-fn percent(share: f64) -> String {
-    format!("{} %", format_number(share * 100.0))
+/// A share in percent, without digits that only say that it is next to nothing.
+pub(crate) fn percent(share: f64) -> String {
+    /// Whoever reads of less does nothing else than if it were this.
+    const LEAST: f64 = 0.0001;
+    match share {
+        little if little > 0.0 && little < LEAST => "<0.01 %".to_owned(),
+        share => format!("{} %", format_number(share * 100.0)),
+    }
 }
 
 fn counted(count: u64, one: &str) -> String {
@@ -603,8 +639,8 @@ fn runs_out_of_time(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-fn is_starved(role: &Role) -> bool {
-    role.longest_bypass >= STARVED_BYPASS && role.longest_bypass_wait_ns >= STARVED_WAIT_NS
+fn is_starved(case: &Case<'_>, role: &Role) -> bool {
+    role.longest_bypass >= STARVED_BYPASS && role.longest_bypass_wait_ns >= case.starved_wait_ns()
 }
 
 /// The longest bypass is that of a wait under way, of which more is said.
@@ -624,7 +660,7 @@ fn readers_starve_writer(case: &Case<'_>) -> Option<Finding> {
         )
     };
     let shows = "how many reads pass a write under a lock that bounds them, and what that costs";
-    (is_starved(writes) && !is_told(case, "writes")).then(|| {
+    (is_starved(case, writes) && !is_told(case, "writes")).then(|| {
         Finding::new("readers-starve-writer", Weight::Problem, text())
             .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
     })
@@ -640,7 +676,7 @@ fn writers_starve_readers(case: &Case<'_>) -> Option<Finding> {
         )
     };
     let shows = "how long a read waits under a lock that gives readers a turn between two writers";
-    (is_starved(reads) && !is_told(case, "reads")).then(|| {
+    (is_starved(case, reads) && !is_told(case, "reads")).then(|| {
         Finding::new("writers-starve-readers", Weight::Problem, text())
             .try_to(case.compare("glibc,rwsem,phase-fair"), shows)
     })
@@ -976,6 +1012,9 @@ fn nothing_to_do(case: &Case<'_>) -> Finding {
         );
         return Finding::new("uncontended", Weight::Fine, text);
     }
+    if let Some(finding) = waits_cost_time(case) {
+        return finding;
+    }
     let longest = lock.reads.wait.max_ns.max(lock.writes.wait.max_ns);
     let most = |role: &Role, by| (role.longest_bypass, by);
     let (passed, by) = most(&lock.reads, "write").max(most(&lock.writes, "read"));
@@ -990,6 +1029,35 @@ fn nothing_to_do(case: &Case<'_>) -> Finding {
         ns(longest)
     );
     Finding::new("fine", Weight::Fine, text)
+}
+
+/// Waits that no rule can explain, and that take a relevant part of the threads' time: of all requests few
+/// may have waited, but long.
+fn waits_cost_time(case: &Case<'_>) -> Option<Finding> {
+    let (lock, share) = (case.lock, case.wait_share());
+    let is_rare = lock.contended_share() < CONTENDED;
+    let enough = if is_rare { LIMITED_WAIT_SHARE } else { HEAVILY_CONTENDED };
+    let text = || {
+        let roles = lock.roles().into_iter();
+        let (name, longest) = roles.max_by_key(|(_, role)| role.wait.max_ns).expect("two roles");
+        let few = if is_rare { "Few but long waits: " } else { "Waits take time: " };
+        format!(
+            "{few}{} of {} waited, {} on average, {name} up to {}. Together that is {} of the time of \
+             {}.",
+            format_count(lock.waited() as f64),
+            counted(lock.acquired(), "acquisition"),
+            ns(lock.wait_ns() / lock.waited().max(1)),
+            ns(longest.wait.max_ns),
+            percent(share),
+            counted(case.process.threads_at_once, "thread"),
+        )
+    };
+    (share >= enough).then(|| {
+        Finding::new("waits-cost-time", Weight::Hint, text()).try_to(
+            case.compare("glibc,rwsem,phase-fair"),
+            "whether the policy makes them wait so long, or the threads wait for CPUs",
+        )
+    })
 }
 
 /// Threads that may never go on.
@@ -1207,6 +1275,21 @@ mod tests {
             assert!(!with(STARVED_BYPASS - 1, STARVED_WAIT_NS), "{rule}");
             assert!(!with(STARVED_BYPASS, STARVED_WAIT_NS - 1), "{rule}");
         }
+    }
+
+    #[test]
+    fn a_wait_within_what_a_lock_promises_is_no_starvation_under_it() {
+        let with = |policy, ns| {
+            let mut lock = busy();
+            lock.roles[WRITE].bypass = (12_400, ns);
+            let found = report_of(lock, policy).locks.remove(0).findings;
+            found.iter().any(|finding| finding.rule == "readers-starve-writer")
+        };
+        for policy in ["rwsem", "rwlock"] {
+            assert!(!with(policy, STARVED_WAIT_IN_PHASES_NS - 1), "{policy}");
+            assert!(with(policy, STARVED_WAIT_IN_PHASES_NS), "{policy}");
+        }
+        assert!(with("glibc", STARVED_WAIT_NS));
     }
 
     #[test]
@@ -1474,10 +1557,10 @@ mod tests {
         assert_eq!(
             sentences,
             [
-                "rwsem takes 20.0 % less time than glibc (0.80 of glibc's time, \
-                 95 % interval 0.78 to 0.83, 10 runs).",
-                "phase-fair: no difference from glibc that these runs can tell (1.01 of glibc's time, \
-                 95 % interval 0.97 to 1.04, 10 runs).",
+                "Run time under rwsem: 20.0 % less (0.80 of glibc's, 95 % interval 0.78 to 0.83, \
+                 10 runs).",
+                "Run time under phase-fair: no measurable difference (1.01 of glibc's, 95 % interval \
+                 0.97 to 1.04, 10 runs).",
             ]
         );
         let mut few = comparison();
@@ -1487,8 +1570,10 @@ mod tests {
         policy.ratio_range = Some(Estimate { median: 1.69, low: 1.4, high: 1.98 });
         assert_eq!(
             super::compared(&few),
-            ["rwsem: no difference from glibc can be told from 3 runs (1.40 to 1.98 of glibc's \
-              time); use --runs 6 or more."]
+            [
+                "Run time under rwsem: no difference that 3 runs can tell (1.40 to 1.98 of glibc's; use \
+              --runs 6 or more)."
+            ]
         );
         few.used_locks = Some(false);
         let [only] = &super::compared(&few)[..] else { panic!("{:?}", super::compared(&few)) };
@@ -1516,14 +1601,61 @@ mod tests {
             super::compared(&compared)
         };
         assert_eq!(
-            told(role(900, 3_000_000), role(398, 38_000_000))[1],
-            "rwsem against glibc, in one counted run each: 0.50 writes a second became 199, and the \
-             longest wait of writes shrank from 2.00s to 38.0ms."
+            told(role(900, 3_000_000), role(398, 38_000_000))[0],
+            "Under rwsem writes waited at most 38.0ms instead of 2.00s, and there were 199 writes a \
+             second instead of 0.50 (one counted run each); run time: 20.0 % less (0.80 of glibc's, \
+             95 % interval 0.78 to 0.83, 10 runs)."
         );
-        assert_eq!(told(role(501, 0), role(5, 600_000_000)).len(), 1);
-        assert!(
-            told(role(500, 0), role(5, 600_000_000))[1].contains("500 reads a second became 250")
+        let all = told(role(501, 0), role(5, 600_000_000));
+        assert!(all.len() == 1 && all[0].starts_with("Run time under rwsem"), "{all:?}");
+        let [fewer] = &told(role(500, 0), role(5, 0))[..] else { panic!("one") };
+        let words = "Under rwsem there were 250 reads a second instead of 500; \
+                     writes never waited, instead of up to 2.00s (";
+        assert!(fewer.starts_with(words), "{fewer}");
+        let [more] = &told(role(32_334_902, 0), role(5, 600_000_000))[..] else { panic!("one") };
+        assert!(more.contains("16.2M reads a second instead of 500"), "{more}");
+    }
+
+    #[test]
+    fn a_comparison_is_not_advised_to_those_who_have_just_made_one() {
+        let advised = |policies: &[&str], kind| {
+            let mut snapshot = snapshot();
+            snapshot.locks.push(snapshot::Lock { kind, ..starving_writer() });
+            let mut compared = comparison();
+            let chosen = |it: &ComparedPolicy| policies.contains(&it.policy.as_str());
+            compared.policies.retain(chosen);
+            let report = Report::new(&[snapshot], Some(&compared), &["server".to_owned()]);
+            let findings = report.locks.into_iter().flat_map(|lock| lock.findings);
+            findings.filter_map(|finding| finding.to_try).collect::<Vec<_>>()
+        };
+        // Of glibc,rwsem,phase-fair one is enough: the answer is there.
+        assert_eq!(advised(&["glibc", "rwsem"], 0), [""; 0]);
+        assert_eq!(advised(&["glibc", "rwsem"], 2), [""; 0]);
+        assert_eq!(advised(&["glibc"], 2).len(), 2);
+    }
+
+    #[test]
+    fn few_waits_that_take_much_time_are_not_uncontended() {
+        let with = |ns| {
+            let mut lock = lock(2, 1_000_000, 500);
+            waits(&mut lock, READ, WRITE, 100, ns);
+            findings(lock).remove(0)
+        };
+        // Of four threads over two seconds.
+        assert_eq!(with(790_000).rule, "uncontended");
+        let finding = with(7_900_000);
+        assert_eq!((finding.rule.as_str(), finding.weight), ("waits-cost-time", Weight::Hint));
+        assert_eq!(
+            finding.text,
+            "Few but long waits: 100 of 1.00M acquisitions waited, 7.90ms on average, reads up to \
+             7.90ms. Together that is 9.88 % of the time of 4 threads."
         );
+        // Many waits are usual, unless they take much of the time.
+        let mut lock = busy();
+        waits(&mut lock, READ, WRITE, 100, 5_000_000);
+        assert_eq!(rules(lock.clone()), ["fine"]);
+        waits(&mut lock, READ, WRITE, 100, 5_000_000);
+        assert_eq!(rules(lock), ["waits-cost-time"]);
     }
 
     #[test]

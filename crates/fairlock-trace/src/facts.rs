@@ -77,8 +77,13 @@ pub struct Process {
 impl Process {
     /// Time that threads waited, over threads × time; 0 to 1.
     pub fn wait_share(&self) -> f64 {
+        self.share_of_time(self.wait_ns)
+    }
+
+    /// So much waiting, over threads × time; 0 to 1.
+    pub fn share_of_time(&self, wait_ns: u64) -> f64 {
         let all = self.elapsed_ns as f64 * self.threads_at_once as f64;
-        if all > 0.0 { (self.wait_ns as f64 / all).min(1.0) } else { 0.0 }
+        if all > 0.0 { (wait_ns as f64 / all).min(1.0) } else { 0.0 }
     }
 
     /// The program's name without its folder.
@@ -746,6 +751,9 @@ pub struct ComparedRole {
     pub wait_max_ns: u64,
     /// Acquisitions by the other role during one wait, at most.
     pub longest_bypass: u64,
+    /// How long that wait was, ns.
+    #[serde(default)]
+    pub longest_bypass_wait_ns: u64,
 }
 
 impl ComparedRole {
@@ -759,6 +767,7 @@ impl ComparedRole {
             wait_p99_ns: role.wait.p99_ns,
             wait_max_ns: role.wait.max_ns,
             longest_bypass: role.longest_bypass,
+            longest_bypass_wait_ns: role.longest_bypass_wait_ns,
         }
     }
 

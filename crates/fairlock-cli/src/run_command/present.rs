@@ -72,13 +72,14 @@ pub(super) fn present_compared(
     others_busy_cpus: Option<f64>,
     moment: Moment,
 ) {
-    run.say(&comparison.text(columns()));
     let compared = Compared::from(comparison);
     let snapshots = counted.iter().find(|(lock, _)| lock == main).map(|(_, snapshots)| snapshots);
     let snapshots = snapshots.map_or(&[][..], |snapshots| snapshots);
     let mut report = Report::new(snapshots, Some(&compared), &command(run));
     report.add_counted(counted);
     report.run.others_busy_cpus = others_busy_cpus;
+    run.say(&report.answers(columns()));
+    run.say(&comparison.text(columns()));
     tell(run, report, moment);
 }
 

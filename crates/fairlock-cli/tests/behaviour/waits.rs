@@ -359,8 +359,8 @@ fn a_comparison_tells_who_waits_under_each_policy() {
         &said,
         &[
             "Waits under each policy, in one counted run: first_lock, stuck",
-            "policy acquired/s waited still wait wait p50/p99/max bypass",
-            "phase-fair: no difference from glibc can be told from 1 run",
+            "policy role acquired/s waited waiting wait bypass at end p99/max count/wait",
+            "run time: no difference that 1 run can tell",
             "use --runs 6 or more",
         ],
     );

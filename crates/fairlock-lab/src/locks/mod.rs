@@ -236,7 +236,7 @@ registry! {
     Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
     Peer "usync" UsyncRwLock, "usync::RwLock";
     Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
-    Peer "pthread" PthreadRwLock, "pthread_rwlock_t as it comes: readers first";
+    Peer "pthread" PthreadRwLock, "pthread_rwlock_t with its default kind: readers first";
     Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
     Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer, S3's first tweak";
     Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held, S3's second tweak";
@@ -248,7 +248,7 @@ registry! {
     Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
     Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
     Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, "parking_lot::Mutex; readers take it exclusively";
-    Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t as it comes; readers take it exclusively";
+    Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t with its default kind; readers acquire it exclusively";
     Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
     Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";
     Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";

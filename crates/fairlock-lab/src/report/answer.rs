@@ -341,6 +341,30 @@ pub(super) fn section(rows: &[Row], link: impl Fn(&Row) -> String) -> Option<Sec
     Some(section)
 }
 
+/// The answer in a sentence, names of locks between backticks, and how each lock did; nothing where no locks were
+/// measured beside each other.
+pub(super) fn in_short(rows: &[Row]) -> Option<(String, Table)> {
+    let situations = situations(rows);
+    let standings = standings(&situations);
+    if situations.is_empty() {
+        return None;
+    }
+    let best = recommended(&standings);
+    let names: Vec<String> = best.iter().map(|it| format!("`{}`", it.lock)).collect();
+    let behind = best.iter().map(|it| it.behind).fold(1.0, f64::max);
+    let slower = match behind <= ALIKE {
+        true => "never measurably slower".to_owned(),
+        false => format!("at most {} times slower", format_number(behind)),
+    };
+    let sentence = match names.join(" or ") {
+        none if none.is_empty() => "It depends: every lock starved somebody somewhere.".to_owned(),
+        names => format!(
+            "Use {names}: it starved nobody, and was {slower} than the fastest lock that starves nobody."
+        ),
+    };
+    Some((sentence, by_lock(&situations, &standings)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,6 +400,13 @@ mod tests {
         assert!(text.contains("pthread: a writer waited for 700ms"), "{text}");
         assert!(text.contains("<td>2.00<small>std</small>"), "{text}");
         assert!(text.contains("<a href=\"#rows\">Short sections: 4 readers + 4 writers"), "{text}");
+
+        let (sentence, by_lock) = in_short(&rows).expect("an answer");
+        assert!(
+            sentence.starts_with("Use `rwlock`: it starved nobody, and was never"),
+            "{sentence}"
+        );
+        assert_eq!(by_lock.rows.len(), 3);
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Recordings of studies as a page of Markdown: each study's title, its verdicts, and its tables.
+//! Recordings of studies as a page of Markdown for the book: which lock to use, how each question came out, and a
+//! short section for each, with a line for each claim and a table or two of figures.
+//!
+//! It shows one figure for each claim, that which decides. All cases, intervals and charts are in the HTML page of the
+//! same recordings.
 //!
 //! The same recordings give the same page, whatever their order. Nothing but the recordings and the study files is read, no clock and no machine, so that a page that
 //! is kept beside its recordings can be tested against them.
@@ -8,22 +12,20 @@
 use std::fmt::Write as _;
 
 use fairlock_report::recording::{Header, Recording};
+use fairlock_report::row::Row;
+use fairlock_report::table::Cell;
 use fairlock_report::units::{counted, format_bytes, format_ns};
 
 use super::terminal::sign;
-use super::{grids, published, verdicts};
+use super::{answer, grids, published, verdicts};
 use crate::study::claim::{CaseVerdict, Claim, Expect, Status, Verdict};
 use crate::study::{self, Study, Table};
 
-/// Tables with more columns of figures than this show medians alone: with the intervals they would be wider than
-/// a page of the book.
-const MOST_COLUMNS_WITH_INTERVALS: usize = 5;
+/// A published table with more columns than this leaves out those of this machine: they are not the source's.
+const MOST_COLUMNS: usize = 8;
 
-/// A claim with more cases than this has a table of them, beside a line that says how far they reach.
-const MOST_CASES_IN_A_LINE: usize = 6;
-
-/// Of so many cases that are met not even a line needs each.
-const MOST_CASES_MET_IN_A_LINE: usize = 3;
+/// So many tables of figures a section has.
+const MOST_TABLES: usize = 2;
 
 /// The page.
 ///
@@ -34,10 +36,8 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
     let headers: Vec<&Header> = recordings.iter().map(|it| &it.header).collect();
     let mut page = format!(
         "# Measured\n\n<!-- `fairlock report` writes this page; CONTRIBUTING.md says how it is remade. -->\n\n{}\n\n\
-         Figures are medians with 95 % intervals, ratios of repetitions that ran in turn. In tables the best of each \
-         line is **bold**. A claim holds if its whole interval is on the right side of what is expected, does not hold \
-         if the whole of it is on the other side, and is undecided in between. *Simulated* figures are of the machine \
-         that is named with them.\n",
+         Figures are medians, in brackets with 95 % intervals. *Simulated* figures are of the machine that is named \
+         with them. In tables the best of each line is **bold**.\n",
         measured_on(&headers)
     );
     for (is_so, words) in [
@@ -51,10 +51,39 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
             let _ = write!(page, "\n{words}\n");
         }
     }
+    let rows: Vec<Row> = recordings.iter().flat_map(|it| &it.rows).cloned().collect();
+    if let Some((sentence, by_lock)) = answer::in_short(&rows) {
+        let _ = write!(
+            page,
+            "\n## Which lock should I use?\n\n{sentence} [Reading a report](reading-a-report.md) says what counts as \
+             starving here.\n\n{}",
+            of_table(&by_lock)
+        );
+    }
+    page += &summary(&studies);
     for (study, recording) in &studies {
         let _ = write!(page, "\n{}", section(study, recording));
     }
     Ok(page)
+}
+
+/// How each question came out, in a line.
+fn summary(studies: &[(Study, &Recording)]) -> String {
+    let mut text = "\n## The questions\n\nA claim holds if its whole interval is on the right side of what is expected. It \
+                    does not hold if the whole interval is on the other side, and is undecided in between.\n\n\
+                    | question | ✓ holds | ✗ does not hold | ? undecided | – not measured |\n|---|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (study, recording) in studies {
+        let verdicts = verdicts(study, recording);
+        let of = |status| match verdicts.iter().filter(|it| it.status == status).count() {
+            0 => String::new(),
+            some => some.to_string(),
+        };
+        let counts = [Status::Met, Status::NotMet, Status::Inconclusive, Status::NotMeasured];
+        let (title, counts) = (escaped(&study.title), counts.map(of).join(" | "));
+        let _ = writeln!(text, "| [{title}](#{}) | {counts} |", study.name);
+    }
+    text
 }
 
 /// The studies of these recordings: those of Fairlock's own questions, then those of published systems, each in the
@@ -138,10 +167,10 @@ fn measured_on(headers: &[&Header]) -> String {
             (least, most) if least == most => least,
             (least, most) => format!("{least} to {most}"),
         };
-        format!("{}; a pause takes {pause}; {when}.", escaped(&described(headers[0])))
+        format!("{when} on {}; a pause takes {pause}.", escaped(&described(headers[0])))
     };
     match machines.as_slice() {
-        [only] => format!("Machine: {}", line(only)),
+        [only] => format!("Measured {}", line(only)),
         several => {
             let of = |headers: &Vec<&Header>| {
                 let mut names: Vec<&str> =
@@ -149,7 +178,10 @@ fn measured_on(headers: &[&Header]) -> String {
                 names.sort_unstable();
                 format!("* {}: {}", names.join(", "), line(headers))
             };
-            format!("Machines:\n\n{}", several.iter().map(of).collect::<Vec<_>>().join("\n"))
+            format!(
+                "Measured on several machines:\n\n{}",
+                several.iter().map(of).collect::<Vec<_>>().join("\n")
+            )
         }
     }
 }
@@ -157,26 +189,24 @@ fn measured_on(headers: &[&Header]) -> String {
 fn section(study: &Study, recording: &Recording) -> String {
     // What links to it stays right whatever the title becomes.
     let mut text = format!("## {} {{#{}}}\n\n", escaped(&study.title), study.name);
-    let verdicts = verdicts(study, recording);
-    text += &verdict_table(study, &verdicts);
-    text += &case_tables(study, &verdicts);
-    for table in study.published_tables() {
-        text += &published_table(table, recording);
-    }
-    for sheet in study.grids.iter().flat_map(|grid| grids::sheets(grid, &recording.rows)) {
-        text += &grid_table(&sheet);
-    }
-    let source = study
-        .source
-        .as_ref()
-        .map(|source| format!(" {}. {}.", escaped(&source.citation), escaped(&source.machine)));
+    let source = study.source.as_ref().map(|source| {
+        format!(" Source: {}. {}.", escaped(&source.citation), escaped(&source.machine))
+    });
     let _ = writeln!(
         text,
-        "\n*Question.* {} (`fairlock study {}`){}",
+        "{} (`fairlock study {}`){}\n",
         escaped(&study.question),
         study.name,
-        source.map_or_else(String::new, |source| format!("\n\n*Source.*{source}"))
+        source.unwrap_or_default()
     );
+    text += &verdict_table(study, &verdicts(study, recording));
+    let published = study.published_tables().iter().map(|table| published_table(table, recording));
+    let sheets = study.grids.iter().filter_map(|grid| {
+        // Of one figure the first table: it is an example.
+        grids::sheets(grid, &recording.rows).first().map(grid_table)
+    });
+    let tables = published.chain(sheets).filter(|table| !table.is_empty());
+    tables.take(MOST_TABLES).for_each(|table| text += &table);
     text
 }
 
@@ -185,135 +215,83 @@ fn words(verdict: &Verdict) -> String {
     verdict.words.replace("inconclusive", "undecided").replace(" here", "")
 }
 
-/// Every claim in a line: its verdict, what it says, and what was measured.
+/// Every claim in a line: its verdict, what it says, what is expected, and the figure that decides.
 fn verdict_table(study: &Study, verdicts: &[Verdict]) -> String {
-    let mut text = "| verdict | claim | measured |\n|---|---|---|\n".to_owned();
+    let mut text =
+        "| verdict | claim | expected | measured, at worst |\n|---|---|---|---|\n".to_owned();
     for (claim, verdict) in study.claims.iter().zip(verdicts) {
         let all = verdict.cases.len();
         let of_it = verdict.cases.iter().filter(|case| case.status == verdict.status).count();
         let count = if of_it < all { format!(" in {of_it} of {all}") } else { String::new() };
+        let worst = worst(claim, verdict);
+        let cells = [expected(claim, worst), measured(claim, worst)];
+        let [expected, measured] = cells.map(|cell| unbroken(&escaped(&cell)));
         let _ = writeln!(
             text,
-            "| {} {}{count} | {}<br>*{}* | {} |",
+            "| {} {}{count} | {} | {expected} | {measured} |",
             sign(verdict.status),
             words(verdict),
             escaped(&verdict.claim),
-            escaped(&claim.figure),
-            measured(claim, verdict),
         );
     }
     text
 }
 
-/// A claim and its verdict.
-type Claimed<'a> = (&'a Claim, &'a Verdict);
-
-/// The cases of claims that have many: a table for claims that have the same ones, with a line for each case.
-fn case_tables(study: &Study, verdicts: &[Verdict]) -> String {
-    let names = |claim: &Claim| -> Vec<String> {
-        claim.cases.iter().map(|case| case.name.clone()).collect()
+/// Of the cases that decide a verdict, that which is farthest from what is expected, or nearest to not being so.
+fn worst<'a>(claim: &Claim, verdict: &'a Verdict) -> Option<&'a CaseVerdict> {
+    let away = |case: &CaseVerdict| {
+        let median = case.value.map_or(f64::NAN, |value| value.median);
+        match claim.expect {
+            Expect::AtLeast(_) => -median,
+            Expect::AtMost(_) => median,
+            Expect::WithinFactor(_) => (median / case.source.unwrap_or(median)).ln().abs(),
+            Expect::Decide(_) => 0.0,
+        }
     };
-    let mut tables: Vec<(Vec<String>, Vec<Claimed<'_>>)> = Vec::new();
-    for (claim, verdict) in study.claims.iter().zip(verdicts) {
-        let is_measured = verdict.cases.iter().any(|case| case.value.is_some());
-        if claim.cases.len() <= MOST_CASES_IN_A_LINE || !is_measured {
-            continue;
+    let mut of_it = verdict.cases.iter().filter(|case| case.status == verdict.status);
+    let first = of_it.next()?;
+    Some(of_it.fold(first, |worst, case| if away(case) > away(worst) { case } else { worst }))
+}
+
+/// What is expected of a case of a claim.
+fn expected(claim: &Claim, case: Option<&CaseVerdict>) -> String {
+    match (&claim.expect, case.and_then(|case| case.source)) {
+        (Expect::AtLeast(least), _) => format!("≥ {}", claim.format(*least)),
+        (Expect::AtMost(most), _) => format!("≤ {}", claim.format(*most)),
+        (Expect::WithinFactor(factor), Some(source)) => {
+            let (low, high) = (claim.format(source / factor), claim.format(source * factor));
+            format!("{low} to {high}, as {} is published", claim.format(source))
         }
-        let of_claim = names(claim);
-        match tables.iter_mut().find(|(names, _)| *names == of_claim) {
-            Some((_, claims)) => claims.push((claim, verdict)),
-            None => tables.push((of_claim, vec![(claim, verdict)])),
-        }
+        (Expect::WithinFactor(_) | Expect::Decide(_), _) => String::new(),
     }
-    let table = |(names, claims): &(Vec<String>, Vec<Claimed<'_>>)| {
-        let with_interval = claims.len() <= MOST_COLUMNS_WITH_INTERVALS;
-        let figures = claims.iter().map(|(_, verdict)| verdict.figure.clone());
-        let heads: Vec<String> = std::iter::once(String::new()).chain(figures).collect();
-        let figure = |at: usize, (claim, verdict): &Claimed<'_>| {
-            let case = &verdict.cases[at];
-            let Some(value) = case.value else { return String::new() };
+}
+
+/// The figure of a case, with its name where there are others; or why there is none.
+fn measured(claim: &Claim, case: Option<&CaseVerdict>) -> String {
+    let Some(case) = case else { return String::new() };
+    let Some(value) = case.value else { return case.text.clone() };
+    let text = match &claim.expect {
+        // The text says which of the outcomes it is.
+        Expect::Decide(_) => {
+            let to_decide = case.to_decide.map(|it| format!(", {it}")).unwrap_or_default();
+            case.text.strip_suffix(&to_decide).unwrap_or(&case.text).to_owned()
+        }
+        _ => {
             let [low, median, high] =
                 [value.low, value.median, value.high].map(|it| claim.format(it));
-            format!("{} {}", cell(&median, &low, &high, with_interval), sign(case.status))
-        };
-        let lines = names.iter().enumerate().filter_map(|(at, name)| {
-            let figures: Vec<String> = claims.iter().map(|claim| figure(at, claim)).collect();
-            let is_measured = figures.iter().any(|figure| !figure.is_empty());
-            is_measured.then(|| std::iter::once(escaped(name)).chain(figures).collect())
-        });
-        markdown_table("Case by case", &heads, &lines.collect::<Vec<_>>())
-    };
-    tables.iter().map(table).collect()
-}
-
-/// What is expected of a claim's figure and what it came to: the cases that decide first.
-fn measured(claim: &Claim, verdict: &Verdict) -> String {
-    let groups = [
-        (Status::NotMet, "not met"),
-        (Status::Inconclusive, "undecided"),
-        (Status::Met, "met"),
-        (Status::NotMeasured, "not measured"),
-    ];
-    let expected = verdict.figure.strip_prefix(&claim.figure).unwrap_or_default();
-    let expected = expected.trim_start_matches(", ").to_owned();
-    let mut lines = if expected.is_empty() { Vec::new() } else { vec![expected] };
-    for (status, label) in groups {
-        let of_it = verdict.cases.iter().filter(|case| case.status == status);
-        let cases: Vec<&CaseVerdict> = of_it.collect();
-        match cases.as_slice() {
-            [] => {}
-            // The verdict has said it.
-            cases if status == verdict.status => lines.push(figures(claim, status, cases)),
-            cases => lines.push(format!("{label}: {}", figures(claim, status, cases))),
+            if low == high { median } else { format!("{median} [{low}, {high}]") }
         }
-    }
-    lines.iter().map(|line| unbroken(&escaped(line))).collect::<Vec<_>>().join("<br>")
+    };
+    if claim.cases.len() > 1 { format!("{text} ({})", case.name) } else { text }
 }
 
-/// The figures of these cases of a claim.
-fn figures(claim: &Claim, status: Status, cases: &[&CaseVerdict]) -> String {
-    if status == Status::NotMeasured {
-        return match cases {
-            [first, rest @ ..] if rest.iter().all(|case| case.text == first.text) => {
-                first.text.clone()
-            }
-            cases if cases.len() > MOST_CASES_IN_A_LINE => format!("{} cases", cases.len()),
-            _ => cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>().join("; "),
-        };
-    }
-    let most_in_full = match status {
-        _ if claim.cases.len() > MOST_CASES_IN_A_LINE => 1,
-        Status::Met => MOST_CASES_MET_IN_A_LINE,
-        _ => MOST_CASES_IN_A_LINE,
-    };
-    let has_limit = matches!(claim.expect, Expect::AtLeast(_) | Expect::AtMost(_));
-    if has_limit && cases.len() > most_in_full {
-        let values = cases.iter().filter_map(|case| Some(case.value?.median));
-        let least = values.clone().fold(f64::INFINITY, f64::min);
-        let most = values.fold(f64::NEG_INFINITY, f64::max);
-        return match (claim.format(least), claim.format(most)) {
-            (least, most) if least == most => format!("{least} in {} cases", cases.len()),
-            (least, most) => format!("{least} to {most} in {} cases", cases.len()),
-        };
-    }
-    let one = |case: &&CaseVerdict| {
-        let text = match &case.to_decide {
-            // How to go on is no matter of a page that is kept.
-            Some(to_decide) => {
-                case.text.strip_suffix(&format!(", {to_decide}")).unwrap_or(&case.text)
-            }
-            None => &case.text,
-        };
-        if claim.cases.len() > 1 { format!("{text} ({})", case.name) } else { text.to_owned() }
-    };
-    cases.iter().map(one).collect::<Vec<_>>().join("; ")
-}
-
-/// Published figures with ours beside them; nothing where none of ours was measured.
+/// Published figures next to ours; nothing where none of ours was measured.
 fn published_table(table: &Table, recording: &Recording) -> String {
     let ours = table.here.iter().map(|it| (it, "here"));
-    let ours: Vec<_> = ours.chain(table.simulated.iter().map(|it| (it, "simulated"))).collect();
-    let with_interval = table.columns.len() + ours.len() <= MOST_COLUMNS_WITH_INTERVALS;
+    let mut ours: Vec<_> = ours.chain(table.simulated.iter().map(|it| (it, "simulated"))).collect();
+    if table.columns.len() + ours.len() > MOST_COLUMNS && !table.simulated.is_empty() {
+        ours.retain(|(_, place)| *place == "simulated");
+    }
     let mut heads = vec![String::new()];
     heads.extend(table.columns.iter().cloned());
     heads.extend(ours.iter().map(|(column, place)| format!("{place}, {}", column.title)));
@@ -322,7 +300,7 @@ fn published_table(table: &Table, recording: &Recording) -> String {
         let figures = ours.iter().map(|(column, _)| {
             let figure = published::figure(table, column, row, &recording.rows);
             is_measured |= figure.is_some();
-            figure.map_or_else(String::new, |it| cell(&it.median, &it.low, &it.high, with_interval))
+            figure.map_or_else(String::new, |it| it.median)
         });
         let named = std::iter::once(row.name.clone()).chain(row.source.iter().cloned());
         named.map(|cell| escaped(&cell)).chain(figures).collect()
@@ -332,28 +310,17 @@ fn published_table(table: &Table, recording: &Recording) -> String {
 }
 
 fn grid_table(sheet: &grids::Sheet) -> String {
-    let with_interval = sheet.locks.len() <= MOST_COLUMNS_WITH_INTERVALS;
     let heads: Vec<String> = std::iter::once(String::new()).chain(sheet.locks.clone()).collect();
     let lines = sheet.lines.iter().map(|(name, figures)| {
         let figures = figures.iter().map(|figure| {
-            figure.as_ref().map_or_else(String::new, |it| {
-                let median =
-                    if it.is_best { format!("**{}**", it.median) } else { it.median.clone() };
-                let shown = cell(&it.median, &it.low, &it.high, with_interval);
-                shown.replacen(&it.median, &median, 1)
+            figure.as_ref().map_or_else(String::new, |it| match it.is_best {
+                true => format!("**{}**", it.median),
+                false => it.median.clone(),
             })
         });
         std::iter::once(escaped(name)).chain(figures).collect()
     });
     markdown_table(&sheet.title, &heads, &lines.collect::<Vec<_>>())
-}
-
-/// A figure, with its interval where there is room and it has one that can be seen.
-fn cell(median: &str, low: &str, high: &str, with_interval: bool) -> String {
-    match with_interval && low != high {
-        true => format!("{median} [{low}, {high}]"),
-        false => median.to_owned(),
-    }
 }
 
 /// A table under its title. The first column is text, the others are numbers.
@@ -363,6 +330,22 @@ fn markdown_table(title: &str, heads: &[String], lines: &[Vec<String>]) -> Strin
     let rule = format!("|---|{}\n", "--:|".repeat(heads.len() - 1));
     let lines: String = lines.iter().map(|line| row(line)).collect();
     format!("\n**{}**\n\n{}{rule}{lines}", escaped(title), row(&heads))
+}
+
+/// A table of the HTML page. The first column is text, the others are numbers.
+fn of_table(table: &fairlock_report::table::Table) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let heads = table.columns.iter().map(|column| escaped(&column.title)).collect();
+    let rule = format!("|---|{}\n", "--:|".repeat(table.columns.len() - 1));
+    let lines = table.rows.iter().map(|cells| {
+        let cell = |cell: &Cell| match cell.detail.as_str() {
+            "" => escaped(&cell.text),
+            detail => format!("{} ({})", escaped(&cell.text), escaped(detail)),
+        };
+        row(cells.iter().map(cell).collect())
+    });
+    let lines: String = lines.collect();
+    format!("{}{rule}{lines}", row(heads))
 }
 
 /// The text with its figures in one piece each: an interval with its median, a limit with its sign.
@@ -447,8 +430,8 @@ mod tests {
         let mutex = recording(&["mutex"], "2026-11-24 01:02:03 UTC");
         let one = page(&[s0.clone(), mutex.clone()]).unwrap();
         assert_eq!(one, page(&[mutex, s0]).unwrap());
-        assert!(one.contains("; 2026-11-23 to 2026-11-24."), "{one}");
-        assert_eq!(one.matches("Machine: ").count(), 1);
+        assert!(one.contains("\n\nMeasured 2026-11-23 to 2026-11-24 on a \\| b, "), "{one}");
+        assert_eq!(one.matches("Measured 2").count(), 1);
     }
 
     #[test]
@@ -457,8 +440,8 @@ mod tests {
         let mut there = recording(&["mutex"], "2026-11-23 01:02:03 UTC");
         there.header.machine.cpus = 64;
         let page = page(&[here, there]).unwrap();
-        assert!(page.contains("* mutex: a \\| b, 64 CPUs, "), "{page}");
-        assert!(page.contains("* uncontended: a \\| b, 2 CPUs, "), "{page}");
+        assert!(page.contains("* mutex: 2026-11-23 on a \\| b, 64 CPUs, "), "{page}");
+        assert!(page.contains("* uncontended: 2026-11-23 on a \\| b, 2 CPUs, "), "{page}");
     }
 
     #[test]
@@ -486,16 +469,44 @@ mod tests {
         let line = page.lines().find(|line| line.starts_with("| –")).unwrap();
         assert!(line.starts_with("| – not measured | "), "{line}");
         assert_eq!(line.matches("there is no row for rwlock").count(), 1, "{line}");
-        assert!(!page.contains("|--:|"), "{page}");
+        assert!(!page.contains("\n**"), "there is nothing for a table of figures: {page}");
     }
 
     #[test]
-    fn a_claim_with_many_cases_has_a_table_of_them_and_a_line_that_sums_them_up() {
+    fn a_claim_with_many_cases_is_one_line_with_the_worst_of_them() {
         let page = page(&[recording(&["equal-mix"], "2026-11-23 01:02:03 UTC")]).unwrap();
-        let line = page.lines().find(|line| line.contains("rwlock / limit*")).unwrap();
-        assert!(line.contains(" in 16 cases") && !line.contains("64 threads"), "{line}");
-        let (_, table) = page.split_once("**Case by case**").unwrap();
-        assert!(table.contains("\n| 64 threads, 1000 pauses | "), "{table}");
+        let start = "| ✗ does not hold | From 8 threads on RwLock gives nine tenths";
+        let line = page.lines().find(|line| line.starts_with(start)).unwrap();
+        let end = "| ≥\u{a0}0.90 | 0.67\u{a0}[0.63,\u{a0}0.71] (8 threads, no section) |";
+        assert!(line.ends_with(end), "{line}");
+    }
+
+    #[test]
+    fn the_page_begins_with_machine_answer_and_outcomes_and_stays_short() {
+        let all: Vec<Recording> = study::names()
+            .iter()
+            .map(|name| recording(&[name], "2026-11-23 01:02:03 UTC"))
+            .collect();
+        let page = page(&all).unwrap();
+        let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("lacks {words}"));
+        let order = [
+            "\n\nMeasured 2026-11-23 on a \\| b, 2 CPUs",
+            "\n## Which lock should I use?\n\nUse `",
+            "\n| lock | starved somebody | ",
+            "\n## The questions\n",
+            "\n| [What does a lock cost when nobody waits?](#uncontended) | 3 | 2 |  |  |\n",
+            "\n## What does a lock cost when nobody waits? {#uncontended}\n",
+        ];
+        assert!(order.map(at).is_sorted(), "{:?}", order.map(at));
+        for section in page.split("\n## ") {
+            assert!(section.matches("\n**").count() <= MOST_TABLES, "{section}");
+        }
+        for line in page.lines().filter(|line| line.starts_with('|')) {
+            let text = line.replace("\\|", "");
+            assert!(text.matches('|').count() <= 13, "{line}");
+            let cells = text.split('|');
+            assert!(cells.clone().all(|cell| cell.chars().count() < 250), "{line}");
+        }
     }
 
     #[test]

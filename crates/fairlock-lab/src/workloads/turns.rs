@@ -1,4 +1,4 @@
-//! `turns`: threads that read and write by turns, with next to nothing in and between their
+//! `turns`: threads that each read and write, with next to nothing in and between their
 //! sections: what a lock's own operations cost, up to those that take a nanosecond.
 //!
 //! [`mix`](super::mix) looks at every operation, and two looks at the clock take ten times as long
@@ -81,7 +81,7 @@ impl Default for Turns {
 impl Workload for Turns {
     const NAME: &'static str = "turns";
     const ABOUT: &'static str =
-        "threads that read and write by turns, empty sections: what the lock itself costs";
+        "threads that each read and write, empty sections: what the lock itself costs";
     const SITUATION: Option<&'static str> = Some("Sections of a few nanoseconds");
     const EXAMPLES: &'static [&'static str] = &[
         "--threads 1,2,8 --read-percent 100,99.9,99,90,50",

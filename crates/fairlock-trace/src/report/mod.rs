@@ -22,8 +22,9 @@ use super::symbols::Symbols;
 /// a screen.
 pub const SHOWN_LOCKS: usize = 5;
 
-/// What one acquisition costs more when it is counted: the figure, and where it comes from.
-pub const COST_OF_COUNTING: &str = "docs/src/use/unmodified-programs.md says what counting costs";
+/// Where it is said what one acquisition costs more when it is counted.
+pub const COST_OF_COUNTING: &str =
+    "what counting costs is in the book's chapter on unmodified programs";
 
 /// Everything there is to tell about a run.
 ///
@@ -74,6 +75,10 @@ impl Report {
         locks.iter_mut().zip(1..).for_each(|(lock, number)| lock.lock = number);
         for process in &mut processes {
             process.findings = diagnosis::process(process, &locks);
+        }
+        if let Some(compared) = comparison {
+            let findings = locks.iter_mut().flat_map(|lock| &mut lock.findings);
+            findings.for_each(|finding| diagnosis::without_what_was_tried(finding, compared));
         }
         let run = Run {
             format: lines::FORMAT,
@@ -142,8 +147,13 @@ impl Report {
         terminal::text(self, width, locks, true)
     }
 
-    /// As [`terminal`](Self::terminal), for somebody who has just read the
-    /// [`Comparison`](super::comparison::Comparison) itself: without its table.
+    /// What came of the comparison, a sentence for each lock, in lines of this width; empty if there was none.
+    pub fn answers(&self, width: usize) -> String {
+        terminal::answers(self, width)
+    }
+
+    /// As [`terminal`](Self::terminal), for somebody who has just read the [`answers`](Self::answers) and the
+    /// [`Comparison`](super::comparison::Comparison) itself: without these.
     pub fn terminal_after_runs(&self, width: usize) -> String {
         terminal::text(self, width, SHOWN_LOCKS, false)
     }
@@ -192,15 +202,16 @@ mod tests {
         let text = words(&report.terminal(120));
         for row in [
             "in one counted run: all locks",
+            "policy role acquired/s waited waiting wait bypass at end p50/p99/max count/wait",
             "glibc reads 451k 0.10 % – 40.0µs/40.0µs/40.0µs 0",
-            "glibc writes 22 90.9 % – 3.15ms/1.20s/1.20s 812",
+            "glibc writes 22 90.9 % – 3.15ms/1.20s/1.20s 812/1.20s",
             "rwsem reads 450k – – – –",
             "rwsem writes 22 90.9 % – 90.0µs/90.0µs/90.0µs 0",
         ] {
             assert!(text.contains(row), "lacks {row:?}: {text}");
         }
         let page = report.page();
-        assert!(page.contains("<td>3.15ms/1.20s/1.20s<td>812"), "{page}");
+        assert!(page.contains("<td>3.15ms/1.20s/1.20s<td>812/1.20s"), "{page}");
         assert!(page.contains("counted run under each: all locks"), "{page}");
     }
 
@@ -210,16 +221,16 @@ mod tests {
         let command = ["server".to_owned()];
         let mut report = Report::new(&[example::snapshot()], Some(&compared), &command);
         report.add_counted(&[("glibc".to_owned(), vec![example::snapshot()])]);
-        for text in [report.terminal(200), report.page()] {
+        for text in [report.terminal(200), report.answers(200), report.page()] {
             assert!(
                 text.contains("The program used no pthread_rwlock when it was counted"),
                 "{text}"
             );
-            assert!(!text.contains("less time") && !text.contains("no difference"), "{text}");
+            assert!(!text.contains("% less") && !text.contains("difference ("), "{text}");
         }
         // Nothing was counted: nobody knows.
         let mut report = Report::new(&[], Some(&compared), &command);
         report.add_counted(&[("glibc".to_owned(), Vec::new())]);
-        assert!(report.terminal(200).contains("less time"), "{}", report.terminal(200));
+        assert!(report.terminal(200).contains("% less"), "{}", report.terminal(200));
     }
 }

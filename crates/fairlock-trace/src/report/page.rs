@@ -96,8 +96,10 @@ fn lead(report: &Report) -> Markup {
     let Some((lock, finding)) = worst else {
         return html! { p.lead { "Nothing to do: no lock of this run kept anybody waiting without need." } };
     };
+    let (finding_text, is_answered) = (&finding.text, report.comparison.is_some());
     html! {
-        p.lead { (finding.text) }
+        // What came of a comparison has the lead already.
+        @if is_answered { p { (finding_text) } } @else { p.lead { (finding_text) } }
         p {
             (badge(finding))
             @if let Some(lock) = lock { " at " a href={ "#lock-" (lock.lock) } { (lock.title()) } }
@@ -116,6 +118,7 @@ fn overview(report: &Report) -> Markup {
         .flat_map(|lock| lock.findings.iter().map(move |it| finding_card(Some(lock), it)))
         .collect();
     html! {
+        @for sentence in report.comparison.iter().flat_map(diagnosis::compared) { p.lead { (sentence) } }
         (lead(report))
         @if findings.len() > 1 { h3 { "All findings" } (cards(&findings)) }
         h3 { "Processes" }
@@ -171,7 +174,6 @@ fn comparison(compared: &Compared) -> Markup {
     let title = format!("Time of whole runs over that of {}", compared.control);
     let drawn: Vec<Markup> = chart::ratios(&title, compared).iter().map(Chart::html).collect();
     html! {
-        @for sentence in diagnosis::compared(compared) { p { (sentence) } }
         (charts(&drawn))
         (table(&columns, rows.collect()).html())
         @for title in compared_locks(compared) {
@@ -188,8 +190,9 @@ fn compared_waits(compared: &Compared, title: &str) -> Table {
         1 => Kind::Words,
         _ => Kind::Number,
     };
+    let heads = WAITS_COLUMNS.map(|head| head.replace('\n', " "));
     let columns: Vec<(&str, Kind)> =
-        WAITS_COLUMNS.into_iter().enumerate().map(|(at, head)| (head, kind(at))).collect();
+        heads.iter().enumerate().map(|(at, head)| (head.as_str(), kind(at))).collect();
     let rows = waits_under_each(compared, title).into_iter();
     table(&columns, rows.map(|cells| cells.into_iter().map(Cell::new).collect()).collect())
 }
@@ -206,7 +209,7 @@ const ROLE_COLUMNS: [(&str, Kind); 16] = [
     ("p99", Kind::Number),
     ("max", Kind::Number),
     ("longest bypass", Kind::Number),
-    ("that wait", Kind::Number),
+    ("its wait", Kind::Number),
     ("threads", Kind::Number),
     ("Jain", Kind::Number),
     ("preempted %", Kind::Number),
@@ -440,8 +443,9 @@ mod tests {
         let html = report().page();
         let at = |words: &str| html.find(words).unwrap_or_else(|| panic!("{words} is missing"));
         let order = [
-            "<p class=\"lead\">",
-            "A writer starves",
+            // The comparison's answer, and then what was seen.
+            "<p class=\"lead\">Run time under rwsem",
+            "<p>A writer starves",
             "<h2>Under other policies</h2>",
             "<h2>Locks</h2>",
             "<section id=\"lock-1\"",

@@ -11,7 +11,7 @@ use fairlock_report::units::{counted, format_count, format_ns, format_number, pl
 
 use super::{COST_OF_COUNTING, Report};
 use crate::comparison::Exit;
-use crate::diagnosis;
+use crate::diagnosis::{self, percent};
 use crate::facts::{
     Compared, ComparedPolicy, ComparedRole, Lock, Process, Role, Thread, Times, Weight, chain,
     share,
@@ -20,10 +20,10 @@ use crate::signals;
 
 /// Narrower than that nothing is told well.
 const NARROWEST: usize = 60;
-/// Narrower than that the table has only the longest of times.
+/// Narrower than that the table has only the longest of times, and no index of fairness.
 const WIDE: usize = 98;
-/// What the columns beside a lock's name take, with all times and with the longest only.
-const FIGURES_WIDTH: [usize; 2] = [82, 62];
+/// What the columns after a lock's name take, with all times and with the longest only.
+const FIGURES_WIDTH: [usize; 2] = [86, 62];
 /// Calls of a chain that are shown.
 const CALLS: usize = 4;
 /// Locks whose waits under each policy are shown.
@@ -45,9 +45,12 @@ const COLUMNS: [(&str, bool); 9] = [
     ("waited", true),
     ("wait\np50/p99/max", true),
     ("hold\np50/max", true),
-    ("bypass", true),
-    ("Jain", true),
+    ("bypass\ncount/wait", true),
+    (FAIRNESS, true),
 ];
+
+/// The last column, which narrow tables leave out.
+const FAIRNESS: &str = "Jain";
 
 /// The whole text, ends with a new line. With a table of the runs that were compared, or without.
 pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool) -> String {
@@ -55,6 +58,9 @@ pub(super) fn text(report: &Report, width: usize, most: usize, shows_runs: bool)
     let mut text = String::new();
     if let Some(words) = died(report) {
         paragraph(&mut text, &format!("✗ {words}"), "  ", width);
+    }
+    if shows_runs {
+        text.push_str(&answers(report, width));
     }
     let (with_locks, without) = report.by_use();
     with_locks.iter().for_each(|process| heading(&mut text, report, process, width));
@@ -150,12 +156,18 @@ fn times(times: &Times, shown: &[u64]) -> String {
     shown.iter().map(|ns| format_ns(*ns as f64)).collect::<Vec<_>>().join("/")
 }
 
+/// How many of the other role passed one wait, at most, and how long that wait took: `812/1.20s`.
+fn bypass(waited: u64, longest: u64, wait_ns: u64) -> String {
+    match (waited, longest) {
+        (0, _) => "–".to_owned(),
+        (_, 0) => "0".to_owned(),
+        _ => format!("{}/{}", format_count(longest as f64), format_ns(wait_ns as f64)),
+    }
+}
+
 fn cells(role: &Role, width: usize) -> [String; 6] {
-    /// A smaller share is not told from none.
-    const LEAST: f64 = 0.0001;
     let waited = match role.contended_share() {
         0.0 => "–".to_owned(),
-        little if little < LEAST => "<0.01 %".to_owned(),
         share => percent(share),
     };
     let (wait, hold) = (&role.wait, &role.hold);
@@ -169,19 +181,17 @@ fn cells(role: &Role, width: usize) -> [String; 6] {
         waited,
         waits,
         holds,
-        if wait.count == 0 { "–".to_owned() } else { format_count(role.longest_bypass as f64) },
+        bypass(wait.count, role.longest_bypass, role.longest_bypass_wait_ns),
         role.fairness().map_or("–".to_owned(), format_number),
     ]
 }
 
-fn percent(share: f64) -> String {
-    format!("{} %", format_number(share * 100.0))
-}
-
 fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
-    let heads = COLUMNS.map(|(title, is_number)| {
+    let is_wide = width >= WIDE;
+    let shown = COLUMNS.into_iter().filter(|(title, _)| is_wide || *title != FAIRNESS);
+    let heads = shown.clone().map(|(title, is_number)| {
         let title = match title.split_once('\n') {
-            Some((what, _)) if width < WIDE => format!("{what}\nmax"),
+            Some((what, times)) if !is_wide && times.ends_with("max") => format!("{what}\nmax"),
             _ => title.to_owned(),
         };
         if is_number { Column::number(title) } else { Column::text(title) }
@@ -195,7 +205,8 @@ fn locks_table(locks: &[Lock], with_pid: bool, width: usize) -> Table {
         for (index, (name, role)) in roles.enumerate() {
             let number = if index == 0 { lock.lock.to_string() } else { String::new() };
             let title = title.get(index).cloned().unwrap_or_default();
-            table.row([number, title, name.to_owned()].into_iter().chain(cells(role, width)));
+            let row = [number, title, name.to_owned()].into_iter().chain(cells(role, width));
+            table.row(row.take(shown.clone().count()));
         }
     }
     table
@@ -348,6 +359,18 @@ fn figures<const COLUMNS: usize>(
     table
 }
 
+/// What came of the comparison: it is what the run was for, so it comes first.
+pub(super) fn answers(report: &Report, width: usize) -> String {
+    let mut text = String::new();
+    let sentences = report.comparison.iter().flat_map(diagnosis::compared);
+    let width = width.max(NARROWEST);
+    sentences.for_each(|sentence| paragraph(&mut text, &sentence, "  ", width));
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
 fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: bool) {
     let rows = compared.policies.iter().map(|policy| {
         let ratio = policy.ratio_range.or(policy.ratio).map(|it| format_number(it.median));
@@ -361,31 +384,38 @@ fn comparison(text: &mut String, compared: &Compared, width: usize, shows_runs: 
         ]
     });
     let heads = ["policy", "runs", "median s", "ratio", "all ratios", "95 % interval"];
-    let table = figures(heads, rows.collect(), 1).fitted(width);
-    let sentences = diagnosis::compared(compared);
-    let _ = match shows_runs {
-        true => writeln!(
-            text,
-            "\nWhole runs, interleaved; time over that of {}\n{table}",
-            compared.control
-        ),
-        false if sentences.is_empty() => Ok(()),
-        false => writeln!(text),
-    };
-    for sentence in sentences {
-        paragraph(text, &sentence, "    ", width);
+    if shows_runs {
+        let table = figures(heads, rows.collect(), 1).fitted(width);
+        let control = &compared.control;
+        let _ = writeln!(text, "\nWhole runs, interleaved; time over that of {control}\n{table}");
     }
     for title in compared_locks(compared).into_iter().take(COMPARED_LOCKS) {
-        let rows = waits_under_each(compared, &title);
-        let table = figures(WAITS_COLUMNS, rows, 2).fitted(width);
+        let (mut heads, mut rows) = (WAITS_COLUMNS, waits_under_each(compared, &title));
+        if width < WIDE {
+            heads[WAITS] = "wait\np99/max";
+            for waits in rows.iter_mut().map(|row| &mut row[WAITS]) {
+                *waits = waits.split_once('/').map_or(waits.clone(), |(_, rest)| rest.to_owned());
+            }
+        }
+        let table = figures(heads, rows, 2).fitted(width);
         let title = format!("Waits under each policy, in one counted run: {title}");
         let _ = writeln!(text, "\n{}\n{table}", wrapped(&title, "  ", width));
     }
 }
 
 /// What is compared under each policy by role.
-pub(super) const WAITS_COLUMNS: [&str; 7] =
-    ["policy", "", "acquired/s", "waited", "still wait", "wait p50/p99/max", "bypass"];
+pub(super) const WAITS_COLUMNS: [&str; 7] = [
+    "policy",
+    "role",
+    "acquired/s",
+    "waited",
+    "waiting\nat end",
+    "wait\np50/p99/max",
+    "bypass\ncount/wait",
+];
+
+/// Which of them holds three times.
+const WAITS: usize = 5;
 
 /// The titles of the locks that were compared.
 pub(super) fn compared_locks(compared: &Compared) -> Vec<String> {
@@ -417,7 +447,7 @@ pub(super) fn waits_under_each(compared: &Compared, title: &str) -> Vec<[String;
             or_none(percent(share(role.waited, role.acquired.saturating_add(role.waiting)))),
             if role.waiting == 0 { "–".to_owned() } else { format_count(role.waiting as f64) },
             or_none(waits),
-            or_none(format_count(role.longest_bypass as f64)),
+            bypass(role.waited, role.longest_bypass, role.longest_bypass_wait_ns),
         ]
     };
     used.map(row).collect()
@@ -435,9 +465,14 @@ pub(super) fn sampling(report: &Report) -> String {
 
 fn notes(text: &mut String, report: &Report, width: usize) {
     text.push('\n');
-    let words = "waited: share that could not enter at once. bypass: most acquisitions by the other \
-                 role during one wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.";
-    paragraph(text, words, "", width);
+    let mut words =
+        "waited: share of the requests that did not acquire the lock at once. bypass: most \
+                     acquisitions by the other role during one wait, and how long that wait took."
+            .to_owned();
+    if width >= WIDE {
+        words.push_str(" Jain: 1 is equal shares among the threads, 0 is nobody getting any.");
+    }
+    paragraph(text, &words, "", width);
     paragraph(text, &sampling(report), "", width);
 }
 
@@ -467,13 +502,13 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
   Threads waited for locks for 16.9 % of the time of 4 threads, 1.35s in all. 100 % of that at lock
     1, used by 0x10, libtable.so.1.
 
-#  lock                   acquired  waited  wait                  hold           bypass  Jain
-                                            p50/p99/max           p50/max
-─────────────────────────────────────────────────────────────────────────────────────────────
-1  used by 0x10   reads       900k  0.10 %  40.0µs/40.0µs/40.0µs  90.0µs/90.0µs       0  1.00
-   libtable.so.1  writes        40   100 %    3.15ms/1.20s/1.20s  30.0µs/30.0µs     812     –
-2  made by 0x10   reads      2.00k       –                     –              –       –     –
-   libtable.so.1  writes         3       –                     –              –       –     –
+#  lock                   acquired  waited  wait                  hold           bypass      Jain
+                                            p50/p99/max           p50/max        count/wait
+─────────────────────────────────────────────────────────────────────────────────────────────────
+1  used by 0x10   reads       900k  0.10 %  40.0µs/40.0µs/40.0µs  90.0µs/90.0µs           0  1.00
+   libtable.so.1  writes        40   100 %    3.15ms/1.20s/1.20s  30.0µs/30.0µs   812/1.20s     –
+2  made by 0x10   reads      2.00k       –                     –              –           –     –
+   libtable.so.1  writes         3       –                     –              –           –     –
 
 1 used by 0x10, libtable.so.1
   ✗ Readers starve the writer: 812 reads passed one waiting write, which waited 1.20s.
@@ -487,10 +522,11 @@ server '--port=8 0': process 100, 2 locks, 4 threads, 2.00s, policy glibc
 
 2 Fine, uncontended: 0 of 2.00k requests waited.
 
-waited: share that could not enter at once. bypass: most acquisitions by the other role during one
-wait. Jain: 1 is equal shares among the threads, 0 is nobody getting any.
-Every acquisition and wait is counted; one hold in 16 is measured, more often at first;
-docs/src/use/unmodified-programs.md says what counting costs.
+waited: share of the requests that did not acquire the lock at once. bypass: most acquisitions by
+the other role during one wait, and how long that wait took. Jain: 1 is equal shares among the
+threads, 0 is nobody getting any.
+Every acquisition and wait is counted; one hold in 16 is measured, more often at first; what
+counting costs is in the book's chapter on unmodified programs.
 ";
 
     #[test]
@@ -542,8 +578,10 @@ docs/src/use/unmodified-programs.md says what counting costs.
     #[test]
     fn a_comparison_stands_with_its_intervals_and_says_what_cannot_be_told() {
         let text = report(Some(&example::comparison())).terminal(120);
-        assert!(text.contains("0.78 to 0.83"), "{text}");
-        assert!(text.contains("rwsem takes 20.0 % less time than glibc"), "{text}");
-        assert!(text.contains("phase-fair: no difference from glibc that these runs"), "{text}");
+        let (answer, table) = text.split_once("server ").expect("the command stands between");
+        assert!(!answer.contains("0.76 to 0.85") && table.contains("0.78 to 0.83"), "{text}");
+        let text = answer;
+        assert!(text.contains("Run time under rwsem: 20.0 % less (0.80 of glibc's, "), "{text}");
+        assert!(text.contains("Run time under phase-fair: no measurable difference"), "{text}");
     }
 }
