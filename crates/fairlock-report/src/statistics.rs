@@ -24,8 +24,12 @@ fn median_in_place(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The median of the repetitions with its 95 % bootstrap interval (percentile method). A single
-/// repetition gives an interval of no width: there is nothing to resample.
+/// With fewer repetitions, [`estimate`]'s interval is their range: the median of a resample is the least of them, or the
+/// most, more often than in 2.5 % of the resamples. So it is no 95 % interval, and a report must not call it one.
+pub const FEWEST_FOR_AN_INTERVAL: usize = 6;
+
+/// The median of the repetitions with its 95 % bootstrap interval (percentile method), which is their range below
+/// [`FEWEST_FOR_AN_INTERVAL`]. A single repetition gives an interval of no width: there is nothing to resample.
 pub fn estimate(values: &[f64]) -> Estimate {
     let centre = median(values);
     if values.len() < 2 {
@@ -120,6 +124,21 @@ mod tests {
         assert_eq!(first.median, 11.0);
         assert!(first.low < first.median && first.median < first.high, "{first:?}");
         assert!(first.low >= 9.0 && first.high <= 30.0, "{first:?}");
+    }
+
+    #[test]
+    fn the_interval_of_few_repetitions_is_their_range() {
+        let values = [5.0, 1.0, 4.0, 2.0, 3.0, 6.0, 7.0];
+        for count in 2..FEWEST_FOR_AN_INTERVAL {
+            let some = &values[..count];
+            let (low, high) = some.iter().fold((f64::INFINITY, 0.0), |(low, high), value| {
+                (f64::min(low, *value), f64::max(high, *value))
+            });
+            let estimate = estimate(some);
+            assert_eq!((estimate.low, estimate.high), (low, high), "{count} repetitions");
+        }
+        let estimate = estimate(&values[..FEWEST_FOR_AN_INTERVAL]);
+        assert!(estimate.low > 1.0 && estimate.high < 6.0, "{estimate:?}");
     }
 
     #[test]
