@@ -472,15 +472,32 @@ pub fn measure(
 ) -> Result<Measured, String> {
     let above = select(evidence, numerator, at)?;
     let Some(denominator) = denominator else { return Ok(above) };
-    let below = select(evidence, denominator, at)?;
-    let again_s = above.again_s + below.again_s;
+    divided(&above, &select(evidence, denominator, at)?)
+}
+
+/// The figure of one row over that of another, taken as [`measure`] takes it.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn ratio_of_rows(metric: &Metric, above: &Row, below: &Row) -> Result<Estimate, String> {
+    let of = |row: &Row| {
+        let figure =
+            metric.figure(row).ok_or_else(|| format!("the row of {} has no {metric}", row.lock))?;
+        let samples = metric.samples(row).into_iter().next().unwrap_or_default();
+        Ok::<Measured, String>(Measured { estimate: figure, samples, again_s: row.seconds })
+    };
+    divided(&of(above)?, &of(below)?).map(|ratio| ratio.estimate)
+}
+
+/// One figure over another, repetition by repetition as far as these are known.
+fn divided(above: &Measured, below: &Measured) -> Result<Measured, String> {
     let samples = ratios(&above.samples, &below.samples);
     let values: Vec<f64> = samples.iter().map(|(_, ratio)| *ratio).collect();
     let estimate = match values.len() {
         0 | 1 => ratio(above.estimate, below.estimate)?,
         _ => estimate(&values),
     };
-    Ok(Measured { estimate, samples, again_s })
+    Ok(Measured { estimate, samples, again_s: above.again_s + below.again_s })
 }
 
 /// The ratio of each repetition of the one that has fewer, to the other's that is closest in time.
