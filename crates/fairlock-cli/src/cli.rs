@@ -688,6 +688,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| file.with_extension("html"));
     write_page(&out, &report::page(&recording))?;
     let rows = units::counted(recording.rows.len() as u64, "row");
+    printed += &terminal::answer(&recording, columns());
     let _ = writeln!(printed, "\n{rows}, page: {}", out.display());
     if recording.rows.is_empty() && recording.skipped.is_empty() && !recording.cancelled {
         let _ = writeln!(printed, "{HEADER_ALONE}");

@@ -480,7 +480,6 @@ fn result_table(rows: &[&Row]) -> Table {
     let numbers = [
         "total kops/s",
         "kops/s",
-        "a thread, mean (min to max)",
         "Jain",
         "wait p50",
         "wait p99",
@@ -488,8 +487,8 @@ fn result_table(rows: &[&Row]) -> Table {
         LONGEST_WAIT,
         "hold p50",
         "longest bypass",
-        "switches/s (involuntary)",
-        "CPU user/system/idle %",
+        "switches per second, + involuntary",
+        "CPU: user / system / idle, %",
         "MB/s",
     ];
     let shown = if moves_bytes { numbers.len() } else { numbers.len() - 1 };
@@ -505,9 +504,10 @@ fn result_table(rows: &[&Row]) -> Table {
             let [low, median, high] = [total.low, total.median, total.high].map(format_kilo);
             let [least, mean, most] =
                 [role.thread_min, role.thread_mean, role.thread_max].map(format_kilo);
-            let thread = match role.threads {
-                1 => Cell::new(mean),
-                _ => Cell::new(mean).detail(format!("{least} to {most}")),
+            let rate = Cell::new(format_kilo(role.ops_per_s.median));
+            let rate = match role.threads {
+                1 => rate,
+                _ => rate.detail(format!("a thread {mean}: {least} to {most}")),
             };
             let switches = Cell::new(format_count(row.voluntary_switches_per_s))
                 .detail(format!("+ {}", format_count(row.involuntary_switches_per_s)));
@@ -515,8 +515,7 @@ fn result_table(rows: &[&Row]) -> Table {
                 Cell::new(&row.lock),
                 Cell::new(counted(role.threads.into(), name)),
                 figure_cell(&median, &low, &high),
-                Cell::new(format_kilo(role.ops_per_s.median)),
-                thread,
+                rate,
                 Cell::new(role.fairness().map_or("–".to_owned(), format_number)),
             ];
             cells.extend(waits(&role.wait));
