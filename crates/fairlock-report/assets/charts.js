@@ -202,7 +202,8 @@ function bars(spec, width) {
     marks: [
       Plot.gridX(at.ticks ?? 5, {strokeOpacity: 0.14}), ...zeroRule(Plot.ruleX, at),
       Plot.axisX({...axisTicks(at, unit), tickSize: 4, label: titleOf(spec.axis) + (at.type === "log" ? ", logarithmic" : ""), labelAnchor: "center", labelArrow: "none", ...(width < 500 && !at.ticks ? {ticks: 3} : {})}),
-      Plot.rect(points, {x1: at.start, x2: "x", y1: "y1", y2: "y2", fill: (point) => color(point.look)}),
+      // A look that has dashes in lines is pale in bars.
+      Plot.rect(points, {x1: at.start, x2: "x", y1: "y1", y2: "y2", fill: (point) => color(point.look), stroke: (point) => color(point.look), fillOpacity: (point) => dash(point.look) ? 0.45 : 1}),
       Plot.link(points.filter((point) => !point.isExact), {x1: "low", x2: "high", y1: "y", y2: "y", stroke: "currentColor", strokeWidth: 1.5}),
       ...mark(spec.mark), ...rowAxis(rows, room),
       Plot.text(points, {x: "high", y: "y", text: "value", dx: 6, textAnchor: "start", fontSize: 12}),

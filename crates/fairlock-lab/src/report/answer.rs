@@ -343,6 +343,14 @@ fn listed(locks: &[&Standing<'_>], last: &str) -> String {
     }
 }
 
+impl<'a> Choice<'a> {
+    /// Those to use: where nothing tells any apart, all of them.
+    fn named(&self) -> Vec<&'a Standing<'a>> {
+        let more: &[&Standing<'_>] = if self.is_all { &self.undecided } else { &[] };
+        [&self.best[..], more].concat()
+    }
+}
+
 /// The answer in a sentence or two, names of locks between backticks.
 fn headline(choice: &Choice<'_>) -> String {
     let Choice { best, undecided, is_all } = choice;
@@ -351,7 +359,7 @@ fn headline(choice: &Choice<'_>) -> String {
             .to_owned();
     }
     if *is_all && !undecided.is_empty() {
-        let all = [&best[..], &undecided[..]].concat();
+        let all = choice.named();
         let use_them = match all.len() {
             2 => "use either, both starved nobody",
             _ => "use any of them, all starved nobody",
@@ -403,7 +411,7 @@ fn lead(situations: &[Situation<'_>], standings: &[Standing<'_>], choice: &Choic
         p.lead { (with_names(&headline(choice))) }
         p {
             (standings.len()) " locks were measured in " (count) " on this machine; " (fair) "."
-            @for it in choice.best.iter().filter(|it| !about(it.lock).is_empty()).take(2) {
+            @for it in choice.named().iter().filter(|it| !about(it.lock).is_empty()).take(2) {
                 " " code { (it.lock) } " is " (about(it.lock)) "."
             }
         }
@@ -418,8 +426,9 @@ fn by_lock(situations: &[Situation<'_>], standings: &[Standing<'_>], choice: &Ch
         ("times slower, at worst", Kind::Number),
         (LONGEST_WAIT, Kind::Number),
     ];
+    let named = choice.named();
     let rows = standings.iter().map(|it| {
-        let is_best = choice.best.iter().any(|best| best.lock == it.lock);
+        let is_best = named.iter().any(|best| best.lock == it.lock);
         let tone = if is_best { Tone::Best } else { Tone::Plain };
         let starved = match it.starved {
             0 => Cell::new("never").tone(Tone::Good),

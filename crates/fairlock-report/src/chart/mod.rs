@@ -107,8 +107,8 @@ pub enum Look {
 }
 
 /// The locks that most charts have, in the order of their looks: the first has the colour that stands out, the next
-/// ten have whole lines, and each further one has the colour of the one ten places before it, dashed. Bars have no
-/// dashes, so locks that are often compared do not stand ten places apart.
+/// ten have whole lines, and each further one has the colour of the one ten places before it, dashed, and its bars are
+/// pale. So locks that are often compared do not stand ten places apart.
 pub const USUAL: [&str; 16] = [
     "rwlock",
     "std",
