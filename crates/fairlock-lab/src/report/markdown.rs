@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 
+use fairlock_report::chart::Interval;
 use fairlock_report::recording::{Header, Recording};
 use fairlock_report::units::{counted, format_bytes, format_ns};
 
@@ -32,9 +33,15 @@ const MOST_CASES_MET_IN_A_LINE: usize = 3;
 pub fn page(recordings: &[Recording]) -> Result<String, String> {
     let studies = in_order(recordings)?;
     let headers: Vec<&Header> = recordings.iter().map(|it| &it.header).collect();
+    let rows = recordings.iter().flat_map(|it| &it.rows);
+    let intervals = match Interval::of(rows.map(|row| row.repetitions)) {
+        Interval::Confidence => "95 % intervals",
+        Interval::Range => "the range of all repetitions",
+        Interval::Either => "95 % intervals, or the range where there are fewer than 6 repetitions",
+    };
     let mut page = format!(
         "# Measured\n\n<!-- `fairlock report` writes this page; CONTRIBUTING.md says how it is remade. -->\n\n{}\n\n\
-         Figures are medians with 95 % intervals, ratios of repetitions that ran in turn. In tables the best of each \
+         Figures are medians with {intervals}, ratios of repetitions that alternated. In tables the best of each \
          line is **bold**. A claim holds if its whole interval is on the right side of what is expected, does not hold \
          if the whole of it is on the other side, and is undecided in between. *Simulated* figures are of the machine \
          that is named with them.\n",
