@@ -111,6 +111,12 @@ fn convoys(rows: &[&Row]) -> Vec<Line> {
     })
 }
 
+/// A figure of [`usage`] in words: where switches are rare it does not matter how rare.
+pub(super) fn usage_words(metric: &Metric, value: f64) -> String {
+    let is_rare = matches!(metric, Metric::Switches { .. }) && value > 0.0 && value < RARE;
+    if is_rare { format!("< {RARE}") } else { metric.format(value) }
+}
+
 /// How often operations made a CPU switch, and how much of the CPUs' time a simulated machine spent spinning.
 fn usage(rows: &[&Row]) -> Vec<Line> {
     let metrics = [
@@ -119,12 +125,8 @@ fn usage(rows: &[&Row]) -> Vec<Line> {
         Metric::Cpu("spinning"),
     ];
     let names = ["voluntary switches", "involuntary switches", "CPUs spinning"];
-    let figure = |row: &&Row, metric: &Metric| {
-        let value = metric.figure(row)?.median;
-        // Less often than that it does not matter how often.
-        let is_rare = matches!(metric, Metric::Switches { .. }) && value > 0.0 && value < RARE;
-        Some(if is_rare { format!("< {RARE}") } else { metric.format(value) })
-    };
+    let figure =
+        |row: &&Row, metric: &Metric| Some(usage_words(metric, metric.figure(row)?.median));
     let of = |(name, metric): (&str, Metric)| {
         (name.to_owned(), rows.iter().map(|row| figure(row, &metric)).collect())
     };

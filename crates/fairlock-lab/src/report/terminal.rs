@@ -8,7 +8,7 @@ use fairlock_report::units::{
     counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
 
-use super::{answer, grids, published, without_reasons};
+use super::{answer, counts, grids, published, without_reasons};
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 use crate::registry;
@@ -315,7 +315,8 @@ fn usage_table(rows: &[&Row]) -> Option<Table> {
         ),
         ("CPUs spinning", Metric::Cpu("spinning")),
     ];
-    let words = |row: &Row, metric: &Metric| Some(metric.format(metric.figure(row)?.median));
+    let words =
+        |row: &Row, metric: &Metric| Some(counts::usage_words(metric, metric.figure(row)?.median));
     let lines: Vec<(String, Vec<Option<String>>)> = metrics
         .into_iter()
         .map(|(name, metric)| {
