@@ -519,10 +519,13 @@ fn report_studies(
     unwritten.extend(outcome.write_error.as_ref().map(|error| (rows_path, error.clone())));
     unwritten.extend(page.err().map(|error| (page_path, error.to_string())));
     let is_written = |path| !unwritten.iter().any(|(unwritten, _)| *unwritten == path);
-    for (name, path) in [("page", page_path), ("rows", rows_path)] {
-        if is_written(path) {
-            let _ = writeln!(printed, "{name}: {}", path.display());
-        }
+    // The last lines are what everybody wants to know, and where to read on.
+    if is_written(rows_path) {
+        let _ = writeln!(printed, "rows: {}", rows_path.display());
+    }
+    printed += &terminal::answer(recording, columns());
+    if is_written(page_path) {
+        let _ = writeln!(printed, "page: {}", page_path.display());
     }
     print(&printed)?;
     conclude(recording, outcome, unwritten_text(&unwritten))
@@ -740,6 +743,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     check_page_name(&out)?;
     write_page(&out, &report::page(&recording), &args.files)?;
     let rows = units::counted(recording.rows.len() as u64, "row");
+    printed += &terminal::answer(&recording, columns());
     let _ = writeln!(printed, "\n{rows}, page: {}", out.display());
     if recording.rows.is_empty() && recording.skipped.is_empty() && !recording.cancelled {
         let _ = writeln!(printed, "{HEADER_ALONE}");

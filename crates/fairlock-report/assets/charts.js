@@ -37,18 +37,18 @@ const tick = (unit) => (value) => value === 0 ? "0" : UNITS[unit](+value.toPreci
 const median = (figure) => figure[0] ?? Infinity;
 const low = (figure) => figure.length > 1 ? figure[1] ?? Infinity : median(figure);
 const high = (figure) => figure.length > 1 ? figure[2] ?? Infinity : median(figure);
-const words = (unit, figure) => figure.length > 1
-  ? `${UNITS[unit](median(figure))}\n95 %: ${UNITS[unit](low(figure))} to ${UNITS[unit](high(figure))}`
+const words = (unit, figure, {interval}) => figure.length > 1
+  ? `${UNITS[unit](median(figure))}\n${interval}: ${UNITS[unit](low(figure))} to ${UNITS[unit](high(figure))}`
   : UNITS[unit](median(figure));
 
-// ---- Looks: 0 has a colour and a symbol of its own; the others have seven colours, six symbols and five dashes ----
+// ---- Looks: 0 has a colour and a symbol of its own; the others have ten colours, six symbols and five dashes ----
 
 const SYMBOLS = ["square", "triangle", "diamond", "star", "cross", "wye"];
 const DASHES = [undefined, "7 3", "2 3", "9 3 2 3", "4 2 1 2"];
 const isRole = (look) => typeof look === "string";
-const color = (look) => `var(--${isRole(look) ? look : `c${look === 0 ? 0 : 1 + (look - 1) % 7}`})`;
+const color = (look) => `var(--${isRole(look) ? look : `c${look === 0 ? 0 : 1 + (look - 1) % 10}`})`;
 const symbol = (look) => look === 0 ? "circle" : isRole(look) ? "square" : SYMBOLS[(look - 1) % 6];
-const dash = (look) => isRole(look) || look === 0 ? undefined : DASHES[Math.floor((look - 1) / 7) % 5];
+const dash = (look) => isRole(look) || look === 0 ? undefined : DASHES[Math.floor((look - 1) / 10) % 5];
 
 // ---- Parts of all charts ----
 
@@ -98,8 +98,9 @@ function plot(width, options) {
 }
 const rowsHeight = (rows) => rows * 24;
 
-// ---- One function for each kind of picture: (spec, width) => {svg, points, legend} ----
-// `points` have x and y in the units of the axes, what they say (`text`), and their series.
+// ---- One function for each kind of picture: (spec, width) => {height, legend, points, draw} ----
+// The height and the legend are known before anything is drawn, so nothing below moves when it is; `draw` returns the
+// SVG. `points` have x and y in the units of the axes, what they say (`text`), and their series.
 
 function lines(spec, width) {
   const at = scaleOf(spec.y), last = spec.places.length - 1;
@@ -108,11 +109,12 @@ function lines(spec, width) {
   const points = spec.series.flatMap((series, index) => series.points.map(([x, figure]) => ({
     x, y: at.place(median(figure)), low: at.place(low(figure)), high: at.place(high(figure)), series: index, look: series.look,
     isThere: at.zero == null || median(figure) > 0, below: at.isBelow(median(figure)),
-    text: `${series.name}\n${spec.places[x]}${/^\d/.test(spec.places[x]) ? ` ${spec.x}` : ""}: ${words(spec.y.unit, figure)}`
+    text: `${series.name}\n${spec.places[x]}${/^\d/.test(spec.places[x]) ? ` ${spec.x}` : ""}: ${words(spec.y.unit, figure, spec)}`
   })));
   const of = (index) => points.filter((point) => point.series === index);
-  const svg = plot(width, {
-    height: Math.min(400, Math.max(270, width * 0.55)), marginLeft: 66, marginBottom: 46, marginTop: 34,
+  const height = Math.round(Math.min(400, Math.max(270, width * 0.55)));
+  const draw = () => plot(width, {
+    height, marginLeft: 66, marginBottom: 46, marginTop: 34,
     marginRight: direct ? widest(names) + 34 : 18,
     x: {domain: [-0.15, last + 0.12], label: null}, y: {type: at.type, domain: at.domain, label: null},
     marks: [
@@ -128,8 +130,12 @@ function lines(spec, width) {
       tip(points)
     ]
   });
-  if (direct) labels(svg, spec.series, (index) => of(index).at(-1));
-  return {svg, points, legend: direct ? null : spec.series};
+  const drawAll = () => {
+    const svg = draw();
+    if (direct) labels(svg, spec.series, (index) => of(index).at(-1));
+    return svg;
+  };
+  return {height, legend: direct ? null : spec.series, points, draw: drawAll};
 }
 
 // Each name at the end of its line, moved apart where they would overlap.
@@ -180,7 +186,7 @@ function bars(spec, width) {
         x: at.place(median(bar.figure)), y: row + height / 2, y1: row + 0.1, y2: row + height - 0.1, look,
         low: at.place(low(bar.figure)), high: at.place(high(bar.figure)), series: names.indexOf(bar.name), isExact: bar.figure.length === 1,
         value: bar.note || (at.isBelow(median(bar.figure)) ? "↓ " : "") + UNITS[unit](median(bar.figure)),
-        text: `${bar.name}${group.name ? `, ${group.name}` : ""}\n${bar.note || words(unit, bar.figure)}`
+        text: `${bar.name}${group.name ? `, ${group.name}` : ""}\n${bar.note || words(unit, bar.figure, spec)}`
       });
       if (!spec.by_group) rows.push({row: row + 0.5, label: bar.name});
       row += height;
@@ -189,20 +195,22 @@ function bars(spec, width) {
   }
   const room = Math.min(widest(rows.filter(({isHeading}) => !isHeading).map(({label}) => label)), width * 0.38);
   const top = topOf(spec.mark);
-  const svg = plot(width, {
-    height: rowsHeight(row) + top + 58, marginLeft: room + 16, marginRight: widest(points.map(({value}) => value)) + 14, marginTop: top, marginBottom: 46,
+  const height = rowsHeight(row) + top + 58;
+  const draw = () => plot(width, {
+    height, marginLeft: room + 16, marginRight: widest(points.map(({value}) => value)) + 14, marginTop: top, marginBottom: 46,
     x: {type: at.type, domain: at.domain, label: null}, y: {domain: [row, 0], axis: null, type: "linear", range: [rowsHeight(row) + top + 4, top]},
     marks: [
       Plot.gridX(at.ticks ?? 5, {strokeOpacity: 0.14}), ...zeroRule(Plot.ruleX, at),
       Plot.axisX({...axisTicks(at, unit), tickSize: 4, label: titleOf(spec.axis) + (at.type === "log" ? ", logarithmic" : ""), labelAnchor: "center", labelArrow: "none", ...(width < 500 && !at.ticks ? {ticks: 3} : {})}),
-      Plot.rect(points, {x1: at.start, x2: "x", y1: "y1", y2: "y2", fill: (point) => color(point.look)}),
+      // A look that has dashes in lines is pale in bars.
+      Plot.rect(points, {x1: at.start, x2: "x", y1: "y1", y2: "y2", fill: (point) => color(point.look), stroke: (point) => color(point.look), fillOpacity: (point) => dash(point.look) ? 0.45 : 1}),
       Plot.link(points.filter((point) => !point.isExact), {x1: "low", x2: "high", y1: "y", y2: "y", stroke: "currentColor", strokeWidth: 1.5}),
       ...mark(spec.mark), ...rowAxis(rows, room),
       Plot.text(points, {x: "high", y: "y", text: "value", dx: 6, textAnchor: "start", fontSize: 12}),
       tip(points)
     ]
   });
-  return {svg, points, legend: spec.by_group ? names.map((name) => ({name, look: spec.looks[name]})) : null};
+  return {height, legend: spec.by_group ? names.map((name) => ({name, look: spec.looks[name]})) : null, points, draw};
 }
 
 // A figure to compare with, and the room above the rows for its name.
@@ -229,8 +237,9 @@ function stacks(spec, width) {
     if (note) notes.push({x: end, y: row + 0.5, note});
   });
   const bottom = spec.stacks.length, top = topOf(spec.mark);
-  const svg = plot(width, {
-    height: rowsHeight(bottom) + top + 58, marginLeft: room + 16, marginRight: right, marginTop: top, marginBottom: 46,
+  const height = rowsHeight(bottom) + top + 58;
+  const draw = () => plot(width, {
+    height, marginLeft: room + 16, marginRight: right, marginTop: top, marginBottom: 46,
     x: {domain: at.domain, label: null}, y: {domain: [bottom, 0], axis: null, range: [rowsHeight(bottom) + top + 4, top]},
     marks: [
       Plot.gridX(5, {strokeOpacity: 0.14}),
@@ -242,7 +251,7 @@ function stacks(spec, width) {
       tip(points)
     ]
   });
-  return {svg, points, legend: [...legend].map(([name, look]) => ({name, look}))};
+  return {height, legend: [...legend].map(([name, look]) => ({name, look})), points, draw};
 }
 
 function steps(spec, width) {
@@ -260,8 +269,9 @@ function steps(spec, width) {
     const value = step * 10 ** exponent;
     if (value >= from && value <= to && (zero == null || value > zero * 1.6)) ticks.push(value);
   }
-  const svg = plot(width, {
-    height: Math.min(340, Math.max(250, width * 0.45)), marginLeft: 58, marginBottom: 46, marginTop: 34, marginRight: 18,
+  const height = Math.round(Math.min(340, Math.max(250, width * 0.45)));
+  const draw = () => plot(width, {
+    height, marginLeft: 58, marginBottom: 46, marginTop: 34, marginRight: 18,
     x: {type: "log", domain: [from, to], label: null}, y: {domain: [0, highest * 1.05], label: null},
     marks: [
       Plot.gridY(5, {strokeOpacity: 0.14}),
@@ -275,7 +285,7 @@ function steps(spec, width) {
       tip(points)
     ]
   });
-  return {svg, points, legend: spec.histograms};
+  return {height, legend: spec.histograms, points, draw};
 }
 
 function ranges(spec, width) {
@@ -284,12 +294,13 @@ function ranges(spec, width) {
   const points = spec.ranges.map(({name, look, seen, interval}, index) => ({
     x: at.place(median(seen)), y: index + 0.5, look, series: index, low: at.place(low(seen)), high: at.place(high(seen)), interval,
     value: UNITS[unit](median(seen)),
-    text: `${name}: ${UNITS[unit](median(seen))}\nall: ${UNITS[unit](low(seen))} to ${UNITS[unit](high(seen))}${interval ? `\n95 %: ${UNITS[unit](low(interval))} to ${UNITS[unit](high(interval))}` : ""}`
+    text: `${name}: ${UNITS[unit](median(seen))}\nall: ${UNITS[unit](low(seen))} to ${UNITS[unit](high(seen))}${interval ? `\n${spec.interval}: ${UNITS[unit](low(interval))} to ${UNITS[unit](high(interval))}` : ""}`
   }));
   const room = Math.min(widest(rows.map(({label}) => label)), width * 0.38), step = 30;
   const stroke = (point) => color(point.look);
-  const svg = plot(width, {
-    height: bottom * step + 84, marginLeft: room + 16, marginRight: 56, marginTop: 26, marginBottom: 46,
+  const height = bottom * step + 84;
+  const draw = () => plot(width, {
+    height, marginLeft: room + 16, marginRight: 56, marginTop: 26, marginBottom: 46,
     x: {domain: at.domain, label: null}, y: {domain: [bottom, 0], axis: null},
     marks: [
       Plot.gridX(5, {strokeOpacity: 0.14}), Plot.ruleX([spec.mark[0]], {strokeOpacity: 0.8}),
@@ -302,7 +313,7 @@ function ranges(spec, width) {
       tip(points)
     ]
   });
-  return {svg, points, legend: null};
+  return {height, legend: null, points, draw};
 }
 
 function timeline(spec, width) {
@@ -314,8 +325,9 @@ function timeline(spec, width) {
     return {x1, x2, x: (x1 + x2) / 2, y1: row + doing.from * 0.84, y2: row + doing.to * 0.84, y: row + (doing.from + doing.to) * 0.42, kind, series: kind, text: `${name}\n${doing.name}: ${time(x2 - x1)}\nfrom ${x1 ? time(x1) : "0"}`};
   }));
   const arrows = spec.wake_ups.map(([by, woken, slot]) => ({x: slot * perSlot, y1: by + 0.42, y2: woken + 0.42}));
-  const svg = plot(width, {
-    height: bottom * step + 58, marginLeft: room + 16, marginRight: 30, marginTop: 6, marginBottom: 46,
+  const height = bottom * step + 58;
+  const draw = () => plot(width, {
+    height, marginLeft: room + 16, marginRight: 30, marginTop: 6, marginBottom: 46,
     x: {domain: [0, spec.length_ns], label: null}, y: {domain: [bottom, 0], axis: null},
     marks: [
       ...spec.kinds.map((doing, kind) => Plot.rect(points.filter((point) => point.kind === kind), {x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: `var(--${doing.color})`, inset: 0})),
@@ -325,24 +337,25 @@ function timeline(spec, width) {
     ]
   });
   const used = new Set(points.map(({kind}) => kind));
-  return {svg, points, legend: spec.kinds.flatMap((kind, index) => used.has(index) ? [{name: kind.name, color: `var(--${kind.color})`}] : [])};
+  return {height, legend: spec.kinds.flatMap((kind, index) => used.has(index) ? [{name: kind.name, color: `var(--${kind.color})`, from: kind.from, to: kind.to}] : []), points, draw};
 }
 
 const PICTURES = {lines, bars, stacks, steps, ranges, timeline};
 
-// ---- Figures in the page: drawn when there is time, and again when their width changes ----
+// ---- Figures in the page: their places first; drawn when there is time, and again when their width changes ----
 
-function legendOf(series, svg) {
+function legendOf(series, box) {
   const list = document.createElement("div");
   list.className = "legend";
-  series.forEach(({name, look, color: own}, index) => {
+  series.forEach(({name, look, color: own, from = 0, to = 1}, index) => {
     const entry = document.createElement("button");
     entry.type = "button";
-    const line = own || isRole(look) ? `<rect width="12" height="12" y="1" fill="${own ?? color(look)}"/>`
+    // A part of a row stands in the swatch where it stands in the row.
+    const line = own || isRole(look) ? `<rect width="12" height="${Math.max(2, (to - from) * 12)}" y="${1 + from * 12}" fill="${own ?? color(look)}"/>`
       : `<path d="M0,7H26" stroke="${color(look)}" stroke-width="2.5" stroke-dasharray="${dash(look) ?? ""}"/>`;
     entry.innerHTML = `<svg width="${own || isRole(look) ? 12 : 26}" height="14" aria-hidden="true">${line}</svg>`;
     entry.append(name);
-    const show = (only) => () => highlight(svg, only);
+    const show = (only) => () => highlight(box, only);
     entry.addEventListener("pointerenter", show(index));
     entry.addEventListener("focus", show(index));
     entry.addEventListener("pointerleave", show(null));
@@ -351,32 +364,49 @@ function legendOf(series, svg) {
   });
   return list;
 }
-function highlight(svg, only) {
-  for (const part of svg.querySelectorAll("[class^=series-]")) {
+function highlight(box, only) {
+  for (const part of box.querySelectorAll("[class^=series-]")) {
     part.classList.toggle("faded", only != null && !part.classList.contains(`series-${only}`));
   }
 }
 
+// Gives charts the legends and the heights that they will have when they are drawn. All widths are read before
+// anything changes: else the page would be laid out anew for each chart.
+function reserve(figures) {
+  const widths = figures.map((figure) => Math.floor(figure.querySelector(".picture").clientWidth));
+  figures.forEach((figure, index) => {
+    if (widths[index] && figure.reservedFor !== widths[index]) reserveAt(figure, widths[index]);
+  });
+}
+// What a chart showed at another width stays until it is drawn again.
+function reserveAt(figure, width) {
+  const box = figure.querySelector(".picture");
+  figure.reservedFor = width;
+  figure.spec ??= {...JSON.parse(figure.querySelector("script").textContent), interval: figure.dataset.interval ?? "95 %"};
+  const picture = figure.picture = PICTURES[figure.spec.kind](figure.spec, width);
+  const frame = document.createElement("div"), said = document.createElement("div");
+  frame.className = "frame";
+  frame.style.height = `${picture.height}px`;
+  frame.append(...box.querySelectorAll(".frame > svg"));
+  said.className = "reading";
+  said.setAttribute("aria-live", "polite");
+  box.replaceChildren(...(picture.legend?.length ? [legendOf(picture.legend, frame)] : []), frame, said);
+}
+
 function draw(figure) {
-  const box = figure.querySelector(".picture"), width = Math.floor(box.clientWidth);
-  if (!width || figure.drawnAt === width) return;
-  figure.drawnAt = width;
-  figure.spec ??= JSON.parse(figure.querySelector("script").textContent);
-  const {svg, points, legend} = PICTURES[figure.spec.kind](figure.spec, width);
+  if (figure.drawnAt === figure.reservedFor || !figure.picture) return;
+  figure.drawnAt = figure.reservedFor;
+  const {points, draw} = figure.picture, svg = draw();
   svg.removeAttribute("viewBox");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", figure.querySelector("b").textContent);
   svg.addEventListener("input", () => highlight(svg, svg.value?.series ?? null));
-  box.replaceChildren(...(legend?.length ? [legendOf(legend, svg)] : []), svg);
-  browse(box, svg, points);
+  figure.querySelector(".frame").replaceChildren(svg);
+  browse(figure.querySelector(".reading"), svg, points);
 }
 
 // Arrow keys go from point to point, and say what they find.
-function browse(box, svg, points) {
-  const said = document.createElement("div");
-  said.className = "reading";
-  said.setAttribute("aria-live", "polite");
-  box.append(said);
+function browse(said, svg, points) {
   let at = -1;
   svg.setAttribute("tabindex", "0");
   const show = (index) => {
@@ -408,9 +438,17 @@ function drawNext() {
 }
 const widths = new ResizeObserver((entries) => {
   const idle = waiting.size === 0;
-  for (const {target} of entries) waiting.add(target.closest("figure"));
+  const figures = entries.map(({target}) => target.closest("figure"));
+  reserve(figures);
+  figures.forEach((figure) => waiting.add(figure));
   if (idle) setTimeout(drawNext);
 });
+
+const boxes = document.querySelectorAll("figure.chart > .picture");
+const reserveAll = () => reserve([...boxes].map((box) => box.closest("figure")));
+reserveAll();
+// What is unfolded for a link has its place at once, too.
+addEventListener("unfolded", reserveAll);
 
 // Plot is packed in the page, and becomes the variable `Plot`. Without it there are the tables of values.
 async function unpack(packed) {
@@ -420,7 +458,6 @@ async function unpack(packed) {
   script.textContent = await new Response(plain).text();
   document.head.append(script);
 }
-const boxes = document.querySelectorAll("figure.chart > .picture");
 unpack(document.getElementById("plot").textContent).then(
   () => boxes.forEach((box) => widths.observe(box)),
   () => boxes.forEach((box) => { box.hidden = true; })

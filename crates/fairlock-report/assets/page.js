@@ -1,4 +1,4 @@
-// Sorts the tables of a page, and unfolds what a link leads to.
+// Sorts the tables of a page, shows where they go on, and unfolds what a link leads to.
 (() => {
 "use strict";
 
@@ -36,6 +36,19 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
+// ---- Tables that scroll sideways fade where more follows ----
+
+const fade = (box) => {
+  const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
+  box.classList.toggle("more-left", box.scrollLeft > 1);
+  box.classList.toggle("more-right", rest > 1);
+};
+const boxes = new ResizeObserver((entries) => entries.forEach(({target}) => fade(target)));
+for (const box of document.querySelectorAll(".wide")) {
+  boxes.observe(box);
+  box.addEventListener("scroll", () => fade(box), {passive: true});
+}
+
 // ---- Contents and links ----
 
 if (matchMedia("(max-width: 1099px)").matches) document.querySelector(".contents details").open = false;
@@ -43,6 +56,7 @@ function unfold() {
   const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;
   for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  dispatchEvent(new Event("unfolded"));
   target.scrollIntoView();
 }
 addEventListener("hashchange", unfold);

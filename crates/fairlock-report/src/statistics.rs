@@ -24,8 +24,12 @@ fn median_in_place(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The median of the repetitions with its 95 % bootstrap interval (percentile method). A single
-/// repetition gives an interval of no width: there is nothing to resample.
+/// With fewer repetitions, [`estimate`]'s interval is their range: the median of a resample is the least of them, or the
+/// most, more often than in 2.5 % of the resamples. So it is no 95 % interval, and a report must not call it one.
+pub const FEWEST_FOR_AN_INTERVAL: usize = 6;
+
+/// The median of the repetitions with its 95 % bootstrap interval (percentile method), which is their range below
+/// [`FEWEST_FOR_AN_INTERVAL`]. A single repetition gives an interval of no width: there is nothing to resample.
 pub fn estimate(values: &[f64]) -> Estimate {
     let centre = median(values);
     if values.len() < 2 {
@@ -46,15 +50,12 @@ pub fn estimate(values: &[f64]) -> Estimate {
     Estimate { median: centre, low: at(0.025), high: at(0.975) }
 }
 
-/// From so many repetitions on the bootstrap covers what it says: 48 % with two, 78 % with three, 94 % with six.
-const BOOTSTRAPPED: usize = 6;
-
 /// The median with a 95 % interval that also holds for few repetitions: Student's, of the logarithms. For figures
 /// that are compared as ratios.
 ///
 /// Where one is not positive there is no logarithm: then it is as of [`estimate`].
 pub fn interval(values: &[f64]) -> Estimate {
-    let of_few = (2..BOOTSTRAPPED).contains(&values.len());
+    let of_few = (2..FEWEST_FOR_AN_INTERVAL).contains(&values.len());
     let differ = values.iter().any(|value| *value != values[0]);
     if !of_few || !differ || values.iter().any(|value| *value <= 0.0 || !value.is_finite()) {
         return estimate(values);
@@ -76,7 +77,7 @@ pub fn interval(values: &[f64]) -> Estimate {
 pub fn reach(repetitions: usize) -> f64 {
     /// Student's 97.5 % quantiles for two to six repetitions.
     const QUANTILES: [f64; 5] = [12.706, 4.303, 3.182, 2.776, 2.571];
-    let place = repetitions.clamp(2, BOOTSTRAPPED) - 2;
+    let place = repetitions.clamp(2, FEWEST_FOR_AN_INTERVAL) - 2;
     QUANTILES[place] / f64::sqrt(repetitions.max(2) as f64)
 }
 
@@ -184,6 +185,21 @@ mod tests {
             assert_eq!(interval(&values), estimate(&values));
         }
         assert_eq!(interval(&[5.0, 5.0]), Estimate { median: 5.0, low: 5.0, high: 5.0 });
+    }
+
+    #[test]
+    fn the_interval_of_few_repetitions_is_their_range() {
+        let values = [5.0, 1.0, 4.0, 2.0, 3.0, 6.0, 7.0];
+        for count in 2..FEWEST_FOR_AN_INTERVAL {
+            let some = &values[..count];
+            let (low, high) = some.iter().fold((f64::INFINITY, 0.0), |(low, high), value| {
+                (f64::min(low, *value), f64::max(high, *value))
+            });
+            let estimate = estimate(some);
+            assert_eq!((estimate.low, estimate.high), (low, high), "{count} repetitions");
+        }
+        let estimate = estimate(&values[..FEWEST_FOR_AN_INTERVAL]);
+        assert!(estimate.low > 1.0 && estimate.high < 6.0, "{estimate:?}");
     }
 
     #[test]

@@ -6,6 +6,9 @@ use maud::{Markup, PreEscaped, Render, html};
 
 use crate::quantity::{Figure, Unit};
 
+/// A table with more columns than that has them closer together.
+const MOST_ROOMY: usize = 8;
+
 /// A table.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
@@ -178,7 +181,7 @@ impl Table {
         }
         html! {
             div.wide tabindex="0" {
-                table.sortable {
+                table.sortable.dense[self.columns.len() > MOST_ROOMY] {
                     @if !self.caption.is_empty() { caption { (self.caption) } }
                     thead { (PreEscaped(head)) }
                     tbody { (PreEscaped(rows)) }

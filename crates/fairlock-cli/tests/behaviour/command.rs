@@ -530,7 +530,7 @@ fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("4 rows") && said.contains("rows.html"), "{said}");
     let page = fs::read_to_string(dir.path().join("rows.html")).unwrap();
-    assert!(page.contains("<figure class=\"chart\">") && page.contains("</html>"));
+    assert!(page.contains("<figure class=\"chart\"") && page.contains("</html>"));
     // 8 threads are recorded, the peer std-mutex is not.
     assert!(page.contains("Published: 1.02, 1.45"));
     assert!(page.contains("not measured here"));
@@ -538,6 +538,24 @@ fn report_turns_rows_into_a_page_with_plots_and_verdicts() {
     let (verdicts, summary) = said.split_once("\nSummary\n").unwrap();
     assert!(verdicts.contains("Waking all readers gains more") && summary.contains("rwsem's"));
     assert!(page.find("<h2>Summary</h2>").unwrap() < page.find("<h2>Verdicts</h2>").unwrap());
+}
+
+#[test]
+fn which_lock_to_use_and_where_the_page_is_stand_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let header = Header::now(vec!["s4".to_owned()], false, machine::here(None));
+    let mut writer = Writer::create(&rows, &header).unwrap();
+    for (lock, rate) in [("rwlock", 2e6), ("std", 1e6), ("usync", 0.5e6)] {
+        let mut row = example::row("mix", lock, &[("readers", 4.0), ("writers", 4.0)]);
+        row.total_ops_per_s = example::estimate(rate);
+        writer.row(&row).unwrap();
+    }
+    let said = prints(&["report", rows.to_str().unwrap()]);
+    let lines: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
+    let [.., answer, page] = &lines[..] else { panic!("{said}") };
+    assert!(answer.starts_with("Use rwlock: it starved nobody"), "{said}");
+    assert!(page.contains("rows.html"), "{said}");
 }
 
 #[test]
@@ -576,6 +594,8 @@ fn an_interrupted_study_is_summed_up_as_far_as_it_came() {
     for words in ["rwsem's", "not measured", "stopped early"] {
         assert!(summary.contains(words), "{words}: {summary}");
     }
+    let last = summary.trim_end().lines().last().unwrap();
+    assert!(last.starts_with("page: ") && last.ends_with("report.html"), "{summary}");
     let page = fs::read_to_string(dir.path().join("report.html")).unwrap();
     assert!(page.contains("<h2>Summary</h2>") && page.contains("stopped early"));
 }

@@ -1,7 +1,8 @@
 //! The charts of studies and benches, from rows.
 
 use fairlock_report::chart::{
-    Bar, Bars, Chart, Group, Histogram, Lines, Looks, Part, Picture, Stack, Stacks, Steps, USUAL,
+    Bar, Bars, Chart, Group, Histogram, Interval, Lines, Looks, Part, Picture, Stack, Stacks,
+    Steps, USUAL,
 };
 use fairlock_report::params::{self, Value};
 use fairlock_report::quantity::{Figure, Unit};
@@ -44,7 +45,8 @@ pub(super) fn chart(plot: &Plot, rows: &[Row], looks: &mut Looks) -> Option<Char
         PlotKind::Shares => shares(&shown)?,
         PlotKind::Alone => alone(&shown, rows)?,
     };
-    Some(Chart::new(&plot.title, picture))
+    let interval = Interval::of(shown.iter().map(|row| row.repetitions));
+    Some(Chart::new(&plot.title, picture).interval(interval))
 }
 
 fn with_roles<'a>(plot: &Plot, rows: &[&'a Row]) -> Vec<&'a Row> {
@@ -156,6 +158,10 @@ fn series(
 fn lines(plot: &Plot, rows: &[&Row], locks: &[String], looks: &mut Looks) -> Option<Picture> {
     let metric = metric_of(plot)?;
     let xs = values(rows, &plot.x);
+    // A line needs two places.
+    if xs.len() < 2 {
+        return bars(plot, rows, locks, looks);
+    }
     let (series, are_locks) = series(plot, metric, rows, &xs, locks);
     if series.is_empty() {
         return None;
@@ -345,6 +351,20 @@ mod tests {
         let html = drawn(&plot, &rows).unwrap().html().into_string();
         assert!(html.contains("dio-kernel") && html.contains("dio-log"), "{html}");
         assert!(html.contains("reads of 4 KiB"), "{html}");
+    }
+
+    #[test]
+    fn lines_over_a_single_place_are_bars() {
+        let picture = |rows: &[Row]| drawn(&plot("lines"), rows).unwrap().picture;
+        assert!(matches!(picture(&rows()), Picture::Lines(_)));
+        let single: Vec<Row> = rows()
+            .into_iter()
+            .filter(|row| row.roles.len() > 1 && row.params["threads"].number() == Some(8.0))
+            .collect();
+        let Picture::Bars(bars) = picture(&single) else { panic!("lines") };
+        assert_eq!(bars.groups.len(), 1);
+        assert_eq!(bars.groups[0].name, "8 threads");
+        assert_eq!(bars.groups[0].bars.len(), 3);
     }
 
     #[test]

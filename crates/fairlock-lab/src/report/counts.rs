@@ -8,10 +8,13 @@ use fairlock_report::units::{format_count, format_kilo, format_ns, format_number
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 
+/// Switches for each operation below this need no digits.
+const RARE: f64 = 0.001;
+
 /// A figure by its name, and what each row has of it; nothing where a row has none.
 type Line = (String, Vec<Option<String>>);
 
-/// All that these rows counted; nothing where none counted anything.
+/// All that these rows counted but for lock events; nothing where none counted anything.
 pub(super) fn table(rows: &[&Row]) -> Option<Table> {
     let parts = [
         torn_reads(rows),
@@ -20,15 +23,23 @@ pub(super) fn table(rows: &[&Row]) -> Option<Table> {
         convoys(rows),
         usage(rows),
         simulated_counts(rows),
-        events(rows),
     ];
-    let mut lines = parts.concat();
+    table_of("per operation", parts.concat(), rows)
+}
+
+/// The lock events, which are many and mean something only to who knows the lock; nothing where no lock counted any.
+pub(super) fn events(rows: &[&Row]) -> Option<Table> {
+    table_of("per 1000 operations", event_lines(rows), rows)
+}
+
+/// A column for each lock.
+fn table_of(corner: &str, mut lines: Vec<Line>, rows: &[&Row]) -> Option<Table> {
     lines.retain(|(_, figures)| figures.iter().any(Option::is_some));
     if lines.is_empty() {
         return None;
     }
     let locks = rows.iter().map(|row| row.lock.as_str());
-    let heads: Vec<&str> = std::iter::once("per operation; events per 1000").chain(locks).collect();
+    let heads: Vec<&str> = std::iter::once(corner).chain(locks).collect();
     let mut table = Table::of_numbers("", &heads);
     for (name, figures) in lines {
         let figures = figures.into_iter().map(|it| it.map_or_else(Cell::none, Cell::new));
@@ -62,7 +73,7 @@ fn torn_reads(rows: &[&Row]) -> Vec<Line> {
 
 /// How additions to sources reached those that wait for them.
 fn deliveries(rows: &[&Row]) -> Vec<Line> {
-    let names = ["additions a read", "waits k/s", "reads a wait"];
+    let names = ["additions per read", "waits, k/s", "reads per wait"];
     lines(names, rows, |row| {
         let (reader, writer) = (row.roles.get(READER)?, row.roles.get(WRITER)?);
         let (calls, read) = (reader.wait_calls_per_s?.median, reader.ops_per_s.median);
@@ -100,6 +111,12 @@ fn convoys(rows: &[&Row]) -> Vec<Line> {
     })
 }
 
+/// A figure of [`usage`] in words: where switches are rare it does not matter how rare.
+pub(super) fn usage_words(metric: &Metric, value: f64) -> String {
+    let is_rare = matches!(metric, Metric::Switches { .. }) && value > 0.0 && value < RARE;
+    if is_rare { format!("< {RARE}") } else { metric.format(value) }
+}
+
 /// How often operations made a CPU switch, and how much of the CPUs' time a simulated machine spent spinning.
 fn usage(rows: &[&Row]) -> Vec<Line> {
     let metrics = [
@@ -108,7 +125,8 @@ fn usage(rows: &[&Row]) -> Vec<Line> {
         Metric::Cpu("spinning"),
     ];
     let names = ["voluntary switches", "involuntary switches", "CPUs spinning"];
-    let figure = |row: &&Row, metric: &Metric| Some(metric.format(metric.figure(row)?.median));
+    let figure =
+        |row: &&Row, metric: &Metric| Some(usage_words(metric, metric.figure(row)?.median));
     let of = |(name, metric): (&str, Metric)| {
         (name.to_owned(), rows.iter().map(|row| figure(row, &metric)).collect())
     };
@@ -127,7 +145,7 @@ fn simulated_counts(rows: &[&Row]) -> Vec<Line> {
 }
 
 /// The lock events: a row for each event that happened.
-fn events(rows: &[&Row]) -> Vec<Line> {
+fn event_lines(rows: &[&Row]) -> Vec<Line> {
     let counted = rows.iter().filter_map(|row| Some((*row, row.events.as_ref()?)));
     let counted: Vec<(&Row, &LockEvents)> = counted.collect();
     let mut names: Vec<&String> =
@@ -146,4 +164,33 @@ fn events(rows: &[&Row]) -> Vec<Line> {
         (name.clone(), figures.collect())
     };
     names.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    fn texts(table: &Table) -> Vec<Vec<&str>> {
+        table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect()).collect()
+    }
+
+    #[test]
+    fn lock_events_have_a_table_of_their_own() {
+        let row = example::row("mix", "linux-5.11", &[("readers", 1.0), ("writers", 1.0)]);
+        let (table, events) = (table(&[&row]).unwrap(), events(&[&row]).unwrap());
+        assert!(texts(&table).iter().all(|line| !line[0].contains("rwsem_")), "{table:?}");
+        assert_eq!(texts(&events).len(), 1);
+        assert_eq!(texts(&events)[0][0], "rwsem_sleep_writer");
+    }
+
+    #[test]
+    fn switches_that_hardly_ever_happen_have_no_digits() {
+        let mut row = example::row("mix", "std", &[("readers", 1.0), ("writers", 1.0)]);
+        row.voluntary_switches_per_s = row.total_ops_per_s.median * 4.4e-5;
+        row.involuntary_switches_per_s = 0.0;
+        let table = table(&[&row]).unwrap();
+        assert!(texts(&table).contains(&vec!["voluntary switches", "< 0.001"]), "{table:?}");
+        assert!(texts(&table).contains(&vec!["involuntary switches", "0"]), "{table:?}");
+    }
 }

@@ -11,6 +11,7 @@
 
 use std::fmt::Write as _;
 
+use fairlock_report::chart::Interval;
 use fairlock_report::recording::{Header, Recording};
 use fairlock_report::row::Row;
 use fairlock_report::table::Cell;
@@ -34,10 +35,16 @@ const MOST_TABLES: usize = 2;
 pub fn page(recordings: &[Recording]) -> Result<String, String> {
     let studies = in_order(recordings)?;
     let headers: Vec<&Header> = recordings.iter().map(|it| &it.header).collect();
+    let rows = recordings.iter().flat_map(|it| &it.rows);
+    let intervals = match Interval::of(rows.map(|row| row.repetitions)) {
+        Interval::Confidence => "95 % intervals",
+        Interval::Range => "the range of all repetitions",
+        Interval::Either => "95 % intervals, or the range where there are fewer than 6 repetitions",
+    };
     let mut page = format!(
         "# Measured\n\n<!-- `fairlock report` writes this page; CONTRIBUTING.md says how it is remade. -->\n\n{}\n\n\
-         Figures are medians, in brackets with 95 % intervals. *Simulated* figures are of the machine that is named \
-         with them. In tables the best of each line is **bold**.\n",
+         Figures are medians, in brackets with {intervals}. Claims compare repetitions that alternated, with 95 % \
+         intervals. *Simulated* figures are of the machine that is named with them. In tables the best of each line is **bold**.\n",
         measured_on(&headers)
     );
     for (is_so, words) in [
@@ -52,7 +59,7 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
         }
     }
     let rows: Vec<Row> = recordings.iter().flat_map(|it| &it.rows).cloned().collect();
-    if let Some((sentence, by_lock)) = answer::in_short(&rows) {
+    if let Some((sentence, by_lock)) = answer::in_short(&rows, headers[0].machine.cpus) {
         let _ = write!(
             page,
             "\n## Which lock should I use?\n\n{sentence} [Reading a report](reading-a-report.md) says what counts as \

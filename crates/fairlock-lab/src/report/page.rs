@@ -2,7 +2,7 @@
 //! studies ask.
 
 use fairlock_report::busy;
-use fairlock_report::chart::{Chart, Looks};
+use fairlock_report::chart::{Chart, Interval, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::params::Params;
 use fairlock_report::recording::Recording;
@@ -10,10 +10,11 @@ use fairlock_report::row::{Latency, Row};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
 use fairlock_report::timeline::Timeline;
 use fairlock_report::units::{
-    format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
+    counted, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
 use maud::{Markup, html};
 
+use super::answer::LONGEST_WAIT;
 use super::charts::{chart, looks};
 use super::terminal::{groups, shares, sign};
 use super::{Judged, answer, counts, grids, judge, published, terminal, timeline, without_reasons};
@@ -30,7 +31,7 @@ pub fn page(recording: &Recording) -> String {
     let judged = judge(studies, recording);
     let mut looks = looks();
     let anchors = Anchors::of(&recording.rows);
-    let mut page = Page::new(if judged.is_empty() { "Fairlock bench" } else { "Fairlock studies" });
+    let mut page = Page::new(title(&judged, &recording.rows));
     page.about = vec![recording.header.date.clone(), terminal::machine(&recording.header)];
     page.notes = terminal::missing(recording).lines().map(str::to_owned).collect();
     page.notes.extend(busy::note(recording.header.others_busy_cpus));
@@ -38,7 +39,7 @@ pub fn page(recording: &Recording) -> String {
         let quick = "A quick run: fewer locks and points, shorter repetitions, wider intervals.";
         page.notes.push(quick.to_owned());
     }
-    page.sections.extend(answer::section(&recording.rows, |row| format!("#{}", anchors.id(row))));
+    page.sections.extend(answer::section(recording, |row| format!("#{}", anchors.id(row))));
     let lines = super::summary(&judged);
     if !lines.is_empty() {
         page.sections.push(Section::new("summary", "Summary", summary(&lines)));
@@ -67,10 +68,43 @@ pub fn page(recording: &Recording) -> String {
         };
         page.sections.push(Section::new("results", "Results", body));
     }
-    page.footer = "Intervals are 95 % bootstrap intervals of the median over interleaved repetitions. Published \
-                   numbers come from other machines: compare shapes and ratios."
-        .to_owned();
+    let intervals = match Interval::of(recording.rows.iter().map(|row| row.repetitions)) {
+        Interval::Confidence => "Intervals are 95 % bootstrap intervals of the median",
+        Interval::Range => "Intervals are ranges, from the least to the most,",
+        Interval::Either => {
+            "Intervals are 95 % bootstrap intervals of the median, and ranges where there are fewer than 6 repetitions,"
+        }
+    };
+    page.footer = format!(
+        "{intervals} over repetitions in which the locks alternated. Published numbers come from other machines: \
+         compare shapes and ratios."
+    );
     page.html()
+}
+
+/// The study's or the bench's name.
+fn title(judged: &[Judged], rows: &[Row]) -> String {
+    let mut workloads: Vec<&str> = Vec::new();
+    for row in rows {
+        if !workloads.contains(&row.workload.as_str()) {
+            workloads.push(&row.workload);
+        }
+    }
+    match judged {
+        [] if workloads.is_empty() => "Fairlock bench".to_owned(),
+        [] => format!("{} · Fairlock bench", workloads.join(", ")),
+        [(study, _)] => heading(study),
+        several => {
+            let names: Vec<String> =
+                several.iter().map(|(study, _)| study.name.to_uppercase()).collect();
+            format!("{} · Fairlock studies", names.join(", "))
+        }
+    }
+}
+
+/// What a study is called wherever the page names it.
+fn heading(study: &Study) -> String {
+    format!("{} · {}", study.name.to_uppercase(), study.title)
 }
 
 /// Where each group of rows has its table.
@@ -124,22 +158,31 @@ fn summary(lines: &[Line<'_>]) -> Markup {
             Cell::new(&figure.median).detail(parts.join(" "))
         })
     };
+    // Lines of one system stand together, under its name.
+    let mut systems: Vec<&[Line<'_>]> = Vec::new();
+    systems.extend(lines.chunk_by(|one, other| one.study == other.study));
     html! {
-        div.wide tabindex="0" { table {
+        div.wide tabindex="0" { table.fits.summary {
             thead { tr {
-                th.heading { "system" } th.text { "claim" } th { "source" } th.here { "here" }
-                th.simulated { "simulated" } th.words { "verdict" }
+                th.text { "claim" } th.words { "verdict" } th { "source" } th.here { "here" }
+                th.simulated { "simulated" }
             } }
-            tbody { @for line in lines { tr {
-                th { a href={ "#" (line.study) } { (line.system) } }
-                td.text { (line.text) }
-                td { (line.source.unwrap_or("–")) }
-                td.here { (shown(line.here.as_ref())) }
-                td.simulated { (shown(line.simulated.as_ref())) }
-                td.words { @for verdict in &line.verdicts {
-                    a href={ "#" (line.study) "-" (verdict.id) } { (badge(verdict)) } " "
+            @for lines in systems { tbody {
+                tr { th.heading colspan="5" scope="rowgroup" {
+                    a href={ "#" (lines[0].study) } {
+                        (lines[0].study.to_uppercase()) " · " (lines[0].system)
+                    }
                 } }
-            } } }
+                @for line in lines { tr {
+                    td.text { (line.text) }
+                    td.words { @for verdict in &line.verdicts {
+                        a href={ "#" (line.study) "-" (verdict.id) } { (badge(verdict)) } " "
+                    } }
+                    td { (line.source.unwrap_or("–")) }
+                    td.here { (shown(line.here.as_ref())) }
+                    td.simulated { (shown(line.simulated.as_ref())) }
+                } }
+            } }
         } }
     }
 }
@@ -155,7 +198,7 @@ fn verdict_lists(judged: &[Judged]) -> Markup {
     html! { @for (study, verdicts) in judged {
         details.folded {
             summary {
-                (study.name.to_uppercase()) " · " (study.title) " "
+                (heading(study)) " "
                 span.signs { @for (words, tone) in tally(verdicts) {
                     span class=[tone.class()] { (words) }
                 } }
@@ -176,8 +219,11 @@ struct StudyParts<'a> {
 impl StudyParts<'_> {
     fn section(&self, anchors: &Anchors<'_>, looks: &mut Looks) -> Section {
         let study = self.study;
+        let is_missing = |verdict: &&Verdict| verdict.status == Status::NotMeasured;
+        let (missing, judged): (Vec<&Verdict>, Vec<&Verdict>) =
+            self.verdicts.iter().partition(is_missing);
         let claims: Vec<Markup> =
-            self.verdicts.iter().map(|it| claim_card(study, it, self.recording)).collect();
+            judged.into_iter().map(|it| claim_card(study, it, self.recording)).collect();
         let sheets: Vec<grids::Sheet> =
             study.grids.iter().flat_map(|grid| grids::sheets(grid, &self.recording.rows)).collect();
         let drawn = study.plots.iter().filter_map(|plot| chart(plot, self.rows, looks));
@@ -193,7 +239,8 @@ impl StudyParts<'_> {
             @if !drawn.is_empty() { h3 { "Charts" } (charts(&drawn)) }
             (timelines(begun.collect()))
             h3 { "Claims" }
-            (cards(&claims))
+            @if !claims.is_empty() { (cards(&claims)) }
+            (not_measured(study, &missing, self.recording))
             @if let Some(source) = &study.source {
                 h3 { "Published and here" }
                 p.soft { (source.citation) ". " (source.machine) "." }
@@ -204,12 +251,7 @@ impl StudyParts<'_> {
             h3 { "All results" }
             (result_tables(self.rows, anchors, false))
         };
-        let title = format!("{} · {}", study.name.to_uppercase(), study.title);
-        let mut section = Section::new(&study.name, title, body);
-        section.short = match &study.summary {
-            Some(summary) => format!("{} · {}", study.name.to_uppercase(), summary.system),
-            None => study.name.clone(),
-        };
+        let mut section = Section::new(&study.name, heading(study), body);
         section.signs = tally(self.verdicts);
         section
     }
@@ -273,6 +315,23 @@ fn claim_card(study: &Study, verdict: &Verdict, recording: &Recording) -> Markup
         }
     };
     card(tone(verdict.status), Some(&id), &body)
+}
+
+/// The claims that were not measured, in a line to click.
+fn not_measured(study: &Study, missing: &[&Verdict], recording: &Recording) -> Markup {
+    let summary = match missing {
+        [] => return html! {},
+        [_] => "1 more claim was not measured".to_owned(),
+        more => format!("{} more claims were not measured", more.len()),
+    };
+    let list = html! { ul { @for verdict in missing {
+        @let text = without_reasons(&verdict.text, recording);
+        @let rest = text.strip_prefix(&verdict.words).unwrap_or(&text).to_owned();
+        li id={ (study.name) "-" (verdict.id) } {
+            (verdict.claim) " " span.soft { (badge(verdict)) (rest) }
+        }
+    } } };
+    folded(None, &summary, false, &list)
 }
 
 fn cases(verdict: &Verdict, recording: &Recording) -> Table {
@@ -378,7 +437,9 @@ fn plots_of_workload(rows: &[&Row]) -> Vec<Plot> {
             plotted.params.clone_from(&group[0].params);
             plots.push(plotted);
         }
-        if group.iter().any(|row| row.roles.len() > 1) {
+        // Where each thread reads and writes, the shares are what was asked for.
+        let is_mixed = group.iter().any(|row| row.params.contains_key("read_percent"));
+        if !is_mixed && group.iter().any(|row| row.roles.len() > 1) {
             let mut shares = plot("", None);
             shares.title = format!("{title}: who gets the operations");
             shares.kind = PlotKind::Shares;
@@ -399,6 +460,9 @@ fn result_tables(rows: &[Row], anchors: &Anchors<'_>, is_open: bool) -> Markup {
         @let body = html! {
             (result_table(&rows).html())
             @if let Some(table) = counts::table(&rows) { (table.html()) }
+            @if let Some(table) = counts::events(&rows) {
+                (folded(None, "What the locks' slow paths did", false, &table.html()))
+            }
             @if let Some(note) = terminal::short_processes(&rows) { p.soft { (note) } }
         };
         (folded(Some(&anchors.id(rows[0])), &title, is_open, &body))
@@ -416,16 +480,15 @@ fn result_table(rows: &[&Row]) -> Table {
     let numbers = [
         "total kops/s",
         "kops/s",
-        "per thread min / mean / max",
         "Jain",
         "wait p50",
         "wait p99",
         "wait max",
-        "longest wait",
+        LONGEST_WAIT,
         "hold p50",
-        "bypass",
-        "switches/s, voluntary + involuntary",
-        "CPU user/system/idle %",
+        "longest bypass",
+        "switches per second, + involuntary",
+        "CPU: user / system / idle, %",
         "MB/s",
     ];
     let shown = if moves_bytes { numbers.len() } else { numbers.len() - 1 };
@@ -439,19 +502,20 @@ fn result_table(rows: &[&Row]) -> Table {
             };
             let total = row.total_ops_per_s;
             let [low, median, high] = [total.low, total.median, total.high].map(format_kilo);
-            let threads = match role.threads {
-                1 => format_kilo(role.thread_mean),
-                _ => [role.thread_min, role.thread_mean, role.thread_max]
-                    .map(format_kilo)
-                    .join(" / "),
+            let [least, mean, most] =
+                [role.thread_min, role.thread_mean, role.thread_max].map(format_kilo);
+            let rate = Cell::new(format_kilo(role.ops_per_s.median));
+            let rate = match role.threads {
+                1 => rate,
+                _ => rate.detail(format!("a thread {mean}: {least} to {most}")),
             };
-            let switches = [row.voluntary_switches_per_s, row.involuntary_switches_per_s];
+            let switches = Cell::new(format_count(row.voluntary_switches_per_s))
+                .detail(format!("+ {}", format_count(row.involuntary_switches_per_s)));
             let mut cells = vec![
                 Cell::new(&row.lock),
-                Cell::new(format!("{} {name}", role.threads)),
+                Cell::new(counted(role.threads.into(), name)),
                 figure_cell(&median, &low, &high),
-                Cell::new(format_kilo(role.ops_per_s.median)),
-                Cell::new(threads),
+                rate,
                 Cell::new(role.fairness().map_or("–".to_owned(), format_number)),
             ];
             cells.extend(waits(&role.wait));
@@ -463,7 +527,7 @@ fn result_table(rows: &[&Row]) -> Table {
                 },
                 role.longest_bypass
                     .map_or_else(Cell::none, |count| Cell::new(format_count(count as f64))),
-                Cell::new(switches.map(format_count).join(" + ")),
+                switches,
                 row.cpu.as_ref().map_or_else(Cell::none, |cpu| Cell::new(shares(cpu))),
             ]);
             if moves_bytes {
@@ -560,6 +624,69 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_named_for_its_study_or_its_workloads() {
+        let titled = |recording: &Recording| {
+            let html = page(recording);
+            let (_, rest) = html.split_once("<title>").unwrap();
+            rest.split_once("</title>").unwrap().0.to_owned()
+        };
+        let mut recording = recorded(&["s4"]);
+        assert_eq!(titled(&recording), "S4 · Wake almost all readers in the queue");
+        recording.header.studies.push("s1".to_owned());
+        assert_eq!(titled(&recording), "S4, S1 · Fairlock studies");
+        recording.header.studies.clear();
+        assert!(titled(&recording).ends_with("mix · Fairlock bench"), "{}", titled(&recording));
+    }
+
+    #[test]
+    fn a_study_has_one_name_in_the_contents_the_verdicts_and_its_heading() {
+        let html = page(&recorded(&["s4"]));
+        let name = "S4 · Wake almost all readers in the queue";
+        for place in ["<h2>", "<a href=\"#s4\">", "<summary>"] {
+            assert!(html.contains(&format!("{place}{name}")), "{place}");
+        }
+    }
+
+    #[test]
+    fn claims_that_were_not_measured_are_a_line_to_click() {
+        let mut recording = recorded(&["s4"]);
+        let study = study::find("s4").unwrap();
+        recording.rows.retain(|row| row.simulated.is_some());
+        let verdicts = verdicts(&study, &recording);
+        let missing = verdicts.iter().filter(|it| it.status == Status::NotMeasured).count();
+        assert!((2..verdicts.len()).contains(&missing));
+        let html = page(&recording);
+        assert_eq!(html.matches("<article").count(), verdicts.len() - missing);
+        let summary = format!("<summary>{missing} more claims were not measured</summary><ul>");
+        assert!(html.contains(&summary), "{html}");
+        for verdict in &verdicts {
+            assert_eq!(html.matches(&format!("id=\"s4-{}\"", verdict.id)).count(), 1);
+        }
+    }
+
+    #[test]
+    fn intervals_of_few_repetitions_are_called_ranges() {
+        let mut recording = recorded(&["s4"]);
+        let html = page(&recording);
+        // The scripts know the words for other pages.
+        let (shown, _) = html.split_once("<script id=\"plot\"").unwrap();
+        assert!(!shown.contains("95 %"), "{shown}");
+        assert!(shown.contains("data-interval=\"range\""));
+        recording.rows.iter_mut().for_each(|row| row.repetitions = 6);
+        let html = page(&recording);
+        assert!(html.contains("Intervals are 95 % bootstrap intervals of the median over"));
+        assert!(!html.contains("data-interval"));
+    }
+
+    #[test]
+    fn shares_that_were_asked_for_are_no_result() {
+        let mut recording = recorded(&[]);
+        let params = [("threads", 4.0), ("read_percent", 90.0)];
+        recording.rows = vec![example::row("turns", "std", &params)];
+        assert!(!page(&recording).contains("who gets the operations"));
+    }
+
+    #[test]
     fn the_page_of_all_published_systems_is_not_larger_than_a_megabyte() {
         let studies: Vec<String> =
             study::choose(&[]).unwrap().into_iter().map(|study| study.name).collect();
@@ -622,6 +749,7 @@ mod tests {
         assert!(html.contains("1 reader + 1 writer"));
         let holds = "<b>mix · 2 readers + 1 writer · section 10 pauses · think 10 pauses: how long a writer holds the lock</b>";
         assert_eq!(html.matches(holds).count(), 1);
+        assert!(html.contains("2 readers<td") && !html.contains("2 reader<"), "{html}");
         assert!(html.contains("<td>70/10/20"), "{html}");
         assert!(!html.contains("<h2>Summary</h2>"));
     }

@@ -8,7 +8,7 @@ use fairlock_report::units::{
     counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
 
-use super::{grids, published, without_reasons};
+use super::{answer, counts, grids, published, without_reasons};
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 use crate::registry;
@@ -229,7 +229,7 @@ fn delivery_table(rows: &[&Row]) -> Option<Table> {
         })
         .collect();
     counted.first()?;
-    let names = ["additions a read", "waits k/s", "reads a wait"];
+    let names = ["additions per read", "waits, k/s", "reads per wait"];
     let lines = names.into_iter().enumerate().map(|(index, name)| {
         (name.to_owned(), counted.iter().map(|(_, words)| words[index].clone()).collect())
     });
@@ -306,16 +306,17 @@ pub fn usage(rows: &[&Row]) -> Option<String> {
 fn usage_table(rows: &[&Row]) -> Option<Table> {
     let metrics = [
         (
-            "voluntary switches an operation",
+            "voluntary switches per operation",
             Metric::Switches { voluntary: true, per_operation: true },
         ),
         (
-            "involuntary switches an operation",
+            "involuntary switches per operation",
             Metric::Switches { voluntary: false, per_operation: true },
         ),
         ("CPUs spinning", Metric::Cpu("spinning")),
     ];
-    let words = |row: &Row, metric: &Metric| Some(metric.format(metric.figure(row)?.median));
+    let words =
+        |row: &Row, metric: &Metric| Some(counts::usage_words(metric, metric.figure(row)?.median));
     let lines: Vec<(String, Vec<Option<String>>)> = metrics
         .into_iter()
         .map(|(name, metric)| {
@@ -512,6 +513,15 @@ fn shown(figure: Option<&Figure>) -> String {
     }
 }
 
+/// Which lock to use, in one sentence or two, in lines of this width; nothing where no locks were measured alongside
+/// each other.
+pub fn answer(recording: &Recording, width: usize) -> String {
+    match answer::line(recording) {
+        Some(words) => format!("\n{}\n", wrapped(&words, "", width)),
+        None => String::new(),
+    }
+}
+
 /// What is missing from a recording, if anything: each reason once, and after it what did not run for it.
 pub fn missing(recording: &Recording) -> String {
     missing_but_for(recording, &[])
@@ -700,7 +710,7 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(start)).map(str::to_owned);
             line.unwrap_or_default().trim_end().to_owned()
         };
-        assert!(line(&text, "voluntary switches an operation").ends_with(" 0.05"), "{text}");
+        assert!(line(&text, "voluntary switches per operation").ends_with(" 0.05"), "{text}");
         assert!(!text.contains("spinning") && !text.contains("threads at the lock"), "{text}");
 
         row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.25), ..cpu });
@@ -755,9 +765,9 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
             assert!(line.split_whitespace().rev().take(2).eq(figures.into_iter().rev()), "{text}");
         };
-        ends_with("additions a read", ["3.00", "–"]);
-        ends_with("waits k/s", ["500", "0"]);
-        ends_with("reads a wait", ["2.00", "–"]);
+        ends_with("additions per read", ["3.00", "–"]);
+        ends_with("waits, k/s", ["500", "0"]);
+        ends_with("reads per wait", ["2.00", "–"]);
     }
 
     #[test]

@@ -500,25 +500,46 @@ pub fn measure(
     at: &Params,
 ) -> Result<Measured, String> {
     // On a simulated machine, repetitions are seeds, and there are as many as the study says.
-    let interval = match numerator.machine {
+    let interval: fn(&[f64]) -> Estimate = match numerator.machine {
         Some(_) => statistics::estimate,
         None => statistics::interval,
     };
     let above = select(evidence, numerator, at)?;
-    let (samples, again_s, of_rows) = match denominator {
-        None => (above.samples, above.again_s, Ok(above.estimate)),
-        Some(denominator) => {
-            let below = select(evidence, denominator, at)?;
-            let samples = ratios(&above.samples, &below.samples);
-            (samples, above.again_s + below.again_s, ratio(above.estimate, below.estimate))
-        }
+    let Some(denominator) = denominator else {
+        let values: Vec<f64> = above.samples.iter().map(|(_, value)| *value).collect();
+        let estimate = if values.len() < 2 { above.estimate } else { interval(&values) };
+        return Ok(Measured { estimate, ..above });
     };
-    let values: Vec<f64> = samples.iter().map(|(_, value)| *value).collect();
+    divided(&above, &select(evidence, denominator, at)?, interval)
+}
+
+/// The figure of one row of real threads over that of another, taken as [`measure`] takes it.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn ratio_of_rows(metric: &Metric, above: &Row, below: &Row) -> Result<Estimate, String> {
+    let of = |row: &Row| {
+        let figure =
+            metric.figure(row).ok_or_else(|| format!("the row of {} has no {metric}", row.lock))?;
+        let samples = metric.samples(row).into_iter().next().unwrap_or_default();
+        Ok::<Measured, String>(Measured { estimate: figure, samples, again_s: row.seconds })
+    };
+    divided(&of(above)?, &of(below)?, statistics::interval).map(|ratio| ratio.estimate)
+}
+
+/// One figure over another, repetition by repetition as far as these are known.
+fn divided(
+    above: &Measured,
+    below: &Measured,
+    interval: fn(&[f64]) -> Estimate,
+) -> Result<Measured, String> {
+    let samples = ratios(&above.samples, &below.samples);
+    let values: Vec<f64> = samples.iter().map(|(_, ratio)| *ratio).collect();
     let estimate = match values.len() {
-        0 | 1 => of_rows?,
+        0 | 1 => ratio(above.estimate, below.estimate)?,
         _ => interval(&values),
     };
-    Ok(Measured { estimate, samples, again_s })
+    Ok(Measured { estimate, samples, again_s: above.again_s + below.again_s })
 }
 
 /// The ratio of each repetition of the one that has fewer, to the other's that is closest in time.

@@ -6,7 +6,9 @@
 //! * every chart is drawn, with axes that have ticks and titles, at 390, 768 and 1400 pixels;
 //! * the page is nowhere wider than the window, and no text of a chart smaller than 12 pixels;
 //! * the first chart shows values under the pointer and by arrow keys, and follows the page into the dark;
-//! * the first section is the answer, and can be seen without scrolling.
+//! * the first section is the answer, and can be seen without scrolling;
+//! * the summary fits a screen, its verdicts with it;
+//! * a link to a study leads there before charts are drawn, and drawing them moves nothing.
 //!
 //! How tables sort and links unfold is tested with the page's own crate, `fairlock-report`.
 //!
@@ -78,6 +80,24 @@ fn the_page_of_studies_is_drawn_and_readable_at_every_width() {
     checks::follows_into_the_dark(browser);
     the_answer_can_be_seen(browser);
     checks::drawn_readable_and_within_the_window(browser);
+}
+
+#[test]
+fn the_summary_fits_a_screen_and_wider_tables_show_that_they_go_on() {
+    let Some(mut page) = opened(&page_of_studies()) else { return };
+    let browser = &mut page.browser;
+    let fits = "(() => { const box = document.querySelector('#summary .wide'); return box.scrollWidth <= box.clientWidth; })()";
+    assert_eq!(browser.evaluate(fits), true);
+    browser.evaluate("document.querySelectorAll('details.folded').forEach(it => it.open = true)");
+    checks::tables_fade_where_they_go_on(browser);
+}
+
+#[test]
+fn a_link_to_a_study_leads_to_it_at_once() {
+    let Some(mut page) = opened(&page_of_studies()) else { return };
+    for id in ["s4", "s3", "rows-12"] {
+        checks::a_link_leads_to_its_place_from_the_start(&mut page.browser, id);
+    }
 }
 
 #[test]

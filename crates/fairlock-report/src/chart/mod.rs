@@ -12,6 +12,7 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use crate::quantity::{Figure, Unit, short};
+use crate::statistics::FEWEST_FOR_AN_INTERVAL;
 
 /// A chart with its title.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,8 +21,44 @@ pub struct Chart {
     pub title: String,
     /// How to read it, in a sentence; may be empty.
     pub note: String,
+    /// What its intervals are.
+    pub interval: Interval,
     /// The picture.
     pub picture: Picture,
+}
+
+/// What the two ends of a figure are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Interval {
+    /// Those of its 95 % interval.
+    #[default]
+    Confidence,
+    /// The least and the most of the few repetitions that there are.
+    Range,
+    /// One for some figures, the other for the rest.
+    Either,
+}
+
+impl Interval {
+    /// What the ends of figures are that come from so many repetitions.
+    pub fn of(repetitions: impl IntoIterator<Item = u32>) -> Interval {
+        let is_few = |count: u32| (count as usize) < FEWEST_FOR_AN_INTERVAL;
+        let (few, many): (Vec<u32>, Vec<u32>) = repetitions.into_iter().partition(|it| is_few(*it));
+        match (few.is_empty(), many.is_empty()) {
+            (true, _) => Interval::Confidence,
+            (false, true) => Interval::Range,
+            (false, false) => Interval::Either,
+        }
+    }
+
+    /// What stands before the two ends.
+    pub fn name(self) -> &'static str {
+        match self {
+            Interval::Confidence => "95 %",
+            Interval::Range => "range",
+            Interval::Either => "95 % interval, or range",
+        }
+    }
 }
 
 /// What a chart draws.
@@ -70,9 +107,9 @@ pub enum Look {
 }
 
 /// The locks that most charts have, in the order of their looks: the first has the colour that stands out, the next
-/// seven have whole lines, and each further one has the colour of the one seven places before it, dashed. So locks
-/// that are often compared stand not seven places apart.
-pub const USUAL: [&str; 15] = [
+/// ten have whole lines, and each further one has the colour of the one ten places before it, dashed, and its bars are
+/// pale. So locks that are often compared do not stand ten places apart.
+pub const USUAL: [&str; 16] = [
     "rwlock",
     "std",
     "parking_lot",
@@ -83,6 +120,7 @@ pub const USUAL: [&str; 15] = [
     "rwsem",
     "linux-5.11",
     "no-reader-steal",
+    "kernel",
     "phase-fair",
     "linux-5.1",
     "linux-5.2",
@@ -470,7 +508,12 @@ pub struct ThreadRow {
 impl Chart {
     /// A chart.
     pub fn new(title: impl Into<String>, picture: impl Into<Picture>) -> Chart {
-        Chart { title: title.into(), note: String::new(), picture: picture.into() }
+        Chart {
+            title: title.into(),
+            note: String::new(),
+            interval: Interval::default(),
+            picture: picture.into(),
+        }
     }
 
     /// The same chart with a sentence on how to read it.
@@ -478,10 +521,15 @@ impl Chart {
         Chart { note: note.into(), ..self }
     }
 
+    /// The same chart, its intervals named for what they are.
+    pub fn interval(self, interval: Interval) -> Chart {
+        Chart { interval, ..self }
+    }
+
     /// The chart for a page: what the script draws, and the table of its values.
     pub fn html(&self) -> Markup {
         html! {
-            figure.chart {
+            figure.chart data-interval=[self.own_interval()] {
                 figcaption {
                     b { (self.title) }
                     @if !self.note.is_empty() { " " span.note { (self.note) } }
@@ -494,6 +542,13 @@ impl Chart {
                 }
             }
         }
+    }
+}
+
+impl Chart {
+    /// What the script is to call intervals, if not what it calls them by itself.
+    fn own_interval(&self) -> Option<&'static str> {
+        (self.interval != Interval::Confidence).then(|| self.interval.name())
     }
 }
 
@@ -545,6 +600,62 @@ mod tests {
         assert_eq!(looks.look("std"), Look::Series(1));
         let json = serde_json::to_string(&[Look::Series(1), Looks::role("reads")]).unwrap();
         assert_eq!(json, "[1,\"reader\"]");
+    }
+
+    #[test]
+    fn the_interval_of_few_repetitions_is_called_their_range() {
+        assert_eq!(Interval::of([2, 5]), Interval::Range);
+        assert_eq!(Interval::of([6, 20]), Interval::Confidence);
+        assert_eq!(Interval::of([2, 20]), Interval::Either);
+        let stack = Stack { name: "std".to_owned(), parts: Vec::new(), note: String::new() };
+        let chart = Chart::new("", Stacks::new("", Unit::Count, vec![stack]));
+        assert!(!chart.html().into_string().contains("data-interval"));
+        let html = chart.interval(Interval::Range).html().into_string();
+        assert!(html.contains("data-interval=\"range\""), "{html}");
+    }
+
+    /// The custom properties of the style sheet for light, and those for dark.
+    fn colors(name: &str) -> [[f64; 3]; 2] {
+        let style = include_str!("../../assets/page.css");
+        let (light, dark) = style.split_once("prefers-color-scheme: dark").unwrap();
+        [light, dark].map(|style| {
+            let (_, rest) =
+                style.split_once(&format!("--{name}: #")).unwrap_or_else(|| panic!("{name}"));
+            let part =
+                |at: usize| f64::from(u8::from_str_radix(&rest[at..at + 2], 16).unwrap()) / 255.0;
+            perceived([part(0), part(2), part(4)])
+        })
+    }
+
+    /// OKLab: equal distances look about equally far apart.
+    fn perceived(rgb: [f64; 3]) -> [f64; 3] {
+        let [r, g, b] =
+            rgb.map(|it| if it <= 0.04045 { it / 12.92 } else { ((it + 0.055) / 1.055).powf(2.4) });
+        let l = (0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b).cbrt();
+        let m = (0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b).cbrt();
+        let s = (0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b).cbrt();
+        [
+            0.2104542553 * l + 0.7936177850 * m - 0.0040720468 * s,
+            1.9779984951 * l - 2.4285922050 * m + 0.4505937099 * s,
+            0.0259040371 * l + 0.7827717662 * m - 0.8086757660 * s,
+        ]
+    }
+
+    #[test]
+    fn colours_that_stand_side_by_side_can_be_told_apart_in_light_and_in_dark() {
+        let series: Vec<String> = (0..=10).map(|number| format!("c{number}")).collect();
+        let doings = ["hold-read", "hold-write", "wait-read", "wait-write"].map(str::to_owned);
+        for names in [&series[..], &doings] {
+            for (at, one) in names.iter().enumerate() {
+                for other in &names[..at] {
+                    for (one_color, other_color) in colors(one).into_iter().zip(colors(other)) {
+                        let pairs = one_color.iter().zip(other_color);
+                        let distance = pairs.map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+                        assert!(distance >= 0.1, "{one} and {other}: {distance:.3}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

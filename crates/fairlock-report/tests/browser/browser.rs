@@ -107,10 +107,16 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Opens a file and waits until its charts are drawn.
+    /// Opens a file and waits until it is loaded.
     pub fn open(&mut self, path: &Path) {
+        self.open_at(path, "");
+    }
+
+    /// Opens a file at the place of this name and waits until it is loaded.
+    pub fn open_at(&mut self, path: &Path, id: &str) {
         self.events.clear();
-        self.call("Page.navigate", json!({"url": format!("file://{}", path.display())}));
+        let hash = if id.is_empty() { String::new() } else { format!("#{id}") };
+        self.call("Page.navigate", json!({"url": format!("file://{}{hash}", path.display())}));
         self.wait_until("location.protocol === 'file:' && document.readyState === 'complete'");
     }
 

@@ -56,6 +56,13 @@ pub fn drawn_readable_and_within_the_window(browser: &mut Browser) {
         assert_eq!(browser.errors(), [""; 0], "{width}");
         let wide = browser.evaluate("document.documentElement.scrollWidth");
         assert_eq!(wide, json!(width), "the page is wider than the window");
+        let moved = browser.evaluate(
+            "[...document.querySelectorAll('figure.chart')].filter(figure => {
+                const [frame, svg] = [figure.querySelector('.frame'), figure.querySelector('.frame > svg')];
+                return Math.abs(frame.getBoundingClientRect().height - svg.getBoundingClientRect().height) > 0.5;
+            }).map(figure => figure.querySelector('b').textContent)",
+        );
+        assert_eq!(strings(&moved), [""; 0], "not as high as their reserved places at {width}");
         let bare = browser.evaluate(
             "[...document.querySelectorAll('figure.chart')].filter(figure => {
                 const texts = figure.querySelectorAll('.picture svg [aria-label$=\"axis tick label\"] text');
@@ -71,7 +78,7 @@ pub fn drawn_readable_and_within_the_window(browser: &mut Browser) {
         );
         assert_eq!(strings(&small), [""; 0], "text below 12 pixels at {width}");
         let scaled = browser.evaluate(
-            "[...document.querySelectorAll('figure.chart .picture > svg')]
+            "[...document.querySelectorAll('figure.chart .frame > svg')]
                 .filter(svg => Math.abs(svg.getBoundingClientRect().width - svg.getAttribute('width')) > 1)
                 .length",
         );
@@ -81,12 +88,55 @@ pub fn drawn_readable_and_within_the_window(browser: &mut Browser) {
             "charts that are scaled, and their text with them, at {width}"
         );
         let cut = browser.evaluate(
-            "[...document.querySelectorAll('figure.chart .picture > svg text')].filter(text => {
+            "[...document.querySelectorAll('figure.chart .frame > svg text')].filter(text => {
                 const box = text.getBoundingClientRect();
                 return text.textContent && (box.left < -0.5 || box.right > innerWidth + 0.5);
             }).map(text => text.textContent)",
         );
         assert_eq!(strings(&cut), [""; 0], "text beyond the window at {width}");
+    }
+}
+
+/// A link to this place leads there before a chart is drawn, and drawing charts moves it no more.
+pub fn a_link_leads_to_its_place_from_the_start(browser: &mut Browser, id: &str) {
+    let path = browser.evaluate("location.pathname");
+    let path = path.as_str().expect("a path").to_owned();
+    browser.call("Page.navigate", json!({"url": "about:blank"}));
+    browser.wait_until("location.protocol === 'about:'");
+    // Notes where the link led when the scripts of the page had run, and before any chart was drawn.
+    let note = format!(
+        "addEventListener('DOMContentLoaded', () => {{
+            window.drawn = document.querySelectorAll('.frame > svg').length;
+            window.first = document.getElementById({id:?}).getBoundingClientRect().top;
+        }})"
+    );
+    let source = json!({"source": note});
+    let script = browser.call("Page.addScriptToEvaluateOnNewDocument", source);
+    browser.open_at(std::path::Path::new(&path), id);
+    browser.wait_for_charts();
+    let place = format!(
+        "[window.first, document.getElementById({id:?}).getBoundingClientRect().top, window.drawn, scrollY]"
+    );
+    let places = browser.evaluate(&place);
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", script);
+    let number = |at: usize| places[at].as_f64().expect("a number");
+    assert_eq!(number(2), 0.0, "charts were drawn before the page was there: {places}");
+    assert!(number(3) > 1000.0, "nothing to scroll: {places}");
+    assert!((0.0..40.0).contains(&number(0)), "{id} is not where its link leads: {places}");
+    assert!((number(0) - number(1)).abs() < 2.0, "drawing charts moved {id}: {places}");
+}
+
+/// A table that is wider than its box fades where it goes on, and only there.
+pub fn tables_fade_where_they_go_on(browser: &mut Browser) {
+    for width in WIDTHS {
+        browser.show_as(width, 900, false);
+        browser.wait_until(&format!("innerWidth === {width}"));
+        browser.wait_until(
+            "[...document.querySelectorAll('.wide')].filter(box => box.checkVisibility()).every(box => {
+                const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
+                return box.classList.contains('more-right') === rest > 1;
+            })",
+        );
     }
 }
 
@@ -104,15 +154,16 @@ pub fn values_show_under_the_pointer_and_by_keys(browser: &mut Browser) {
         })()",
     );
     browser.point_at(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
-    browser.wait_until(&format!("/95 %: .*\\d.* to .*\\d/.test({tip})"));
+    browser.wait_until(&format!("/(95 %|range): .*\\d.* to .*\\d/.test({tip})"));
     browser.point_at(1.0, 1.0);
-    browser.evaluate("document.querySelector('figure.chart .picture > svg').focus()");
+    browser.evaluate("document.querySelector('figure.chart .frame > svg').focus()");
     let said = "document.querySelector('figure.chart .reading').textContent";
     browser.press("ArrowRight");
     let first = browser.evaluate(said);
     browser.press("ArrowRight");
     let second = browser.evaluate(said);
-    assert!(first.as_str().unwrap().contains("95 %: "), "{first}");
+    let said = first.as_str().unwrap();
+    assert!(["95 %: ", "range: "].iter().any(|name| said.contains(name)), "{said}");
     assert_ne!(first, second);
     browser.wait_until(&format!("{tip} !== ''"));
     assert_eq!(browser.errors(), [""; 0]);
@@ -140,7 +191,7 @@ pub fn follows_into_the_dark(browser: &mut Browser) {
     assert!(light[1] < 100.0 && dark[1] > 180.0, "{light:?} {dark:?}");
     assert!(dark[2] > light[2], "{light:?} {dark:?}");
     let same =
-        browser.evaluate("document.querySelector('figure.chart .picture > svg').marked === true");
+        browser.evaluate("document.querySelector('figure.chart .frame > svg').marked === true");
     assert_eq!(same, json!(true), "drawn again");
     assert_eq!(browser.errors(), [""; 0]);
 }

@@ -8,6 +8,8 @@
 //! * pointing at a point shows its value and interval, and so do arrow keys;
 //! * 0 stands as `0` on a logarithmic axis;
 //! * charts follow the page into the dark without being drawn again;
+//! * a link leads to its place before charts are drawn, also inside of something folded, and drawing moves nothing;
+//! * a table that is wider than its box fades where it goes on;
 //! * a click on a heading sorts a table, and so does Enter; what is not known stands last;
 //! * the contents lead to every section, and a link unfolds what it leads to;
 //! * without scripts, the values of every chart are there as tables.
@@ -217,6 +219,30 @@ fn the_contents_lead_to_sections_and_links_unfold() {
     browser.evaluate("location.hash = '#inside'");
     browser.wait_until("document.querySelector('#inside').open");
     browser.wait_until("document.querySelector('#inside .picture svg') !== null");
+}
+
+#[test]
+fn a_link_leads_to_its_place_before_charts_are_drawn_and_they_do_not_move_it() {
+    let mut long = example();
+    let rows: String = "x ".repeat(4_000);
+    long.sections.push(Section::new("end", "The end", maud::html! { p { (rows) } }));
+    let Some(mut page) = opened(&long.html()) else { return };
+    for id in ["end", "inside"] {
+        checks::a_link_leads_to_its_place_from_the_start(&mut page.browser, id);
+    }
+}
+
+#[test]
+fn a_table_that_is_too_wide_fades_where_it_goes_on() {
+    let Some(mut page) = opened(&example().html()) else { return };
+    let browser = &mut page.browser;
+    checks::tables_fade_where_they_go_on(browser);
+    browser.show_as(390, 900, false);
+    browser
+        .wait_until("document.querySelector('#table .wide.more-right:not(.more-left)') !== null");
+    browser.evaluate("document.querySelector('#table .wide').scrollLeft = 1e6");
+    browser
+        .wait_until("document.querySelector('#table .wide.more-left:not(.more-right)') !== null");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use fairlock_report::chart::{
     Bar, Bars, Chart, Group, Histogram, Looks, Part, Range, Ranges, Stack, Stacks, Steps, USUAL,
 };
 use fairlock_report::quantity::{Figure, Unit};
-use fairlock_report::units::{format_count, format_ns};
+use fairlock_report::units::{format_count, format_ns, plural};
 
 use crate::facts::{Compared, Lock, Thread, Times};
 
@@ -62,8 +62,9 @@ pub(super) fn waits(title: &str, lock: &Lock) -> Option<Chart> {
     let name = |waits: &crate::facts::WaitedFor| format!("{} for {}", waits.waiter, waits.holder);
     let bars = lock.waits.iter().map(|waits| {
         let (time, count) = (format_ns(waits.wait_ns as f64), format_count(waits.count as f64));
+        let times = plural(waits.count, "wait");
         let figure = Figure::exactly(waits.wait_ns as f64);
-        Bar { name: name(waits), figure, note: format!("{time}, {count} ×") }
+        Bar { name: name(waits), figure, note: format!("{time} in {count} {times}") }
     });
     let looks = lock.waits.iter().map(|waits| (name(waits), Looks::role(&waits.waiter)));
     let (bars, looks): (Vec<Bar>, _) = (bars.collect(), looks.collect());
