@@ -23,6 +23,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use fairlock_lab::calibrate;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine;
+use fairlock_lab::metric;
 use fairlock_lab::plan::{Batch, Simulated};
 use fairlock_lab::pollers;
 use fairlock_lab::registry;
@@ -72,7 +73,8 @@ enum Command {
         fairlock study              those of published systems, in 8 minutes\n  \
         fairlock study --quick      the same in 75 seconds\n  \
         fairlock study all          every study\n  \
-        fairlock study s0 --dir /mnt/nvme   one, its files on a drive of yours")]
+        fairlock study s0 --dir /mnt/nvme   one, its scratch files on a drive of yours\n  \
+        fairlock study memtable.toml        one of your own, from a file")]
     Study(StudyArgs),
     /// Compare locks on one workload with parameters of your choice
     #[command(after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32")]
@@ -123,7 +125,7 @@ enum Command {
         Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, and \
         fairlock.h and fairlock.hpp in include. The directory may be moved afterwards.")]
     Install(Install),
-    /// List the locks, workloads, studies and machines
+    /// List the locks, workloads, studies, metrics and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
         fairlock list --machine ivybridge-ex-8s   its figures and their sources")]
@@ -140,8 +142,9 @@ struct BenchArgs {
 
 #[derive(Debug, Args)]
 struct StudyArgs {
-    /// Studies to run, or `all`; those of published systems if none is named (see `fairlock list`)
-    #[arg(value_name = "NAME")]
+    /// Studies to run: names (see `fairlock list`), `all`, or paths of study files of your own (.toml); those of
+    /// published systems if none is named
+    #[arg(value_name = "STUDY")]
     names: Vec<String>,
     /// Fewer locks and points, shorter repetitions: those of published systems in 75 seconds
     #[arg(long)]
@@ -459,11 +462,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
         args.out.display()
     ));
 
-    let mut header = Header::now(
-        studies.iter().map(|study| study.name.clone()).collect(),
-        args.quick,
-        machine::here(Some(dir)),
-    );
+    let mut header = study::header(&studies, args.quick, machine::here(Some(dir)));
     say(&terminal::machine(&header));
     header.others_busy_cpus = look_for_others(&batches, &args.quiet);
     let mut writer = Writer::create(&rows_path, &header).map_err(|error| {
@@ -675,9 +674,8 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     }
     let recording = Recording::read(file, registry::current).map_err(Failure::Run)?;
     note_former_names();
-    let names = recording.header.studies.iter();
-    let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
-    let studies = studies.map_err(|error| Failure::Run(error.to_string()))?;
+    let (studies, missing) = study::recorded(&recording.header);
+    missing.iter().for_each(|missing| complain(&format!("warning: {}", printable(missing))));
     let mut printed = studies_text(studies, &recording);
     if let Some(note) = busy::note(recording.header.others_busy_cpus) {
         let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
@@ -794,7 +792,7 @@ fn show_machine(name: &str) -> Result<(), Failure> {
 
 /// Everything that has a name.
 fn list() -> String {
-    [list_locks(), list_workloads(), list_studies(), list_machines()].join("\n")
+    [list_locks(), list_workloads(), list_studies(), list_metrics(), list_machines()].join("\n")
 }
 
 /// Under a heading, a name and what it is in each line.
@@ -883,6 +881,10 @@ fn list_studies() -> String {
         section("Studies by name alone (`fairlock study all` runs them, too)", by_name),
     ]
     .join("\n")
+}
+
+fn list_metrics() -> String {
+    section("Metrics (for the claims, plots and grids of study files)", metric::forms())
 }
 
 fn list_machines() -> String {

@@ -62,9 +62,13 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
 fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String> {
     let mut found: Vec<(Study, &Recording)> = Vec::new();
     for recording in recordings {
-        for name in &recording.header.studies {
-            let study = study::find(name).map_err(|error| error.to_string())?;
+        let (studies, missing) = study::recorded(&recording.header);
+        if let Some(missing) = missing.into_iter().next() {
+            return Err(missing);
+        }
+        for study in studies {
             if found.iter().any(|(other, _)| other.name == study.name) {
+                let name = &study.name;
                 return Err(format!("two of the recordings are of study {name}; give one of them"));
             }
             found.push((study, recording));
@@ -75,8 +79,10 @@ fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String
                     `fairlock study` wrote"
             .to_owned());
     }
-    let place = |study: &Study| study::names().iter().position(|name| *name == study.name);
-    found.sort_by_key(|(study, _)| (study.summary.is_some(), place(study)));
+    let names = study::names();
+    let place =
+        |study: &Study| names.iter().position(|name| *name == study.name).unwrap_or(names.len());
+    found.sort_by_key(|(study, _)| (study.summary.is_some(), place(study), study.name.clone()));
     Ok(found)
 }
 
