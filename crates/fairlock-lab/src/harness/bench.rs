@@ -14,8 +14,9 @@ use fairlock_report::former_names;
 use fairlock_report::params::{self, Params};
 use fairlock_report::units::{self, at_least_one};
 
+use crate::locks;
 use crate::plan::{Batch, Cell, Simulated};
-use crate::workload::{AnyWorkload, Entry};
+use crate::workload::{AnyWorkload, Entry, LOCKS, Need};
 use crate::workloads;
 
 /// What to bench.
@@ -100,9 +101,9 @@ fn timeline_length(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A workload as a command: its options take lists.
-fn command(entry: Entry) -> Command {
-    let commands = entry.examples.iter().map(|options| example(entry.name, options));
+/// A workload as a command: its options take lists. Its examples begin with `called`, which runs benches.
+fn command(entry: Entry, called: &str) -> Command {
+    let commands = entry.examples.iter().map(|options| example(called, entry.name, options));
     let mut after = format!("Example:\n{}", commands.collect::<Vec<_>>().join("\n"));
     if !entry.note.is_empty() {
         after = format!("{after}\n\n{}", entry.note);
@@ -121,10 +122,10 @@ fn command(entry: Entry) -> Command {
 }
 
 /// A command to try, on lines that a shell joins again where it is too long for one.
-fn example(workload: &str, options: &str) -> String {
+fn example(called: &str, workload: &str, options: &str) -> String {
     const WIDEST: usize = 78;
     const CONTINUES: &str = " \\\n      ";
-    let command = format!("  fairlock bench {workload} {options}");
+    let command = format!("  {called} {workload} {options}");
     let (mut text, mut width) = (String::new(), 0);
     for (place, part) in command.trim_end().split(" --").enumerate() {
         let part = if place == 0 { part.to_owned() } else { format!("--{part}") };
@@ -141,13 +142,26 @@ fn example(workload: &str, options: &str) -> String {
     text
 }
 
+/// What is compared where nothing is named: on real threads, the locks of a [`Suite`](crate::own::Suite) before
+/// those of the lab. With threads that preempt each other by priority a lock has to know that; so there they run
+/// by name only.
+fn default_names(entry: Entry, simulated: bool) -> Vec<&'static str> {
+    let defaults = entry.default_subjects;
+    if simulated {
+        return defaults.simulated.to_vec();
+    }
+    let takes_own = entry.subjects.word == LOCKS.word && !entry.needs.contains(&Need::RealTime);
+    let runs = |name: &&str| takes_own && (entry.subjects.check)(name, false).is_ok();
+    let own = locks::added().into_iter().filter(runs);
+    own.chain(defaults.here.iter().copied()).collect()
+}
+
 fn names_help(entry: Entry) -> String {
     let word = entry.subjects.word;
-    let defaults = entry.default_subjects;
-    let here = defaults.here.join(",");
-    let default = match defaults.simulated {
-        [] => format!("[default: {here}]"),
-        simulated if simulated == defaults.here => format!("[default: {here}]"),
+    let names = default_names(entry, false);
+    let here = names.join(",");
+    let default = match default_names(entry, true) {
+        simulated if simulated.is_empty() || simulated == names => format!("[default: {here}]"),
         simulated => format!("[default: {here}; with --on {}]", simulated.join(",")),
     };
     let all = (entry.subjects.all)(false).join(", ");
@@ -267,8 +281,7 @@ impl FromArgMatches for Bench {
 
 impl Subcommand for Bench {
     fn augment_subcommands(root: Command) -> Command {
-        let root = root.subcommand_required(true).arg_required_else_help(true);
-        root.subcommands(workloads::all().into_iter().map(command))
+        Bench::commands(root, "fairlock bench")
     }
 
     fn augment_subcommands_for_update(root: Command) -> Command {
@@ -281,6 +294,12 @@ impl Subcommand for Bench {
 }
 
 impl Bench {
+    /// The workloads as commands of `root`, with examples for whoever calls it so.
+    pub(crate) fn commands(root: Command, called: &str) -> Command {
+        let root = root.subcommand_required(true).arg_required_else_help(true);
+        root.subcommands(workloads::all().into_iter().map(|entry| command(entry, called)))
+    }
+
     /// One batch per point, so that the locks are compared interleaved and finished points survive Ctrl-C.
     ///
     /// # Errors
@@ -303,12 +322,11 @@ impl Bench {
     /// The names of what is compared, `all` replaced by what it means.
     fn chosen(&self, simulated: bool) -> Result<Vec<String>, String> {
         let entry = workloads::named(self.workload)?;
-        let defaults = entry.default_subjects;
-        let default = if simulated { defaults.simulated } else { defaults.here };
+        let default = default_names(entry, simulated);
         let asked: Vec<&str> = match self.names.as_slice() {
             // What does not run there is refused with the reason.
-            [] if default.is_empty() => defaults.here.to_vec(),
-            [] => default.to_vec(),
+            [] if default.is_empty() => entry.default_subjects.here.to_vec(),
+            [] => default,
             names => names.iter().map(String::as_str).collect(),
         };
         let mut chosen: Vec<String> = Vec::new();

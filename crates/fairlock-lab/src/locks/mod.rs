@@ -269,6 +269,12 @@ pub(crate) fn add(lock: Descriptor) -> Result<(), String> {
     Ok(())
 }
 
+/// The names of the locks that were added.
+pub(crate) fn added() -> Vec<&'static str> {
+    let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner);
+    added.iter().map(|lock| lock.name).collect()
+}
+
 /// All registered locks and those added.
 fn everything() -> impl Iterator<Item = &'static Descriptor> {
     let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner).clone();

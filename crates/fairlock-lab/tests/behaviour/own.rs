@@ -58,6 +58,42 @@ fn own_locks_run_under_workloads_of_the_lab() {
 }
 
 #[test]
+fn own_locks_run_where_no_lock_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for workload in ["cache", "mix"] {
+        let output = run(folder.path(), &[&[workload, "--threads", "2"], &BRIEF[..]].concat());
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(said.contains("sketch") && said.contains("rwlock"), "{workload}: {said}");
+    }
+    // As words: lines end wherever the terminal does.
+    let help = |workload: &str| {
+        let help = text(&run(folder.path(), &[workload, "--help"]).stdout);
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let of_mix = help("mix");
+    assert!(of_mix.contains("[default: sketch,rwlock,rwsem,std,"), "{of_mix}");
+    // Where a lock that yields would keep the CPU for ever, it has to be asked for.
+    let of_inversion = help("inversion-lock");
+    assert!(of_inversion.contains("[default: rwlock,"), "{of_inversion}");
+}
+
+#[test]
+fn help_is_that_of_the_program_and_names_it_as_it_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    for (is_bench, called) in [(false, "own_locks"), (true, "cargo bench --bench own_locks --")] {
+        let bench = if is_bench { &["--bench"][..] } else { &[] };
+        let help = text(&run(folder.path(), &[bench, &["--help"]].concat()).stdout);
+        assert!(help.starts_with("Your locks and sections beside the lab's"), "{help}");
+        assert!(help.contains(&format!("Usage: {called} [OPTIONS] <COMMAND>")), "{help}");
+        let help = text(&run(folder.path(), &[bench, &["cache", "--help"]].concat()).stdout);
+        assert!(help.contains(&format!("Usage: {called} cache [OPTIONS]")), "{help}");
+        assert!(help.contains(&format!("  {called} cache --threads 2,8")), "{help}");
+        assert!(!help.contains("fairlock bench cache"), "{help}");
+    }
+}
+
+#[test]
 fn what_is_ones_own_is_listed_and_not_simulated() {
     let folder = tempfile::tempdir().unwrap();
     let help = text(&run(folder.path(), &["--help"]).stdout);
