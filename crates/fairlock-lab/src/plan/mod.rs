@@ -127,7 +127,7 @@ impl Batch {
 /// A run shorter than this measures the start of its threads.
 const SHORTEST_SECONDS: f64 = 0.001;
 const LONGEST_SECONDS: f64 = 3600.0;
-const MOST_REPETITIONS: u32 = 1000;
+pub(crate) const MOST_REPETITIONS: u32 = 1000;
 /// On a simulated machine threads start at once, and a second takes minutes.
 const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
 const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
