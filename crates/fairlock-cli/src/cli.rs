@@ -94,7 +94,10 @@ enum Command {
     /// Turn recorded rows into a page again
     #[command(after_help = "Example:\n  \
             fairlock report fairlock-report/rows.jsonl --out page.html\n  \
-            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown")]
+            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown\n\n\
+            An .html page shows one file, whichever command wrote it. An .md page shows the studies of one or \
+            several files of `fairlock study`, each study once; what `fairlock bench` and `fairlock run` \
+            recorded becomes an .html page only.")]
     Report(ReportArgs),
     /// Measure this machine and write its profile for the simulator, in about 10 seconds
     #[command(after_help = "Example:\n  \
@@ -155,8 +158,8 @@ struct StudyArgs {
     /// Directory for the report and its rows
     #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
     out: PathBuf,
-    /// Repeat what is undecided until so much time is over; whatever is decided is not repeated
-    /// [default: 480, with --quick 75]
+    /// Repeat undecided claims for up to SECONDS, counted from the start; decided ones are not repeated, nor those too
+    /// close to decide [default: 480, with --quick 75]
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     time: Option<f64>,
     /// Repetitions of every cell, instead of the study's
@@ -165,7 +168,7 @@ struct StudyArgs {
     /// Seconds of every repetition, instead of the study's
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     seconds: Option<f64>,
-    /// Seconds that a run may take too long before its lock counts as hung
+    /// Give a run SECONDS more than it should take before its lock counts as hung
     #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
     #[command(flatten)]
@@ -174,13 +177,16 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// The .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`; for a page of
-    /// Markdown, several of `fairlock study`
+    /// A .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`; for a page of Markdown,
+    /// one or several of `fairlock study`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The page, an .html file, or an .md file for Markdown; beside the rows if not given
+    /// The page, an .html file, or an .md file for Markdown; an .html file beside the rows if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// The title of a page of Markdown [default: Measurements]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -222,7 +228,7 @@ struct ValidateArgs {
     /// Also write the rows to this .jsonl file, for `fairlock report`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Seconds that a run may take too long before its lock counts as hung
+    /// Give a run SECONDS more than it should take before its lock counts as hung
     #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
     #[command(flatten)]
@@ -660,11 +666,15 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     }
     let is_markdown = |out: &&PathBuf| out.extension().is_some_and(|it| it == "md");
     if let Some(out) = args.out.as_ref().filter(is_markdown) {
-        return write_markdown(&args.files, out);
+        return write_markdown(&args.files, out, args.title.as_deref().unwrap_or("Measurements"));
+    }
+    if args.title.is_some() {
+        let advice = "--title is for a page of Markdown; give an .md file with --out";
+        return Err(Failure::Usage(advice.to_owned()));
     }
     let [file] = args.files.as_slice() else {
         return Err(Failure::Usage(format!(
-            "{} files, but only a page of Markdown takes several; give one, or an .md file with --out",
+            "{} files, but an .html page shows one; give one, or for several studies an .md file with --out",
             args.files.len()
         )));
     };
@@ -691,7 +701,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// Writes a page of Markdown on these recordings.
-fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
+fn write_markdown(files: &[PathBuf], out: &Path, title: &str) -> Result<(), Failure> {
     let mut recordings = Vec::new();
     for file in files {
         if fairlock_trace::report::Report::read(file).map_err(Failure::Run)?.is_some() {
@@ -703,7 +713,7 @@ fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
         recordings.push(Recording::read(file, registry::current).map_err(Failure::Run)?);
     }
     note_former_names();
-    write_page(out, &report::markdown::page(&recordings).map_err(Failure::Run)?)?;
+    write_page(out, &report::markdown::page(&recordings, title).map_err(Failure::Run)?)?;
     let rows = recordings.iter().map(|recording| recording.rows.len() as u64).sum();
     print(&format!("{}, page: {}\n", units::counted(rows, "row"), out.display()))
 }
@@ -829,7 +839,7 @@ fn list_locks() -> String {
     );
     [
         lock_section(
-            "Locks, and their bytes beside the data",
+            "Locks, and the bytes that each adds to its data",
             of(&[Kind::Ours, Kind::Preset, Kind::Peer]),
         ) + &format!("{more}\n"),
         lock_section(

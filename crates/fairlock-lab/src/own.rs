@@ -42,7 +42,7 @@
 //! fn main() -> ExitCode {
 //!     Suite::new()
 //!         // Any `RawRwLock` of lock_api 0.5, which is `own::lock_api`; `mutex` takes any `RawMutex`.
-//!         .rwlock::<parking_lot::RawRwLock>("mine", "a lock of ours")
+//!         .rwlock::<parking_lot::RawRwLock>("mine", "our own lock")
 //!         .sections::<Cache>()
 //!         .main()
 //! }
@@ -65,7 +65,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 pub use fairlock_report::random::XorShift;
 use fairlock_report::recording::{Header, Recording, Writer};
 use fairlock_report::screen::{columns, complain, print, say};

@@ -3,6 +3,7 @@
 //! A workload's options are the fields of its struct. Each takes a list, and every combination of the lists is a
 //! point.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use fairlock_report::former_names;
 use fairlock_report::params::{self, Params};
+use fairlock_report::screen;
 use fairlock_report::units::{self, at_least_one};
 
 use crate::locks;
@@ -35,7 +37,7 @@ pub struct Bench {
 #[command(next_help_heading = "Options of all workloads")]
 pub struct Common {
     /// Seconds to measure in each repetition [default: 0.5, with --on 0.02]
-    #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     pub seconds: Option<f64>,
     /// Interleaved repetitions of each cell
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
@@ -61,8 +63,8 @@ pub struct Common {
     /// Directory for scratch files of direct I/O
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Seconds that a run may take too long before its lock counts as hung
-    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
+    /// Give a run SECONDS more than it should take before its lock counts as hung
+    #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     pub patience: Duration,
 }
 
@@ -99,6 +101,57 @@ fn timeline_length(text: &str) -> Result<u64, String> {
         ns @ 1..=LONGEST_TIMELINE_NS => Ok(ns),
         _ => Err(format!("\"{text}\" is not a length of a timeline; give 1ns to 100ms (2ms)")),
     }
+}
+
+/// What a newcomer looks for, most wanted first: a heading, and the workloads below it.
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "Locks",
+        &[
+            "mix",
+            "turns",
+            "uncontended",
+            "revocation",
+            "dio-sleep",
+            "inversion-lock",
+            "forkstorm",
+            "rmapstorm",
+        ],
+    ),
+    (
+        "Files, logs and range locks",
+        &["log", "readseek", "readseek-processes", "dio-lock", "dio-log", "dio-log-apart"],
+    ),
+    ("Ready lists", &["stress-epoll", "epoll-wait", "inversion-list"]),
+    (
+        "The kernel's own locks",
+        &[
+            "dio-kernel",
+            "dio-kernel-apart",
+            "readseek-kernel",
+            "readseek-kernel-tmpfs",
+            "forkstorm-kernel",
+        ],
+    ),
+];
+
+/// As clap's own, with the workloads in groups instead of one list.
+const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}\n";
+
+/// The workloads, each with what it is about; those that no group names, a user's own, first.
+fn grouped() -> String {
+    const NAME: usize = 25;
+    let columns = screen::columns(&io::stdout());
+    let line = |entry: &Entry| screen::entry(entry.name, NAME, entry.about, columns);
+    let all = workloads::all();
+    let is_known = |entry: &&Entry| GROUPS.iter().any(|(_, names)| names.contains(&entry.name));
+    let own: String = all.iter().filter(|entry| !is_known(entry)).map(line).collect();
+    let own = if own.is_empty() { own } else { format!("Yours:\n{own}\n") };
+    let groups = GROUPS.iter().map(|(heading, names)| {
+        let entries = names.iter().filter_map(|name| workloads::find(name));
+        format!("{heading}:\n{}\n", entries.map(|entry| line(&entry)).collect::<String>())
+    });
+    (own + &groups.collect::<String>()).trim_end().to_owned()
 }
 
 /// A workload as a command: its options take lists. Its examples begin with `called`, which runs benches.
@@ -168,9 +221,9 @@ fn names_help(entry: Entry) -> String {
     let mut capital = word.to_owned();
     capital[..1].make_ascii_uppercase();
     match (entry.subjects.all)(false).as_slice() {
-        [only] => format!("There is one: {only}"),
+        [only] => format!("{capital} to measure: only {only}"),
         _ => format!(
-            "{capital}s to compare: `all`, or of {all}; more by name, see `fairlock list` {default}"
+            "{capital}s to compare: `all`, or any of {all}; more by name, see `fairlock list` {default}"
         ),
     }
 }
@@ -297,6 +350,7 @@ impl Bench {
     /// The workloads as commands of `root`, with examples for whoever calls it so.
     pub(crate) fn commands(root: Command, called: &str) -> Command {
         let root = root.subcommand_required(true).arg_required_else_help(true);
+        let root = root.before_help(grouped()).help_template(TEMPLATE);
         root.subcommands(workloads::all().into_iter().map(|entry| command(entry, called)))
     }
 
@@ -367,5 +421,20 @@ impl Bench {
             Some(refusal) if cells.is_empty() => Err(refusal),
             _ => Ok(Batch { title: point.describe(), cells }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_is_in_one_group_of_the_help() {
+        for entry in workloads::REGISTRY {
+            let groups = GROUPS.iter().filter(|(_, names)| names.contains(&entry.name));
+            assert_eq!(groups.count(), 1, "{}: name it in `GROUPS`", entry.name);
+        }
+        let names: usize = GROUPS.iter().map(|(_, names)| names.len()).sum();
+        assert_eq!(names, workloads::REGISTRY.len());
     }
 }

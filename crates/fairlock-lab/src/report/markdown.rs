@@ -25,19 +25,21 @@ const MOST_CASES_IN_A_LINE: usize = 6;
 /// Of so many cases that are met not even a line needs each.
 const MOST_CASES_MET_IN_A_LINE: usize = 3;
 
-/// The page.
+/// The page, under this title.
 ///
 /// # Errors
 /// There is nothing to show, two recordings are of one study, or a recording is of a study that there is not.
-pub fn page(recordings: &[Recording]) -> Result<String, String> {
+pub fn page(recordings: &[Recording], title: &str) -> Result<String, String> {
     let studies = in_order(recordings)?;
     let headers: Vec<&Header> = recordings.iter().map(|it| &it.header).collect();
     let mut page = format!(
-        "# Measured\n\n<!-- `fairlock report` writes this page; CONTRIBUTING.md says how it is remade. -->\n\n{}\n\n\
+        "# {}\n\n<!-- `fairlock report` wrote this page from recordings; what is changed here by hand is lost when it \
+         writes it again. -->\n\n{}\n\n\
          Figures are medians with 95 % intervals, ratios of repetitions that ran in turn. In tables the best of each \
          line is **bold**. A claim holds if its whole interval is on the right side of what is expected, does not hold \
          if the whole of it is on the other side, and is undecided in between. *Simulated* figures are of the machine \
          that is named with them.\n",
+        escaped(title),
         measured_on(&headers)
     );
     for (is_so, words) in [
@@ -76,7 +78,7 @@ fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String
     }
     if found.is_empty() {
         return Err("a page of Markdown is about studies, and these recordings have none; give a file that \
-                    `fairlock study` wrote"
+                    `fairlock study` wrote, or --out an .html file"
             .to_owned());
     }
     let names = study::names();
@@ -442,7 +444,7 @@ mod tests {
     #[test]
     fn a_page_of_example_rows_is_what_is_kept() {
         let recording = recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
-        let found = page(&[recording]).unwrap();
+        let found = page(&[recording], "Measured").unwrap();
         let kept = include_str!("markdown_example.md");
         assert!(found == kept, "the page of the example rows is now:\n{found}");
     }
@@ -451,8 +453,8 @@ mod tests {
     fn the_order_of_the_recordings_makes_no_difference() {
         let s0 = recording(&["s0", "s1"], "2026-11-23 01:02:03 UTC");
         let mutex = recording(&["mutex"], "2026-11-24 01:02:03 UTC");
-        let one = page(&[s0.clone(), mutex.clone()]).unwrap();
-        assert_eq!(one, page(&[mutex, s0]).unwrap());
+        let one = page(&[s0.clone(), mutex.clone()], "Measured").unwrap();
+        assert_eq!(one, page(&[mutex, s0], "Measured").unwrap());
         assert!(one.contains("; 2026-11-23 to 2026-11-24."), "{one}");
         assert_eq!(one.matches("Machine: ").count(), 1);
     }
@@ -462,7 +464,7 @@ mod tests {
         let here = recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
         let mut there = recording(&["mutex"], "2026-11-23 01:02:03 UTC");
         there.header.machine.cpus = 64;
-        let page = page(&[here, there]).unwrap();
+        let page = page(&[here, there], "Measured").unwrap();
         assert!(page.contains("* mutex: a \\| b, 64 CPUs, "), "{page}");
         assert!(page.contains("* uncontended: a \\| b, 2 CPUs, "), "{page}");
     }
@@ -470,7 +472,7 @@ mod tests {
     #[test]
     fn every_table_of_every_study_is_whole_and_no_cell_apologises() {
         for name in study::names() {
-            let page = page(&[recording(&[name], "2026-11-23 01:02:03 UTC")]).unwrap();
+            let page = page(&[recording(&[name], "2026-11-23 01:02:03 UTC")], "Measured").unwrap();
             let mut columns = None;
             for line in page.lines() {
                 let cells = line.replace("\\|", "").matches('|').count();
@@ -488,7 +490,7 @@ mod tests {
     fn what_was_not_measured_says_why_once() {
         let mut recording = recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
         recording.rows.clear();
-        let page = page(&[recording]).unwrap();
+        let page = page(&[recording], "Measured").unwrap();
         let line = page.lines().find(|line| line.starts_with("| –")).unwrap();
         assert!(line.starts_with("| – not measured | "), "{line}");
         assert_eq!(line.matches("there is no row for rwlock").count(), 1, "{line}");
@@ -497,7 +499,8 @@ mod tests {
 
     #[test]
     fn a_claim_with_many_cases_has_a_table_of_them_and_a_line_that_sums_them_up() {
-        let page = page(&[recording(&["equal-mix"], "2026-11-23 01:02:03 UTC")]).unwrap();
+        let page =
+            page(&[recording(&["equal-mix"], "2026-11-23 01:02:03 UTC")], "Measured").unwrap();
         let line = page.lines().find(|line| line.contains("rwlock / limit*")).unwrap();
         assert!(line.contains(" in 16 cases") && !line.contains("64 threads"), "{line}");
         let (_, table) = page.split_once("**Case by case**").unwrap();
@@ -507,8 +510,8 @@ mod tests {
     #[test]
     fn recordings_of_one_study_or_of_none_are_refused() {
         let one = || recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
-        assert!(page(&[one(), one()]).unwrap_err().contains("study uncontended"));
-        assert!(page(&[recording(&[], "")]).unwrap_err().contains("fairlock study"));
-        assert!(page(&[]).is_err());
+        assert!(page(&[one(), one()], "Measured").unwrap_err().contains("study uncontended"));
+        assert!(page(&[recording(&[], "")], "Measured").unwrap_err().contains("fairlock study"));
+        assert!(page(&[], "Measured").is_err());
     }
 }

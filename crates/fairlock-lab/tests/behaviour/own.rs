@@ -22,6 +22,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+#[test]
+fn the_program_of_the_book_is_the_example() {
+    let page = include_str!("../../../../docs/src/measure/own.md");
+    let (_, program) = page.split_once("```rust,no_run\n").expect("a program");
+    let (program, _) = program.split_once("```").expect("its end");
+    let example = include_str!("../../examples/own_locks.rs");
+    let (_, example) = example.split_once("\n\n").expect("a comment at the top");
+    assert_eq!(program, example);
+}
+
 const BRIEF: [&str; 4] = ["--seconds", "0.005", "--repetitions", "2"];
 
 #[test]
