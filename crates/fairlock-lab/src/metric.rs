@@ -87,7 +87,7 @@ pub fn forms() -> Vec<(String, String)> {
         simulated.per_operation().into_iter().map(|(name, _)| name).collect();
     vec![
         of("total_ops_per_s", "operations per second, of all threads together"),
-        of("ns_per_op", "seconds over operations: with one thread, how long an operation takes"),
+        of("ns_per_op", "time over operations of all threads; with one thread, how long one takes"),
         of("coalescing", "additions that one read of a source brought, on average"),
         of(
             "voluntary_switches_per_s",
