@@ -25,6 +25,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use fairlock_lab::calibrate;
 use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine;
+use fairlock_lab::metric;
 use fairlock_lab::plan::{Batch, Simulated};
 use fairlock_lab::pollers;
 use fairlock_lab::registry;
@@ -74,7 +75,8 @@ enum Command {
         fairlock study              those of published systems, in 8 minutes\n  \
         fairlock study --quick      the same in 75 seconds\n  \
         fairlock study all          every study\n  \
-        fairlock study s0 --dir /mnt/nvme   one, its files on a drive of yours")]
+        fairlock study s0 --dir /mnt/nvme   one, its scratch files on a drive of yours\n  \
+        fairlock study memtable.toml        one of your own, from a file")]
     Study(StudyArgs),
     /// Compare locks on one workload with parameters of your choice
     #[command(after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32")]
@@ -94,7 +96,10 @@ enum Command {
     /// Turn recorded rows into a page again
     #[command(after_help = "Example:\n  \
             fairlock report fairlock-report/rows.jsonl --out page.html\n  \
-            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown")]
+            fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown\n\n\
+            An .html page shows one file, whichever command wrote it. An .md page shows the studies of one or \
+            several files of `fairlock study`, each study once; what `fairlock bench` and `fairlock run` \
+            recorded becomes an .html page only.")]
     Report(ReportArgs),
     /// Measure this machine and write its profile for the simulator, in about 10 seconds
     #[command(after_help = "Example:\n  \
@@ -125,7 +130,7 @@ enum Command {
         Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, and \
         fairlock.h and fairlock.hpp in include. The directory may be moved afterwards.")]
     Install(Install),
-    /// List the locks, workloads, studies and machines
+    /// List the locks, workloads, studies, metrics and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
         fairlock list --machine ivybridge-ex-8s   its figures and their sources")]
@@ -142,8 +147,9 @@ struct BenchArgs {
 
 #[derive(Debug, Args)]
 struct StudyArgs {
-    /// Studies to run, or `all`; those of published systems if none is named (see `fairlock list`)
-    #[arg(value_name = "NAME")]
+    /// Studies to run: names (see `fairlock list`), `all`, or paths of study files of your own (.toml); those of
+    /// published systems if none is named
+    #[arg(value_name = "STUDY")]
     names: Vec<String>,
     /// Fewer locks and points, shorter repetitions: those of published systems in 75 seconds
     #[arg(long)]
@@ -154,8 +160,8 @@ struct StudyArgs {
     /// Directory for the report and its rows
     #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
     out: PathBuf,
-    /// Repeat what is undecided until so much time is over; whatever is decided is not repeated
-    /// [default: 480, with --quick 75]
+    /// Repeat undecided claims for up to SECONDS, counted from the start; decided ones are not repeated, nor those too
+    /// close to decide [default: 480, with --quick 75]
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     time: Option<f64>,
     /// Repetitions of every cell, instead of the study's
@@ -164,7 +170,7 @@ struct StudyArgs {
     /// Seconds of every repetition, instead of the study's
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     seconds: Option<f64>,
-    /// Seconds that a run may take too long before its lock counts as hung
+    /// Give a run SECONDS more than it should take before its lock counts as hung
     #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
     #[command(flatten)]
@@ -173,13 +179,16 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// The .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`; for a page of
-    /// Markdown, several of `fairlock study`
+    /// A .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`; for a page of Markdown,
+    /// one or several of `fairlock study`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The page, an .html file, or an .md file for Markdown; beside the rows if not given
+    /// The page, an .html file, or an .md file for Markdown; an .html file beside the rows if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// The title of a page of Markdown [default: Measurements]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -221,7 +230,7 @@ struct ValidateArgs {
     /// Also write the rows to this .jsonl file, for `fairlock report`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Seconds that a run may take too long before its lock counts as hung
+    /// Give a run SECONDS more than it should take before its lock counts as hung
     #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     patience: Duration,
     #[command(flatten)]
@@ -462,11 +471,7 @@ fn run_studies(args: &StudyArgs) -> Result<(), Failure> {
         args.out.display()
     ));
 
-    let mut header = Header::now(
-        studies.iter().map(|study| study.name.clone()).collect(),
-        args.quick,
-        machine::here(Some(dir)),
-    );
+    let mut header = study::header(&studies, args.quick, machine::here(Some(dir)));
     say(&terminal::machine(&header));
     header.others_busy_cpus = look_for_others(&batches, &args.quiet);
     let mut writer = Writer::create(&rows_path, &header).map_err(|error| {
@@ -717,11 +722,15 @@ fn write_page(path: &Path, page: &str, files: &[PathBuf]) -> Result<(), Failure>
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let is_markdown = |out: &&PathBuf| out.extension().is_some_and(|it| it == "md");
     if let Some(out) = args.out.as_ref().filter(is_markdown) {
-        return write_markdown(&args.files, out);
+        return write_markdown(&args.files, out, args.title.as_deref().unwrap_or("Measurements"));
+    }
+    if args.title.is_some() {
+        let advice = "--title is for a page of Markdown; give an .md file with --out";
+        return Err(Failure::Usage(advice.to_owned()));
     }
     let [file] = args.files.as_slice() else {
         return Err(Failure::Usage(format!(
-            "{} files, but only a page of Markdown takes several; give one, or an .md file with --out",
+            "{} files, but an .html page shows one; give one, or for several studies an .md file with --out",
             args.files.len()
         )));
     };
@@ -732,9 +741,8 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let recording = Recording::read(file, registry::current).map_err(Failure::Run)?;
     note_former_names();
     warn_of_remarks(slice::from_ref(&recording));
-    let names = recording.header.studies.iter();
-    let studies = names.map(|name| study::find(name)).collect::<Result<Vec<Study>, _>>();
-    let studies = studies.map_err(|error| Failure::Run(error.to_string()))?;
+    let (studies, missing) = study::recorded(&recording.header);
+    missing.iter().for_each(|missing| complain(&format!("warning: {}", printable(missing))));
     let mut printed = studies_text(studies, &recording);
     if let Some(note) = busy::note(recording.header.others_busy_cpus) {
         let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
@@ -765,7 +773,7 @@ fn check_page_name(out: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a page of Markdown on these recordings.
-fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
+fn write_markdown(files: &[PathBuf], out: &Path, title: &str) -> Result<(), Failure> {
     let mut recordings = Vec::new();
     for file in files {
         if fairlock_trace::report::Report::read(file).map_err(Failure::Run)?.is_some() {
@@ -778,7 +786,7 @@ fn write_markdown(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
     }
     note_former_names();
     warn_of_remarks(&recordings);
-    write_page(out, &report::markdown::page(&recordings).map_err(Failure::Run)?, files)?;
+    write_page(out, &report::markdown::page(&recordings, title).map_err(Failure::Run)?, files)?;
     let rows = recordings.iter().map(|recording| recording.rows.len() as u64).sum();
     print(&format!("{}, page: {}\n", units::counted(rows, "row"), out.display()))
 }
@@ -868,7 +876,7 @@ fn show_machine(name: &str) -> Result<(), Failure> {
 
 /// Everything that has a name.
 fn list() -> String {
-    [list_locks(), list_workloads(), list_studies(), list_machines()].join("\n")
+    [list_locks(), list_workloads(), list_studies(), list_metrics(), list_machines()].join("\n")
 }
 
 /// Under a heading, a name and what it is in each line.
@@ -905,7 +913,7 @@ fn list_locks() -> String {
     );
     [
         lock_section(
-            "Locks, and their bytes beside the data",
+            "Locks, and the bytes that each adds to its data",
             of(&[Kind::Ours, Kind::Preset, Kind::Peer]),
         ) + &format!("{more}\n"),
         lock_section(
@@ -957,6 +965,10 @@ fn list_studies() -> String {
         section("Studies by name alone (`fairlock study all` runs them, too)", by_name),
     ]
     .join("\n")
+}
+
+fn list_metrics() -> String {
+    section("Metrics (for the claims, plots and grids of study files)", metric::forms())
 }
 
 fn list_machines() -> String {

@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::hint;
+use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -74,29 +74,28 @@ unsafe impl RawRwLock for Sketch {
     }
 }
 
-/// What threads do with the lock held.
+/// What readers and writers do with a lock held.
 struct Cache;
-
-const KEYS: u32 = 1000;
 
 impl Sections for Cache {
     const NAME: &'static str = "cache";
     const ABOUT: &'static str = "lookups and updates of a map of 1000 entries";
     type Data = HashMap<u32, u64>;
 
-    fn new() -> HashMap<u32, u64> {
-        (0..KEYS).map(|key| (key, 0)).collect()
+    fn new() -> Self::Data {
+        (0..1000).map(|key| (key, 0)).collect()
     }
 
-    fn read(data: &HashMap<u32, u64>, random: &mut XorShift) {
-        hint::black_box(data.get(&random.below(KEYS)));
+    fn read(data: &Self::Data, random: &mut XorShift) {
+        black_box(data.get(&random.below(1000)));
     }
 
-    fn write(data: &mut HashMap<u32, u64>, random: &mut XorShift) {
-        *data.entry(random.below(KEYS)).or_default() += 1;
+    fn write(data: &mut Self::Data, random: &mut XorShift) {
+        *data.entry(random.below(1000)).or_default() += 1;
     }
 }
 
 fn main() -> ExitCode {
+    // Locks first, then sections, which run under each of them.
     Suite::new().rwlock::<Sketch>("sketch", "a first sketch of a lock").sections::<Cache>().main()
 }

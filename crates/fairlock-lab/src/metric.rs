@@ -79,6 +79,52 @@ const TIMES: [&str; 3] = ["wait", "hold", "latency"];
 const PARTS: [&str; 5] = ["count", "mean", "p50", "p99", "max"];
 const CONVOY_PARTS: [&str; 4] = ["count", "mean", "p99", "max"];
 
+/// All metrics, for somebody who writes a study file: names, or forms of names, and what they mean.
+pub fn forms() -> Vec<(String, String)> {
+    let of = |name: &str, about: &str| (name.to_owned(), about.to_owned());
+    let simulated = SimulatedCounts::default();
+    let simulated: Vec<&str> =
+        simulated.per_operation().into_iter().map(|(name, _)| name).collect();
+    vec![
+        of("total_ops_per_s", "operations per second, of all threads together"),
+        of("ns_per_op", "time over operations of all threads; with one thread, how long one takes"),
+        of("coalescing", "additions that one read of a source brought, on average"),
+        of(
+            "voluntary_switches_per_s",
+            "context switches because a thread slept or yielded; also involuntary_…, and …_per_operation",
+        ),
+        ("cpu.NAME".to_owned(), format!("share of the CPUs' time: {}", CPU.join(", "))),
+        of("params.NAME", "a parameter of the workload, such as params.readers"),
+        of(
+            "events.NAME",
+            "lock events per second, such as events.phase_woken: those that `fairlock bench` prints",
+        ),
+        (
+            "simulated.NAME".to_owned(),
+            format!("per operation, on a simulated machine: {}", simulated.join(", ")),
+        ),
+        (
+            "roles.ROLE.NAME".to_owned(),
+            format!(
+                "a figure of one role (reader, writer, …), or of each (*): {}",
+                FIELDS.join(", ")
+            ),
+        ),
+        (
+            format!("roles.ROLE.{}.PART", TIMES.join("|")),
+            format!("a time in ns of one role, or of each (*): {}", PARTS.join(", ")),
+        ),
+        (
+            "roles.ROLE.convoy.PART".to_owned(),
+            format!("threads at the lock whenever one joins them: {}", CONVOY_PARTS.join(", ")),
+        ),
+        of(
+            "roles.ROLE.wait_histogram",
+            "for a plot of kind \"histogram\": how many waits took how long; also hold_histogram",
+        ),
+    ]
+}
+
 fn one_of<'a>(names: &[&'a str], name: &str) -> Option<&'a str> {
     names.iter().find(|known| **known == name).copied()
 }
@@ -392,7 +438,8 @@ impl TryFrom<String> for Metric {
             format!(
                 "unknown metric \"{name}\"; metrics are total_ops_per_s, ns_per_op, coalescing, \
                  voluntary_switches_per_s and the like, cpu.NAME, params.NAME, events.NAME, \
-                 simulated.NAME, and roles.ROLE.NAME with one of {}, convoy.PART, {}",
+                 simulated.NAME, and roles.ROLE.NAME with one of {}, convoy.PART, {}; \
+                 `fairlock list` says what they mean",
                 FIELDS.join(", "),
                 TIMES.map(|time| format!("{time}.PART")).join(", ")
             )
@@ -535,5 +582,20 @@ mod tests {
         assert_eq!(metric_named("roles.writer.bytes_per_s").format(397e6), "397 MB/s");
         assert_eq!(metric_named("roles.writer.latency.mean").format(23e3), "23.0µs");
         assert_eq!(metric_named("roles.writer.ops_per_s").format(57_800.0), "57.8k/s");
+    }
+
+    #[test]
+    fn the_forms_that_are_listed_are_those_of_metrics() {
+        for (form, about) in forms() {
+            let first = about.split(": ").last().unwrap().split(", ").next().unwrap();
+            let form = form.replace("ROLE", "writer").replace("wait|hold|latency", "hold");
+            let name = match form.as_str() {
+                "params.NAME" => "params.readers".to_owned(),
+                "events.NAME" => "events.phase_woken".to_owned(),
+                form => form.replace("NAME", first).replace("PART", first),
+            };
+            let is_histogram = HistogramMetric::try_from(name.clone()).is_ok();
+            assert!(is_metric(&name) || is_histogram, "{name}");
+        }
     }
 }

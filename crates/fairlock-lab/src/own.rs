@@ -42,7 +42,7 @@
 //! fn main() -> ExitCode {
 //!     Suite::new()
 //!         // Any `RawRwLock` of lock_api 0.5, which is `own::lock_api`; `mutex` takes any `RawMutex`.
-//!         .rwlock::<parking_lot::RawRwLock>("mine", "a lock of ours")
+//!         .rwlock::<parking_lot::RawRwLock>("mine", "our own lock")
 //!         .sections::<Cache>()
 //!         .main()
 //! }
@@ -57,6 +57,7 @@
 //! run.
 
 use std::cell::UnsafeCell;
+use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -65,7 +66,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use fairlock_report::former_names;
 pub use fairlock_report::random::XorShift;
 use fairlock_report::recording::{Header, Recording, Writer, check_rows_name};
@@ -439,15 +440,23 @@ impl<Locks: OwnLocks> Suite<Locks> {
 
     /// The benches that the command line asks for.
     fn benches(&self) -> Result<Vec<(Bench, Quiet)>, Failure> {
+        let mut given: Vec<OsString> = std::env::args_os().collect();
+        let program = if given.is_empty() { OsString::new() } else { given.remove(0) };
         // `cargo bench` says that this is a bench.
-        let given: Vec<_> =
-            std::env::args_os().skip(1).filter(|argument| argument != "--bench").collect();
-        let parse = |given: &[std::ffi::OsString]| {
-            let about =
-                "Your locks and sections beside the lab's; without a workload, all of yours";
-            let command =
-                Bench::augment_subcommands(Command::new("bench").about(about)).no_binary_name(true);
-            let matches = Quiet::augment_args(command).try_get_matches_from(given)?;
+        let is_bench = given.iter().any(|argument| argument == "--bench");
+        given.retain(|argument| argument != "--bench");
+        let called = called(Path::new(&program), is_bench);
+        let parse = |given: &[OsString]| {
+            let command = Command::new("bench").bin_name(&called).no_binary_name(true);
+            // The last word: a struct's own documentation stands for it otherwise.
+            let command = Quiet::augment_args(Bench::commands(command, &called)).about(
+                "Your locks and sections beside the lab's; without a workload, all of yours",
+            );
+            let command = command.after_help(format!(
+                "Example:\n  {called} {}",
+                self.sections.first().map_or(Mix::NAME, |(entry, _)| entry.name)
+            ));
+            let matches = command.try_get_matches_from(given)?;
             Ok((Bench::from_arg_matches(&matches)?, Quiet::from_arg_matches(&matches)?))
         };
         let parsed: Result<Vec<_>, clap::Error> = match given.is_empty() {
@@ -462,15 +471,11 @@ impl<Locks: OwnLocks> Suite<Locks> {
     }
 
     /// A line for each workload that is yours, or for `mix` if none is.
-    fn everything(&self) -> Vec<Vec<std::ffi::OsString>> {
-        let own = self.locks.iter().map(|lock| lock.name);
-        let names: Vec<&str> = own.chain(DEFAULT_LOCKS.here.iter().copied()).collect();
-        let lock = format!("--lock={}", names.join(","));
-        let workloads = match self.sections.is_empty() {
-            true => vec![Mix::NAME],
-            false => self.sections.iter().map(|(entry, _)| entry.name).collect(),
-        };
-        workloads.into_iter().map(|name| vec![name.into(), (&lock).into()]).collect()
+    fn everything(&self) -> Vec<Vec<OsString>> {
+        match self.sections.is_empty() {
+            true => vec![vec![Mix::NAME.into()]],
+            false => self.sections.iter().map(|(entry, _)| vec![entry.name.into()]).collect(),
+        }
     }
 
     fn run(&self) -> Result<(), Failure> {
@@ -500,6 +505,17 @@ fn check_name(what: &str, name: &str) -> Result<(), String> {
         return Ok(());
     };
     Err(format!("{what} cannot be called `{name}`: {reason}"))
+}
+
+/// How somebody calls this program, for its help: Cargo adds 16 digits to the name of a bench.
+fn called(program: &Path, is_bench: bool) -> String {
+    let stem = program.file_stem().map_or("bench".into(), |stem| stem.to_string_lossy());
+    let is_hash = |end: &str| end.len() == 16 && end.bytes().all(|it| it.is_ascii_hexdigit());
+    let name = match stem.rsplit_once('-') {
+        Some((name, end)) if is_hash(end) => name,
+        _ => &stem,
+    };
+    if is_bench { format!("cargo bench --bench {name} --") } else { name.to_owned() }
 }
 
 /// Why nothing came of it.

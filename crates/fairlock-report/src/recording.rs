@@ -5,6 +5,7 @@
 //! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"timeline": …}` is how a
 //! run on a simulated machine began; earlier versions called it a strip.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -37,6 +38,10 @@ pub struct Header {
     pub date: String,
     /// The studies that ran; empty for a bench.
     pub studies: Vec<String>,
+    /// What stands in the files of those that are not part of the program, by their names: with it the rows can be
+    /// judged wherever the recording is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub study_files: BTreeMap<String, Value>,
     /// Whether it was a `--quick` run.
     pub quick: bool,
     /// The machine it ran on.
@@ -50,7 +55,15 @@ impl Header {
     /// A header for a run that starts now.
     pub fn now(studies: Vec<String>, quick: bool, machine: Machine) -> Header {
         let date = crate::machine::date();
-        Header { format: FORMAT, date, studies, quick, machine, others_busy_cpus: None }
+        Header {
+            format: FORMAT,
+            date,
+            studies,
+            study_files: BTreeMap::new(),
+            quick,
+            machine,
+            others_busy_cpus: None,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Tail {
     /// The log: its directory
     #[arg(value_name = "DIR")]
     path: PathBuf,
-    /// Print so many of the last records
+    /// Print the last N records
     #[arg(
         short = 'n',
         long,

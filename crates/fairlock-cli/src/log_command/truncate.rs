@@ -30,7 +30,7 @@ struct Which {
     /// Cut off the records behind this one: its position, or `start` for all
     #[arg(long, value_name = "POSITION", value_parser = from)]
     after: Option<From>,
-    /// Give up the oldest segments, so that about so many bytes are left
+    /// Give up the oldest segments, so that about SIZE is left
     #[arg(long, value_name = "SIZE", value_parser = units::parse_long_bytes)]
     keep: Option<u64>,
 }

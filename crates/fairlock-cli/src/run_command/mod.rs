@@ -59,7 +59,7 @@ pub struct Run {
     /// Also write the report to this file: a page if it ends in .html, else JSON Lines
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
-    /// Report every so many seconds while it runs, too
+    /// Also report every SECONDS while it runs
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, conflicts_with = "compare")]
     every: Option<Duration>,
     /// Compare whole runs under several locks, interleaved
@@ -71,10 +71,10 @@ pub struct Run {
     /// Rounds before them that do not count
     #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]
     warm_up: u32,
-    /// Wait up to so many seconds for other programs to leave the CPUs alone, before the first run
+    /// Before the first run, wait up to SECONDS until other programs leave the CPUs alone
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, requires = "compare")]
     wait: Option<Duration>,
-    /// End a run that takes longer than so many seconds with SIGTERM, and with SIGKILL 5 s later if it is
+    /// End a run that takes longer than SECONDS with SIGTERM, and with SIGKILL 5 s later if it is
     /// still running; the report says what its locks did until then
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
     timeout: Option<Duration>,

@@ -636,6 +636,15 @@ fn report_writes_several_recordings_as_one_page_of_markdown() {
     let page = fs::read_to_string(at("page.md")).unwrap();
     // A section each; others have no name of their own.
     assert_eq!(page.matches(" {#").count(), 2, "{page}");
+    assert!(page.starts_with("# Measurements\n") && !page.contains("CONTRIBUTING"), "{page}");
+    prints(&["report", &files[0], "--out", &at("page.md"), "--title", "Our mutexes"]);
+    assert!(fs::read_to_string(at("page.md")).unwrap().starts_with("# Our mutexes\n"));
+    refuses(&["report", &files[0], "--title", "Our mutexes"], 2, &["--title", ".md"]);
+    let bench = Header::now(Vec::new(), false, machine::here(None));
+    drop(Writer::create(Path::new(&at("bench")), &bench).unwrap());
+    refuses(&["report", &at("bench"), "--out", &at("page.md")], 1, &["studies", ".html"]);
+    let help = prints(&["report", "--help"]);
+    assert!(help.contains("each study once") && help.contains("an .html page only"), "{help}");
     refuses(&["report", &files[0], &files[1]], 2, &["2 files", ".md"]);
     refuses(&["report", &files[0], &files[0], "--out", &at("page.md")], 1, &["study mutex"]);
     refuses(&["report", &files[0], "--out", &files[0]], 2, &["which would be lost"]);

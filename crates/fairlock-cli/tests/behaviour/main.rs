@@ -10,6 +10,7 @@ mod log_command;
 mod readseek_processes;
 mod run;
 mod screen;
+mod study_file;
 mod waits;
 
 /// The command as Cargo has built it.

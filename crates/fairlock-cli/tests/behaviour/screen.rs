@@ -76,10 +76,11 @@ fn looked_at(args: &[&str]) -> String {
 
 /// The subcommands that a help text lists.
 fn subcommands(help: &str) -> Vec<String> {
-    let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
-    let list = list.split("\n\n").next().unwrap_or_default();
+    // Between usage and options, under one heading or several; what begins otherwise is an argument.
+    let (list, _) = help.split_once("\nOptions:").unwrap_or_default();
     let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| name.starts_with(|it: char| it.is_ascii_lowercase()));
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
@@ -97,6 +98,16 @@ fn the_help_of_every_command_fits_80_columns_with_whole_words() {
     let mut seen = 0;
     look_at_help(&[], &mut seen);
     assert!(seen > 25, "only {seen} commands have help");
+}
+
+#[test]
+fn workloads_are_listed_in_groups_with_those_about_locks_first() {
+    let help = prints(&["bench", "--help"], 80);
+    let places =
+        ["Locks:\n  mix ", "\n  turns ", "Files, logs", "Ready lists:", "The kernel's own"];
+    let places = places.map(|words| help.find(words).unwrap_or_else(|| panic!("{words}: {help}")));
+    assert!(places.is_sorted(), "{help}");
+    assert!(help.ends_with('\n'));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A workload's options are the fields of its struct. Each takes a list, and every combination of the lists is a
 //! point.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use fairlock_report::former_names;
 use fairlock_report::params::{self, Params};
+use fairlock_report::screen;
 use fairlock_report::units::{self, at_least_one};
 
+use crate::locks;
 use crate::plan::{Batch, Cell, Simulated};
-use crate::workload::{AnyWorkload, Entry};
+use crate::workload::{AnyWorkload, Entry, KERNEL_ALONE, LOCKS, Need, POLLERS};
 use crate::workloads;
 
 /// What to bench.
@@ -34,7 +37,7 @@ pub struct Bench {
 #[command(next_help_heading = "Options of all workloads")]
 pub struct Common {
     /// Seconds to measure in each repetition [default: 0.5, with --on 0.02]
-    #[arg(long, value_name = "S", value_parser = units::parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     pub seconds: Option<f64>,
     /// Interleaved repetitions of each cell
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
@@ -60,8 +63,8 @@ pub struct Common {
     /// Directory for scratch files of direct I/O
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Seconds that a run may take too long before its lock counts as hung
-    #[arg(long, value_name = "S", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
+    /// Give a run SECONDS more than it should take before its lock counts as hung
+    #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = units::parse_wait)]
     pub patience: Duration,
 }
 
@@ -100,9 +103,49 @@ fn timeline_length(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A workload as a command: its options take lists.
-fn command(entry: Entry) -> Command {
-    let commands = entry.examples.iter().map(|options| example(entry.name, options));
+/// Below which workloads stand in the help, what a newcomer looks for first.
+const HEADINGS: [&str; 5] =
+    ["Yours", "Locks", "Files, logs and range locks", "Ready lists", "The kernel's own locks"];
+
+/// One of [`HEADINGS`].
+fn heading(entry: &Entry) -> &'static str {
+    let defaults = entry.default_subjects.here;
+    if !workloads::REGISTRY.iter().any(|known| known.name == entry.name) {
+        "Yours"
+    } else if defaults == KERNEL_ALONE.here {
+        "The kernel's own locks"
+    } else if entry.subjects.word == POLLERS.word {
+        "Ready lists"
+    } else if entry.needs.contains(&Need::Directory) || defaults.contains(&NO_LOCK) {
+        "Files, logs and range locks"
+    } else {
+        "Locks"
+    }
+}
+
+/// No lock at all: reads and writes of files are compared with it.
+const NO_LOCK: &str = "none";
+
+/// As clap's own, with the workloads in groups instead of one list.
+const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}\n";
+
+/// The workloads, each with what it is about.
+fn grouped() -> String {
+    const NAME: usize = 25;
+    let columns = screen::columns(&io::stdout());
+    let line = |entry: &Entry| screen::entry(entry.name, NAME, entry.about, columns);
+    let all = workloads::all();
+    let below = |name: &&str| {
+        let entries = all.iter().filter(|entry| heading(entry) == *name);
+        let lines: String = entries.map(line).collect();
+        if lines.is_empty() { lines } else { format!("{name}:\n{lines}\n") }
+    };
+    HEADINGS.iter().map(below).collect::<String>().trim_end().to_owned()
+}
+
+/// A workload as a command: its options take lists. Its examples begin with `called`, which runs benches.
+fn command(entry: Entry, called: &str) -> Command {
+    let commands = entry.examples.iter().map(|options| example(called, entry.name, options));
     let mut after = format!("Example:\n{}", commands.collect::<Vec<_>>().join("\n"));
     if !entry.note.is_empty() {
         after = format!("{after}\n\n{}", entry.note);
@@ -121,10 +164,10 @@ fn command(entry: Entry) -> Command {
 }
 
 /// A command to try, on lines that a shell joins again where it is too long for one.
-fn example(workload: &str, options: &str) -> String {
+fn example(called: &str, workload: &str, options: &str) -> String {
     const WIDEST: usize = 78;
     const CONTINUES: &str = " \\\n      ";
-    let command = format!("  fairlock bench {workload} {options}");
+    let command = format!("  {called} {workload} {options}");
     let (mut text, mut width) = (String::new(), 0);
     for (place, part) in command.trim_end().split(" --").enumerate() {
         let part = if place == 0 { part.to_owned() } else { format!("--{part}") };
@@ -141,22 +184,35 @@ fn example(workload: &str, options: &str) -> String {
     text
 }
 
+/// What is compared where nothing is named: on real threads, the locks of a [`Suite`](crate::own::Suite) before
+/// those of the lab. With threads that preempt each other by priority a lock has to know that; so there they run
+/// by name only.
+fn default_names(entry: Entry, simulated: bool) -> Vec<&'static str> {
+    let defaults = entry.default_subjects;
+    if simulated {
+        return defaults.simulated.to_vec();
+    }
+    let takes_own = entry.subjects.word == LOCKS.word && !entry.needs.contains(&Need::RealTime);
+    let runs = |name: &&str| takes_own && (entry.subjects.check)(name, false).is_ok();
+    let own = locks::added().into_iter().filter(runs);
+    own.chain(defaults.here.iter().copied()).collect()
+}
+
 fn names_help(entry: Entry) -> String {
     let word = entry.subjects.word;
-    let defaults = entry.default_subjects;
-    let here = defaults.here.join(",");
-    let default = match defaults.simulated {
-        [] => format!("[default: {here}]"),
-        simulated if simulated == defaults.here => format!("[default: {here}]"),
+    let names = default_names(entry, false);
+    let here = names.join(",");
+    let default = match default_names(entry, true) {
+        simulated if simulated.is_empty() || simulated == names => format!("[default: {here}]"),
         simulated => format!("[default: {here}; with --on {}]", simulated.join(",")),
     };
     let all = (entry.subjects.all)(false).join(", ");
     let mut capital = word.to_owned();
     capital[..1].make_ascii_uppercase();
     match (entry.subjects.all)(false).as_slice() {
-        [only] => format!("There is one: {only}"),
+        [only] => format!("{capital} to measure: only {only}"),
         _ => format!(
-            "{capital}s to compare: `all`, or of {all}; more by name, see `fairlock list` {default}"
+            "{capital}s to compare: `all`, or any of {all}; more by name, see `fairlock list` {default}"
         ),
     }
 }
@@ -267,8 +323,7 @@ impl FromArgMatches for Bench {
 
 impl Subcommand for Bench {
     fn augment_subcommands(root: Command) -> Command {
-        let root = root.subcommand_required(true).arg_required_else_help(true);
-        root.subcommands(workloads::all().into_iter().map(command))
+        Bench::commands(root, "fairlock bench")
     }
 
     fn augment_subcommands_for_update(root: Command) -> Command {
@@ -281,6 +336,13 @@ impl Subcommand for Bench {
 }
 
 impl Bench {
+    /// The workloads as commands of `root`, with examples for whoever calls it so.
+    pub(crate) fn commands(root: Command, called: &str) -> Command {
+        let root = root.subcommand_required(true).arg_required_else_help(true);
+        let root = root.before_help(grouped()).help_template(TEMPLATE);
+        root.subcommands(workloads::all().into_iter().map(|entry| command(entry, called)))
+    }
+
     /// One batch per point, so that the locks are compared interleaved and finished points survive Ctrl-C.
     ///
     /// # Errors
@@ -303,12 +365,11 @@ impl Bench {
     /// The names of what is compared, `all` replaced by what it means.
     fn chosen(&self, simulated: bool) -> Result<Vec<String>, String> {
         let entry = workloads::named(self.workload)?;
-        let defaults = entry.default_subjects;
-        let default = if simulated { defaults.simulated } else { defaults.here };
+        let default = default_names(entry, simulated);
         let asked: Vec<&str> = match self.names.as_slice() {
             // What does not run there is refused with the reason.
-            [] if default.is_empty() => defaults.here.to_vec(),
-            [] => default.to_vec(),
+            [] if default.is_empty() => entry.default_subjects.here.to_vec(),
+            [] => default,
             names => names.iter().map(String::as_str).collect(),
         };
         let mut chosen: Vec<String> = Vec::new();
@@ -349,5 +410,36 @@ impl Bench {
             Some(refusal) if cells.is_empty() => Err(refusal),
             _ => Ok(Batch { title: point.describe(), cells }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_groups_workloads_and_begins_with_what_newcomers_want() {
+        let of = |name: &str| heading(&workloads::find(name).unwrap());
+        for (name, expected) in [
+            ("mix", "Locks"),
+            ("turns", "Locks"),
+            ("rmapstorm", "Locks"),
+            ("log", "Files, logs and range locks"),
+            ("readseek", "Files, logs and range locks"),
+            ("readseek-processes", "Files, logs and range locks"),
+            ("dio-lock", "Files, logs and range locks"),
+            ("dio-log", "Files, logs and range locks"),
+            ("epoll-wait", "Ready lists"),
+            ("inversion-list", "Ready lists"),
+            ("dio-kernel", "The kernel's own locks"),
+            ("forkstorm-kernel", "The kernel's own locks"),
+        ] {
+            assert_eq!(of(name), expected, "{name}");
+        }
+        assert!(workloads::REGISTRY.iter().all(|it| HEADINGS.contains(&heading(it))));
+        assert_eq!(
+            workloads::REGISTRY[..2].iter().map(|it| it.name).collect::<Vec<_>>(),
+            ["mix", "turns"]
+        );
     }
 }

@@ -10,7 +10,7 @@ use fairlock_report::units;
 /// How long other programs are waited for.
 #[derive(Debug, Args)]
 pub struct Quiet {
-    /// Wait up to so many seconds for other programs to leave the CPUs alone: they make figures worse
+    /// Wait up to SECONDS until other programs leave the CPUs alone, as they distort the figures
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, global = true)]
     wait: Option<Duration>,
 }

@@ -161,18 +161,38 @@ fn decide(
     let left_s = || until.saturating_duration_since(Instant::now()).as_secs_f64();
     progress.goes_on(left_s());
     let mut rows = mem::take(&mut progress.rows);
+    let mut written: Vec<u32> = cells.iter().map(|cell| cell.repetitions).collect();
+    let place = |is_it: &dyn Fn(&Cell) -> bool| cells.iter().position(is_it);
     let mut again = |cell: &Cell| {
         if progress::cancelled() {
             return Ok(None);
         }
         let row = engine.again(cell, progress)?;
-        row.iter().for_each(|row| progress.rewrite(row));
+        let place = place(&|known| known == cell);
+        if let (Some(row), Some(place)) = (&row, place)
+            && is_worth_writing(written[place], row.repetitions)
+        {
+            progress.rewrite(row);
+            written[place] = row.repetitions;
+        }
         Ok(row)
     };
     let mut means = Means { again: &mut again, left_s: &left_s };
     let done = deciding::decide(studies, &cells, &mut rows, &mut means);
+    for row in &rows {
+        let place = place(&|cell| cell.is_of(row));
+        if place.is_some_and(|place| written[place] < row.repetitions) {
+            progress.rewrite(row);
+        }
+    }
     progress.rows = rows;
     done
+}
+
+/// Whether a row is written again now that it has so many repetitions. A row lists all of them; written for each
+/// one more, it would make a file that grows with the square of their number.
+fn is_worth_writing(written: u32, now: u32) -> bool {
+    now >= written + 1 + written / 8
 }
 
 fn run_one(
@@ -207,6 +227,18 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn a_row_that_grows_is_written_so_often_that_its_file_stays_in_proportion() {
+        let (mut written, mut sum) = (3, 0);
+        for now in 4..=1000 {
+            if is_worth_writing(written, now) {
+                (written, sum) = (now, sum + now);
+            }
+        }
+        assert!(written > 880 && sum < 10 * 1000, "{written}, {sum}");
+        assert!((3..8).all(|written| is_worth_writing(written, written + 1)));
+    }
 
     #[test]
     fn a_full_disk_is_told_from_other_failures_and_a_reason_is_kept_once() {

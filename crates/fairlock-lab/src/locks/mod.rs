@@ -224,11 +224,11 @@ registry! {
     Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
     Preset "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
     Preset "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
-    Preset "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "before S4's patch: a wake-up takes the readers up to the first writer";
-    Preset "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "after S4's patch: a wake-up takes all readers, at most 256";
+    Preset "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "rwsem of Linux 5.1: a wake-up takes the readers up to the first writer";
+    Preset "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "rwsem of Linux 5.2: a wake-up takes all queued readers, at most 256";
     Preset "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
-    Preset "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later, S0's before: readers steal past waiters";
-    Preset "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, S0's after";
+    Preset "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later: readers steal past waiters";
+    Preset "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, as a patch of 2026 proposes";
     Preset "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
     Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
     Peer "std" std::sync::RwLock<Protected>, "std::sync::RwLock";
@@ -238,9 +238,9 @@ registry! {
     Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
     Peer "pthread" PthreadRwLock, "pthread_rwlock_t with its default kind: readers first";
     Peer "pthread-writer" PthreadPreferWriter, "pthread_rwlock_t that prefers writers (non-recursive)";
-    Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer, S3's first tweak";
-    Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held, S3's second tweak";
-    Reference "linux-3.10-both" Sem<Both>, counted: Sem<Both, Counting>, simulated: Sem<Both, Sim>, "linux-3.10 with both of S3's tweaks";
+    Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer: first of two tweaks of 2013";
+    Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held: second of two tweaks of 2013";
+    Reference "linux-3.10-both" Sem<Both>, counted: Sem<Both, Counting>, simulated: Sem<Both, Sim>, "linux-3.10 with both tweaks of 2013";
     Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
     Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
     Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
@@ -267,6 +267,12 @@ pub(crate) fn add(lock: Descriptor) -> Result<(), String> {
     }
     ADDED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::leak(Box::new(lock)));
     Ok(())
+}
+
+/// The names of the locks that were added.
+pub(crate) fn added() -> Vec<&'static str> {
+    let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner);
+    added.iter().map(|lock| lock.name).collect()
 }
 
 /// All registered locks and those added.

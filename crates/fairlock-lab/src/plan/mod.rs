@@ -127,7 +127,7 @@ impl Batch {
 /// A run shorter than this measures the start of its threads.
 const SHORTEST_SECONDS: f64 = 0.001;
 const LONGEST_SECONDS: f64 = 3600.0;
-const MOST_REPETITIONS: u32 = 1000;
+pub(crate) const MOST_REPETITIONS: u32 = 1000;
 /// On a simulated machine threads start at once, and a second takes minutes.
 const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
 const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
@@ -164,6 +164,13 @@ impl Cell {
     /// # Errors
     /// Names the first value that is wrong, and what would be valid.
     pub fn validate(&self) -> Result<(), LabError> {
+        self.validate_amount()?;
+        self.workload.validate(self.pause_ns())?;
+        self.workload.check_subject(&self.lock, self.on.is_some())
+    }
+
+    /// Whether it can be measured for so long and so often.
+    pub(crate) fn validate_amount(&self) -> Result<(), LabError> {
         let (shortest, longest) = match self.on {
             None => (SHORTEST_SECONDS, LONGEST_SECONDS),
             Some(_) => (SHORTEST_SIMULATED_SECONDS, LONGEST_SIMULATED_SECONDS),
@@ -182,8 +189,7 @@ impl Cell {
                 valid: format!("1 to {MOST_REPETITIONS}"),
             });
         }
-        self.workload.validate(self.pause_ns())?;
-        self.workload.check_subject(&self.lock, self.on.is_some())
+        Ok(())
     }
 
     /// How long one PAUSE takes where the cell runs.

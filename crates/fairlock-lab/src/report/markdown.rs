@@ -28,11 +28,11 @@ const MOST_COLUMNS: usize = 8;
 /// So many tables of figures a section has.
 const MOST_TABLES: usize = 2;
 
-/// The page.
+/// The page, under this title.
 ///
 /// # Errors
 /// There is nothing to show, two recordings are of one study, or a recording is of a study that there is not.
-pub fn page(recordings: &[Recording]) -> Result<String, String> {
+pub fn page(recordings: &[Recording], title: &str) -> Result<String, String> {
     let studies = in_order(recordings)?;
     let headers: Vec<&Header> = recordings.iter().map(|it| &it.header).collect();
     let rows = recordings.iter().flat_map(|it| &it.rows);
@@ -42,9 +42,11 @@ pub fn page(recordings: &[Recording]) -> Result<String, String> {
         Interval::Either => "95 % intervals, or the range where there are fewer than 6 repetitions",
     };
     let mut page = format!(
-        "# Measured\n\n<!-- `fairlock report` writes this page; CONTRIBUTING.md says how it is remade. -->\n\n{}\n\n\
+        "# {}\n\n<!-- `fairlock report` wrote this page from recordings; what is changed here by hand is lost when it \
+         writes it again. -->\n\n{}\n\n\
          Figures are medians, in brackets with {intervals}. Claims compare repetitions that alternated, with 95 % \
          intervals. *Simulated* figures are of the machine that is named with them. In tables the best of each line is **bold**.\n",
+        escaped(title),
         measured_on(&headers)
     );
     for (is_so, words) in [
@@ -98,9 +100,13 @@ fn summary(studies: &[(Study, &Recording)]) -> String {
 fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String> {
     let mut found: Vec<(Study, &Recording)> = Vec::new();
     for recording in recordings {
-        for name in &recording.header.studies {
-            let study = study::find(name).map_err(|error| error.to_string())?;
+        let (studies, missing) = study::recorded(&recording.header);
+        if let Some(missing) = missing.into_iter().next() {
+            return Err(missing);
+        }
+        for study in studies {
             if found.iter().any(|(other, _)| other.name == study.name) {
+                let name = &study.name;
                 return Err(format!("two of the recordings are of study {name}; give one of them"));
             }
             found.push((study, recording));
@@ -108,11 +114,13 @@ fn in_order(recordings: &[Recording]) -> Result<Vec<(Study, &Recording)>, String
     }
     if found.is_empty() {
         return Err("a page of Markdown is about studies, and these recordings have none; give a file that \
-                    `fairlock study` wrote"
+                    `fairlock study` wrote, or --out an .html file"
             .to_owned());
     }
-    let place = |study: &Study| study::names().iter().position(|name| *name == study.name);
-    found.sort_by_key(|(study, _)| (study.summary.is_some(), place(study)));
+    let names = study::names();
+    let place =
+        |study: &Study| names.iter().position(|name| *name == study.name).unwrap_or(names.len());
+    found.sort_by_key(|(study, _)| (study.summary.is_some(), place(study), study.name.clone()));
     Ok(found)
 }
 
@@ -426,7 +434,7 @@ mod tests {
     #[test]
     fn a_page_of_example_rows_is_what_is_kept() {
         let recording = recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
-        let found = page(&[recording]).unwrap();
+        let found = page(&[recording], "Measured").unwrap();
         let kept = include_str!("markdown_example.md");
         assert!(found == kept, "the page of the example rows is now:\n{found}");
     }
@@ -435,8 +443,8 @@ mod tests {
     fn the_order_of_the_recordings_makes_no_difference() {
         let s0 = recording(&["s0", "s1"], "2026-11-23 01:02:03 UTC");
         let mutex = recording(&["mutex"], "2026-11-24 01:02:03 UTC");
-        let one = page(&[s0.clone(), mutex.clone()]).unwrap();
-        assert_eq!(one, page(&[mutex, s0]).unwrap());
+        let one = page(&[s0.clone(), mutex.clone()], "Measured").unwrap();
+        assert_eq!(one, page(&[mutex, s0], "Measured").unwrap());
         assert!(one.contains("\n\nMeasured 2026-11-23 to 2026-11-24 on a \\| b, "), "{one}");
         assert_eq!(one.matches("Measured 2").count(), 1);
     }
@@ -446,7 +454,7 @@ mod tests {
         let here = recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
         let mut there = recording(&["mutex"], "2026-11-23 01:02:03 UTC");
         there.header.machine.cpus = 64;
-        let page = page(&[here, there]).unwrap();
+        let page = page(&[here, there], "Measured").unwrap();
         assert!(page.contains("* mutex: 2026-11-23 on a \\| b, 64 CPUs, "), "{page}");
         assert!(page.contains("* uncontended: 2026-11-23 on a \\| b, 2 CPUs, "), "{page}");
     }
@@ -454,7 +462,7 @@ mod tests {
     #[test]
     fn every_table_of_every_study_is_whole_and_no_cell_apologises() {
         for name in study::names() {
-            let page = page(&[recording(&[name], "2026-11-23 01:02:03 UTC")]).unwrap();
+            let page = page(&[recording(&[name], "2026-11-23 01:02:03 UTC")], "Measured").unwrap();
             let mut columns = None;
             for line in page.lines() {
                 let cells = line.replace("\\|", "").matches('|').count();
@@ -472,7 +480,7 @@ mod tests {
     fn what_was_not_measured_says_why_once() {
         let mut recording = recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
         recording.rows.clear();
-        let page = page(&[recording]).unwrap();
+        let page = page(&[recording], "Measured").unwrap();
         let line = page.lines().find(|line| line.starts_with("| –")).unwrap();
         assert!(line.starts_with("| – not measured | "), "{line}");
         assert_eq!(line.matches("there is no row for rwlock").count(), 1, "{line}");
@@ -481,7 +489,8 @@ mod tests {
 
     #[test]
     fn a_claim_with_many_cases_is_one_line_with_the_worst_of_them() {
-        let page = page(&[recording(&["equal-mix"], "2026-11-23 01:02:03 UTC")]).unwrap();
+        let page =
+            page(&[recording(&["equal-mix"], "2026-11-23 01:02:03 UTC")], "Measured").unwrap();
         let start = "| ✗ does not hold | From 8 threads on RwLock gives nine tenths";
         let line = page.lines().find(|line| line.starts_with(start)).unwrap();
         let end = "| ≥\u{a0}0.90 | 0.67\u{a0}[0.63,\u{a0}0.71] (8 threads, no section) |";
@@ -494,7 +503,7 @@ mod tests {
             .iter()
             .map(|name| recording(&[name], "2026-11-23 01:02:03 UTC"))
             .collect();
-        let page = page(&all).unwrap();
+        let page = page(&all, "Measured").unwrap();
         let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("lacks {words}"));
         let order = [
             "\n\nMeasured 2026-11-23 on a \\| b, 2 CPUs",
@@ -519,8 +528,8 @@ mod tests {
     #[test]
     fn recordings_of_one_study_or_of_none_are_refused() {
         let one = || recording(&["uncontended"], "2026-11-23 01:02:03 UTC");
-        assert!(page(&[one(), one()]).unwrap_err().contains("study uncontended"));
-        assert!(page(&[recording(&[], "")]).unwrap_err().contains("fairlock study"));
-        assert!(page(&[]).is_err());
+        assert!(page(&[one(), one()], "Measured").unwrap_err().contains("study uncontended"));
+        assert!(page(&[recording(&[], "")], "Measured").unwrap_err().contains("fairlock study"));
+        assert!(page(&[], "Measured").is_err());
     }
 }

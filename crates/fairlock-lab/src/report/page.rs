@@ -26,14 +26,14 @@ use crate::study::{self, Plot, PlotKind, PlotMetric, Study};
 
 /// The whole page.
 pub fn page(recording: &Recording) -> String {
-    let names = &recording.header.studies;
-    let studies: Vec<Study> = names.iter().filter_map(|name| study::find(name).ok()).collect();
+    let (studies, missing) = study::recorded(&recording.header);
     let judged = judge(studies, recording);
     let mut looks = looks();
     let anchors = Anchors::of(&recording.rows);
     let mut page = Page::new(title(&judged, &recording.rows));
     page.about = vec![recording.header.date.clone(), terminal::machine(&recording.header)];
     page.notes = terminal::missing(recording).lines().map(str::to_owned).collect();
+    page.notes.extend(missing);
     page.notes.extend(busy::note(recording.header.others_busy_cpus));
     if recording.header.quick {
         let quick = "A quick run: fewer locks and points, shorter repetitions, wider intervals.";

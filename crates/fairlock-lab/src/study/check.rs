@@ -2,63 +2,106 @@
 
 use fairlock_report::params::Params;
 
-use super::{Effort, PlotKind, PlotMetric, Run, Study, Table, TableRow, expand_locks, is_at};
-use crate::plan::{Cell, Simulated};
+use std::path::Path;
+
+use super::{
+    Effort, Plot, PlotKind, PlotMetric, Run, Study, Table, TableRow, TimelineSpec, expand_locks,
+    is_at,
+};
+use crate::plan::Cell;
 use crate::registry;
 use crate::study::claim::{Claim, Expect, Names, Selector};
 
 /// Pauses of most machines take about so long, ns: enough to tell whether a length makes sense.
 const USUAL_PAUSE_NS: f64 = 20.0;
 
-/// Checks a study file that was read.
-pub(super) fn check(study: &Study) -> Result<(), String> {
-    let mut cells = Vec::new();
-    for run in &study.runs {
-        let of_run = check_run(run).map_err(|error| format!("run \"{}\": {error}", run.title))?;
-        cells.extend(of_run);
+/// What is wrong in a study file, and in which of its tables.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    /// The table's heading: `[[claim]]`.
+    heading: &'static str,
+    /// Which of those that have this heading.
+    place: usize,
+    /// What is wrong, with what.
+    pub(super) text: String,
+}
+
+impl Mistake {
+    fn of(heading: &'static str, place: usize, text: String) -> Mistake {
+        Mistake { heading, place, text }
     }
-    for claim in &study.claims {
-        check_claim(claim, study, &cells)
-            .map_err(|error| format!("claim \"{}\": {error}", claim.id))?;
+
+    /// The line of the table's heading in the file, if it is written as one.
+    pub(super) fn line(&self, text: &str) -> Option<usize> {
+        let is_heading = |line: &str| {
+            let line = line.split('#').next().unwrap_or_default();
+            line.split_whitespace().collect::<String>() == self.heading
+        };
+        let headings = (1..).zip(text.lines()).filter(|(_, line)| is_heading(line));
+        headings.map(|(number, _)| number).nth(self.place)
+    }
+}
+
+/// Checks a study file that was read.
+pub(super) fn check(study: &Study) -> Result<(), Mistake> {
+    let mut cells = Vec::new();
+    for (place, run) in study.runs.iter().enumerate() {
+        let named =
+            |error| Mistake::of("[[run]]", place, format!("run \"{}\": {error}", run.title));
+        cells.extend(check_run(run).map_err(named)?);
+    }
+    for (place, claim) in study.claims.iter().enumerate() {
+        check_claim(claim, study, &cells).map_err(|error| {
+            Mistake::of("[[claim]]", place, format!("claim \"{}\": {error}", claim.id))
+        })?;
     }
     if let Some(summary) = &study.summary {
-        summary.check(&study.claims)?;
+        summary.check(&study.claims).map_err(|error| Mistake::of("[summary]", 0, error))?;
     }
-    for table in study.published_tables() {
+    for (place, table) in study.published_tables().iter().enumerate() {
         for row in &table.rows {
-            check_row(table, row, &cells)
-                .map_err(|error| format!("table \"{}\", {error}", table.title))?;
+            check_row(table, row, &cells).map_err(|error| {
+                let text = format!("table \"{}\", {error}", table.title);
+                Mistake::of("[[source.table]]", place, text)
+            })?;
         }
     }
-    for plot in &study.plots {
-        let named = |error| format!("plot \"{}\": {error}", plot.title);
-        check_rows(study, &plot.workload, &plot.machine, &plot.locks, &plot.params)
-            .map_err(named)?;
-        let fits = match plot.kind {
-            PlotKind::Lines | PlotKind::Bars => {
-                matches!(plot.metric, Some(PlotMetric::Figure(_)))
-            }
-            PlotKind::Histogram => matches!(plot.metric, Some(PlotMetric::Histogram(_))),
-            PlotKind::Shares | PlotKind::Alone => true,
-        };
-        if !fits {
-            return Err(named("its metric does not fit its kind".to_owned()));
-        }
+    for (place, plot) in study.plots.iter().enumerate() {
+        check_plot(study, plot).map_err(|error| {
+            Mistake::of("[[plot]]", place, format!("plot \"{}\": {error}", plot.title))
+        })?;
     }
-    for grid in &study.grids {
+    for (place, grid) in study.grids.iter().enumerate() {
         let workload = Names::One(grid.workload.clone());
-        check_rows(study, &workload, &grid.machine, &grid.locks, &grid.params)
-            .map_err(|error| format!("grid \"{}\": {error}", grid.title))?;
+        check_rows(study, &workload, &grid.machine, &grid.locks, &grid.params).map_err(
+            |error| Mistake::of("[[grid]]", place, format!("grid \"{}\": {error}", grid.title)),
+        )?;
     }
-    for spec in &study.timelines {
-        let named = |error| format!("timeline \"{}\": {error}", spec.title);
-        if !(1..=1_000_000_000).contains(&spec.length_ns) {
-            return Err(named("a length of 1 ns to 1 s".to_owned()));
-        }
-        let params = registry::canonical(&spec.workload, &spec.params).map_err(named)?;
-        for lock in spec.locks() {
-            check_one_cell(&cells, &spec.machine, &spec.workload, &lock, &params).map_err(named)?;
-        }
+    for (place, spec) in study.timelines.iter().enumerate() {
+        check_timeline(spec, &cells).map_err(|error| {
+            Mistake::of("[[timeline]]", place, format!("timeline \"{}\": {error}", spec.title))
+        })?;
+    }
+    Ok(())
+}
+
+fn check_plot(study: &Study, plot: &Plot) -> Result<(), String> {
+    check_rows(study, &plot.workload, &plot.machine, &plot.locks, &plot.params)?;
+    let fits = match plot.kind {
+        PlotKind::Lines | PlotKind::Bars => matches!(plot.metric, Some(PlotMetric::Figure(_))),
+        PlotKind::Histogram => matches!(plot.metric, Some(PlotMetric::Histogram(_))),
+        PlotKind::Shares | PlotKind::Alone => true,
+    };
+    if fits { Ok(()) } else { Err("its metric does not fit its kind".to_owned()) }
+}
+
+fn check_timeline(spec: &TimelineSpec, cells: &[Cell]) -> Result<(), String> {
+    if !(1..=1_000_000_000).contains(&spec.length_ns) {
+        return Err("a length of 1 ns to 1 s".to_owned());
+    }
+    let params = registry::canonical(&spec.workload, &spec.params)?;
+    for lock in spec.locks() {
+        check_one_cell(cells, &spec.machine, &spec.workload, &lock, &params)?;
     }
     Ok(())
 }
@@ -66,7 +109,11 @@ pub(super) fn check(study: &Study) -> Result<(), String> {
 /// Checks a run, also its quick variant; answers the cells of the full one.
 fn check_run(run: &Run) -> Result<Vec<Cell>, String> {
     if let Some(machine) = &run.machine {
-        Simulated::find(machine, super::FIRST_SEED)?;
+        let path = Path::new(machine);
+        // A study may come from a stranger: a pipe or a device would be read for ever.
+        if path.exists() && !path.is_file() {
+            return Err(format!("machine \"{machine}\": it is not a file"));
+        }
     }
     let mut full = Vec::new();
     for quick in [true, false] {
@@ -80,11 +127,9 @@ fn check_run(run: &Run) -> Result<Vec<Cell>, String> {
             let valid = cell
                 .workload
                 .check_subject(&cell.lock, cell.on.is_some())
-                .and_then(|()| cell.workload.validate(USUAL_PAUSE_NS));
+                .and_then(|()| cell.workload.validate(USUAL_PAUSE_NS))
+                .and_then(|()| cell.validate_amount());
             valid.map_err(|error| error.to_string())?;
-            if cell.repetitions == 0 || cell.seconds <= 0.0 || cell.seconds.is_nan() {
-                return Err("it measures nothing".to_owned());
-            }
         }
         full = batch.cells;
     }

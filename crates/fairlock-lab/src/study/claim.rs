@@ -15,6 +15,7 @@ use fairlock_report::{former_names, units};
 use serde::Deserialize;
 
 use crate::metric::{Metric, ratio};
+use crate::plan::MOST_REPETITIONS;
 use crate::registry;
 
 /// One name or several. Where a file has a former name of a lock, this is the current one.
@@ -252,12 +253,26 @@ pub struct ToDecide {
     pub seconds: f64,
     /// What one more repetition takes, seconds.
     pub again_s: f64,
+    /// Whether there have been as many repetitions as there may be.
+    pub is_at_limit: bool,
+}
+
+/// What would take longer than this is too close, seconds.
+const HOUR: f64 = 3600.0;
+
+impl ToDecide {
+    /// Whether no run decides it: nobody would wait that long, or it was repeated as often as may be.
+    pub fn is_too_close(&self) -> bool {
+        self.seconds > HOUR || self.is_at_limit
+    }
 }
 
 impl fmt::Display for ToDecide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const HOUR: f64 = 3600.0;
         match self.seconds {
+            _ if self.is_at_limit => {
+                write!(f, "too close for {MOST_REPETITIONS} repetitions to decide it")
+            }
             seconds if seconds <= HOUR => {
                 write!(f, "about {} more would decide it", units::format_minutes(seconds))
             }
@@ -266,8 +281,8 @@ impl fmt::Display for ToDecide {
     }
 }
 
-/// So many repetitions are made at most to decide something.
-const MOST_REPETITIONS: usize = 1 << 16;
+/// More repetitions than anybody makes.
+const TOO_MANY: usize = 1 << 16;
 
 /// About how long it takes until the interval leaves out the nearest of the thresholds. None where repetitions do not
 /// shrink it.
@@ -288,11 +303,12 @@ fn to_decide(measured: &Measured, thresholds: &[f64]) -> Option<ToDecide> {
         1 => *again_s,
         _ => {
             let shrunk = inside.map(of).reduce(f64::min)? * reach(made);
-            let enough = (made + 1..MOST_REPETITIONS).find(|&count| reach(count) < shrunk);
-            (enough.unwrap_or(MOST_REPETITIONS) - made) as f64 * again_s
+            let enough = (made + 1..TOO_MANY).find(|&count| reach(count) < shrunk);
+            (enough.unwrap_or(TOO_MANY) - made) as f64 * again_s
         }
     };
-    Some(ToDecide { seconds, again_s: *again_s })
+    let is_at_limit = made >= MOST_REPETITIONS as usize;
+    Some(ToDecide { seconds, again_s: *again_s, is_at_limit })
 }
 
 /// What the rows say about a claim.
@@ -844,6 +860,20 @@ mod tests {
 
     fn verdict(expect: &str, rows: &[Row]) -> Verdict {
         claim(expect).verdict(&Evidence { rows, ..Evidence::default() })
+    }
+
+    #[test]
+    fn what_was_repeated_as_often_as_may_be_is_too_close_and_says_so() {
+        let told = |repetitions: u32| {
+            let estimate = Estimate { median: 1.01, low: 0.98, high: 1.04 };
+            let samples = (0..repetitions).map(|place| (place, 1.01)).collect();
+            let measured = Measured { estimate, samples, again_s: 0.01 };
+            let found = to_decide(&measured, &[1.0]).expect("repetitions shrink it");
+            (found.is_too_close(), found.to_string())
+        };
+        assert_eq!(told(100), (false, "about 9 s more would decide it".to_owned()));
+        let limit = "too close for 1000 repetitions to decide it".to_owned();
+        assert_eq!(told(MOST_REPETITIONS), (true, limit));
     }
 
     #[test]

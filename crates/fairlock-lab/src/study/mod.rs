@@ -1,15 +1,19 @@
 //! Studies: one question each, as a file that says what to run, what was published and what
-//! to conclude. The files are built into the program.
+//! to conclude. Fairlock's own files are built into the program; a user's are read from where they are, and a
+//! recording keeps what they say.
 
 mod check;
 pub mod claim;
 pub mod deciding;
+mod file;
 pub mod summary;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fairlock_report::machine::Machine;
 use fairlock_report::params::{self, Params, Value};
+use fairlock_report::recording::Header;
 use fairlock_report::row::HERE;
 use fairlock_report::timeline::Timeline;
 use fairlock_report::units;
@@ -19,6 +23,7 @@ use crate::locks;
 use crate::metric::{HistogramMetric, Metric};
 use crate::plan::{Batch, Cell, Simulated};
 use crate::registry;
+use crate::study::check::Mistake;
 use crate::study::claim::{Claim, Names, Selector, Take};
 use crate::study::summary::Summary;
 use crate::workloads;
@@ -46,8 +51,11 @@ const FIRST_SEED: u64 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Study {
     /// The name on the command line, which is the file's.
-    #[serde(default)]
+    #[serde(skip)]
     pub name: String,
+    /// What stands in its file, if that is not part of the program.
+    #[serde(skip)]
+    pub file: Option<serde_json::Value>,
     /// What it is about, in a few words.
     pub title: String,
     /// The question it answers.
@@ -417,10 +425,11 @@ pub fn names() -> Vec<&'static str> {
 pub const ALL: &str = "all";
 
 /// The studies called `wanted`, each once, in the order of their first mention. `all` means every
-/// study; no name at all means those that have a summary, which are about published systems.
+/// study of the program; no name at all means those that have a summary, which are about published systems. A path
+/// means the study file that is there.
 ///
 /// # Errors
-/// As of [`find`].
+/// As of [`find`]; two studies of one name.
 ///
 /// ```
 /// let named = |names: &[&str]| -> Vec<String> {
@@ -435,8 +444,16 @@ pub fn choose(wanted: &[&str]) -> Result<Vec<Study>, StudyError> {
     for name in wanted {
         let meant = if *name == ALL { names() } else { vec![*name] };
         for name in meant {
-            if !chosen.iter().any(|study| study.name == name) {
-                chosen.push(find(name)?);
+            let study = file::find(name)?;
+            match chosen.iter().find(|known| known.name == study.name) {
+                None => chosen.push(study),
+                Some(known) if *known == study => {}
+                Some(_) => {
+                    let name = &study.name;
+                    return Err(StudyError(format!(
+                        "two different studies are called {name}; run one, or give the file another name"
+                    )));
+                }
             }
         }
     }
@@ -470,18 +487,47 @@ pub fn batches(studies: &[Study], effort: Effort) -> Vec<Batch> {
     kept
 }
 
-/// The study called `name`.
+/// The study of the program that is called `name`.
 ///
 /// # Errors
 /// An unknown name, with the valid ones; a mistake in the file.
 pub fn find(name: &str) -> Result<Study, StudyError> {
     let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
         return Err(StudyError(format!(
-            "unknown study \"{name}\"; the studies are: {}; or {ALL}",
+            "unknown study \"{name}\"; the studies are: {}; or {ALL}; or give the path of a study file, such as \
+             ./{name}.toml",
             names().join(", ")
         )));
     };
     Study::parse(name, text)
+}
+
+/// The studies of a recording, and why some of them cannot be judged: their rows are still there.
+pub fn recorded(header: &Header) -> (Vec<Study>, Vec<String>) {
+    let (mut studies, mut missing): (Vec<Study>, Vec<String>) = Default::default();
+    for name in &header.studies {
+        let study = match header.study_files.get(name) {
+            Some(file) => Study::from_recording(name, file),
+            None if names().contains(&name.as_str()) => find(name),
+            None => Err(StudyError(format!(
+                "study {name}: it is not part of this version, and the recording does not have its file"
+            ))),
+        };
+        match study {
+            Ok(study) if studies.iter().any(|known| known.name == study.name) => {}
+            Ok(study) => studies.push(study),
+            Err(error) => missing.push(format!("{error}; its rows are shown without its claims")),
+        }
+    }
+    (studies, missing)
+}
+
+/// The header of a recording of these studies, from a run that starts now.
+pub fn header(studies: &[Study], quick: bool, machine: Machine) -> Header {
+    let names = studies.iter().map(|study| study.name.clone()).collect();
+    let file = |study: &Study| Some((study.name.clone(), study.file.clone()?));
+    let study_files = studies.iter().filter_map(file).collect();
+    Header { study_files, ..Header::now(names, quick, machine) }
 }
 
 /// What stands for [`locks::CORE`] in a list of locks.
@@ -506,14 +552,22 @@ pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<Strin
     locks.list().iter().flat_map(expand).collect()
 }
 
+/// More combinations of the values of a point are a slip of the finger.
+const MOST_COMBINATIONS: usize = 10_000;
+
 /// Every combination of the values of a point.
-fn combinations(fixed: &Params, point: &Point) -> Vec<Params> {
+fn combinations(fixed: &Params, point: &Point) -> Result<Vec<Params>, String> {
     let mut all = vec![fixed.clone()];
     for (name, values) in &point.params {
         let values: &[Value] = match values {
             Values::One(value) => std::slice::from_ref(value),
             Values::Many(values) => values,
         };
+        if all.len().saturating_mul(values.len()) > MOST_COMBINATIONS {
+            return Err(format!(
+                "a point has more than {MOST_COMBINATIONS} combinations of values; give shorter lists"
+            ));
+        }
         all = all
             .into_iter()
             .flat_map(|params| {
@@ -525,7 +579,7 @@ fn combinations(fixed: &Params, point: &Point) -> Vec<Params> {
             })
             .collect();
     }
-    all
+    Ok(all)
 }
 
 impl Run {
@@ -544,12 +598,13 @@ impl Run {
         let effort = if self.machine.is_some() { Effort::default() } else { effort };
         let repetitions = effort.repetitions.or(chosen.and_then(|quick| quick.repetitions));
         let seconds = effort.seconds.or(chosen.and_then(|quick| quick.seconds));
-        let on = self.machine.as_ref().map(|machine| {
-            Simulated::find(machine, FIRST_SEED).expect("`check` has looked the machine up")
-        });
+        let on = match &self.machine {
+            Some(machine) => Some(Simulated::find(machine, FIRST_SEED)?),
+            None => None,
+        };
         let mut cells = Vec::new();
         for point in points {
-            for params in combinations(&self.params, point) {
+            for params in combinations(&self.params, point)? {
                 let locks = point.locks.as_ref().unwrap_or(locks);
                 for name in self.workload.list() {
                     let workload = workloads::named(name)?.parse(&params)?;
@@ -579,14 +634,21 @@ impl Study {
     /// # Errors
     /// What is wrong in the file.
     pub fn parse(name: &str, text: &str) -> Result<Study, StudyError> {
-        let mut study: Study = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
-            StudyError(format!("study {name}, line {line}: {}", error.message()))
-        })?;
-        study.name = name.to_owned();
-        study.fill_in_machines();
-        check::check(&study).map_err(|error| StudyError(format!("study {name}: {error}")))?;
-        Ok(study)
+        let study = file::parsed(text).and_then(|study| {
+            study.settled(name).map_err(|mistake| (mistake.line(text), mistake.text))
+        });
+        study.map_err(|(line, text)| match line {
+            Some(line) => StudyError(format!("study {name}, line {line}: {text}")),
+            None => StudyError(format!("study {name}: {text}")),
+        })
+    }
+
+    /// The study as it is used, if everything that it names is there.
+    fn settled(mut self, name: &str) -> Result<Study, Mistake> {
+        name.clone_into(&mut self.name);
+        self.fill_in_machines();
+        check::check(&self)?;
+        Ok(self)
     }
 
     /// The batches to run.
@@ -770,7 +832,11 @@ mod tests {
     fn an_unknown_study_is_refused_with_the_valid_ones() {
         assert_eq!(
             find("s9").unwrap_err().to_string(),
-            format!("unknown study \"s9\"; the studies are: {}; or all", names().join(", "))
+            format!(
+                "unknown study \"s9\"; the studies are: {}; or all; or give the path of a study file, such as \
+                 ./s9.toml",
+                names().join(", ")
+            )
         );
         assert_eq!(choose(&["s0", "s9"]).unwrap_err(), find("s9").unwrap_err());
     }

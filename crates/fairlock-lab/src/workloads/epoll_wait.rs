@@ -80,7 +80,7 @@ impl Default for EpollWait {
 
 impl Workload for EpollWait {
     const NAME: &'static str = "epoll-wait";
-    const ABOUT: &'static str = "threads that wait for one event at a time, one that keeps them busy (perf bench epoll wait)";
+    const ABOUT: &'static str = "threads that wait for one event at a time, and one that keeps them busy (perf bench epoll wait)";
     const EXAMPLES: &'static [&'static str] = &[
         "",
         "--threads 2,8 --shared --trigger once",

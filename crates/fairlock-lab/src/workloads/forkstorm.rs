@@ -98,8 +98,7 @@ impl Default for Forkstorm {
 
 impl Workload for Forkstorm {
     const NAME: &'static str = "forkstorm";
-    const ABOUT: &'static str =
-        "clients whose processes fork and exit: a mail server under 16 locks, all exclusive";
+    const ABOUT: &'static str = "clients whose processes fork and exit, as in a mail server: 16 locks, all taken exclusively";
     const EXAMPLES: &'static [&'static str] = &[
         "--threads 1,2,8",
         "--lock linux-3.10,linux-5.11,rwsem,mutex,std-mutex --threads 8",

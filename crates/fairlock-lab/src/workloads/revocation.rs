@@ -41,8 +41,8 @@ pub struct Revocation {
     /// Threads that read; one more writes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub readers: u32,
-    /// Reads of each of them between two writes; 0 for the cost of a write after a write. As it is, they read for
-    /// some 100 µs: long enough for a lock to favour readers again
+    /// Reads of each of them between two writes; 0 for the cost of a write after a write. By default they read for
+    /// about 100 µs: long enough for a lock to favour readers again
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = count)]
     pub reads_between: u32,
 }

@@ -70,7 +70,8 @@ impl Default for Rmapstorm {
 
 impl Workload for Rmapstorm {
     const NAME: &'static str = "rmapstorm";
-    const ABOUT: &'static str = "threads that walk from a page to all who map it, and that change it: the same locks and trees";
+    const ABOUT: &'static str =
+        "threads that look up who maps a page, and that change mappings: the same locks and trees";
     const EXAMPLES: &'static [&'static str] = &[
         "--threads 1,2,8 --read-percent 0,50,90,99",
         "--lock all --threads 8 --read-percent 90 --think 2us",

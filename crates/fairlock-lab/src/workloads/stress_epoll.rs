@@ -64,8 +64,7 @@ impl Default for StressEpoll {
 
 impl Workload for StressEpoll {
     const NAME: &'static str = "stress-epoll";
-    const ABOUT: &'static str =
-        "threads that add to a counter each, one that waits for all: epoll and its lists";
+    const ABOUT: &'static str = "threads that each add to a counter, and one that waits for all: epoll and lists like its own";
     const EXAMPLES: &'static [&'static str] = &[
         "",
         "--poller kernel,ready --threads 8,128 --trigger edge",

@@ -81,7 +81,7 @@ impl Default for Turns {
 impl Workload for Turns {
     const NAME: &'static str = "turns";
     const ABOUT: &'static str =
-        "threads that each read and write, empty sections: what the lock itself costs";
+        "threads that read and write alternately, empty sections: what the lock itself costs";
     const SITUATION: Option<&'static str> = Some("Sections of a few nanoseconds");
     const EXAMPLES: &'static [&'static str] = &[
         "--threads 1,2,8 --read-percent 100,99.9,99,90,50",

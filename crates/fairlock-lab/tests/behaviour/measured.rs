@@ -24,11 +24,13 @@ fn the_page_of_figures_is_what_the_recordings_give() {
     let recordings = files.iter().map(|file| Recording::read(file, registry::current));
     let recordings: Vec<Recording> =
         recordings.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}"));
-    let expected = markdown::page(&recordings).unwrap_or_else(|error| panic!("{error}"));
+    let expected =
+        markdown::page(&recordings, "Measured").unwrap_or_else(|error| panic!("{error}"));
     let page = fs::read_to_string(docs.join("src/measure/measured.md")).expect("the page is there");
     assert!(
         page == expected,
         "docs/src/measure/measured.md is not what its recordings give; write it anew:\n\
-         cargo run --release -- report docs/data/measured/*.jsonl --out docs/src/measure/measured.md"
+         cargo run --release -- report docs/data/measured/*.jsonl --title Measured \
+         --out docs/src/measure/measured.md"
     );
 }

@@ -22,6 +22,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+#[test]
+fn the_program_of_the_book_is_the_example() {
+    let page = include_str!("../../../../docs/src/measure/own.md");
+    let (_, program) = page.split_once("```rust,no_run\n").expect("a program");
+    let (program, _) = program.split_once("```").expect("its end");
+    let example = include_str!("../../examples/own_locks.rs");
+    let (_, example) = example.split_once("\n\n").expect("a comment at the top");
+    assert_eq!(program, example);
+}
+
 const BRIEF: [&str; 4] = ["--seconds", "0.005", "--repetitions", "2"];
 
 #[test]
@@ -67,6 +77,42 @@ fn rows_have_a_name_that_leaves_room_for_their_page_and_a_timeline_is_written() 
     let output = run(folder.path(), &[&simulated[..], &["--timeline", "t.json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(fs::read_to_string(folder.path().join("t.json")).unwrap().contains("traceEvents"));
+}
+
+#[test]
+fn own_locks_run_where_no_lock_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for workload in ["cache", "mix"] {
+        let output = run(folder.path(), &[&[workload, "--threads", "2"], &BRIEF[..]].concat());
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(said.contains("sketch") && said.contains("rwlock"), "{workload}: {said}");
+    }
+    // As words: lines end wherever the terminal does.
+    let help = |workload: &str| {
+        let help = text(&run(folder.path(), &[workload, "--help"]).stdout);
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let of_mix = help("mix");
+    assert!(of_mix.contains("[default: sketch,rwlock,rwsem,std,"), "{of_mix}");
+    // Where a lock that yields would keep the CPU for ever, it has to be asked for.
+    let of_inversion = help("inversion-lock");
+    assert!(of_inversion.contains("[default: rwlock,"), "{of_inversion}");
+}
+
+#[test]
+fn help_is_that_of_the_program_and_names_it_as_it_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    for (is_bench, called) in [(false, "own_locks"), (true, "cargo bench --bench own_locks --")] {
+        let bench = if is_bench { &["--bench"][..] } else { &[] };
+        let help = text(&run(folder.path(), &[bench, &["--help"]].concat()).stdout);
+        assert!(help.starts_with("Your locks and sections beside the lab's"), "{help}");
+        assert!(help.contains(&format!("Usage: {called} [OPTIONS] <COMMAND>")), "{help}");
+        let help = text(&run(folder.path(), &[bench, &["cache", "--help"]].concat()).stdout);
+        assert!(help.contains(&format!("Usage: {called} cache [OPTIONS]")), "{help}");
+        assert!(help.contains(&format!("  {called} cache --threads 2,8")), "{help}");
+        assert!(!help.contains("fairlock bench cache"), "{help}");
+    }
 }
 
 #[test]

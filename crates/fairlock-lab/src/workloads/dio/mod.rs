@@ -67,7 +67,7 @@ pub struct Io {
     /// Threads that write 4 KiB at a time; 0 is the read-only baseline. At most one where the lock is the kernel's
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     pub writers: u32,
-    /// Bytes of a read; writes have 4 KiB
+    /// Bytes per read; a write is 4 KiB
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_blocks)]
     #[serde(deserialize_with = "deserialize_bytes")]
     pub read_bytes: u32,
@@ -189,19 +189,19 @@ macro_rules! kernels_forms {
 kernels_forms! {
     /// `dio-kernel`: the kernel's inode lock, by O_DIRECT I/O on a growing file.
     DioKernel "dio-kernel":
-        "O_DIRECT appends beside O_DIRECT tail reads of one file, under the kernel's own inode lock",
+        "O_DIRECT appends alongside O_DIRECT tail reads of one file, under the kernel's own inode lock",
         "--readers 0,1,4 --read-bytes 4k,64k,1m", FILE_START_SECONDS, kernel::run, Beside;
     /// `dio-kernel-apart`: the same I/O with the readers on another file; no lock is shared, only the device.
     DioKernelApart "dio-kernel-apart":
-        "O_DIRECT appends to one file beside reads of another: the device's part, without the lock",
+        "O_DIRECT appends to one file alongside reads of another: what the device costs, without the lock",
         "--readers 0,1,4", FILE_START_SECONDS, kernel::run, Apart;
     /// `dio-log`: the same I/O on a `LogFile`, whose appends and reads hold the kernel's lock together.
     DioLog "dio-log":
-        "O_DIRECT appends to a LogFile, which overwrite blocks written ahead, beside reads of its tail",
+        "O_DIRECT appends to a LogFile, which overwrite blocks written ahead, alongside reads of its tail",
         "--readers 0,1,4", LOG_START_SECONDS, log::run, Beside;
     /// `dio-log-apart`: the same with the readers on another `LogFile`.
     DioLogApart "dio-log-apart":
-        "O_DIRECT appends to a LogFile beside reads of another one: the device's part",
+        "O_DIRECT appends to a LogFile alongside reads of another one: what the device costs",
         "--readers 0,1,4", LOG_START_SECONDS, log::run, Apart;
 }
 
@@ -216,7 +216,7 @@ pub struct DioLock {
 
 impl Workload for DioLock {
     const NAME: &'static str = "dio-lock";
-    const ABOUT: &'static str = "O_DIRECT overwrites of a preallocated file beside tail reads, under a lock of this program";
+    const ABOUT: &'static str = "O_DIRECT overwrites of a preallocated file alongside tail reads, under a lock of this program";
     const SITUATION: Option<&'static str> = Some("Holders wait for a disk");
     const EXAMPLES: &'static [&'static str] = &["--readers 0,1,4 --read-bytes 4k,64k,1m"];
     const NEEDS: &'static [Need] = &[Need::Directory, Need::DirectIo];

@@ -143,16 +143,16 @@ impl ForkstormKernel {
 impl Workload for ForkstormKernel {
     const NAME: &'static str = "forkstorm-kernel";
     const ABOUT: &'static str =
-        "chains of processes really forked, each mapping under its lock in the kernel";
+        "chains of processes that are really forked, each mapping under its own lock in the kernel";
     const EXAMPLES: &'static [&'static str] = &[
         "--threads 1,2,4,8",
         "--threads 8 --vmas 1,16,64       what mappings cost",
         "--threads 4 --touch 0,4 --compute 100us",
     ];
-    const NOTE: &'static str = "A message is two forks, and a connection's first one has one more; up to three processes of \
-         each client are there at once. Under `wait` stand the calls of fork(), under `hold` the \
-         innermost processes, under `latency` the messages. Of the CPU shares only idle is right where \
-         the kernel tells user from system at its clock's ticks: it takes shorter processes for user.";
+    const NOTE: &'static str = "A message is two forks, and the first one of a connection is three; up to three processes of \
+         each client exist at once. In the table `wait` is the time of the calls of fork(), `hold` that of the \
+         innermost processes, and `latency` that of the messages. Where the kernel samples user and system time \
+         at clock ticks, only the idle share of the CPU times is right.";
     const SUBJECTS: Subjects = Subjects {
         all: |simulated| if simulated { Vec::new() } else { vec![KERNEL] },
         check: |name, simulated| check_kernel(ForkstormKernel::NAME, "forkstorm", name, simulated),

@@ -32,8 +32,7 @@ pub struct InversionList {
 
 impl Workload for InversionList {
     const NAME: &'static str = "inversion-list";
-    const ABOUT: &'static str =
-        "real-time threads on one CPU: a hog stops who signals, another one asks what is ready";
+    const ABOUT: &'static str = "real-time threads on one CPU: a hog preempts a producer while another thread asks what is ready";
     const EXAMPLES: &'static [&'static str] = &["", "--on x86-12          needs no permission"];
     const NOTE: &'static str = NOTE;
     const SUBJECTS: Subjects = POLLERS;

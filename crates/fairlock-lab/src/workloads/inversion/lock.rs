@@ -53,8 +53,7 @@ fn check(name: &str, simulated: bool) -> Result<(), LabError> {
 
 impl Workload for InversionLock {
     const NAME: &'static str = "inversion-lock";
-    const ABOUT: &'static str =
-        "real-time threads on one CPU: a hog stops who holds the lock, another one wants it";
+    const ABOUT: &'static str = "real-time threads on one CPU: a hog preempts the lock's holder while another thread waits for it";
     const EXAMPLES: &'static [&'static str] = &[
         "--lock mutex,pthread-mutex,pthread-inherit --work 200us",
         "--lock rwlock,rwsem --low reads,writes --high reads,writes",

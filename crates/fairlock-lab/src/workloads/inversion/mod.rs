@@ -81,7 +81,7 @@ pub struct Times {
     #[arg(long = "work", value_name = "TIME", default_value = "50us", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub work_ns: u64,
-    /// How long it then sleeps: somebody else has to run, too
+    /// How long it then sleeps, so that others can run
     #[arg(long = "think", value_name = "TIME", default_value = "20us", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub think_ns: u64,
@@ -89,11 +89,11 @@ pub struct Times {
     #[arg(long = "hog", value_name = "TIME", default_value = "5ms", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub hog_ns: u64,
-    /// How long the hog sleeps in between: from half of this to one and a half times this
+    /// How long the hog sleeps in between, ±50 %
     #[arg(long = "hog-every", value_name = "TIME", default_value = "15ms", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub hog_every_ns: u64,
-    /// How long the high thread sleeps between two operations: from half of this to one and a half times this
+    /// How long the high thread sleeps between two operations, ±50 %
     #[arg(long = "high-every", value_name = "TIME", default_value = "500us", value_parser = parse_time_ns)]
     #[serde(deserialize_with = "deserialize_time_ns")]
     pub high_every_ns: u64,

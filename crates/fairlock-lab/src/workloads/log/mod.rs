@@ -123,7 +123,7 @@ fn segment_bytes(read_bytes: u32) -> u64 {
 
 impl Workload for Log {
     const NAME: &'static str = "log";
-    const ABOUT: &'static str = "threads that append records to a log: LogFile, plain files, a log of others, equally durable";
+    const ABOUT: &'static str = "threads that append records to a log: LogFile, plain files, another crate's log, equally durable";
     const EXAMPLES: &'static [&'static str] = &[
         "--dir /mnt/nvme --sync every,interval,never",
         "--sync every --threads 1,4,16              threads commit together",

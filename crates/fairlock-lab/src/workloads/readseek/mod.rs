@@ -268,7 +268,7 @@ macro_rules! kernels_forms {
 kernels_forms! {
     /// `readseek-kernel`: a file in a directory, by system calls.
     ReadseekKernel "readseek-kernel":
-        "lseek and read of a file on disk, as the kernel has it", &[Need::Directory], Directory;
+        "lseek and read of a file on disk, as your kernel does them", &[Need::Directory], Directory;
     /// `readseek-kernel-tmpfs`: a file in the kernel's memory, by system calls.
     ReadseekKernelTmpfs "readseek-kernel-tmpfs":
         "lseek and read of a file in memory, on the kernel's tmpfs", &[], Tmpfs;
