@@ -428,7 +428,6 @@ mod tests {
             ("readseek", "Files, logs and range locks"),
             ("readseek-processes", "Files, logs and range locks"),
             ("dio-lock", "Files, logs and range locks"),
-            ("dio-log", "Files, logs and range locks"),
             ("epoll-wait", "Ready lists"),
             ("inversion-list", "Ready lists"),
             ("dio-kernel", "The kernel's own locks"),
