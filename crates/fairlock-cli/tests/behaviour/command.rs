@@ -352,7 +352,7 @@ fn bench_stress_epoll_shows_and_keeps_how_additions_were_delivered() {
     let how = ["--think", "300ns", "--seeds", "2", "--seconds", "0.0002", "--out", at];
     let said = prints(&[&what[..], &how].concat());
     let words = ["1 reader + 4 writers", "edge-triggered", "simulated on x86-12", "deliveries"];
-    for words in words.into_iter().chain(["poller ", "additions a read", "waits k/s"]) {
+    for words in words.into_iter().chain(["poller ", "additions per read", "waits, k/s"]) {
         assert!(said.contains(words), "{words}: {said}");
     }
     let rows = rows_at(&path);

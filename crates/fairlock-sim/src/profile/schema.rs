@@ -117,7 +117,7 @@ pub const KEYS: [Key; 42] = [
         "lines of the woken thread and its run queue that the waker fetches from where it ran",
     ),
     key("wake.nobody", Kind::Time, "what the call costs where nobody sleeps"),
-    key("wake.sleep", Kind::Time, "going to sleep, beside the context switch"),
+    key("wake.sleep", Kind::Time, "going to sleep, in addition to the context switch"),
     key(
         "wake.idle",
         Kind::Wakenings,
