@@ -369,7 +369,7 @@ fn bench_stress_epoll_shows_and_keeps_how_additions_were_delivered() {
         let (reader, writer) = (&row.roles["reader"], &row.roles["writer"]);
         let (read, calls) = (reader.ops_per_s.median, reader.wait_calls_per_s.unwrap().median);
         assert_eq!(
-            [figures("additions a read"), figures("waits k/s"), figures("reads a wait")]
+            [figures("additions per read"), figures("waits, k/s"), figures("reads per wait")]
                 .map(|figures| figures[place].clone()),
             [
                 units::format_number(writer.ops_per_s.median / read),

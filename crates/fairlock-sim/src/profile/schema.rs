@@ -132,7 +132,7 @@ pub const KEYS: [Key; 42] = [
     key("barrier.each", Kind::TimeOrNone, "and for each of those CPUs"),
     key("barrier.interrupt", Kind::TimeOrNone, "how much time each of those CPUs loses"),
     key("device.servers", Kind::Count(1, 1024), "requests that the disk serves at once"),
-    key("device.queue", Kind::Count(0, 65_536), "requests that may wait beside those"),
+    key("device.queue", Kind::Count(0, 65_536), "requests that may wait in addition to those"),
     key("device.read", Kind::Service, "a read: median without its bytes, each KiB, spread"),
     key("device.write", Kind::Service, "a write, likewise"),
 ];
