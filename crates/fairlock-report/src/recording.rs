@@ -384,6 +384,38 @@ impl Writer {
         self.file.is_none()
     }
 
+    /// Writes the recording anew, without the rows that later ones replace. Whatever goes wrong, a whole recording
+    /// is in the file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn compact(&mut self, recording: &Recording) -> io::Result<()> {
+        // Not in the place of a link to it.
+        let path = self.path.canonicalize()?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = path.with_file_name(name);
+        let mut writer =
+            Writer { path: new.clone(), file: Some(File::create(&new)?), pending: Vec::new() };
+        let written = writer.all(recording).and_then(|()| std::fs::rename(&new, &path));
+        match written {
+            Ok(()) => self.file = writer.file,
+            Err(_) => _ = std::fs::remove_file(&new),
+        }
+        written
+    }
+
+    fn all(&mut self, recording: &Recording) -> io::Result<()> {
+        self.line(&Note::Header(recording.header.clone()))?;
+        recording.rows.iter().try_for_each(|row| self.row(row))?;
+        recording.skipped.iter().try_for_each(|skipped| self.skipped(skipped))?;
+        recording.timelines.iter().try_for_each(|timeline| self.timeline(timeline))?;
+        match recording.cancelled {
+            true => self.cancelled(),
+            false => Ok(()),
+        }
+    }
+
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');

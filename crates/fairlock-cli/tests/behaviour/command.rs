@@ -385,7 +385,7 @@ fn bench_stress_epoll_shows_and_keeps_how_additions_were_delivered() {
     }
     let page = dir.path().join("rows.html");
     assert!(fairlock(&["report", at]).output().unwrap().status.success());
-    assert!(fs::read_to_string(page).unwrap().contains("additions a read"));
+    assert!(fs::read_to_string(page).unwrap().contains("additions per read"));
 }
 
 #[test]

@@ -131,6 +131,11 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// What rows were written to.
+    pub fn into_writer(self) -> Option<&'a mut Writer> {
+        self.writer
+    }
+
     /// Some cells run more often, for so many seconds at most.
     pub fn goes_on(&mut self, seconds: f64) {
         self.bar.inc_length((seconds * 1e3) as u64);

@@ -137,6 +137,13 @@ pub fn run(job: &Job<'_>, recording: &mut Recording, writer: Option<&mut Writer>
     recording.timelines.append(&mut progress.timelines);
     outcome.full_timelines.append(&mut progress.full_timelines);
     outcome.write_error = progress.write_error.take();
+    if job.decide.is_some()
+        && outcome.write_error.is_none()
+        && let Some(writer) = progress.into_writer().filter(|writer| !writer.left_the_older())
+    {
+        // What is there says the same, at greater length.
+        let _ = writer.compact(recording);
+    }
     outcome
 }
 

@@ -98,6 +98,28 @@ fn what_is_odd_about_a_file_is_remarked_upon_and_what_no_run_comes_to_is_refused
 }
 
 #[test]
+fn a_recording_is_written_anew_without_rows_that_were_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let mut recording = recording();
+    let mut writer = Writer::create(&link, &recording.header).unwrap();
+    for repetitions in 1..=5 {
+        recording.rows[0].repetitions = repetitions;
+        writer.row(&recording.rows[0]).unwrap();
+    }
+    let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+    assert_eq!(lines(), 6);
+    writer.compact(&recording).unwrap();
+    assert_eq!(lines(), 5);
+    assert_eq!(Recording::read(&path, registry::current).unwrap(), recording);
+    writer.cancelled().unwrap();
+    assert_eq!(lines(), 6);
+    assert!(link.is_symlink() && std::fs::read_dir(dir.path()).unwrap().count() == 2);
+}
+
+#[test]
 fn rows_of_older_versions_lack_what_was_added_since() {
     let row = &recording().rows[0];
     let mut old = serde_json::to_value(row).unwrap();
