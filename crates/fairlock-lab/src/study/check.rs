@@ -2,12 +2,15 @@
 
 use fairlock_report::params::Params;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{
     Effort, Plot, PlotKind, PlotMetric, Run, Study, Table, TableRow, TimelineSpec, expand_locks,
     is_at,
 };
+use crate::measure::{READER, WRITER};
+use crate::metric::Metric;
 use crate::plan::Cell;
 use crate::registry;
 use crate::study::claim::{Claim, Expect, Names, Selector};
@@ -67,7 +70,7 @@ pub(super) fn check(study: &Study) -> Result<(), Mistake> {
         }
     }
     for (place, plot) in study.plots.iter().enumerate() {
-        check_plot(study, plot).map_err(|error| {
+        check_plot(study, plot, &cells).map_err(|error| {
             Mistake::of("[[plot]]", place, format!("plot \"{}\": {error}", plot.title))
         })?;
     }
@@ -85,8 +88,22 @@ pub(super) fn check(study: &Study) -> Result<(), Mistake> {
     Ok(())
 }
 
-fn check_plot(study: &Study, plot: &Plot) -> Result<(), String> {
+fn check_plot(study: &Study, plot: &Plot, cells: &[Cell]) -> Result<(), String> {
     check_rows(study, &plot.workload, &plot.machine, &plot.locks, &plot.params)?;
+    for (key, name) in [("x", &plot.x), ("series", &plot.series)] {
+        let known = cells.iter().filter(|cell| {
+            let workload = cell.workload.name();
+            plot.workload.list().iter().any(|it| it == workload)
+        });
+        let mut known: BTreeSet<String> =
+            known.flat_map(|cell| cell.row_params().into_keys()).collect();
+        // Of all roles, where the workload has no such parameter.
+        known.insert("threads".to_owned());
+        if !name.is_empty() && !known.contains(name) {
+            let known: Vec<String> = known.into_iter().collect();
+            return Err(format!("{key} = \"{name}\" is no parameter; valid: {}", known.join(", ")));
+        }
+    }
     let fits = match plot.kind {
         PlotKind::Lines | PlotKind::Bars => matches!(plot.metric, Some(PlotMetric::Figure(_))),
         PlotKind::Histogram => matches!(plot.metric, Some(PlotMetric::Histogram(_))),
@@ -214,24 +231,47 @@ fn check_selector(cells: &[Cell], selector: &Selector, at: &Params) -> Result<()
     let wanted = registry::canonical(&selector.workload, &wanted)?;
     for lock in selector.lock.list() {
         registry::check_lock(&selector.workload, lock, selector.machine.is_some())?;
-        check_one_cell(cells, selector.machine(), &selector.workload, lock, &wanted)?;
+        let cell = check_one_cell(cells, selector.machine(), &selector.workload, lock, &wanted)?;
+        if let Some(Metric::Role { role: Some(role), .. }) = &selector.metric {
+            check_role(cell, role)?;
+        }
     }
     Ok(())
 }
 
+/// The row of a cell must have the role.
+fn check_role(cell: &Cell, role: &str) -> Result<(), String> {
+    // Threads that draw each operation are told apart by what they drew.
+    let drawn = cell.row_params().contains_key("read_percent");
+    let mut known: Vec<&str> = cell.workload.roles().iter().map(|role| role.name).collect();
+    if drawn {
+        known = vec![READER, WRITER];
+    }
+    match known.contains(&role) {
+        true => Ok(()),
+        false => Err(format!(
+            "no role \"{role}\" under {} there; valid: {}",
+            cell.workload.name(),
+            known.join(", ")
+        )),
+    }
+}
+
 /// Exactly one of the cells must fit.
-fn check_one_cell(
-    cells: &[Cell],
+fn check_one_cell<'a>(
+    cells: &'a [Cell],
     machine: &str,
     workload: &str,
     lock: &str,
     wanted: &Params,
-) -> Result<(), String> {
+) -> Result<&'a Cell, String> {
     let fits = |cell: &&Cell| cell.lock == lock && is_at(cell, machine, workload, wanted);
-    match cells.iter().filter(fits).count() {
-        1 => Ok(()),
+    let fitting: Vec<&Cell> = cells.iter().filter(fits).collect();
+    match fitting.as_slice() {
+        [cell] => Ok(cell),
         fitting => Err(format!(
-            "{fitting} cells fit {lock} under {workload} on {machine} with {}",
+            "{} cells fit {lock} under {workload} on {machine} with {}",
+            fitting.len(),
             registry::describe(workload, wanted)
         )),
     }

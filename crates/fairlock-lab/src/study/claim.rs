@@ -107,7 +107,7 @@ impl Selector {
 
 /// What the figure is expected to be.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "Expectation")]
 pub enum Expect {
     /// At least this.
     AtLeast(f64),
@@ -117,6 +117,50 @@ pub enum Expect {
     WithinFactor(f64),
     /// One of several published behaviours: the figure decides which.
     Decide(Vec<Outcome>),
+}
+
+/// What a study file says of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectation {
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+    within_factor: Option<f64>,
+    decide: Option<Vec<Outcome>>,
+}
+
+impl TryFrom<Expectation> for Expect {
+    type Error = String;
+
+    fn try_from(said: Expectation) -> Result<Expect, String> {
+        let all = [
+            said.at_least.map(Expect::AtLeast),
+            said.at_most.map(Expect::AtMost),
+            said.within_factor.map(Expect::WithinFactor),
+            said.decide.map(Expect::Decide),
+        ];
+        let mut said = all.into_iter().flatten();
+        let (Some(expect), None) = (said.next(), said.next()) else {
+            return Err(
+                "`expect` says one of at_least, at_most, within_factor and decide".to_owned()
+            );
+        };
+        let numbers: Vec<f64> = match &expect {
+            Expect::AtLeast(it) | Expect::AtMost(it) | Expect::WithinFactor(it) => vec![*it],
+            Expect::Decide(outcomes) => {
+                outcomes.iter().flat_map(|it| [it.at_least, it.at_most]).flatten().collect()
+            }
+        };
+        match (numbers.iter().find(|it| !it.is_finite()), &expect) {
+            (Some(odd), _) => {
+                Err(format!("`expect` has {odd}, which nothing can be compared with"))
+            }
+            (None, Expect::WithinFactor(factor)) if *factor < 1.0 => {
+                Err(format!("within_factor = {factor}: a factor is at least 1"))
+            }
+            (None, _) => Ok(expect),
+        }
+    }
 }
 
 /// One of the behaviours that a claim decides between.

@@ -762,6 +762,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_claim_or_a_plot_cannot_mean_is_refused() {
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "uncontended").expect("it is there");
+        let expect = text.lines().find(|line| line.starts_with("expect = ")).expect("a claim");
+        let metric = "lock = \"rwlock\", metric = \"ns_per_op\"";
+        let x = text.lines().find(|line| line.starts_with("x = ")).expect("a plot");
+        for (from, to, words) in [
+            (expect, "expect = {}", "says one of at_least, at_most"),
+            (expect, "expect = { at_least = 1, at_most = 2 }", "says one of at_least, at_most"),
+            (expect, "expect = { at_most = nan }", "`expect` has NaN"),
+            (expect, "expect = { within_factor = 0.5 }", "a factor is at least 1"),
+            (
+                metric,
+                "lock = \"rwlock\", metric = \"roles.nobody.jain\"",
+                "no role \"nobody\" under uncontended",
+            ),
+            (x, "x = \"nosuch\"", "x = \"nosuch\" is no parameter; valid: "),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let said = Study::parse("uncontended", &text.replacen(from, to, 1)).unwrap_err().0;
+            assert!(said.contains(words), "{to}: {said}");
+        }
+    }
+
+    #[test]
     fn every_study_file_is_sound() {
         for name in names() {
             let study = find(name).unwrap_or_else(|error| panic!("{error}"));
