@@ -15,12 +15,15 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 fn median_in_place(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
+    if values.is_empty() {
+        return 0.0;
+    }
     let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => values[middle],
-        _ => (values[middle - 1] + values[middle]) / 2.0,
+    let is_odd = values.len() % 2 == 1;
+    let (below, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    match below.iter().copied().max_by(f64::total_cmp) {
+        Some(lower) if !is_odd => (lower + upper) / 2.0,
+        _ => upper,
     }
 }
 
@@ -73,12 +76,22 @@ pub fn interval(values: &[f64]) -> Estimate {
     }
 }
 
-/// How far about a 95 % interval of so many repetitions reaches to either side, in standard deviations of one.
+/// Student's 97.5 % quantiles for two repetitions to [`FEWEST_FOR_AN_INTERVAL`]; with more they hardly change.
+const QUANTILES: [f64; 5] = [12.706, 4.303, 3.182, 2.776, 2.571];
+
+/// How far about a 95 % interval of so many repetitions, two at least, reaches to either side, in standard deviations
+/// of one.
 pub fn reach(repetitions: usize) -> f64 {
-    /// Student's 97.5 % quantiles for two to six repetitions.
-    const QUANTILES: [f64; 5] = [12.706, 4.303, 3.182, 2.776, 2.571];
     let place = repetitions.clamp(2, FEWEST_FOR_AN_INTERVAL) - 2;
     QUANTILES[place] / f64::sqrt(repetitions.max(2) as f64)
+}
+
+/// About how many repetitions have an interval that reaches no further than this.
+pub fn repetitions_for(within: f64) -> f64 {
+    match (2..FEWEST_FOR_AN_INTERVAL).find(|&count| reach(count) <= within) {
+        Some(few) => few as f64,
+        None => (QUANTILES[QUANTILES.len() - 1] / within).powi(2),
+    }
 }
 
 /// Jain's fairness index (sum x)² / (n · sum x²): 1 when all are equal, 1/n when one takes all.

@@ -10,7 +10,7 @@ use std::fmt;
 use fairlock_report::params::Params;
 use fairlock_report::recording::Skipped;
 use fairlock_report::row::{Estimate, HERE, Row};
-use fairlock_report::statistics::{self, reach};
+use fairlock_report::statistics::{self, reach, repetitions_for};
 use fairlock_report::{former_names, units};
 use serde::Deserialize;
 
@@ -325,9 +325,6 @@ impl fmt::Display for ToDecide {
     }
 }
 
-/// More repetitions than anybody makes.
-const TOO_MANY: usize = 1 << 16;
-
 /// About how long it takes until the interval leaves out the nearest of the thresholds. None where repetitions do not
 /// shrink it.
 fn to_decide(measured: &Measured, thresholds: &[f64]) -> Option<ToDecide> {
@@ -347,8 +344,7 @@ fn to_decide(measured: &Measured, thresholds: &[f64]) -> Option<ToDecide> {
         1 => *again_s,
         _ => {
             let shrunk = inside.map(of).reduce(f64::min)? * reach(made);
-            let enough = (made + 1..TOO_MANY).find(|&count| reach(count) < shrunk);
-            (enough.unwrap_or(TOO_MANY) - made) as f64 * again_s
+            (repetitions_for(shrunk) - made as f64).max(1.0) * again_s
         }
     };
     let is_at_limit = made >= MOST_REPETITIONS as usize;
@@ -911,11 +907,11 @@ mod tests {
         let told = |repetitions: u32| {
             let estimate = Estimate { median: 1.01, low: 0.98, high: 1.04 };
             let samples = (0..repetitions).map(|place| (place, 1.01)).collect();
-            let measured = Measured { estimate, samples, again_s: 0.01 };
+            let measured = Measured { estimate, samples, again_s: 0.0099 };
             let found = to_decide(&measured, &[1.0]).expect("repetitions shrink it");
             (found.is_too_close(), found.to_string())
         };
-        assert_eq!(told(100), (false, "about 9 s more would decide it".to_owned()));
+        assert_eq!(told(100), (false, "about 8 s more would decide it".to_owned()));
         let limit = "too close for 1000 repetitions to decide it".to_owned();
         assert_eq!(told(MOST_REPETITIONS), (true, limit));
     }

@@ -10,20 +10,13 @@
 //! * the summary fits a screen, its verdicts with it;
 //! * a link to a study leads there before charts are drawn, and drawing them moves nothing.
 //!
-//! How tables sort and links unfold is tested with the page's own crate, `fairlock-report`.
-//!
-//! The pictures of the book are made from recorded rows, with the run's page beside them:
-//! ```sh
-//! FAIRLOCK_ROWS=$PWD/fairlock-report/rows.jsonl cargo test -p fairlock-lab --test page -- --ignored pictures
-//! ```
+//! How tables sort and links unfold is tested with the page's own crate, `fairlock-report`. The example `book_pictures` makes
+//! the book's pictures of these pages.
 
 #[path = "../../../fairlock-report/tests/browser/browser.rs"]
 mod browser;
 #[path = "../../../fairlock-report/tests/browser/checks.rs"]
 mod checks;
-
-use std::path::Path;
-use std::{env, fs};
 
 use fairlock_lab::machine;
 use fairlock_lab::study::{self, Effort};
@@ -106,42 +99,4 @@ fn the_page_of_a_run_is_drawn_and_readable_at_every_width() {
     let browser = &mut page.browser;
     the_answer_can_be_seen(browser);
     checks::drawn_readable_and_within_the_window(browser);
-}
-
-/// How much of a page the book's pictures show, by width.
-const HEIGHTS: [u32; 3] = [1150, 1100, 1050];
-
-#[test]
-#[ignore = "writes the book's pictures; needs FAIRLOCK_ROWS, recorded rows of a study"]
-fn pictures() {
-    let rows = env::var("FAIRLOCK_ROWS").expect("FAIRLOCK_ROWS names the recorded rows");
-    let recording =
-        Recording::read(Path::new(&rows), fairlock_lab::registry::current).expect("rows");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/images");
-    fs::create_dir_all(&folder).expect("a folder for pictures");
-    let pages = [
-        ("studies", report::page(&recording), "section .charts"),
-        ("run", page_of_a_run(), "#lock-1 .charts"),
-    ];
-    for (name, page, charts) in pages {
-        let mut opened = opened(&page).expect("Chromium is installed");
-        let browser = &mut opened.browser;
-        for (width, height) in WIDTHS.into_iter().zip(HEIGHTS) {
-            for is_dark in [false, true] {
-                browser.show_as(width, height, is_dark);
-                browser.wait_until(&format!("innerWidth === {width}"));
-                // A phone's page is opened on the phone: its contents are folded.
-                browser.reload();
-                let scheme = if is_dark { "dark" } else { "light" };
-                let file = folder.join(format!("{name}-{width}-{scheme}.webp"));
-                fs::write(file, browser.picture(None)).expect("a writable folder");
-            }
-        }
-        // The charts themselves, at the width of the book.
-        browser.show_as(1400, 1000, false);
-        browser.wait_until("innerWidth === 1400");
-        browser.wait_for_charts();
-        let charts = browser.picture(Some(charts));
-        fs::write(folder.join(format!("{name}-charts.webp")), charts).expect("a writable folder");
-    }
 }
