@@ -77,6 +77,7 @@ pub fn timeline(workload: &str, lock: &str, machine: &str) -> Timeline {
         machine: machine.to_owned(),
         params: registry::current(workload, params::of(&[("readers", 1.0), ("writers", 1.0)])),
         length_ns: 1_000_000,
+        measured_from_ns: None,
         threads: vec![
             thread("reader 1", ["z", "r"], ["w", "h"]),
             thread("writer 1", ["r", "s"], ["H", "."]),

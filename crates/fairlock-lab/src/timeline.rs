@@ -1,6 +1,8 @@
 //! How a run on a simulated machine began, from what the simulator recorded of it.
 
-use fairlock_report::timeline::{ACTIVITIES, NOTHING, SECTIONS, SLOTS, ThreadTimeline, Timeline};
+use fairlock_report::timeline::{
+    ACTIVITIES, MEASURING_BEGINS, NOTHING, SECTIONS, SLOTS, ThreadTimeline, Timeline,
+};
 use fairlock_sim::timed::{self, Activity, Happening};
 
 use crate::plan::Cell;
@@ -13,8 +15,8 @@ const MOST_WAKE_UPS: usize = 200;
 /// How a cell on a simulated machine began.
 pub fn beginning(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
     let on = cell.on.as_ref();
-    let length_ns = on.map_or(1, |on| on.timeline_ns.max(1));
-    let names = cell.workload.thread_names();
+    let length_ns = cell.timeline_ns().max(1);
+    let names = cell.thread_names();
     let last_ones = names.len().max(MOST_THREADS) - MOST_THREADS / 2;
     let kept: Vec<usize> = (0..names.len())
         .filter(|&thread| thread < MOST_THREADS / 2 || thread >= last_ones)
@@ -23,7 +25,11 @@ pub fn beginning(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
     let mut activities = vec![Slots::new(length_ns); kept.len()];
     let mut sections = activities.clone();
     let mut wake_ups = Vec::new();
+    let mut measured_from_ns = None;
     for span in recorded {
+        if span.what == Happening::Mark(MEASURING_BEGINS) {
+            measured_from_ns = Some(span.from_ns);
+        }
         let Some(place) = place_of(span.thread) else { continue };
         match span.what {
             Happening::Activity(activity) => {
@@ -62,6 +68,7 @@ pub fn beginning(cell: &Cell, recorded: &timed::Timeline) -> Timeline {
         machine: on.map_or_else(String::new, |on| on.machine().to_owned()),
         params: cell.row_params(),
         length_ns,
+        measured_from_ns,
         threads: threads.collect(),
         wake_ups,
     }
@@ -109,7 +116,7 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::plan::Simulated;
-    use crate::workloads::mix::Mix;
+    use crate::workloads::mix::{Arrival, Mix};
     use fairlock_report::params;
     use fairlock_report::timeline::HOLD_WRITE;
     use fairlock_sim::profile::Profile;
@@ -147,6 +154,17 @@ mod tests {
         assert_eq!(timeline.threads[1].section, format!("HHH{}", ".".repeat(SLOTS - 3)));
         assert_eq!(timeline.wake_ups, [[1, 0, 1]]);
         assert_eq!(params::number(&timeline.params, "readers"), Some(1.0));
+    }
+
+    #[test]
+    fn the_beginning_of_measuring_is_kept() {
+        let mix = Mix { arrival: Arrival::Staggered, ..Mix::dedicated(1, 1) };
+        let cell = Cell { workload: mix.into(), ..cell(1, 1000) };
+        // Two threads, 100 µs apart.
+        assert_eq!(cell.timeline_ns(), 201_000);
+        let recorded = vec![span(1, 100_500, 100_500, Happening::Mark(MEASURING_BEGINS))];
+        let timeline = beginning(&cell, &recorded);
+        assert_eq!((timeline.length_ns, timeline.measured_from_ns), (201_000, Some(100_500)));
     }
 
     #[test]

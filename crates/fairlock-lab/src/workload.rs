@@ -95,6 +95,13 @@ pub fn roles(list: &[(&'static str, u32)]) -> Vec<Role> {
     roles.filter(|role| role.threads > 0).collect()
 }
 
+/// The threads' names, role by role: `reader 1`.
+pub fn numbered(roles: &[Role]) -> Vec<String> {
+    let names =
+        |role: &Role| (1..=role.threads).map(|number| format!("{} {number}", role.name)).collect();
+    roles.iter().flat_map::<Vec<String>, _>(names).collect()
+}
+
 /// What is compared under a workload: what may stand in the `lock` of its rows.
 #[derive(Clone, Copy)]
 pub struct Subjects {
@@ -230,8 +237,18 @@ pub trait Workload:
     /// What a run takes beside its measured time and its threads' start, seconds.
     const START_SECONDS: f64 = 0.005;
 
-    /// The threads, or processes, in the order of their start.
+    /// The threads, or processes, by role.
     fn roles(&self) -> Vec<Role>;
+
+    /// The threads' names in the order of their start, which the seed of a simulation may decide: `reader 1`.
+    fn thread_names(&self, _seed: u64) -> Vec<String> {
+        numbered(&self.roles())
+    }
+
+    /// How long threads arrive before measuring begins, ns.
+    fn arrival_ns(&self, _pause_ns: f64) -> u64 {
+        0
+    }
 
     /// Parameters in words, by name, in the order in which a title has them; not the numbers of threads.
     fn words(&self) -> Vec<(&'static str, String)>;
@@ -577,6 +594,8 @@ trait Dynamic: fmt::Debug + Send + Sync {
     fn fields(&self) -> Params;
     fn facts(&self) -> Vec<(&'static str, Value)>;
     fn roles(&self) -> Vec<Role>;
+    fn thread_names(&self, seed: u64) -> Vec<String>;
+    fn arrival_ns(&self, pause_ns: f64) -> u64;
     fn threads(&self) -> u64;
     fn words(&self) -> Vec<(&'static str, String)>;
     fn validate(&self, pause_ns: f64) -> Result<(), LabError>;
@@ -615,6 +634,14 @@ impl<T: Workload> Dynamic for T {
 
     fn roles(&self) -> Vec<Role> {
         T::roles(self)
+    }
+
+    fn thread_names(&self, seed: u64) -> Vec<String> {
+        T::thread_names(self, seed)
+    }
+
+    fn arrival_ns(&self, pause_ns: f64) -> u64 {
+        T::arrival_ns(self, pause_ns)
     }
 
     fn threads(&self) -> u64 {
@@ -713,11 +740,14 @@ impl AnyWorkload {
         self.0.threads()
     }
 
-    /// The threads' names, in the order of their start: `reader 1`.
-    pub fn thread_names(&self) -> Vec<String> {
-        let names =
-            |role: Role| (1..=role.threads).map(move |number| format!("{} {number}", role.name));
-        self.roles().into_iter().flat_map(names).collect()
+    /// See [`Workload::thread_names`].
+    pub fn thread_names(&self, seed: u64) -> Vec<String> {
+        self.0.thread_names(seed)
+    }
+
+    /// See [`Workload::arrival_ns`].
+    pub fn arrival_ns(&self, pause_ns: f64) -> u64 {
+        self.0.arrival_ns(pause_ns)
     }
 
     /// The threads in words: `2 readers + 1 writer`.

@@ -325,13 +325,16 @@ function timeline(spec, width) {
     return {x1, x2, x: (x1 + x2) / 2, y1: row + doing.from * 0.84, y2: row + doing.to * 0.84, y: row + (doing.from + doing.to) * 0.42, kind, series: kind, text: `${name}\n${doing.name}: ${time(x2 - x1)}\nfrom ${x1 ? time(x1) : "0"}`};
   }));
   const arrows = spec.wake_ups.map(([by, woken, slot]) => ({x: slot * perSlot, y1: by + 0.42, y2: woken + 0.42}));
-  const height = bottom * step + 58;
+  const above = spec.mark ? 20 : 6, height = bottom * step + 52 + above;
+  const mark = (spec.mark ? [spec.mark] : []).map(([x, text]) => ({x, text}));
   const draw = () => plot(width, {
-    height, marginLeft: room + 16, marginRight: 30, marginTop: 6, marginBottom: 46,
+    height, marginLeft: room + 16, marginRight: 30, marginTop: above, marginBottom: 46,
     x: {domain: [0, spec.length_ns], label: null}, y: {domain: [bottom, 0], axis: null},
     marks: [
       ...spec.kinds.map((doing, kind) => Plot.rect(points.filter((point) => point.kind === kind), {x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: `var(--${doing.color})`, inset: 0})),
       Plot.link(arrows, {x1: "x", x2: "x", y1: "y1", y2: "y2", stroke: "currentColor", strokeOpacity: 0.45}),
+      Plot.ruleX(mark, {x: "x", strokeOpacity: 0.8, strokeDasharray: "4 3"}),
+      Plot.text(mark, {x: "x", y: () => 0, dy: -10, fontSize: 12, text: "text"}),
       Plot.axisX({ticks: width < 500 ? 3 : 6, tickFormat: tick("time"), tickSize: 4, label: "time", labelAnchor: "center", labelArrow: "none"}),
       ...rowAxis(rows, room), tip(points)
     ]

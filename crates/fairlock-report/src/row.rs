@@ -163,7 +163,7 @@ pub struct LockEvents {
 pub struct SimulatedCounts {
     /// The seed of the first repetition; each further one took the next.
     pub seed: u64,
-    /// Operations meanwhile, all roles, the ones under way at the end included.
+    /// Operations meanwhile, all roles, the ones before measuring began and the ones under way at the end included.
     pub operations: u64,
     /// Lines that moved between CPUs, or came from memory.
     pub transfers: u64,

@@ -16,6 +16,9 @@ pub const WAIT_WRITE: &str = "wait write";
 /// See [`WAIT_READ`].
 pub const HOLD_WRITE: &str = "hold write";
 
+/// What stands at the moment at which measuring begins, where threads arrive before.
+pub const MEASURING_BEGINS: &str = "measuring begins";
+
 /// Slots of a timeline.
 pub const SLOTS: usize = 640;
 
@@ -42,6 +45,9 @@ pub struct Timeline {
     pub params: Params,
     /// What all slots together stand for.
     pub length_ns: u64,
+    /// When measuring began, ns from the start; none where it began with the run, or after the timeline's end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_from_ns: Option<u64>,
     /// One for each thread, or for the first and the last ones. Earlier versions called them lanes.
     #[serde(alias = "lanes")]
     pub threads: Vec<ThreadTimeline>,

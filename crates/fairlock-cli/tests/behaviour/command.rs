@@ -108,6 +108,23 @@ fn what_a_log_lacks_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn how_threads_come_to_a_lock_is_refused_where_it_makes_no_sense() {
+    let refused = |more: &[&str], words: &[&str]| {
+        refuses(&[&["bench", "mix", "--lock", "rwsem"], more].concat(), 2, words);
+    };
+    refused(&["--order", "some"], &["some", "apart, interleaved, shuffled"]);
+    refused(&["--arrival", "some"], &["some", "together, staggered, queued"]);
+    let mixed = ["--read-percent", "50", "--order"];
+    for order in ["apart", "interleaved"] {
+        refused(&[&mixed[..], &[order]].concat(), &["`order` is ", order, "read_percent"]);
+    }
+    refused(&["--stagger", "5us"], &["`stagger` is 5000ns", "staggered or queued"]);
+    let queued = |more: &[&str], words| refused(&[&["--arrival", "queued"], more].concat(), words);
+    queued(&["--stagger", "20ns"], &["`stagger` is 20ns", "1µs to"]);
+    queued(&["--stagger", "20ms", "--threads", "100"], &["`stagger` is 20000000ns", "to 10.0ms"]);
+}
+
+#[test]
 fn what_pollers_lack_is_refused_with_what_there_is() {
     for workload in ["stress-epoll", "epoll-wait"] {
         let with = |more: &[&str], words: &[&str]| {

@@ -17,7 +17,7 @@ use fairlock_report::screen;
 use fairlock_report::units::{self, at_least_one};
 
 use crate::locks;
-use crate::plan::{Batch, Cell, Simulated};
+use crate::plan::{Batch, Cell, LONGEST_TIMELINE_NS, Simulated};
 use crate::workload::{AnyWorkload, Entry, KERNEL_ALONE, LOCKS, Need, POLLERS};
 use crate::workloads;
 
@@ -54,7 +54,7 @@ pub struct Common {
     /// Write how the first seed's runs begin to this file, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE.json", requires = "on")]
     pub timeline: Option<PathBuf>,
-    /// How much of a run the timeline shows
+    /// How much of a run the timeline shows, beside the time in which its threads arrive
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = timeline_length, requires = "timeline")]
     timeline_length: u64,
     /// Also write the rows to this file, for `fairlock report`
@@ -70,8 +70,6 @@ pub struct Common {
 
 const DEFAULT_SECONDS: f64 = 0.5;
 const DEFAULT_SIMULATED_SECONDS: f64 = 0.02;
-/// A longer timeline is more than a viewer takes.
-const LONGEST_TIMELINE_NS: u64 = 100_000_000;
 /// More points are a slip of the finger.
 const MOST_POINTS: usize = 10_000;
 /// Longer than any disk takes to sync a scratch file, and than a starved thread its last turn.

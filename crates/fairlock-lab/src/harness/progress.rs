@@ -224,7 +224,7 @@ impl Observer for Progress<'_> {
                 cell.lock,
                 timeline.machine
             ),
-            threads: cell.workload.thread_names(),
+            threads: cell.thread_names(),
             timeline: recorded.clone(),
         });
         self.timelines.push(timeline);

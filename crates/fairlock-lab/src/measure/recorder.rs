@@ -13,6 +13,8 @@ pub struct RoleRecorder {
     pub ops: u64,
     /// All operations, the one that was under way at the end included.
     pub executed: u64,
+    /// Those of them that ended before measuring began; nothing else knows them.
+    pub arriving: u64,
     /// Bytes moved by `ops`.
     pub bytes: u64,
     /// Every operation's wait, the one under way at the end included.

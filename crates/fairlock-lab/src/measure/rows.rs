@@ -15,6 +15,8 @@ use fairlock_sim::timed::Report;
 pub struct Repetition {
     /// Measured time, ns.
     pub elapsed_ns: u64,
+    /// See [`Run::arrival_ns`].
+    pub arrival_ns: u64,
     /// By role name.
     pub roles: BTreeMap<&'static str, RoleRepetition>,
     /// Of all workers together, be they threads or processes.
@@ -38,6 +40,8 @@ pub struct RoleRepetition {
     pub bytes_per_s: f64,
     /// All operations, the ones under way at the end included.
     pub executed: u64,
+    /// Those of them that ended before measuring began.
+    pub arriving: u64,
     /// See [`RoleStats::wait`].
     pub wait: Distribution,
     /// See [`RoleStats::hold`].
@@ -63,6 +67,7 @@ impl RoleRepetition {
         self.thread_rates.push(recorder.ops as f64 / seconds);
         self.bytes_per_s += recorder.bytes as f64 / seconds;
         self.executed += recorder.executed;
+        self.arriving += recorder.arriving;
         self.wait.merge(&recorder.wait);
         self.hold.merge(&recorder.hold);
         self.latency.merge(&recorder.latency);
@@ -86,8 +91,8 @@ fn sum<T: Add<Output = T>>(counts: impl IntoIterator<Item = Option<T>>) -> Optio
 
 /// Merges the threads of one run.
 pub fn merge_threads(run: Run<ThreadRecord>) -> Repetition {
-    let Run { elapsed_ns, cpus_ns, .. } = run;
-    let mut repetition = Repetition { elapsed_ns, cpus_ns, ..Repetition::default() };
+    let Run { elapsed_ns, arrival_ns, cpus_ns, .. } = run;
+    let mut repetition = Repetition { elapsed_ns, arrival_ns, cpus_ns, ..Repetition::default() };
     for worker in run.workers {
         let record = worker.output;
         let active_ns = elapsed_ns.saturating_sub(record.excluded_ns).max(1);
@@ -119,9 +124,14 @@ pub struct RowLabel {
 }
 
 impl Repetition {
-    /// All operations, those under way at the end included.
+    /// All operations, those before measuring began and those under way at the end included.
     fn executed(&self) -> u64 {
         self.roles.values().map(|role| role.executed).sum()
+    }
+
+    /// The same without those before measuring began.
+    fn measured(&self) -> u64 {
+        self.roles.values().map(|role| role.executed - role.arriving).sum()
     }
 }
 
@@ -145,7 +155,7 @@ pub fn lock_events(runs: &[Repetition]) -> Option<LockEvents> {
     }
     (!counts.is_empty()).then(|| LockEvents {
         seconds: runs.iter().map(|run| run.elapsed_ns as f64 / 1e9).sum(),
-        operations: runs.iter().map(Repetition::executed).sum(),
+        operations: runs.iter().map(Repetition::measured).sum(),
         counts,
     })
 }
@@ -177,7 +187,8 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         repetition.roles.values().map(RoleRepetition::ops_per_s).sum()
     });
     let per_second = |count: u64, repetition: &Repetition| {
-        count as f64 * 1e9 / repetition.elapsed_ns.max(1) as f64
+        // Workers count from their start on.
+        count as f64 * 1e9 / (repetition.arrival_ns + repetition.elapsed_ns).max(1) as f64
     };
     let voluntary = per_repetition(repetitions, |repetition| {
         per_second(repetition.usage.voluntary_switches, repetition)
@@ -328,6 +339,24 @@ mod tests {
     }
 
     #[test]
+    fn operations_before_measuring_began_are_none_of_the_lock_events() {
+        let mut worker = thread(WRITER, 5, 10);
+        let writer = worker.output.writer.as_mut().unwrap();
+        (writer.executed, writer.arriving) = (10, 4);
+        let (elapsed_ns, arrival_ns) = (1_000_000_000, 500_000_000);
+        let run =
+            Run { elapsed_ns, arrival_ns, cpus_ns: 0, workers: vec![worker], simulated: None };
+        let mut repetition = merge_threads(run);
+        repetition.events.insert("rwsem_sleep_writer".to_owned(), 3);
+        let events = lock_events(std::slice::from_ref(&repetition)).unwrap();
+        assert_eq!((events.operations, events.seconds), (6, 1.0));
+        let row = row(label(), &[repetition], None).unwrap();
+        assert_eq!(row.total_ops_per_s.median, 5.0);
+        // Three switches in a second and a half.
+        assert_eq!(row.voluntary_switches_per_s, 2.0);
+    }
+
+    #[test]
     fn a_row_keeps_the_starved_thread_visible() {
         let repetition = || {
             let workers = vec![
@@ -336,7 +365,7 @@ mod tests {
                 thread(WRITER, 0, 2_000_000_000),
             ];
             let (elapsed_ns, cpus_ns) = (2_000_000_000, 4_000_000_000);
-            merge_threads(Run { elapsed_ns, cpus_ns, workers, simulated: None })
+            merge_threads(Run { elapsed_ns, arrival_ns: 0, cpus_ns, workers, simulated: None })
         };
         let row = row(label(), &[repetition(), repetition()], None).unwrap();
         assert_eq!(row.events, None);
@@ -364,6 +393,7 @@ mod tests {
         let repetition = |wait| {
             merge_threads(Run {
                 elapsed_ns: 1_000_000_000,
+                arrival_ns: 0,
                 cpus_ns: 0,
                 workers: vec![thread(READER, 100, wait), thread(WRITER, 10, 2 * wait)],
                 simulated: None,
@@ -384,6 +414,7 @@ mod tests {
         worker.output.excluded_ns = 1_000_000_000;
         let merged = merge_threads(Run {
             elapsed_ns: 2_000_000_000,
+            arrival_ns: 0,
             cpus_ns: 0,
             workers: vec![worker],
             simulated: None,
@@ -394,7 +425,13 @@ mod tests {
     #[test]
     fn a_counted_run_gives_its_events_and_nothing_else() {
         let workers = vec![thread(WRITER, 100, 1)];
-        let run = |elapsed_ns, workers| Run { elapsed_ns, cpus_ns: 0, workers, simulated: None };
+        let run = |elapsed_ns, workers| Run {
+            elapsed_ns,
+            arrival_ns: 0,
+            cpus_ns: 0,
+            workers,
+            simulated: None,
+        };
         let measured = merge_threads(run(1_000_000_000, workers));
         let mut counted = merge_threads(run(500_000_000, Vec::new()));
         counted.events.insert("slept".to_string(), 7);
@@ -408,8 +445,13 @@ mod tests {
     fn the_share_of_inserts_is_that_of_the_repetition_in_the_middle() {
         let repetition = |inserting| {
             let workers = vec![thread(WRITER, 1, 1)];
-            let run =
-                Run { elapsed_ns: 1_000_000_000, workers, cpus_ns: 2_000_000_000, simulated: None };
+            let run = Run {
+                elapsed_ns: 1_000_000_000,
+                arrival_ns: 0,
+                workers,
+                cpus_ns: 2_000_000_000,
+                simulated: None,
+            };
             let mut merged = merge_threads(run);
             merged.roles.get_mut(WRITER).unwrap().inserting = inserting;
             merged

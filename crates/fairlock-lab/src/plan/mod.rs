@@ -52,7 +52,7 @@ pub struct Simulated {
     pub profile: Arc<Profile>,
     /// The seed of a cell's first repetition; each further one takes the next.
     pub seed: u64,
-    /// How much of the first repetition to keep as a timeline, ns.
+    /// How much of the first repetition to keep as a timeline, ns; see [`Cell::timeline_ns`].
     pub timeline_ns: u64,
 }
 
@@ -128,6 +128,8 @@ impl Batch {
 const SHORTEST_SECONDS: f64 = 0.001;
 const LONGEST_SECONDS: f64 = 3600.0;
 pub(crate) const MOST_REPETITIONS: u32 = 1000;
+/// A longer timeline is more than a viewer takes.
+pub(crate) const LONGEST_TIMELINE_NS: u64 = 100_000_000;
 /// On a simulated machine threads start at once, and a second takes minutes.
 const SHORTEST_SIMULATED_SECONDS: f64 = 1e-5;
 const LONGEST_SIMULATED_SECONDS: f64 = 10.0;
@@ -199,7 +201,12 @@ impl Cell {
 
     /// Seconds of all threads together, one repetition.
     fn thread_seconds(&self) -> f64 {
-        self.workload.threads() as f64 * self.seconds
+        self.workload.threads() as f64 * (self.arrival_s() + self.seconds)
+    }
+
+    /// The threads' names, in the order of their start; in the first repetition, if that makes a difference.
+    pub fn thread_names(&self) -> Vec<String> {
+        self.workload.thread_names(self.on.as_ref().map_or(0, |on| on.seed))
     }
 
     /// About how long it takes, in seconds: its warm-up, its repetitions and the run of its counted twin.
@@ -208,10 +215,11 @@ impl Cell {
         if let Some(on) = &self.on {
             let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
             let cost = self.workload.simulation_cost(&self.lock, on.profile.topology.cpus());
-            return repetitions * self.seconds * cost / cpus;
+            return repetitions * (self.seconds + self.arrival_s()) * cost / cpus;
         }
         let threads = self.workload.threads() as f64;
-        let overhead = self.workload.start_seconds() + threads * THREAD_OVERHEAD_SECONDS;
+        let overhead =
+            self.workload.start_seconds() + self.arrival_s() + threads * THREAD_OVERHEAD_SECONDS;
         let counting =
             if self.has_twin() { counting_seconds(self.seconds) + overhead } else { 0.0 };
         let warm_up = warm_up_seconds(self.seconds) + overhead;
@@ -221,7 +229,23 @@ impl Cell {
     /// About how long one more repetition takes, seconds.
     pub fn again_s(&self) -> f64 {
         let threads = self.workload.threads() as f64;
-        self.seconds + self.workload.start_seconds() + threads * THREAD_OVERHEAD_SECONDS
+        self.seconds
+            + self.workload.start_seconds()
+            + self.arrival_s()
+            + threads * THREAD_OVERHEAD_SECONDS
+    }
+
+    fn arrival_s(&self) -> f64 {
+        self.workload.arrival_ns(self.pause_ns()) as f64 / 1e9
+    }
+
+    /// How much of its first repetition is kept as a timeline, ns: what was asked for from the beginning of
+    /// measuring, and what comes before.
+    pub fn timeline_ns(&self) -> u64 {
+        match self.on.as_ref().map_or(0, |on| on.timeline_ns) {
+            0 => 0,
+            ns => (self.workload.arrival_ns(self.pause_ns()) + ns).min(LONGEST_TIMELINE_NS),
+        }
     }
 
     /// Whether the row is this cell's.
@@ -273,7 +297,7 @@ impl Cell {
     ) -> Result<Repetition, LabError> {
         let on = self.on.as_ref().expect("only simulated cells are simulated");
         let seed = on.seed.wrapping_add(repetition.into());
-        let timeline_ns = if repetition == 0 { on.timeline_ns } else { 0 };
+        let timeline_ns = if repetition == 0 { self.timeline_ns() } else { 0 };
         let pinned = self.workload.is_pinned();
         let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns, pinned);
         let request = Request {

@@ -1,7 +1,7 @@
 //! A timeline as a chart: a row for each thread, coloured by what it does.
 
 use fairlock_report::chart::{self, Doing, ThreadRow};
-use fairlock_report::timeline::{ACTIVITIES, SECTIONS, SLOTS, Timeline};
+use fairlock_report::timeline::{ACTIVITIES, MEASURING_BEGINS, SECTIONS, SLOTS, Timeline};
 
 /// The colour of each letter of [`ACTIVITIES`] and of [`SECTIONS`], and the part of a row that it fills: an activity
 /// fills the row, a hold lies over it, and a wait runs along its foot.
@@ -35,6 +35,7 @@ pub(super) fn picture(timeline: &Timeline) -> chart::Timeline {
     });
     chart::Timeline {
         length_ns: timeline.length_ns,
+        mark: timeline.measured_from_ns.map(|ns| (ns, MEASURING_BEGINS)),
         slots: SLOTS,
         kinds: kinds.collect(),
         threads: threads.collect(),

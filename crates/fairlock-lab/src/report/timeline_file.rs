@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 
+use fairlock_report::timeline::MEASURING_BEGINS;
 use fairlock_sim::timed::{Activity, Happening, Span, Timeline};
 use serde::Serialize;
 
@@ -35,6 +36,9 @@ struct Event<'a> {
     cname: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<usize>,
+    /// How far a moment reaches: `p` for all of its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +122,10 @@ pub fn write(file: impl Write, timelines: &[NamedTimeline]) -> io::Result<()> {
                 ..Event::default()
             };
             match span.what {
+                Happening::Mark(name) if name == MEASURING_BEGINS => {
+                    let moment = Event { ph: "i", dur: None, s: Some("p"), ..slice };
+                    out.event(&Event { name, cat: "lock", tid: lock, ..moment })?;
+                }
                 Happening::Mark(name) => {
                     out.event(&Event { name, cat: "lock", tid: lock, ..slice })?;
                 }
@@ -184,6 +192,7 @@ mod tests {
                 span(1, 0, 4000, Happening::Activity(Activity::Sleeps)),
                 span(1, 4000, 5000, Happening::Activity(Activity::Runs)),
                 span(1, 4100, 4900, Happening::Mark("hold write")),
+                span(1, 4900, 4900, Happening::Mark(MEASURING_BEGINS)),
             ],
         };
         let mut text = Vec::new();
@@ -196,6 +205,9 @@ mod tests {
         assert_eq!(of("X").len(), 6);
         let hold = of("X").into_iter().find(|it| it["name"] == "hold write").unwrap();
         assert_eq!((hold["ts"].as_f64(), hold["dur"].as_f64()), (Some(4.1), Some(0.8)));
+        let moment = of("i")[0];
+        assert_eq!((&moment["name"], &moment["s"]), (&MEASURING_BEGINS.into(), &"p".into()));
+        assert!(moment["ts"].as_f64() == Some(4.9) && moment.get("dur").is_none(), "{moment}");
         let (from, to) = (of("s")[0], of("f")[0]);
         assert_eq!((from["tid"].as_u64(), from["ts"].as_f64()), (Some(1), Some(1.0)));
         assert_eq!((to["tid"].as_u64(), to["ts"].as_f64()), (Some(3), Some(4.0)));

@@ -33,6 +33,8 @@ pub(super) struct Client<'a, W, L> {
     acquisitions: &'a Acquisitions,
     index: usize,
     last_write_was_long: bool,
+    /// False while threads arrive, see [`Client::of_arriving_thread`].
+    is_measured: bool,
     pub(super) reader: RoleRecorder,
     pub(super) writer: RoleRecorder,
 }
@@ -51,9 +53,30 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
             index,
             // A writer that starves from its first operation on is counted from there.
             last_write_was_long: true,
+            is_measured: true,
             reader: RoleRecorder::default(),
             writer: RoleRecorder::default(),
         }
+    }
+
+    /// The same for a thread that operates before measuring begins. Of an operation that is under way at that moment
+    /// the rest is recorded.
+    pub(super) fn of_arriving_thread(self) -> Self {
+        Client { is_measured: false, ..self }
+    }
+
+    /// What there is to record of an operation with these times that has just ended: none if measuring has not begun,
+    /// and otherwise no time before it began.
+    #[inline]
+    fn measured<const N: usize>(&mut self, times: [u64; N]) -> Option<[u64; N]> {
+        if self.is_measured { Some(times) } else { self.first_measured(times) }
+    }
+
+    #[cold]
+    fn first_measured<const N: usize>(&mut self, times: [u64; N]) -> Option<[u64; N]> {
+        let since = self.world.measured_since()?;
+        self.is_measured = true;
+        Some(times.map(|time| time.max(since)))
     }
 
     /// One read around `inside`, which says how many bytes it moved.
@@ -73,7 +96,10 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
                 world.mark(NOTHING);
                 result
             })??;
-            count(world, &mut self.reader, bytes);
+            match self.measured([]) {
+                Some([]) => count(world, &mut self.reader, bytes),
+                None => count_arriving(&mut self.reader),
+            }
             return Ok(());
         }
         let asked = world.now();
@@ -86,7 +112,10 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
             (got, result)
         });
         let bytes = result??;
-        record(world, &mut self.reader, look, asked, got, bytes);
+        match self.measured([asked, got]) {
+            Some([asked, got]) => record(world, &mut self.reader, look, asked, got, bytes),
+            None => count_arriving(&mut self.reader),
+        }
         Ok(())
     }
 
@@ -114,6 +143,12 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
             (got, bypass, result)
         });
         let bytes = result??;
+        // Nobody knows how many readers passed before measuring began.
+        let bypass = bypass.filter(|_| self.is_measured);
+        let Some([asked, got]) = self.measured([asked, got]) else {
+            count_arriving(&mut self.writer);
+            return Ok(());
+        };
         if let Some(readers) = bypass {
             self.writer.bypassed_by(readers);
         }
@@ -121,6 +156,22 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
         record(world, &mut self.writer, look, asked, got, bytes);
         Ok(())
     }
+}
+
+/// One write that nobody records.
+pub(super) fn hold<W: World, L: LabLock>(
+    world: &W,
+    lock: &L,
+    inside: impl FnOnce(),
+) -> Result<(), Failure> {
+    world.mark(WAIT_WRITE);
+    lock.write(|data| {
+        world.mark(HOLD_WRITE);
+        let result = data.write_around(inside);
+        world.mark(NOTHING);
+        result
+    })?;
+    Ok(())
 }
 
 /// Books an operation whose lock was just released.
@@ -163,6 +214,11 @@ pub(super) fn record_whole<W: World>(
         recorder.bytes += bytes;
     }
     running
+}
+
+fn count_arriving(recorder: &mut RoleRecorder) {
+    recorder.executed += 1;
+    recorder.arriving += 1;
 }
 
 #[inline]

@@ -10,26 +10,35 @@
 //! readers' counters takes as long as a tiny section. The bypass of a write is also counted if
 //! the write before it waited 50 µs or more, and the longest latency knows all long waits.
 //!
+//! Who starts how decides what a lock's queue looks like at first, and under some locks what it looks like ever after:
+//! [`Mix::order`] says in which order readers and writers stand, [`Mix::arrival`] how they come to the lock. While
+//! threads arrive nothing is measured: neither operations nor times nor lock events. CPU time, context switches, and
+//! what a simulated machine counts are of the whole run, as are the time and the operations that they are divided by.
+//!
 //! Timing each read takes about 25 ns. [`Mix::time_reads_every`] thins it out where the
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
 
-use clap::Args;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use clap::{Args, ValueEnum};
 use crossbeam_utils::CachePadded;
-use fairlock_report::random::{XorShift, jittered};
+use fairlock_report::random::{XorShift, jittered, shuffle};
 use fairlock_report::units::{Length, at_least_one, count, parse_percent};
 use serde::{Deserialize, Serialize};
 
-use super::client::{Client, Look};
-use super::{Body, Failure, check_no_update_was_lost, run_threads};
+use super::arrival::Arrival as Arriving;
+use super::client::{Client, Look, hold};
+use super::{Body, Failure, check_no_update_was_lost, run_threads_within};
 use crate::error::LabError;
 use crate::locks::{LabLock, Protected};
-use crate::measure::{Acquisitions, Repetition, ThreadRecord};
+use crate::measure::{Acquisitions, READER, Repetition, ThreadRecord, WRITER};
 use crate::workload::{
     DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
-    check_length, check_share, check_thread_count, defaults, percent_of_reads, roles,
+    check_length, check_share, check_thread_count, defaults, numbered, percent_of_reads, roles,
     run_under_lock, wrong,
 };
-use crate::world::World;
+use crate::world::{Window, World};
 
 /// Who does what.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,6 +48,47 @@ enum Roles {
     /// Every thread draws each operation anew, so many percent of them reads.
     Mixed { threads: u32, read_percent: f64 },
 }
+
+/// In which order readers and writers stand: thread *i* begins on CPU *i* where there are enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Readers first, then writers
+    Apart,
+    /// Reader, writer, reader, writer; unequal numbers are spread evenly
+    Interleaved,
+    /// Another order in each repetition
+    Shuffled,
+}
+
+/// How threads come to the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrival {
+    /// All at one moment
+    Together,
+    /// One after the other; measured once the last one has come
+    Staggered,
+    /// The same behind one thread more, which holds the lock until all others wait for it; measured from its release
+    Queued,
+}
+
+impl Order {
+    fn name(self) -> &'static str {
+        match self {
+            Order::Apart => "apart",
+            Order::Interleaved => "interleaved",
+            Order::Shuffled => "shuffled",
+        }
+    }
+}
+
+/// How far apart threads arrive where nothing is said: more than a wake-up takes, so that they sleep when the next comes.
+const STAGGER: Length = Length::Nanoseconds(100_000);
+/// Closer together the clock and the kernel's timers decide who is first.
+const SHORTEST_STAGGER_NS: u64 = 1_000;
+/// Longer a run would look as if it hung.
+const LONGEST_ARRIVAL_NS: u64 = 1_000_000_000;
 
 /// Parameters of [`mix`](self). Lengths of one role go before those of both.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -74,6 +124,15 @@ pub struct Mix {
     /// The same after a write
     #[arg(long, value_name = "LENGTH")]
     pub write_think: Option<Length>,
+    /// In which order readers and writers stand; apart if not given
+    #[arg(long, value_enum, value_name = "ORDER")]
+    pub order: Option<Order>,
+    /// How threads come to the lock
+    #[arg(long, value_enum, value_name = "HOW", default_value = "together")]
+    pub arrival: Arrival,
+    /// Time from one thread's arrival to the next one's; 100us if not given
+    #[arg(long, value_name = "LENGTH")]
+    pub stagger: Option<Length>,
     /// Time one read in N; with more than 1, a starving reader may go unseen in `wait`, though not in the rates
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub time_reads_every: u32,
@@ -110,6 +169,48 @@ impl Mix {
         }
     }
 
+    /// In the order in which the threads start.
+    fn shares(&self, seed: u64) -> Vec<ReadShare> {
+        match self.who() {
+            Roles::Dedicated { readers, writers } => {
+                in_order(readers, writers, self.order.unwrap_or(Order::Apart), seed)
+            }
+            Roles::Mixed { threads, read_percent } => {
+                vec![ReadShare::percent(read_percent); threads as usize]
+            }
+        }
+    }
+
+    fn stagger_ns(&self, pause_ns: f64) -> u64 {
+        match self.stagger.unwrap_or(STAGGER) {
+            Length::Pauses(pauses) => (f64::from(pauses) * pause_ns) as u64,
+            Length::Nanoseconds(ns) => ns,
+        }
+    }
+
+    fn validate_arrival(&self, pause_ns: f64) -> Result<(), LabError> {
+        if let (Some(order), Some(_)) = (self.order, self.read_percent) {
+            let valid = "only where some threads read and the others write: every thread does \
+                         both with read_percent";
+            return wrong("order", order.name(), valid.to_string());
+        }
+        if let (Some(stagger), Arrival::Together) = (self.stagger, self.arrival) {
+            let valid = "only with arrival staggered or queued: these threads arrive together";
+            return wrong("stagger", stagger, valid.to_string());
+        }
+        if self.arrival == Arrival::Together {
+            return Ok(());
+        }
+        let (stagger_ns, threads) = (self.stagger_ns(pause_ns), self.threads());
+        let longest_ns = LONGEST_ARRIVAL_NS / threads;
+        if !(SHORTEST_STAGGER_NS..=longest_ns).contains(&stagger_ns) {
+            let longest = Length::Nanoseconds(longest_ns).words();
+            let valid = format!("1µs to {longest}, so that {threads} threads arrive in a second");
+            return wrong("stagger", self.stagger.unwrap_or(STAGGER), valid);
+        }
+        Ok(())
+    }
+
     fn lengths(&self) -> [(&'static str, Length); 4] {
         [
             ("read_section", self.read_section.unwrap_or(self.section)),
@@ -137,6 +238,7 @@ impl Workload for Mix {
         "--lock rwlock,std,usync --threads 2,8,32 --section 10p --think 200ns",
         "--lock all --threads 8 --read-percent 99 --out mix.jsonl",
         "--on ivybridge-ex-8s --lock linux-5.1,linux-5.2 --threads 8,64,240",
+        "--on ivybridge-ex-8s --lock linux-5.1,linux-5.2 --threads 32 --order interleaved --arrival queued",
         "--on ivybridge-ex-8s --threads 8 --timeline mix.json",
     ];
     const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
@@ -152,6 +254,33 @@ impl Workload for Mix {
                 roles(&[("reader", readers), ("writer", writers)])
             }
             Roles::Mixed { threads, .. } => roles(&[("thread", threads)]),
+        }
+    }
+
+    fn thread_names(&self, seed: u64) -> Vec<String> {
+        let (mut readers, mut writers) = (0, 0);
+        let name = |share: ReadShare| {
+            let (role, number) =
+                if share.has_reads() { (READER, &mut readers) } else { (WRITER, &mut writers) };
+            *number += 1;
+            format!("{role} {number}")
+        };
+        let mut names = match self.who() {
+            Roles::Dedicated { .. } => self.shares(seed).into_iter().map(name).collect(),
+            Roles::Mixed { .. } => numbered(&self.roles()),
+        };
+        if self.arrival == Arrival::Queued {
+            names.push("holder".to_owned());
+        }
+        names
+    }
+
+    fn arrival_ns(&self, pause_ns: f64) -> u64 {
+        match self.arrival {
+            Arrival::Together => 0,
+            Arrival::Staggered => self.threads().saturating_mul(self.stagger_ns(pause_ns)),
+            // One more for the last thread to queue.
+            Arrival::Queued => (self.threads() + 1).saturating_mul(self.stagger_ns(pause_ns)),
         }
     }
 
@@ -176,6 +305,19 @@ impl Workload for Mix {
         ] {
             words.extend(length.map(|it| (name, format!("think {} after {after}", it.words()))));
         }
+        words.extend(match self.order {
+            None | Some(Order::Apart) => None,
+            Some(Order::Interleaved) => Some(("order", "roles interleaved".to_owned())),
+            Some(Order::Shuffled) => Some(("order", "roles shuffled".to_owned())),
+        });
+        words.extend(match self.arrival {
+            Arrival::Together => None,
+            Arrival::Staggered => Some(("arrival", "threads arrive one by one".to_owned())),
+            Arrival::Queued => {
+                Some(("arrival", "threads arrive one by one behind a holder".to_owned()))
+            }
+        });
+        words.extend(self.stagger.map(|it| ("stagger", format!("{} apart", it.words()))));
         words
     }
 
@@ -191,6 +333,7 @@ impl Workload for Mix {
         if let Some(read_percent) = self.read_percent {
             check_share(read_percent)?;
         }
+        self.validate_arrival(pause_ns)?;
         if self.time_reads_every == 0 {
             return wrong("time_reads_every", 0, "1 (all) or more".to_string());
         }
@@ -203,6 +346,10 @@ impl Workload for Mix {
             && self.threads() != 1
         {
             (self.readers, self.writers) = (Some(readers), Some(writers));
+            self.order = self.order.or(Some(Order::Apart));
+        }
+        if self.arrival != Arrival::Together {
+            self.stagger = self.stagger.or(Some(STAGGER));
         }
         self.threads = Some(self.threads() as u32);
         settle(&mut self.section, &mut self.read_section, &mut self.write_section);
@@ -241,17 +388,23 @@ impl ReadShare {
     }
 }
 
-fn shares(roles: Roles) -> Vec<ReadShare> {
-    match roles {
-        // Readers first, then writers: round-robin pinning then spreads both roles evenly.
-        Roles::Dedicated { readers, writers } => {
-            let readers = (0..readers).map(|_| ReadShare::ALWAYS);
-            readers.chain((0..writers).map(|_| ReadShare::NEVER)).collect()
+/// The shares of so many readers and writers, in this order.
+fn in_order(readers: u32, writers: u32, order: Order, seed: u64) -> Vec<ReadShare> {
+    let threads = readers + writers;
+    // Of the first so many threads as many read as fits their part of all threads, rounded up: a reader is the first.
+    let readers_among = |first: u32| match order {
+        Order::Interleaved => {
+            (u64::from(first) * u64::from(readers)).div_ceil(u64::from(threads)) as u32
         }
-        Roles::Mixed { threads, read_percent } => {
-            vec![ReadShare::percent(read_percent); threads as usize]
-        }
+        Order::Apart | Order::Shuffled => first.min(readers),
+    };
+    let reads = (0..threads).map(|thread| readers_among(thread + 1) > readers_among(thread));
+    let share = |reads| if reads { ReadShare::ALWAYS } else { ReadShare::NEVER };
+    let mut shares: Vec<ReadShare> = reads.map(share).collect();
+    if order == Order::Shuffled {
+        shuffle(&mut shares, &mut XorShift::new(seed));
     }
+    shares
 }
 
 /// How long threads stay away, in PAUSE iterations of this machine.
@@ -355,22 +508,59 @@ impl Mix {
         let pause_ns = world.pause_ns();
         let [_, _, read, write] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
         let thinks = Thinks { read, write };
-        let shares = shares(self.who());
+        // Real threads all have one seed, and the clock of a simulated machine does not run before its threads.
+        let shares = self.shares(world.seed().wrapping_add(world.now()));
         let acquisitions = Acquisitions::new(shares.len());
         let looks = Looks {
             whole: Every::new(64 + 16 * shares.len() as u32),
             read: Every::new(self.time_reads_every),
         };
 
+        let events_before = Mutex::new(BTreeMap::new());
+        let note_events =
+            || *events_before.lock().unwrap_or_else(PoisonError::into_inner) = lock.events();
+        let arriving = (self.arrival != Arrival::Together).then(|| {
+            let behind_a_holder = self.arrival == Arrival::Queued;
+            Arriving::new(shares.len(), self.stagger_ns(pause_ns), behind_a_holder, note_events)
+        });
+        let window = match arriving {
+            None => Window::FromTheStart(request.duration_ns),
+            Some(_) => Window::OnceArrived(request.duration_ns),
+        };
+        let arriving = arriving.as_ref();
+
         let bodies = shares.iter().enumerate().map(|(index, &share)| {
             let client = Client::new(world, lock, &acquisitions, index);
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
             let random = XorShift::new(seed);
-            Box::new(move || work(world, client, share, inside, thinks, looks, random)) as Body<'_>
+            let client = match arriving {
+                None => client,
+                Some(_) => client.of_arriving_thread(),
+            };
+            Box::new(move || {
+                if let Some(arriving) = arriving {
+                    arriving.arrive(world, index);
+                }
+                work(world, client, share, inside, thinks, looks, random)
+            }) as Body<'_>
         });
-        let mut repetition = run_threads(request, workload, bodies.collect())?;
-        check_no_update_was_lost(request, workload, &repetition, lock.read(Protected::value))?;
+        let holder = arriving.filter(|it| it.has_holder());
+        let hold = holder.map(|arriving| {
+            Box::new(move || {
+                hold(world, lock, || arriving.hold(world))?;
+                Ok(ThreadRecord::default())
+            }) as Body<'_>
+        });
+        let mut repetition =
+            run_threads_within(request, workload, window, bodies.chain(hold).collect())?;
+        let held = u64::from(holder.is_some());
+        let writes = lock.read(Protected::value).map(|writes| writes.saturating_sub(held));
+        check_no_update_was_lost(request, workload, &repetition, writes)?;
         repetition.events = lock.events();
+        let before = events_before.lock().unwrap_or_else(PoisonError::into_inner);
+        for (event, count) in &mut repetition.events {
+            *count -= before.get(event).copied().unwrap_or(0);
+        }
         Ok(repetition)
     }
 }
@@ -433,5 +623,67 @@ mod tests {
         assert!(!(0..1000).any(|_| ReadShare::percent(0.0).pick(&mut random)));
         assert!(!ReadShare::percent(100.0).has_writes());
         assert!(ReadShare::percent(99.9).has_writes());
+    }
+
+    /// The threads by the first letters of their roles.
+    fn letters(readers: u32, writers: u32, order: Order, seed: u64) -> String {
+        let shares = in_order(readers, writers, order, seed);
+        shares.into_iter().map(|it| if it.has_reads() { 'r' } else { 'w' }).collect()
+    }
+
+    #[test]
+    fn unequal_numbers_are_spread_evenly() {
+        let cases = [
+            (4, 4, "rwrwrwrw"),
+            (4, 2, "rrwrrw"),
+            (2, 4, "rwwrww"),
+            (5, 3, "rrwrrwrw"),
+            (1, 3, "rwww"),
+            (3, 0, "rrr"),
+            (0, 2, "ww"),
+        ];
+        for (readers, writers, expected) in cases {
+            assert_eq!(letters(readers, writers, Order::Interleaved, 0), expected);
+        }
+        assert_eq!(letters(3, 2, Order::Apart, 0), "rrrww");
+    }
+
+    #[test]
+    fn each_seed_shuffles_the_same_roles_in_another_way() {
+        let orders: Vec<String> = (0..8).map(|seed| letters(8, 8, Order::Shuffled, seed)).collect();
+        for order in &orders {
+            assert_eq!((order.matches('r').count(), order.matches('w').count()), (8, 8), "{order}");
+        }
+        let different: std::collections::BTreeSet<&String> = orders.iter().collect();
+        assert_eq!(different.len(), orders.len(), "{orders:?}");
+        assert_eq!(orders[3], letters(8, 8, Order::Shuffled, 3));
+    }
+
+    #[test]
+    fn threads_are_named_in_the_order_in_which_they_stand() {
+        let names = |order| {
+            let mix = Mix { order: Some(order), ..Mix::dedicated(2, 2) };
+            mix.thread_names(1)
+        };
+        assert_eq!(names(Order::Apart), ["reader 1", "reader 2", "writer 1", "writer 2"]);
+        assert_eq!(names(Order::Interleaved), ["reader 1", "writer 1", "reader 2", "writer 2"]);
+        let queued = Mix { arrival: Arrival::Queued, ..Mix::mixed(2, 50.0) };
+        assert_eq!(queued.thread_names(1), ["thread 1", "thread 2", "holder"]);
+    }
+
+    #[test]
+    fn words_tell_only_what_is_unusual() {
+        let words = |mix: Mix| -> Vec<String> {
+            mix.settled().words().into_iter().map(|(_, words)| words).collect()
+        };
+        assert_eq!(words(Mix::default()), ["section 10 pauses", "think 10 pauses"]);
+        let queued = Mix {
+            order: Some(Order::Interleaved),
+            arrival: Arrival::Queued,
+            ..Mix::dedicated(2, 2)
+        };
+        let expected =
+            ["roles interleaved", "threads arrive one by one behind a holder", "100µs apart"];
+        assert_eq!(words(queued)[2..], expected);
     }
 }

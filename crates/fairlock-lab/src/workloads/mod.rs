@@ -7,6 +7,7 @@
 //! Adding a workload is a module here and a line in [`REGISTRY`].
 
 pub(crate) mod anon_vma;
+mod arrival;
 mod client;
 pub mod dio;
 pub mod epoll_wait;
@@ -31,7 +32,7 @@ use crate::locks::LabLock;
 use crate::locks::ranges::Whole;
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
 use crate::workload::{AnyWorkload, Entry, Request, UnderFileLock, UnderLock};
-use crate::world::{FAIR, Priority, RealWorld, Worker, World};
+use crate::world::{FAIR, Priority, RealWorld, Window, Worker, World};
 
 /// Lists the workloads. One that implements `UnderLock` or `UnderFileLock` says so: it also runs under the locks of a
 /// [`Suite`](crate::own::Suite).
@@ -133,8 +134,18 @@ fn run_threads<W: World>(
     workload: &'static str,
     bodies: Vec<Body<'_>>,
 ) -> Result<Repetition, LabError> {
+    run_threads_within(request, workload, Window::FromTheStart(request.duration_ns), bodies)
+}
+
+/// As [`run_threads`], where not all of the run need be measured.
+fn run_threads_within<W: World>(
+    request: &Request<'_, W>,
+    workload: &'static str,
+    window: Window,
+    bodies: Vec<Body<'_>>,
+) -> Result<Repetition, LabError> {
     let fair = bodies.into_iter().map(|body| (FAIR, body));
-    run_threads_by_priority(request, workload, fair.collect())
+    run_workers(request, workload, window, fair.collect())
 }
 
 /// As [`run_threads`], with a priority for each thread.
@@ -143,14 +154,22 @@ fn run_threads_by_priority<W: World>(
     workload: &'static str,
     bodies: Vec<(Priority, Body<'_>)>,
 ) -> Result<Repetition, LabError> {
+    run_workers(request, workload, Window::FromTheStart(request.duration_ns), bodies)
+}
+
+fn run_workers<W: World>(
+    request: &Request<'_, W>,
+    workload: &'static str,
+    window: Window,
+    bodies: Vec<(Priority, Body<'_>)>,
+) -> Result<Repetition, LabError> {
     let world = request.world;
     let workers = bodies.into_iter().map(|(priority, body)| {
         let worker: Worker<'_, Result<ThreadRecord, Failure>> =
             Box::new(move || body().inspect_err(|_| world.stop()));
         (priority, worker)
     });
-    let (duration_ns, cancelled) = (request.duration_ns, request.cancelled);
-    let run = world.run_by_priority(duration_ns, cancelled, workers.collect())?;
+    let run = world.run_by_priority(window, request.cancelled, workers.collect())?;
     let run = run.transpose().map_err(|failure| request.failed(workload, failure))?;
     Ok(merge_threads(run))
 }

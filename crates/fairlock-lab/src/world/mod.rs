@@ -39,11 +39,31 @@ pub type Priority = u8;
 /// The priority of a thread that is not a real-time one.
 pub const FAIR: Priority = 0;
 
+/// Which part of a run is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// So many nanoseconds from releasing the workers.
+    FromTheStart(u64),
+    /// So many nanoseconds from [`World::begin_measuring`], which one of the workers has to call.
+    OnceArrived(u64),
+}
+
+impl Window {
+    /// How long is measured, ns.
+    pub fn duration_ns(self) -> u64 {
+        let (Window::FromTheStart(ns) | Window::OnceArrived(ns)) = self;
+        ns
+    }
+}
+
 /// What a run left behind.
 #[derive(Debug)]
 pub struct Run<T> {
-    /// From releasing the workers to telling them to stop, ns.
+    /// From the beginning of measuring to telling the workers to stop, ns.
     pub elapsed_ns: u64,
+    /// From releasing the workers to the beginning of measuring, ns: part of `cpus_ns`, of what workers used, and of
+    /// what a simulated machine counted, though not of `elapsed_ns`.
+    pub arrival_ns: u64,
     /// Time of all CPUs together until the last worker had returned, ns: of those that this process
     /// may use, or of the one that real-time workers share, or of a simulated machine's.
     pub cpus_ns: u64,
@@ -62,6 +82,7 @@ impl<T, E> Run<Result<T, E>> {
             .map(|worker| worker.output.map(|output| Finished { output, usage: worker.usage }));
         Ok(Run {
             elapsed_ns: self.elapsed_ns,
+            arrival_ns: self.arrival_ns,
             cpus_ns: self.cpus_ns,
             workers: workers.collect::<Result<_, E>>()?,
             simulated: self.simulated,
@@ -132,22 +153,32 @@ pub trait World: Sync {
         workers: Vec<Worker<'_, T>>,
     ) -> Result<Run<T>, LabError> {
         let fair = workers.into_iter().map(|worker| (FAIR, worker));
-        self.run_by_priority(duration_ns, cancelled, fair.collect())
+        self.run_by_priority(Window::FromTheStart(duration_ns), cancelled, fair.collect())
     }
 
     /// As [`World::run`], with a priority for each worker: [`FAIR`], or that of a real-time thread,
     /// which runs before all of lower priority until it sleeps (SCHED_FIFO). Real-time workers share
     /// one CPU. When they are told to stop they become fair, so that every run ends.
     ///
+    /// A run that is measured once its workers have arrived ends only after one of them has said so, unless it is
+    /// stopped or cancelled.
+    ///
     /// # Errors
     /// Also when real-time threads are not permitted, or were held up by the kernel because they
     /// took almost all of the CPU.
     fn run_by_priority<T: Send>(
         &self,
-        duration_ns: u64,
+        window: Window,
         cancelled: &dyn Fn() -> bool,
         workers: Vec<(Priority, Worker<'_, T>)>,
     ) -> Result<Run<T>, LabError>;
+
+    /// Says that all workers of a [`Window::OnceArrived`] have arrived: what is measured begins now. One worker calls
+    /// it, once.
+    fn begin_measuring(&self);
+
+    /// When measuring began, on the clock of [`World::now`], which costs nothing to ask; none before.
+    fn measured_since(&self) -> Option<u64>;
 
     /// False once the current run is over: workers return at the end of their operation.
     fn running(&self) -> bool;

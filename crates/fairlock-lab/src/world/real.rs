@@ -1,20 +1,22 @@
 //! The machine we are on: OS threads.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fairlock_report::row::HERE;
 
 use super::real_time::{self, Workers};
-use super::{FAIR, Finished, Priority, Run, Usage, Worker, World};
+use super::{FAIR, Finished, Priority, Run, Usage, Window, Worker, World};
 
 use crate::error::LabError;
 
 /// How often a run looks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);
+/// For [`RealWorld::measured_since`]: measuring has not begun.
+const NOT_YET: u64 = u64::MAX;
 
 /// OS threads on this machine.
 ///
@@ -25,6 +27,9 @@ pub struct RealWorld {
     origin: u64,
     pinned_to: Option<Vec<usize>>,
     running: CachePadded<AtomicBool>,
+    measured_since: AtomicU64,
+    /// Waits for the end of the run, which is not known before measuring begins.
+    waiting: Mutex<Option<Thread>>,
 }
 
 impl RealWorld {
@@ -38,6 +43,8 @@ impl RealWorld {
             origin,
             pinned_to: pinned.then(allowed_cpus),
             running: CachePadded::new(AtomicBool::new(false)),
+            measured_since: AtomicU64::new(NOT_YET),
+            waiting: Mutex::new(None),
         }
     }
 
@@ -50,15 +57,22 @@ impl RealWorld {
         }
     }
 
-    /// Until the deadline, or until somebody stops the run or cancels it.
-    fn wait_until(&self, deadline: u64, cancelled: &dyn Fn() -> bool) {
+    /// Until so much was measured, or until somebody stops the run or cancels it.
+    fn wait_for_the_end(&self, duration_ns: u64, cancelled: &dyn Fn() -> bool) {
         while self.running() && !cancelled() {
-            let left = deadline.saturating_sub(self.now());
+            let left = self.measured_since().map_or(u64::MAX, |since| {
+                since.saturating_add(duration_ns).saturating_sub(self.now())
+            });
             if left == 0 {
                 break;
             }
-            thread::sleep(CANCEL_POLL.min(Duration::from_nanos(left)));
+            // `begin_measuring` cuts it short.
+            thread::park_timeout(CANCEL_POLL.min(Duration::from_nanos(left)));
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Thread>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,7 +164,7 @@ impl World for RealWorld {
 
     fn run_by_priority<T: Send>(
         &self,
-        duration_ns: u64,
+        window: Window,
         cancelled: &dyn Fn() -> bool,
         workers: Vec<(Priority, Worker<'_, T>)>,
     ) -> Result<Run<T>, LabError> {
@@ -199,11 +213,22 @@ impl World for RealWorld {
                 },
             };
 
+            *self.waiting() = Some(thread::current());
             let started = self.now();
+            let since = match window {
+                Window::FromTheStart(_) => started,
+                Window::OnceArrived(_) => NOT_YET,
+            };
+            self.measured_since.store(since, Ordering::Relaxed);
             gate.open(true);
-            self.wait_until(started + duration_ns, cancelled);
+            self.wait_for_the_end(window.duration_ns(), cancelled);
             self.stop();
-            let elapsed_ns = (self.now() - started).max(1);
+            let stopped = self.now();
+            // A run that was stopped before has measured nothing.
+            let since = self.measured_since().unwrap_or(stopped);
+            // Two CPUs' time stamp counters may differ by a few ticks.
+            let elapsed_ns = stopped.saturating_sub(since).max(1);
+            let arrival_ns = since.saturating_sub(started);
             let held_up = real_time.release(elapsed_ns);
             drop(above);
 
@@ -212,8 +237,20 @@ impl World for RealWorld {
             let cpus_ns = if shares_a_cpu { ended_ns } else { of_all_cpus(ended_ns) };
             let workers = workers?;
             held_up?;
-            Ok(Run { elapsed_ns, cpus_ns, workers, simulated: None })
+            Ok(Run { elapsed_ns, arrival_ns, cpus_ns, workers, simulated: None })
         })
+    }
+
+    fn begin_measuring(&self) {
+        // Relaxed, also where it is read: the moment publishes nothing.
+        self.measured_since.store(self.now(), Ordering::Relaxed);
+        if let Some(waiting) = &*self.waiting() {
+            waiting.unpark();
+        }
+    }
+
+    fn measured_since(&self) -> Option<u64> {
+        Some(self.measured_since.load(Ordering::Relaxed)).filter(|&since| since != NOT_YET)
     }
 
     #[inline]
@@ -410,6 +447,36 @@ mod tests {
             }
         });
         world.run(u64::MAX / 4, &|| true, vec![worker]).unwrap();
+    }
+
+    #[test]
+    fn what_comes_before_measuring_begins_is_not_measured() {
+        let world = RealWorld::new(false);
+        let worker: Worker<'_, ()> = Box::new(|| {
+            assert_eq!(world.measured_since(), None);
+            world.sleep(1_000_000);
+            world.begin_measuring();
+            assert!(world.measured_since().is_some());
+            while world.running() {
+                world.sleep(100_000);
+            }
+        });
+        let window = Window::OnceArrived(2_000_000);
+        let run = world.run_by_priority(window, &|| false, vec![(FAIR, worker)]).unwrap();
+        assert!(run.arrival_ns >= 1_000_000 && run.elapsed_ns >= 2_000_000, "{run:?}");
+    }
+
+    #[test]
+    fn a_run_that_is_cancelled_before_measuring_begins_ends() {
+        let world = RealWorld::new(false);
+        let worker: Worker<'_, ()> = Box::new(|| {
+            while world.running() {
+                world.sleep(100_000);
+            }
+        });
+        let window = Window::OnceArrived(u64::MAX / 4);
+        let run = world.run_by_priority(window, &|| true, vec![(FAIR, worker)]).unwrap();
+        assert_eq!(run.elapsed_ns, 1);
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{RealWorld, Worker, World};
+    use super::super::{RealWorld, Window, Worker, World};
     use super::*;
 
     fn policy() -> libc::c_int {
@@ -191,11 +191,15 @@ mod tests {
         let worker = |_| Box::new(policy) as Worker<'_, libc::c_int>;
         let workers = [2, FAIR, 1].map(|priority| (priority, worker(priority)));
         if !is_permitted() {
-            let error = world.run_by_priority(1_000_000, &|| false, workers.into()).unwrap_err();
+            let error = world
+                .run_by_priority(Window::FromTheStart(1_000_000), &|| false, workers.into())
+                .unwrap_err();
             assert!(error.to_string().contains("ulimit -r"), "{error}");
             return;
         }
-        let run = world.run_by_priority(1_000_000, &|| false, workers.into()).unwrap();
+        let run = world
+            .run_by_priority(Window::FromTheStart(1_000_000), &|| false, workers.into())
+            .unwrap();
         let policies: Vec<_> = run.workers.iter().map(|worker| worker.output).collect();
         assert_eq!(policies, [libc::SCHED_FIFO, libc::SCHED_OTHER, libc::SCHED_FIFO]);
         assert_eq!(policy(), libc::SCHED_OTHER);
@@ -212,7 +216,8 @@ mod tests {
                 std::hint::spin_loop();
             }
         });
-        let run = world.run_by_priority(50_000_000, &|| false, vec![(1, spin)]);
+        let run =
+            world.run_by_priority(Window::FromTheStart(50_000_000), &|| false, vec![(1, spin)]);
         let error = run.unwrap_err();
         assert!(matches!(error, LabError::HeldUp { .. }), "{error}");
     }

@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use fairlock_report::timeline::MEASURING_BEGINS;
 use fairlock_sim::profile::Profile;
-use fairlock_sim::timed::{self, Failure, Setup, Thread};
+use fairlock_sim::timed::{self, Failure, Happening, Setup, Span, Thread};
 
-use super::{FAIR, Finished, Priority, Run, Usage, Worker, World};
+use super::{FAIR, Finished, Priority, Run, Usage, Window, Worker, World};
 use crate::error::LabError;
 
 /// A machine with a profile. The same seed gives the same run.
@@ -22,7 +23,13 @@ pub struct SimWorld {
     /// Workers see it, and nobody else meanwhile: all of them run on one real thread.
     stopped: AtomicBool,
     duration_ns: AtomicU64,
+    measured_since: AtomicU64,
+    /// Who said that measuring begins.
+    begun_by: AtomicUsize,
 }
+
+/// For [`SimWorld::measured_since`]: measuring has not begun.
+const NOT_YET: u64 = u64::MAX;
 
 impl SimWorld {
     /// A machine that keeps the first `timeline_ns` of a run as a timeline; with `pinned`, each thread
@@ -35,7 +42,22 @@ impl SimWorld {
             pinned,
             stopped: AtomicBool::new(true),
             duration_ns: AtomicU64::new(0),
+            measured_since: AtomicU64::new(NOT_YET),
+            begun_by: AtomicUsize::new(0),
         }
+    }
+
+    /// Adds the moment at which measuring began, if the timeline reaches it.
+    fn mark_the_beginning(&self, since: u64, timeline: &mut timed::Timeline) {
+        if since >= self.timeline_ns {
+            return;
+        }
+        let thread = self.begun_by.load(Ordering::Relaxed) as u32;
+        let is_its = |span: &&Span| span.thread == thread && span.to_ns >= since;
+        let cpu = timeline.iter().find(is_its).map_or(0, |span| span.cpu);
+        let what = Happening::Mark(MEASURING_BEGINS);
+        let place = timeline.partition_point(|span| span.to_ns < since);
+        timeline.insert(place, Span { thread, cpu, from_ns: since, to_ns: since, what });
     }
 }
 
@@ -50,11 +72,17 @@ impl World for SimWorld {
     /// When the threads wait for each other for ever, or one panics.
     fn run_by_priority<T: Send>(
         &self,
-        duration_ns: u64,
+        window: Window,
         cancelled: &dyn Fn() -> bool,
         workers: Vec<(Priority, Worker<'_, T>)>,
     ) -> Result<Run<T>, LabError> {
+        let duration_ns = window.duration_ns();
         self.duration_ns.store(duration_ns, Ordering::Relaxed);
+        let since = match window {
+            Window::FromTheStart(_) => 0,
+            Window::OnceArrived(_) => NOT_YET,
+        };
+        self.measured_since.store(since, Ordering::Relaxed);
         self.stopped.store(false, Ordering::Relaxed);
         let outputs: Vec<Cell<Option<T>>> = workers.iter().map(|_| Cell::new(None)).collect();
         let shares_a_cpu = workers.iter().any(|(priority, _)| *priority != FAIR);
@@ -71,10 +99,15 @@ impl World for SimWorld {
         };
         let ended = timed::run(&setup, threads.collect(), cancelled, &|| self.stop());
         self.stop();
-        let report = ended.map_err(|failure| match failure {
+        let mut report = ended.map_err(|failure| match failure {
             Failure::Deadlock(waiting) => LabError::Deadlock { waiting },
             Failure::Panicked(message) => LabError::Panicked(message),
         })?;
+        // A run that was stopped before has measured nothing.
+        let since = self.measured_since().unwrap_or(report.elapsed_ns);
+        if matches!(window, Window::OnceArrived(_)) {
+            self.mark_the_beginning(since, &mut report.timeline);
+        }
         let workers = outputs.into_iter().zip(&report.threads).map(|(output, thread)| Finished {
             output: output.into_inner().expect("a run ends when all threads have"),
             usage: Usage {
@@ -86,17 +119,28 @@ impl World for SimWorld {
         });
         Ok(Run {
             // Operations that end later do not count; a run that was stopped is shorter.
-            elapsed_ns: duration_ns.min(report.elapsed_ns).max(1),
+            elapsed_ns: duration_ns.min(report.elapsed_ns - since).max(1),
+            arrival_ns: since,
             cpus_ns: report.elapsed_ns * u64::from(report.cpus),
             workers: workers.collect(),
             simulated: Some(report),
         })
     }
 
+    fn begin_measuring(&self) {
+        self.measured_since.store(timed::now(), Ordering::Relaxed);
+        self.begun_by.store(timed::thread().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn measured_since(&self) -> Option<u64> {
+        Some(self.measured_since.load(Ordering::Relaxed)).filter(|&since| since != NOT_YET)
+    }
+
     #[inline]
     fn running(&self) -> bool {
-        !self.stopped.load(Ordering::Relaxed)
-            && timed::now() < self.duration_ns.load(Ordering::Relaxed)
+        let since = self.measured_since.load(Ordering::Relaxed);
+        let until = since.saturating_add(self.duration_ns.load(Ordering::Relaxed));
+        !self.stopped.load(Ordering::Relaxed) && timed::now() < until
     }
 
     fn stop(&self) {

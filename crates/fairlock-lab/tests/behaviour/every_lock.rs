@@ -13,7 +13,7 @@ use fairlock_lab::workloads::dio::{
 };
 use fairlock_lab::workloads::forkstorm::{self, Forkstorm};
 use fairlock_lab::workloads::log::{self, Log, Syncing};
-use fairlock_lab::workloads::mix::Mix;
+use fairlock_lab::workloads::mix::{Arrival, Mix, Order};
 use fairlock_lab::workloads::readseek::{
     Overlap, Reads, Readseek, ReadseekKernel, ReadseekKernelTmpfs, ReadseekProcesses,
 };
@@ -183,6 +183,22 @@ fn every_lock_runs_mix_with_mixed_roles() {
         assert_eq!(row.roles["reader"].threads, 4);
         assert_eq!(row.roles["writer"].threads, 4);
         assert!(row.roles["reader"].ops_per_s.median > row.roles["writer"].ops_per_s.median);
+    }
+}
+
+#[test]
+fn threads_arrive_in_any_order_and_manner() {
+    let locks = ["rwsem", "std", "ticket", "linux-5.2"];
+    for arrival in [Arrival::Staggered, Arrival::Queued] {
+        let mix = Mix { order: Some(Order::Shuffled), arrival, ..Mix::dedicated(2, 2) };
+        for row in run_each(mix, &locks).unwrap() {
+            for (name, role) in &row.roles {
+                assert_eq!(role.threads, 2);
+                // Each thread's last operation is waited for.
+                assert!(role.wait.count >= 2, "{} {name}: {role:?}", row.lock);
+            }
+            assert!(row.total_ops_per_s.median > 0.0, "{row:?}");
+        }
     }
 }
 

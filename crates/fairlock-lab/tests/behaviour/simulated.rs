@@ -11,7 +11,7 @@ use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{DioKernel, DioLock, DioSleep};
 use fairlock_lab::workloads::forkstorm::{self, Forkstorm};
-use fairlock_lab::workloads::mix::Mix;
+use fairlock_lab::workloads::mix::{Arrival, Mix, Order};
 use fairlock_lab::workloads::readseek::{Overlap, Reads, Readseek, ReadseekKernel};
 use fairlock_lab::workloads::revocation::Revocation;
 use fairlock_lab::workloads::rmapstorm::Rmapstorm;
@@ -19,7 +19,7 @@ use fairlock_lab::workloads::turns::Turns;
 use fairlock_lab::workloads::uncontended::Uncontended;
 use fairlock_report::params::Value;
 use fairlock_report::row::Row;
-use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE};
+use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, MEASURING_BEGINS};
 use fairlock_report::units::Length;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{Happening, Span, Timeline};
@@ -310,4 +310,114 @@ fn the_timeline_shows_that_writers_hold_the_lock_alone() {
         }
     }
     assert!(watch.0.iter().all(|span| span.to_ns <= timeline_ns && span.thread < 8));
+}
+
+fn arriving(readers: u32, writers: u32, arrival: Arrival) -> Mix {
+    let order = Some(Order::Interleaved);
+    let section = Length::Nanoseconds(500);
+    Mix { order, arrival, section, ..Mix::dedicated(readers, writers) }
+}
+
+/// One repetition with all of its timeline: its row, its holds, and when measuring began.
+fn watched(mix: Mix, lock: &str) -> (Row, Vec<Span>, u64) {
+    let on = on(1).map(|on| Simulated { timeline_ns: 50_000_000, ..on });
+    let mut watch = Watch::default();
+    let cell = Cell { on, repetitions: 1, ..cell(mix, lock) };
+    let row = plan::run(&Plan::new(vec![cell]), &mut watch).unwrap().remove(0);
+    let is = |span: &Span, what| span.what == Happening::Mark(what);
+    let begins: Vec<&Span> = watch.0.iter().filter(|span| is(span, MEASURING_BEGINS)).collect();
+    assert_eq!(begins.len(), 1, "{lock}");
+    let since = begins[0].from_ns;
+    let mut holds = watch.0.clone();
+    holds.retain(|span| is(span, HOLD_READ) || is(span, HOLD_WRITE));
+    holds.sort_by_key(|span| span.from_ns);
+    (row, holds, since)
+}
+
+/// The threads in the order in which they hold the lock for the first time after the beginning.
+fn first_holders(holds: &[Span], since: u64) -> Vec<u32> {
+    let mut seen = Vec::new();
+    for hold in holds.iter().filter(|hold| hold.from_ns >= since) {
+        if !seen.contains(&hold.thread) {
+            seen.push(hold.thread);
+        }
+    }
+    seen
+}
+
+#[test]
+fn threads_that_queued_hold_a_fair_lock_in_the_order_in_which_they_arrived() {
+    // Reader, writer, reader, writer, …, and the holder.
+    let (_, holds, since) = watched(arriving(4, 4, Arrival::Queued), "ticket");
+    assert_eq!((holds[0].thread, &holds[0].what), (8, &Happening::Mark(HOLD_WRITE)));
+    assert_eq!(first_holders(&holds, since), [0, 1, 2, 3, 4, 5, 6, 7]);
+    // Readers share a phase: each begins when it has woken up.
+    let (_, holds, since) = watched(arriving(4, 4, Arrival::Queued), "phase-fair");
+    let mut first = first_holders(&holds, since);
+    first[..4].sort_unstable();
+    assert_eq!(first, [0, 2, 4, 6, 1, 3, 5, 7]);
+}
+
+#[test]
+fn nothing_is_measured_before_all_threads_have_arrived() {
+    for arrival in [Arrival::Staggered, Arrival::Queued] {
+        for lock in ["ticket", "rwsem", "linux-5.2"] {
+            let (row, holds, since) = watched(arriving(4, 4, arrival), lock);
+            assert!(since >= 700_000, "{since}");
+            let later = holds.iter().filter(|hold| hold.from_ns >= since).count() as u64;
+            let recorded: u64 = row.roles.values().map(|role| role.wait.count).sum();
+            match arrival {
+                Arrival::Queued => assert_eq!(recorded, later, "{lock}"),
+                // Each thread may have held the lock a moment ago and not have released it.
+                _ => assert!((later..later + 8).contains(&recorded), "{lock} {later} {recorded}"),
+            }
+            assert_eq!(row.events.as_ref().map_or(recorded, |it| it.operations), recorded);
+            // What the machine counts is of the whole run, and so are the operations beside it: all but the holder's.
+            let held = u64::from(arrival == Arrival::Queued);
+            assert_eq!(row.simulated.unwrap().operations + held, holds.len() as u64);
+            let rate = row.total_ops_per_s.median;
+            assert!(rate * row.seconds <= recorded as f64 && rate > 0.0, "{rate} {recorded}");
+            // The last threads have waited for a whole stagger before.
+            let longest = row.roles.values().map(|role| role.wait.max).max().unwrap();
+            let ended = holds.iter().map(|hold| hold.to_ns).max().unwrap();
+            assert!(longest <= ended - since, "{longest} {}", ended - since);
+        }
+    }
+}
+
+#[test]
+fn roles_keep_their_threads_in_any_order() {
+    for order in [Order::Apart, Order::Interleaved, Order::Shuffled] {
+        for arrival in [Arrival::Together, Arrival::Staggered, Arrival::Queued] {
+            let mix = || Mix { order: Some(order), arrival, ..Mix::dedicated(3, 2) };
+            let once = || run(vec![cell(mix(), "phase-fair")]).unwrap().remove(0);
+            let row = once();
+            assert_eq!((row.roles["reader"].threads, row.roles["writer"].threads), (3, 2));
+            assert!(row.roles.values().all(|role| role.thread_min > 0.0), "{row:?}");
+            assert_eq!(row, once());
+            assert_eq!(row.params.contains_key("stagger"), arrival != Arrival::Together);
+        }
+    }
+}
+
+#[test]
+fn each_seed_shuffles_the_roles_anew() {
+    let names = |seed| {
+        let mix = Mix { order: Some(Order::Shuffled), ..Mix::dedicated(4, 4) };
+        Cell { on: on(seed), ..cell(mix, "rwsem") }.thread_names()
+    };
+    assert_eq!(names(1), names(1));
+    assert!((2..6).any(|seed| names(seed) != names(1)));
+}
+
+#[test]
+fn threads_that_do_both_and_those_that_only_read_queue_behind_a_holder() {
+    let mix = Mix { arrival: Arrival::Queued, ..Mix::mixed(4, 90.0) };
+    let (row, holds, since) = watched(mix, "phase-fair");
+    assert_eq!((holds[0].thread, &holds[0].what), (4, &Happening::Mark(HOLD_WRITE)));
+    assert!(holds[1..].iter().all(|hold| hold.from_ns >= since), "{since}");
+    assert_eq!((row.roles["reader"].threads, row.roles["writer"].threads), (4, 4));
+    let (row, holds, since) = watched(arriving(3, 0, Arrival::Queued), "rwsem");
+    assert_eq!(row.roles.keys().collect::<Vec<_>>(), ["reader"]);
+    assert!(holds[1..].iter().all(|hold| hold.from_ns >= since), "{since}");
 }

@@ -473,6 +473,8 @@ impl Ranges {
 pub struct Timeline {
     /// How long it is, ns.
     pub length_ns: u64,
+    /// A moment, ns, and what it is.
+    pub mark: Option<(u64, &'static str)>,
     /// Into so many equal slots it is cut.
     pub slots: usize,
     /// What a thread may do.

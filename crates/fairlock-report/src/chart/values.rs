@@ -215,6 +215,7 @@ mod tests {
         let thread = ThreadRow { name: "reader 1".to_owned(), stretches };
         let timeline = Timeline {
             length_ns: 1000,
+            mark: None,
             slots: 64,
             kinds: vec![doing],
             threads: vec![thread],

@@ -92,6 +92,7 @@ fn every_chart() -> Vec<Chart> {
     };
     let timeline = Timeline {
         length_ns: 80_000,
+        mark: Some((20_000, "measuring begins")),
         slots: 64,
         kinds: vec![doing("runs", "runs", 0.2, 0.8), doing("hold write", "hold-write", 0.0, 1.0)],
         threads: vec![thread("reader 1", 20), thread("writer 1", 50)],
