@@ -49,7 +49,7 @@ enum Roles {
     Mixed { threads: u32, read_percent: f64 },
 }
 
-/// In which order readers and writers stand: thread *i* begins on CPU *i* where there are enough.
+/// In which order readers and writers stand, and begin on the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
