@@ -2,11 +2,13 @@
 //! it is not published.
 //!
 //! * [`spin`]: spin locks as textbooks have them.
+//! * [`kernel`]: the rwsem of the Linux kernel as it is written there, for simulated kernels.
 //! * [`range`]: range locks that keep every range on one list, or ignore ranges until the first conflict.
 //! * [`ready`]: ready lists under a lock.
 //! * [`flawed`]: ready lists and polls with a mistake, which the checks have to notice.
 
 pub mod flawed;
+pub mod kernel;
 pub mod range;
 pub mod ready;
 pub mod spin;

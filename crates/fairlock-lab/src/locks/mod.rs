@@ -10,6 +10,7 @@ mod ablation;
 mod adapters;
 mod broken;
 mod inheriting;
+mod kernel;
 mod protected;
 mod pthread;
 pub mod ranges;
@@ -21,6 +22,7 @@ pub use ablation::{Both, FastFail, Spin};
 pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use inheriting::SimulatedInherit;
+pub use kernel::SimulatedKernel;
 pub use protected::Protected;
 pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLock};
 
@@ -29,6 +31,10 @@ use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
     ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
     PhaseFair, TimeFair,
+};
+use fairlock_reference::kernel::{
+    UserSpace,
+    rwsem::{After, Before, RawKernelRwSem},
 };
 use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
@@ -247,6 +253,8 @@ registry! {
     Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
     Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
     Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
+    Reference "kernel-5.1" ApiRwLock<RawKernelRwSem<Before, UserSpace>>, simulated: ApiRwLock<RawKernelRwSem<Before, SimulatedKernel>, Sim>, "linux-5.1 in the kernel's own form, which only a simulated kernel can run well";
+    Reference "kernel-5.2" ApiRwLock<RawKernelRwSem<After, UserSpace>>, simulated: ApiRwLock<RawKernelRwSem<After, SimulatedKernel>, Sim>, "linux-5.2 in the kernel's own form, which only a simulated kernel can run well";
     Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, "parking_lot::Mutex; readers take it exclusively";
     Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t with its default kind; readers acquire it exclusively";
     Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";

@@ -28,10 +28,12 @@ impl Sheet {
                 load_ns: self.time("cost.load")?,
                 store_ns: self.time("cost.store")?,
                 rmw_ns: self.time("cost.rmw")?,
+                step_ns: self.time("cost.step")?,
                 pause_ns: self.time("cost.pause")?,
                 clock_ns: self.time("cost.clock")?,
                 observe_ns: self.time("cost.observe")?,
                 smt_slowdown: self.number("cost.smt_slowdown", "factor")?,
+                smt_spin: self.smt_spin()?,
             },
             line,
             schedule: Schedule {
@@ -292,8 +294,44 @@ impl Sheet {
             invalidate_ns: self.time("line.invalidate")?,
             share_ns: self.time("line.share")?,
             spread: self.number("line.spread", "part")?,
+            keep: self.number("line.keep", "part")?,
+            contended: self.contended(topology.sockets > 1)?,
             arbitration: arbitration.unwrap_or(Arbitration::Fifo),
         })
+    }
+
+    /// Makes a difference only where siblings do.
+    fn smt_spin(&self) -> Result<f64, ProfileError> {
+        let busy = self.number("cost.smt_slowdown", "factor")?;
+        match (busy == 1.0, self.given("cost.smt_spin")) {
+            (true, false) => Ok(1.0),
+            (true, true) => Err(self.error(format!(
+                "`cost.smt_spin` is {}, but `cost.smt_slowdown` is 1; leave it out",
+                self.shown("cost.smt_spin")
+            ))),
+            (false, _) => {
+                let spin = self.number("cost.smt_spin", "factor")?;
+                if spin > busy {
+                    return Err(self.error(format!(
+                        "`cost.smt_spin` is {spin} and `cost.smt_slowdown` {busy}; a sibling that \
+                         spins does not cost more than one that is busy"
+                    )));
+                }
+                Ok(spin)
+            }
+        }
+    }
+
+    /// Makes a difference only between sockets.
+    fn contended(&self, has_sockets: bool) -> Result<f64, ProfileError> {
+        match (has_sockets, self.given("line.contended")) {
+            (true, _) => self.number("line.contended", "factor"),
+            (false, false) => Ok(1.0),
+            (false, true) => Err(self.error(format!(
+                "`line.contended` is {}, but `topology.sockets` is 1; leave it out",
+                self.shown("line.contended")
+            ))),
+        }
     }
 
     fn wakenings(&self) -> Result<Vec<Wakening>, ProfileError> {

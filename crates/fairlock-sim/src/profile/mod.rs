@@ -63,6 +63,8 @@ pub struct Costs {
     pub store_ns: f64,
     /// A locked instruction on a line that this CPU owns.
     pub rmw_ns: f64,
+    /// The instructions that go with each operation on a word: the rest of a lock's code.
+    pub step_ns: f64,
     /// One PAUSE.
     pub pause_ns: f64,
     /// Reading the clock.
@@ -72,6 +74,8 @@ pub struct Costs {
     pub observe_ns: f64,
     /// How much slower a hardware thread runs while its sibling is busy, as a factor from 1 up.
     pub smt_slowdown: f64,
+    /// The same while its sibling spins; between 1 and `smt_slowdown`.
+    pub smt_spin: f64,
 }
 
 /// Which of the requests for a busy line is served next.
@@ -116,6 +120,12 @@ pub struct Lines {
     pub share_ns: f64,
     /// How much single transfers differ from those times: by up to this fraction, either way.
     pub spread: f64,
+    /// How long an owner can use a line that another CPU already waited for when it came: this fraction of
+    /// the transfer to that one.
+    pub keep: f64,
+    /// How much longer a transfer between sockets takes if it had to wait for another, as a factor from 1
+    /// up.
+    pub contended: f64,
     /// Who is served next.
     pub arbitration: Arbitration,
 }
@@ -278,10 +288,12 @@ impl Profile {
                 load_ns: 0.5,
                 store_ns: 1.0,
                 rmw_ns: 5.0,
+                step_ns: 0.0,
                 pause_ns: 10.0,
                 clock_ns: 20.0,
                 observe_ns: 0.0,
                 smt_slowdown: 1.0,
+                smt_spin: 1.0,
             },
             line: Lines {
                 smt_ns: 10.0,
@@ -292,6 +304,8 @@ impl Profile {
                 invalidate_ns: 1.0,
                 share_ns: 10.0,
                 spread: 0.0,
+                keep: 0.5,
+                contended: 1.0,
                 arbitration: Arbitration::Fifo,
             },
             schedule: Schedule {

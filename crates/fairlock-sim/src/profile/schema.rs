@@ -56,7 +56,7 @@ const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
 }
 
 /// All keys, in the order in which they are written.
-pub const KEYS: [Key; 42] = [
+pub const KEYS: [Key; 46] = [
     key("topology.sockets", Kind::Count(1, 64), "sockets, or nodes"),
     key("topology.cores_per_socket", Kind::Count(1, 1024), "cores of one socket"),
     key("topology.threads_per_core", Kind::Count(1, 8), "hardware threads of one core"),
@@ -74,6 +74,11 @@ pub const KEYS: [Key; 42] = [
     key("cost.load", Kind::Time, "a load from the first cache"),
     key("cost.store", Kind::Time, "a store to a line of this CPU"),
     key("cost.rmw", Kind::Time, "a locked instruction on a line of this CPU"),
+    key(
+        "cost.step",
+        Kind::TimeOrNone,
+        "the instructions that go with each operation on a word, the rest of a lock's code",
+    ),
     key("cost.pause", Kind::Time, "one PAUSE, or what a spin loop executes in its place"),
     key("cost.clock", Kind::Time, "reading the clock"),
     key(
@@ -86,6 +91,11 @@ pub const KEYS: [Key; 42] = [
         Kind::Slowdown,
         "how much slower a hardware thread is while its sibling is busy; 1 without siblings",
     ),
+    key(
+        "cost.smt_spin",
+        Kind::Slowdown,
+        "the same while its sibling spins; left out where smt_slowdown is 1",
+    ),
     key("line.smt", Kind::Time, "to the other thread of the core; left out without siblings"),
     key("line.cluster", Kind::Time, "within a cluster; left out without clusters"),
     key("line.socket", Kind::Time, "to another core (in another cluster) of the socket"),
@@ -94,6 +104,17 @@ pub const KEYS: [Key; 42] = [
     key("line.invalidate", Kind::TimeOrNone, "more for a write, for each sharer beyond the first"),
     key("line.share", Kind::TimeOrNone, "how long one reader's copy keeps the line from the next"),
     key("line.spread", Kind::Part, "by how much single transfers differ, either way"),
+    key(
+        "line.keep",
+        Kind::Part,
+        "how long an owner uses a line that another CPU already waits for, as a part of the transfer",
+    ),
+    key(
+        "line.contended",
+        Kind::Slowdown,
+        "how much longer a transfer between sockets takes after a wait for another; left out with 1 \
+         socket",
+    ),
     key("line.arbitration", Kind::Order, "who gets a busy line next: fifo, nearest or random"),
     key(
         "schedule.placement",

@@ -97,10 +97,12 @@ impl Task {
 /// Times that operations look up, in ps.
 #[derive(Debug)]
 struct Costs {
+    step: Ps,
     pause: Ps,
     clock: Ps,
     observe: Ps,
     smt_slowdown: f64,
+    smt_spin: f64,
     switch: Ps,
     migration: Ps,
     wake_call: Ps,
@@ -121,10 +123,12 @@ impl Costs {
     fn new(profile: &Profile) -> Costs {
         let (cost, wake, barrier) = (&profile.cost, &profile.wake, &profile.barrier);
         Costs {
+            step: ps(cost.step_ns),
             pause: ps(cost.pause_ns).max(1),
             clock: ps(cost.clock_ns),
             observe: ps(cost.observe_ns),
             smt_slowdown: cost.smt_slowdown,
+            smt_spin: cost.smt_spin,
             switch: ps(profile.schedule.switch_ns),
             migration: ps(profile.schedule.migration_ns),
             wake_call: ps(wake.call_ns),
@@ -635,7 +639,7 @@ impl Engine {
         let thread = self.current;
         let cpu = self.entities[thread as usize].cpu;
         match self.lines.request(line, (thread, cpu), access, self.now, &mut self.counts) {
-            Service::At(moment) => self.reach(moment),
+            Service::At(moment) => self.reach(moment + self.slowed(cpu, self.costs.step)),
             Service::Queued(first) => {
                 let task = &mut self.tasks[thread as usize];
                 task.doing = Doing::Operation;
@@ -683,19 +687,27 @@ impl Engine {
         self.woken_watchers = watchers;
     }
 
+    /// What takes this time while the core's other threads are idle.
+    #[inline]
+    fn slowed(&self, cpu: u32, time: Ps) -> Ps {
+        if self.costs.smt_slowdown == 1.0 {
+            return time;
+        }
+        let slowdown = |sibling: u32| match self.cpus.cpus[sibling as usize].current {
+            None => 1.0,
+            Some(it) if self.tasks[it as usize].doing == Doing::Watching => self.costs.smt_spin,
+            Some(_) => self.costs.smt_slowdown,
+        };
+        let slowest = self.cpus.siblings(cpu).map(slowdown).fold(1.0, f64::max);
+        if slowest == 1.0 { time } else { (time as f64 * slowest) as Ps }
+    }
+
     pub(super) fn compute(&mut self, pauses: u32) -> bool {
         self.work(self.costs.pause * u64::from(pauses))
     }
 
     pub(super) fn work(&mut self, mut time: Ps) -> bool {
-        let cpu = self.entities[self.current as usize].cpu;
-        let is_busy = |sibling: u32| {
-            let current = self.cpus.cpus[sibling as usize].current;
-            current.is_some_and(|thread| self.tasks[thread as usize].doing != Doing::Watching)
-        };
-        if self.costs.smt_slowdown != 1.0 && self.cpus.siblings(cpu).any(is_busy) {
-            time = (time as f64 * self.costs.smt_slowdown) as Ps;
-        }
+        time = self.slowed(self.entities[self.current as usize].cpu, time);
         if time == 0 {
             return false;
         }
@@ -762,6 +774,21 @@ impl Engine {
         let unpreempted = &mut self.tasks[self.current as usize].unpreempted;
         debug_assert!(*unpreempted > 0, "preemption was not forbidden");
         *unpreempted -= 1;
+    }
+
+    /// Somebody else should have its CPU.
+    pub(super) fn is_to_yield(&self) -> bool {
+        let cpu = self.entities[self.current as usize].cpu;
+        self.cpus.cpus[cpu as usize].resched
+    }
+
+    pub(super) fn is_on_cpu(&self, thread: usize) -> bool {
+        let task = &self.tasks[thread];
+        !matches!(task.doing, Doing::Starting | Doing::Ready | Doing::Asleep | Doing::Ended)
+    }
+
+    pub(super) fn ticks(&self, time: Ps) -> u64 {
+        time / self.cpus.tick
     }
 
     /// It stays on this CPU from now on.

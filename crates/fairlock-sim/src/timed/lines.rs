@@ -6,9 +6,12 @@
 //! ones a little apart while they are under way together.
 //!
 //! Requests take effect in the order in which they are served. A CPU that owns the line keeps the
-//! use of it until the next one's request has reached it, half a transfer after that is served: a
-//! compare-exchange that fails can be tried again, and the next field of a structure be written,
-//! before the line is gone.
+//! use of it until the next one's request has reached it: a compare-exchange that fails can be tried
+//! again, and the next field of a structure be written, before the line is gone. A request that nobody
+//! is before travels for half of its transfer. One that waited while the line was on its way to the owner
+//! is right behind it, and how long the owner then keeps the line differs between machines (`keep`). Between
+//! sockets, who waits also gets the line later than without a wait (`contended`): whoever keeps order
+//! among requests there has to resolve their conflict first.
 //!
 //! Lines are numbered by their first use, so that addresses decide nothing.
 
@@ -81,8 +84,13 @@ pub(super) struct Lines {
     invalidate: Ps,
     share: Ps,
     arbitration: Arbitration,
-    /// In 1/1024 of a transfer.
+    /// In 1/1024 of a transfer, as are the next two.
     spread: u64,
+    keep: u64,
+    contended: u64,
+    /// Transfers that take longer than this leave their socket.
+    within_socket: Ps,
+    step: Ps,
     random: Random,
 }
 
@@ -103,6 +111,11 @@ impl Hasher for MixAddress {
     }
 }
 
+/// A part of a transfer, in 1/1024.
+fn parts(part: f64) -> u64 {
+    (part * 1024.0) as u64
+}
+
 impl Lines {
     pub(super) fn new(profile: &Profile, seed: u64) -> Lines {
         let cpus = profile.topology.cpus();
@@ -121,7 +134,11 @@ impl Lines {
             invalidate: ps(profile.line.invalidate_ns),
             share: ps(profile.line.share_ns),
             arbitration: profile.line.arbitration,
-            spread: (profile.line.spread * 1024.0) as u64,
+            spread: parts(profile.line.spread),
+            keep: parts(profile.line.keep),
+            contended: parts(profile.line.contended),
+            within_socket: ps(profile.line.socket_ns),
+            step: ps(profile.cost.step_ns),
             random: Random::new(!seed),
         }
     }
@@ -209,7 +226,7 @@ impl Lines {
         };
         let has_it = line.owner == cpu
             || shared_will_do && line.is_sharer(cpu)
-            || line.leaving.iter().any(|&(it, until)| it == cpu && now + cost <= until);
+            || line.leaving.iter().any(|&(it, until)| it == cpu && now + self.step + cost <= until);
         has_it.then_some(cost)
     }
 
@@ -221,6 +238,7 @@ impl Lines {
     /// Serves a request that misses, as soon as the line is free; answers when it takes effect.
     fn serve(&mut self, id: LineId, cpu: u32, access: Access, now: Ps, counts: &mut Counts) -> Ps {
         let line = &self.lines[id as usize];
+        let waits = line.busy_until > now;
         let start = now.max(line.busy_until);
         let owned = line.owner != NOBODY;
         let (mut nearest, mut farthest, mut others) = (Ps::MAX, 0, 0);
@@ -235,11 +253,17 @@ impl Lines {
                 others += 1;
             }
         }
+        if waits && farthest > self.within_socket {
+            let longer = |time: Ps| time.saturating_mul(self.contended) >> 10;
+            (nearest, farthest) = (longer(nearest), longer(farthest));
+        }
         if self.spread > 0 {
             let factor = 1024 - self.spread + self.random.below(2 * self.spread + 1);
             (nearest, farthest) = (nearest.saturating_mul(factor) >> 10, (farthest * factor) >> 10);
         }
         let from_memory = others == 0 && !line.is_sharer(cpu);
+        let keep = if waits { self.keep } else { parts(0.5) };
+        let kept = |latency: Ps| (latency * keep) >> 10;
         if access == Access::Load {
             let latency = if from_memory { self.memory } else { nearest };
             // The first copy after a write is a transfer like others.
@@ -247,7 +271,7 @@ impl Lines {
             counts.transfers += 1;
             let line = &mut self.lines[id as usize];
             if owned {
-                line.loses_owner(now, start + latency / 2);
+                line.loses_owner(now, start + kept(latency));
                 line.add_sharer(line.owner);
                 line.owner = NOBODY;
             }
@@ -268,7 +292,7 @@ impl Lines {
         counts.invalidations += others;
         let line = &mut self.lines[id as usize];
         if owned {
-            line.loses_owner(now, start + latency / 2);
+            line.loses_owner(now, start + kept(latency));
         }
         line.sharers.fill(0);
         line.owner = cpu;

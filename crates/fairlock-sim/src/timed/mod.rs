@@ -370,16 +370,53 @@ pub fn stay() {
     }
 }
 
-/// The thread keeps its CPU until it has called [`allow_preemption`] as often.
-fn forbid_preemption() {
+// ---- what a kernel knows and may do; free of cost ----
+
+/// The calling thread keeps its CPU until it has called [`allow_preemption`] as often.
+pub fn forbid_preemption() {
     if is_running() {
         with(Engine::forbid_preemption);
     }
 }
 
-fn allow_preemption() {
+/// Takes one [`forbid_preemption`] back.
+pub fn allow_preemption() {
     if is_running() {
         with(Engine::allow_preemption);
+    }
+}
+
+/// Whether another thread should have the calling thread's CPU.
+pub fn is_to_yield() -> bool {
+    is_running() && with(|engine| engine.is_to_yield())
+}
+
+/// Whether a thread has a CPU and is past the switch to it.
+pub fn is_on_cpu(thread: usize) -> bool {
+    is_running() && with(|engine| engine.is_on_cpu(thread))
+}
+
+/// Timer ticks since the start of the run.
+pub fn ticks() -> u64 {
+    if is_running() { with(|engine| engine.ticks(engine.now - ORIGIN)) } else { 0 }
+}
+
+/// How many ticks begin within `ns`, at least one.
+pub fn ticks_in(ns: u64) -> u64 {
+    if is_running() { with(|engine| engine.ticks(ns.saturating_mul(1000))).max(1) } else { 1 }
+}
+
+/// An access to the line of data that has no place in this program's memory: anything that a kernel keeps.
+pub fn touch(address: usize, write: bool) {
+    Timed::touch(address, write);
+}
+
+/// One turn of a spin that looks at more than words: it also ends after `ns`.
+pub fn relax_for(ns: u64) {
+    if is_running() {
+        let until = with(|engine| engine.now).saturating_add(ns.saturating_mul(1000));
+        act(|engine| engine.relax(Some(until)));
+        with(Engine::unwatch);
     }
 }
 

@@ -1,0 +1,101 @@
+//! The rwsem of the Linux kernel, form and all: what a simulated kernel runs.
+//!
+//! [`fairlock::policy`] has the kernel's *policies* in a form that user space can bear: its spins have
+//! budgets, its words change by compare-exchange, its queue of spinners sleeps. Where a published table
+//! depends on the form, this room has the same policies as the kernel writes them: the same words on the
+//! same cache line, added to and taken back; spin locks; a clock of ticks; wake-ups one by one.
+//!
+//! | file | is | in the kernel |
+//! |---|---|---|
+//! | [`rwsem`] | the semaphore | `kernel/locking/rwsem.c` |
+//! | `spin_queue` | its queue of spinning writers | `osq_lock.c` |
+//! | `spin_lock` | the lock of its list of waiters | `qspinlock.c` |
+//!
+//! **Not for production.** In a kernel nobody is preempted who holds a spin lock or spins, and a spinner
+//! sees whether the owner runs. What the locks need of that is [`Kernel`]; a simulated machine has it. On
+//! real threads, [`UserSpace`] has nothing of the kind: the locks exclude as they should, but every spin
+//! lasts until the scheduler comes round to the thread that it waits for.
+
+pub mod rwsem;
+mod spin_lock;
+mod spin_queue;
+
+use core::marker::PhantomData;
+
+use fairlock::platform::{Os, Platform};
+
+/// What a lock of the kernel asks of its scheduler, beside what a [`Platform`] has.
+pub trait Kernel: Send + Sync + 'static {
+    /// The words that the lock is made of.
+    type Platform: Platform;
+
+    /// From here on the calling thread keeps its CPU (`preempt_disable`).
+    fn forbid_preemption();
+    /// Takes one [`forbid_preemption`](Self::forbid_preemption) back.
+    fn allow_preemption();
+    /// Somebody else should have this thread's CPU (`need_resched`).
+    fn is_to_yield() -> bool;
+    /// The calling thread's number, below 2⁶⁰ (`current`).
+    fn current() -> u64;
+    /// Whether the thread of this number has a CPU (`owner_on_cpu`).
+    fn is_on_cpu(thread: u64) -> bool;
+    /// A wake-up of a thread that turns out to be awake: it takes the lock of that thread's state
+    /// (`try_to_wake_up`).
+    fn wake_in_vain(thread: u64);
+    /// The calling thread has slept: it has another look at its own state.
+    fn has_slept();
+    /// The clock of ticks (`jiffies`), which costs no more than a load.
+    fn ticks() -> u64;
+    /// Ticks in four milliseconds, at least one.
+    fn ticks_until_handoff() -> u64;
+    /// One turn of a spin on an owner: until a word changes that was read since the turn before, or for so
+    /// long that the owner may have lost its CPU.
+    fn relax();
+}
+
+/// Real threads: nothing is known of the scheduler.
+#[derive(Debug)]
+pub struct UserSpace<P = Os>(PhantomData<P>);
+
+impl<P: Platform> Kernel for UserSpace<P> {
+    type Platform = P;
+
+    fn forbid_preemption() {}
+    fn allow_preemption() {}
+    fn is_to_yield() -> bool {
+        false
+    }
+    fn current() -> u64 {
+        0
+    }
+    fn is_on_cpu(_thread: u64) -> bool {
+        true
+    }
+    fn wake_in_vain(_thread: u64) {}
+    fn has_slept() {}
+    fn ticks() -> u64 {
+        P::now() / 1_000_000
+    }
+    fn ticks_until_handoff() -> u64 {
+        4
+    }
+    fn relax() {
+        P::relax(None);
+    }
+}
+
+/// Forbids preemption while it lives.
+struct Unpreempted<K: Kernel>(PhantomData<K>);
+
+impl<K: Kernel> Unpreempted<K> {
+    fn new() -> Self {
+        K::forbid_preemption();
+        Unpreempted(PhantomData)
+    }
+}
+
+impl<K: Kernel> Drop for Unpreempted<K> {
+    fn drop(&mut self) {
+        K::allow_preemption();
+    }
+}
