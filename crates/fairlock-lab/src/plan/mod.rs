@@ -215,7 +215,8 @@ impl Cell {
         if let Some(on) = &self.on {
             let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
             let cost = self.workload.simulation_cost(&self.lock, on.profile.topology.cpus());
-            return repetitions * (self.seconds + self.arrival_s()) * cost / cpus;
+            // While threads arrive most of them sleep, which costs nothing to simulate.
+            return repetitions * self.seconds * cost / cpus;
         }
         let threads = self.workload.threads() as f64;
         let overhead =

@@ -59,7 +59,7 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
         let lines = points.into_iter().map(|at| {
             let of_line = |row: &&&Row| chosen(row, &grid.lines) == at;
             let line: Vec<&Row> = of_sheet.iter().filter(of_line).copied().collect();
-            (registry::describe(&grid.workload, &at), figures(grid, &line, &locks))
+            (described(&grid.workload, &at), figures(grid, &line, &locks))
         });
         let title = [grid.title.clone(), registry::describe(&grid.workload, &at)];
         Sheet {
@@ -69,6 +69,15 @@ pub(super) fn sheets(grid: &Grid, rows: &[Row]) -> Vec<Sheet> {
         }
     };
     distinct(&rows, &grid.tables).into_iter().map(sheet).collect()
+}
+
+/// Parameters in words; by their names if pages need no words for them, as for what is the default.
+fn described(workload: &str, params: &Params) -> String {
+    let words = registry::describe(workload, params);
+    if !words.is_empty() {
+        return words;
+    }
+    params.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(" · ")
 }
 
 /// These parameters of a row.

@@ -696,17 +696,20 @@ mod tests {
 
     #[test]
     fn timelines_are_drawn_with_their_study_and_with_a_bench() {
-        let mut timeline = example::timeline("mix", "linux-5.1", "ivybridge-ex-8s");
-        timeline.params.extend(params::of(&[("readers", 4.0), ("writers", 4.0)]));
+        let mut timeline = example::timeline("mix", "kernel-5.1", "ivybridge-ex-8s");
+        timeline.params.extend(params::of(&[("readers", 16.0), ("writers", 16.0)]));
+        for (name, value) in [("order", "interleaved"), ("arrival", "queued")] {
+            timeline.params.insert(name.to_owned(), value.into());
+        }
         let mut recording = recorded(&["s4"]);
         recording.timelines.push(timeline.clone());
         let html = page(&recording);
-        assert!(html.contains("4 readers and 4 writers · linux-5.1 on ivybridge-ex-8s"));
+        assert!(html.contains("16 readers and 16 writers · kernel-5.1 on ivybridge-ex-8s"));
         recording.header.studies.clear();
         let html = page(&recording);
         assert!(
             html.contains(
-                "4 readers + 4 writers · section 10 pauses · think 10 pauses · linux-5.1"
+                "16 readers + 16 writers · section 10 pauses · think 10 pauses · roles interleaved"
             )
         );
         timeline.params.insert("readers".to_owned(), 5.0.into());

@@ -29,7 +29,7 @@ use crate::study::summary::Summary;
 use crate::workloads;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
     ("s0", include_str!("../../../../studies/s0.toml")),
     ("s1", include_str!("../../../../studies/s1.toml")),
     ("s2", include_str!("../../../../studies/s2.toml")),
@@ -40,6 +40,7 @@ const FILES: [(&str, &str); 11] = [
     ("equal-mix", include_str!("../../../../studies/equal-mix.toml")),
     ("mutex", include_str!("../../../../studies/mutex.toml")),
     ("logs", include_str!("../../../../studies/logs.toml")),
+    ("convoy", include_str!("../../../../studies/convoy.toml")),
     ("inversion", include_str!("../../../../studies/inversion.toml")),
 ];
 
@@ -899,7 +900,7 @@ mod tests {
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
-        let peer = broken("\"linux-5.2\", \"core\"]\n#", "\"std\"]\n#");
+        let peer = broken("\"kernel-5.2\", \"core\"]", "\"std\"]");
         assert!(peer.contains("real threads only"), "{peer}");
         assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
     }

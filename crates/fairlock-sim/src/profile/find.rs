@@ -41,7 +41,31 @@ pub fn names() -> Vec<&'static str> {
 /// Behind a machine's name: the same with one thread on each core, as if hyper-threading were off.
 pub const NO_SMT: &str = ":no-smt";
 
+/// Behind a machine's name: the same without deep idle states, as if the kernel had been told so.
+pub const SHALLOW_IDLE: &str = ":shallow-idle";
+/// A state that a CPU enters later than this, µs, is a deep one.
+const SHALLOW_UNTIL_US: f64 = 100.0;
+
+/// What may stand behind a machine's name, in words.
+fn suffixes() -> String {
+    format!(
+        "behind each may stand {NO_SMT}, for one thread a core, and {SHALLOW_IDLE}, for CPUs without \
+         deep idle states"
+    )
+}
+
 impl Sheet {
+    /// The machine whose CPUs are quick to wake, however long they have been idle.
+    fn with_shallow_idle(mut self) -> Sheet {
+        self.name.push_str(SHALLOW_IDLE);
+        self.title.push_str(", no deep idle states");
+        self.figures.retain(|figure| {
+            let idle_us = figure.amount.get("idle_us").and_then(super::schema::number);
+            idle_us.is_none_or(|idle_us| idle_us <= SHALLOW_UNTIL_US)
+        });
+        self
+    }
+
     /// The machine with one thread on each core.
     fn without_smt(mut self) -> Sheet {
         self.name.push_str(NO_SMT);
@@ -59,15 +83,19 @@ impl Sheet {
     }
 
     /// A machine by its name, or by the path of its file: anything with a slash or ending in
-    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand `:no-smt`, for one thread a core.
+    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand [`NO_SMT`] and [`SHALLOW_IDLE`].
     ///
     /// # Errors
     /// An unknown name, with the valid ones; a file that cannot be read or is no machine.
     pub fn find(name_or_path: &str) -> Result<Sheet, ProfileError> {
-        if let Some(whole) = name_or_path.strip_suffix(NO_SMT) {
-            let sheet = Sheet::find(whole)?.without_smt();
-            sheet.profile()?;
-            return Ok(sheet);
+        let changes: [(_, fn(Sheet) -> Sheet); 2] =
+            [(NO_SMT, Sheet::without_smt), (SHALLOW_IDLE, Sheet::with_shallow_idle)];
+        for (suffix, changed) in changes {
+            if let Some(whole) = name_or_path.strip_suffix(suffix) {
+                let sheet = changed(Sheet::find(whole)?);
+                sheet.profile()?;
+                return Ok(sheet);
+            }
         }
         if let Some((name, text)) = FILES.iter().find(|(name, _)| *name == name_or_path) {
             return Sheet::checked(name, &format!("machines/{name}.toml"), text);
@@ -81,9 +109,9 @@ impl Sheet {
             unknown => {
                 let reason = format!(
                     "there is no machine \"{unknown}\"; valid: {}, {HERE} (after `fairlock \
-                     calibrate`), or the path of a file; behind each may stand {NO_SMT}, for one \
-                     thread a core",
-                    names().join(", ")
+                     calibrate`), or the path of a file; {}",
+                    names().join(", "),
+                    suffixes()
                 );
                 return Err(ProfileError { file: String::new(), reason });
             }
@@ -123,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_can_do_without_its_second_threads() {
+    fn a_machine_can_do_without_its_second_threads_and_deep_idle_states() {
         let whole = Profile::find("westmere-ex-4s").unwrap();
         let half = Profile::find("westmere-ex-4s:no-smt").unwrap();
         assert_eq!((whole.topology.cpus(), half.topology.cpus()), (80, 40));
@@ -131,6 +159,9 @@ mod tests {
         assert_eq!(half.transfer_ns(0, 39), whole.transfer_ns(0, 79));
         let unknown = Profile::find("pdp-11:no-smt").unwrap_err().to_string();
         assert!(unknown.contains("\"pdp-11\"") && unknown.contains("no-smt"), "{unknown}");
+        let shallow = Profile::find("ivybridge-ex-8s:no-smt:shallow-idle").unwrap();
+        assert_eq!(shallow.topology.cpus(), 120);
+        assert!(shallow.wake.idle.iter().all(|it| it.idle_ns <= 1e5 && it.p50_ns < 5e3));
         // One that has none anyway stays what it is.
         assert_eq!(Profile::find("graviton3:no-smt").unwrap().topology.cpus(), 64);
     }
