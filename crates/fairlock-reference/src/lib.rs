@@ -8,6 +8,7 @@
 //! * [`flawed`]: ready lists and polls with a mistake, which the checks have to notice.
 
 pub mod flawed;
+mod heap;
 pub mod kernel;
 pub mod range;
 pub mod ready;

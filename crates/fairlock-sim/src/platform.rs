@@ -5,6 +5,7 @@
 //! Between two calls into the backend nobody else runs, so operations need no atomicity of their
 //! own. Outside a run, where a lock is made and looked at afterwards, operations act at once.
 
+use std::alloc::{self, Layout};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -160,6 +161,25 @@ pub unsafe trait Backend: Sized + Send + Sync + 'static {
     fn barrier_on_all_cpus();
     /// See [`Platform::fence`].
     fn fence();
+    /// See [`Platform::allocate`]. By default from the program's allocator, as whatever else the program puts on
+    /// the heap, so that it may be a [`Quarantine`](crate::explore::Quarantine).
+    ///
+    /// # Safety
+    /// The layout's size is not 0.
+    unsafe fn allocate(layout: Layout) -> *mut u8 {
+        // SAFETY: the layout's size is not 0, as the caller promises.
+        unsafe { alloc::alloc(layout) }
+    }
+    /// See [`Platform::deallocate`].
+    ///
+    /// # Safety
+    /// [`allocate`](Self::allocate) returned the memory for this layout, inside a run or outside, and nobody uses
+    /// it any more.
+    unsafe fn deallocate(memory: *mut u8, layout: Layout) {
+        // SAFETY: the program's allocator returned it for this layout, and nobody uses it any more, as the
+        // caller promises.
+        unsafe { alloc::dealloc(memory, layout) }
+    }
 }
 
 /// The simulated process of the run under way on this real thread: what its locks share.
@@ -304,7 +324,7 @@ fn word_of<B: Backend>(atomic: *const Atomic<u32, B>) -> usize {
     atomic.addr() + std::mem::offset_of!(Atomic<u32, B>, word)
 }
 
-// SAFETY: the atomics as above; memory is the default's. What a backend raises ends its run, whose threads go no further.
+// SAFETY: the atomics as above; memory is the backend's. What a backend raises ends its run, whose threads go no further.
 unsafe impl<B: Backend> Platform for On<B> {
     type AtomicU32 = Atomic<u32, B>;
     type AtomicU64 = Atomic<u64, B>;
@@ -353,6 +373,14 @@ unsafe impl<B: Backend> Platform for On<B> {
         B::fence();
     }
     fn fence_after_update() {}
+    unsafe fn allocate(layout: Layout) -> *mut u8 {
+        // SAFETY: the caller promises what the backend asks for.
+        unsafe { B::allocate(layout) }
+    }
+    unsafe fn deallocate(memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { B::deallocate(memory, layout) }
+    }
     fn store_and_fence(word: &Self::AtomicU64, value: u64) {
         if B::FENCES {
             word.swap(value, Ordering::SeqCst);

@@ -28,6 +28,9 @@ pub struct SpinQueue<P: Platform> {
     tail: P::AtomicPtr<Member<P>>,
 }
 
+/// One thread in the queue, on its own stack.
+/// It starts a cache line, so that whether it lies on one or two is not the caller's frame to decide.
+#[repr(align(64))]
 struct Member<P: Platform> {
     next: P::AtomicPtr<Member<P>>,
     state: P::AtomicU32,

@@ -16,6 +16,8 @@ use fairlock::inside::{Links, Locked, OnRing, QueueLock, Ring};
 use fairlock::platform::{AtomicCell, PlainCell, Platform};
 use fairlock::range::{Access, Extent};
 
+use crate::heap::HeapBox;
+
 /// The ranges of one lock.
 pub(super) struct List<P: Platform> {
     lock: QueueLock<P>,
@@ -52,7 +54,7 @@ impl<P: Platform> OnRing<P> for Entry<P> {
 
 impl<P: Platform> Entry<P> {
     /// On the heap, so that its holder can move to other threads.
-    pub(super) fn new(extent: Extent, access: Access) -> Box<Self> {
+    pub(super) fn new(extent: Extent, access: Access) -> HeapBox<P, Self> {
         let entry = Entry::<P> {
             links: Links::NEW,
             extent,
@@ -60,7 +62,7 @@ impl<P: Platform> Entry<P> {
             state: P::AtomicU32::ZERO,
         };
         entry.shared.set((access == Access::Shared).into());
-        Box::new(entry)
+        HeapBox::new(entry)
     }
 
     fn conflicts(&self, other: &Self) -> bool {
@@ -121,15 +123,16 @@ impl<P: Platform> List<P> {
     pub(super) fn push(
         &self,
         locked: &Locked<'_, P>,
-        entry: Box<Entry<P>>,
+        entry: HeapBox<P, Entry<P>>,
         has_to_wait: bool,
     ) -> Place<P> {
-        let entry = Box::leak(entry);
+        let place = Place(entry.into_raw());
+        let entry = place.entry();
         // Relaxed: its owner is this thread, and nobody else looks at it yet.
         entry.state.store(if has_to_wait { WAITS } else { GRANTED }, Relaxed);
         self.waiting.set(self.waiting.get() + u32::from(has_to_wait));
         self.entries.push(locked, entry);
-        Place(NonNull::from(entry))
+        place
     }
 
     /// Waits until the range is granted. If the deadline passes first, the caller has to
@@ -148,12 +151,17 @@ impl<P: Platform> List<P> {
     }
 
     /// Puts an entry first whose range its owner holds already: nobody else may hold one.
-    pub(super) fn push_held(&self, locked: &Locked<'_, P>, entry: Box<Entry<P>>) -> Place<P> {
+    pub(super) fn push_held(
+        &self,
+        locked: &Locked<'_, P>,
+        entry: HeapBox<P, Entry<P>>,
+    ) -> Place<P> {
         debug_assert!(self.entries.iter(locked).all(Entry::waits), "somebody holds a range");
-        let entry = Box::leak(entry);
+        let place = Place(entry.into_raw());
+        let entry = place.entry();
         entry.state.store(GRANTED, Relaxed);
         self.entries.push_front(locked, entry);
-        Place(NonNull::from(entry))
+        place
     }
 
     /// Grants their ranges to all waiters up to the first that still has to wait.
@@ -184,12 +192,16 @@ impl<P: Platform> List<P> {
     ///
     /// # Safety
     /// It was pushed on this list.
-    pub(super) unsafe fn remove(&self, locked: &Locked<'_, P>, place: Place<P>) -> Box<Entry<P>> {
+    pub(super) unsafe fn remove(
+        &self,
+        locked: &Locked<'_, P>,
+        place: Place<P>,
+    ) -> HeapBox<P, Entry<P>> {
         self.waiting.set(self.waiting.get() - u32::from(place.entry().waits()));
         self.entries.remove(locked, place.entry());
-        // SAFETY: it came from a box, and nobody else refers to an entry that is off the ring (invariant 4): a
+        // SAFETY: `push` or `push_held` has it from a box, and nobody else refers to an entry that is off the ring (invariant 4): a
         // wake-up on its way uses the address alone.
-        unsafe { Box::from_raw(place.0.as_ptr()) }
+        unsafe { HeapBox::from_raw(place.0) }
     }
 }
 
@@ -233,12 +245,12 @@ mod tests {
     use super::*;
     use fairlock::platform::Os;
 
-    fn entry(positions: core::ops::Range<u64>, access: Access) -> Box<Entry<Os>> {
+    fn entry(positions: core::ops::Range<u64>, access: Access) -> HeapBox<Os, Entry<Os>> {
         Entry::new(Extent::of(positions).unwrap(), access)
     }
 
     /// Pushes an entry as a newcomer does.
-    fn arrive(list: &List<Os>, entry: Box<Entry<Os>>) -> Place<Os> {
+    fn arrive(list: &List<Os>, entry: HeapBox<Os, Entry<Os>>) -> Place<Os> {
         let locked = list.lock();
         let has_to_wait = list.has_to_wait(&locked, &entry);
         list.push(&locked, entry, has_to_wait)

@@ -27,10 +27,12 @@
 //! 3. A thread holds the lock when there was no node before its own, or that is `RELEASED`.
 //! 4. An `ABANDONED` node names the node before it, which is then the one to wait on.
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use fairlock::platform::{AtomicCell, Os, PlainCell, Platform};
+
+use crate::heap::HeapBox;
 
 /// A CLH queue spin lock, for comparison only.
 ///
@@ -98,7 +100,7 @@ impl<P: Platform> RawClh<P> {
         let spare = self.spare.swap(ptr::null_mut(), Acquire);
         if spare.is_null() {
             let (state, before) = (P::AtomicU32::new(HELD), P::Cell::ZERO);
-            return Box::into_raw(Box::new(Node { state, before }));
+            return HeapBox::<P, _>::new(Node { state, before }).into_raw().as_ptr();
         }
         // SAFETY: invariant 1, it was the spare. Relaxed: the swap into `tail` publishes it.
         unsafe { (*spare).state.store(HELD, Relaxed) };
@@ -111,9 +113,9 @@ impl<P: Platform> RawClh<P> {
         // AcqRel: Release pairs with the Acquire in `take_node` and here, Acquire with the Release
         // of whoever kept the node that is freed below.
         let surplus = self.spare.swap(node, AcqRel);
-        if !surplus.is_null() {
+        if let Some(surplus) = NonNull::new(surplus) {
             // SAFETY: invariant 1, it was the spare; `take_node` has it from a box.
-            drop(unsafe { Box::from_raw(surplus) });
+            drop(unsafe { HeapBox::<P, _>::from_raw(surplus) });
         }
     }
 
@@ -216,7 +218,7 @@ impl<P: Platform> Drop for RawClh<P> {
     fn drop(&mut self) {
         let free = |node: *mut Node<P>| {
             // SAFETY: `take_node` has it from a box, and below each node is freed once: those that the lock owns.
-            (!node.is_null()).then(|| unsafe { Box::from_raw(node) })
+            NonNull::new(node).map(|node| unsafe { HeapBox::<P, _>::from_raw(node) })
         };
         // Those in the queue and their guards borrow the lock, so none is left, and what is
         // queued belongs to the lock: the last node, and those abandoned up to it. (The last

@@ -5,10 +5,12 @@ mod device;
 mod engine;
 mod events;
 mod lines;
+mod memory;
 mod random;
 mod timeline;
 mod unpreempted;
 
+use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -223,6 +225,7 @@ pub fn run(
 ) -> Result<Report, Failure> {
     assert!(!is_running(), "a simulated thread cannot simulate");
     begin_process();
+    let _freed_memory = memory::UntilTheEnd;
     let priorities: Vec<u8> = threads.iter().map(|thread| thread.priority).collect();
     let mut engine = Engine::new(setup, &priorities);
     let mut fibers: Vec<Fiber> = threads
@@ -564,4 +567,14 @@ unsafe impl Backend for Timed {
     }
 
     fn fence() {}
+
+    unsafe fn allocate(layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        unsafe { memory::allocate(layout) }
+    }
+
+    unsafe fn deallocate(memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { memory::deallocate(memory, layout) }
+    }
 }

@@ -1,10 +1,12 @@
-//! Where a thread's stack happens to lie decides nothing: two builds of one program have the same figures.
+//! Where a thread's stack happens to lie, and what is on the heap already, decides nothing: two builds of one program
+//! have the same figures, and so does a run that comes after others.
 //!
 //! What waits in a lock lies on its thread's stack, and which words share a cache line there is the compiler's choice,
-//! unless the type says it.
+//! unless the type says it. Or it lies on the heap (`Naive`, `SharedWord`, `RawClh`), where the platform chooses
+//! which freed block comes back; the program's allocator would choose another one depending on what else it has.
 //!
-//! Not for: what waits on the heap (`Naive`, `SharedWord`, `RawClh`). Which freed block comes back is the allocator's
-//! choice.
+//! Not for: by how much a thread's waits differ in how deep on its stack they begin. Nodes of two such waits are on
+//! one line or on two, which the compiler decides and which moves figures by 1 %.
 
 use fairlock::lock_api;
 use fairlock::mutex::RawMutex;
@@ -12,7 +14,8 @@ use fairlock::policy::{Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, TimeFair}
 use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::RawRwSem;
-use fairlock_reference::spin::{RawMcs, RawQueuedRwLock};
+use fairlock_reference::range::{Naive, SharedWord};
+use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Counts, Setup, Thread};
@@ -95,16 +98,63 @@ fn run(shift: usize, enter: &dyn Fn(bool, &dyn Fn())) -> (u64, Counts) {
     (report.elapsed_ns, report.counts)
 }
 
-fn check(lock: &str, run: impl Fn(usize) -> (u64, Counts)) {
+/// A block of so many bytes that an allocator cuts out of a larger one.
+#[repr(align(64))]
+struct Aligned<const BYTES: usize>(#[allow(dead_code)] [u8; BYTES]);
+
+/// Gives the program's heap another state: takes blocks of odd sizes, aligned and not, and frees some of them in an
+/// order of its own. The others are to be kept.
+fn disturb_heap(state: u32) -> Vec<Box<dyn std::any::Any>> {
+    let mut chance = state;
+    let mut below = move |bound: u32| {
+        chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (chance >> 16) % bound
+    };
+    let mut blocks: Vec<Option<Box<dyn std::any::Any>>> = (0..600 * state)
+        .map(|_| -> Box<dyn std::any::Any> {
+            match below(6) {
+                0 => Box::new(Aligned([0; 64])),
+                1 => Box::new(Aligned([0; 128])),
+                2 => Box::new([0_u8; 24]),
+                3 => Box::new([0_u8; 100]),
+                4 => Box::new([0_u8; 152]),
+                _ => Box::new([0_u8; 300]),
+            }
+        })
+        .map(Some)
+        .collect();
+    for _ in 0..300 * state {
+        let count = blocks.len() as u32;
+        drop(blocks[below(count) as usize].take());
+    }
+    blocks.into_iter().flatten().collect()
+}
+
+/// What is elsewhere in a run than in the first one.
+#[derive(Clone, Copy)]
+enum Moved {
+    Stacks,
+    Heap,
+}
+
+fn check(moved: Moved, lock: &str, run: impl Fn(usize) -> (u64, Counts)) {
     let first = run(0);
     assert!(first.1.wakeups > 0 || first.1.transfers > 1_000, "nobody met anybody: {first:?}");
-    for shift in 0..4 {
-        assert_eq!(run(shift), first, "{lock}, with stacks {} bytes away", 16 * shift);
+    for time in 0..4 {
+        match moved {
+            Moved::Stacks => {
+                assert_eq!(run(time), first, "{lock}, with stacks {} bytes away", 16 * time);
+            }
+            Moved::Heap => {
+                let _kept = disturb_heap(time as u32);
+                assert_eq!(run(0), first, "{lock}, with the heap in state {time}");
+            }
+        }
     }
 }
 
-fn check_shared<L: Shared>(lock: &str) {
-    check(lock, |shift| {
+fn check_shared<L: Shared>(moved: Moved, lock: &str) {
+    check(moved, lock, |shift| {
         let lock = Alone(L::NEW);
         run(shift, &|reads, section| match reads {
             true => lock.0.read(section),
@@ -113,8 +163,8 @@ fn check_shared<L: Shared>(lock: &str) {
     });
 }
 
-fn check_range<R: RawRangeLock>(lock: &str) {
-    check(lock, |shift| {
+fn check_range<R: RawRangeLock>(moved: Moved, lock: &str) {
+    check(moved, lock, |shift| {
         let lock = Alone(RangeLock::<R>::new_in());
         let extent = Extent::at(100, 50).unwrap();
         run(shift, &|reads, section| {
@@ -131,20 +181,46 @@ fn check_range<R: RawRangeLock>(lock: &str) {
 
 type Sem<Policy> = lock_api::RwLock<RawRwSem<Policy, Sim>, ()>;
 
-#[test]
-fn stacks_that_lie_elsewhere_change_no_figure() {
-    check_shared::<lock_api::RwLock<RawRwLock<Sim>, ()>>("RwLock");
-    check_shared::<Sem<TimeFair>>("TimeFair");
-    check_shared::<Sem<PhaseFair>>("PhaseFair");
-    check_shared::<Sem<Linux3_10>>("Linux3_10");
-    check_shared::<Sem<Linux5_11>>("Linux5_11");
-    check_shared::<Sem<NoReaderSteal>>("NoReaderSteal");
-    check_shared::<lock_api::Mutex<RawMutex<Sim>, ()>>("Mutex");
-    check_range::<Slotted<Sim>>("Slotted");
+type Mutex<Raw> = lock_api::Mutex<Raw, ()>;
+
+fn check_sleeping(moved: Moved) {
+    check_shared::<lock_api::RwLock<RawRwLock<Sim>, ()>>(moved, "RwLock");
+    check_shared::<Sem<TimeFair>>(moved, "TimeFair");
+    check_shared::<Sem<PhaseFair>>(moved, "PhaseFair");
+    check_shared::<Sem<Linux3_10>>(moved, "Linux3_10");
+    check_shared::<Sem<Linux5_11>>(moved, "Linux5_11");
+    check_shared::<Sem<NoReaderSteal>>(moved, "NoReaderSteal");
+    check_shared::<Mutex<RawMutex<Sim>>>(moved, "Mutex");
+    check_range::<Slotted<Sim>>(moved, "Slotted");
+    check_range::<Naive<Sim>>(moved, "Naive");
+    check_range::<SharedWord<Sim>>(moved, "SharedWord");
+}
+
+fn check_spinning(moved: Moved) {
+    check_shared::<Mutex<RawTas<Sim>>>(moved, "TAS");
+    check_shared::<Mutex<RawTtas<Sim>>>(moved, "TTAS");
+    check_shared::<Mutex<RawTicket<Sim>>>(moved, "ticket");
+    check_shared::<Mutex<RawMcs<Sim>>>(moved, "MCS");
+    check_shared::<Mutex<RawClh<Sim>>>(moved, "CLH");
+    check_shared::<lock_api::RwLock<RawQueuedRwLock<Sim>, ()>>(moved, "queued");
 }
 
 #[test]
-fn stacks_that_lie_elsewhere_change_no_figure_of_queue_locks() {
-    check_shared::<lock_api::Mutex<RawMcs<Sim>, ()>>("MCS");
-    check_shared::<lock_api::RwLock<RawQueuedRwLock<Sim>, ()>>("queued");
+fn stacks_that_lie_elsewhere_change_no_figure() {
+    check_sleeping(Moved::Stacks);
+}
+
+#[test]
+fn stacks_that_lie_elsewhere_change_no_figure_of_spin_locks() {
+    check_spinning(Moved::Stacks);
+}
+
+#[test]
+fn what_is_on_the_heap_already_changes_no_figure() {
+    check_sleeping(Moved::Heap);
+}
+
+#[test]
+fn what_is_on_the_heap_already_changes_no_figure_of_spin_locks() {
+    check_spinning(Moved::Heap);
 }
