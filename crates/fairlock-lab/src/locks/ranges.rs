@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use crossbeam_utils::CachePadded;
 use fairlock::platform::{Os, Platform};
 use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
-use fairlock_reference::range::{Naive, SharedWord};
+use fairlock_reference::range::{Naive, SharedWord, Under};
+use fairlock_reference::spin::RawMcs;
 use fairlock_sim::Sim;
+use fairlock_sim::timed::Unpreempted;
 
 use super::{LabLock, Protected, UseLock};
 use crate::error::LabError;
@@ -170,6 +172,7 @@ macro_rules! registry {
 registry! {
     "range" Ranged<DefaultRange<Os>>, simulated: Ranged<DefaultRange<Sim>>, "RangeLock, the default";
     "naive" Ranged<Naive<Os>>, simulated: Ranged<Naive<Sim>>, "a mutex over one list of all ranges, as FreeBSD's was until 2023";
+    "naive-mcs" Ranged<Naive<Os, Under<RawMcs<Os>>>>, simulated: Ranged<Naive<Sim, Under<Unpreempted<RawMcs<Sim>>>>>, "naive whose mutex spins for as long as it takes, as a kernel's does; to be simulated";
     "shared-word" Ranged<SharedWord<Os>>, simulated: Ranged<SharedWord<Sim>>, "one word for the whole file until the first conflict, then as naive; FreeBSD's today";
     "none" NoLock<Os>, simulated: NoLock<Sim>, "no lock: reads can be torn, which is counted";
 }

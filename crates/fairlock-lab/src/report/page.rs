@@ -707,11 +707,9 @@ mod tests {
         assert!(html.contains("16 readers and 16 writers · kernel-5.1 on ivybridge-ex-8s"));
         recording.header.studies.clear();
         let html = page(&recording);
-        assert!(
-            html.contains(
-                "16 readers + 16 writers · section 10 pauses · think 10 pauses · roles interleaved"
-            )
-        );
+        assert!(html.contains(
+            "16 readers + 16 writers · section 10 pauses · think 10 pauses · roles interleaved"
+        ));
         timeline.params.insert("readers".to_owned(), 5.0.into());
         let mut other = recorded(&["s4"]);
         other.timelines.push(timeline);

@@ -11,5 +11,5 @@ mod list;
 mod naive;
 mod shared_word;
 
-pub use naive::{Naive, NaiveHold};
+pub use naive::{Naive, NaiveHold, Outer, Under};
 pub use shared_word::{SharedWord, SharedWordHold};
