@@ -79,7 +79,8 @@ pub enum Kind {
     Peer,
     /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
     /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
-    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
+    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]); or the
+    /// kernel's own rwsem, whose waiters sleep and spin on what only a simulated kernel knows.
     Reference,
     /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
     Broken,
