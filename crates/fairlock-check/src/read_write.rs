@@ -1,14 +1,20 @@
-//! Scenarios of reader-writer locks that can do everything: `RwSem` with each policy, and `RwLock`.
+//! Scenarios of reader-writer locks that can do everything: `RwSem` with each policy, and `RwLock`; and of those
+//! that can only be acquired, tried and released.
 
 use std::time::Duration;
 
 use fairlock::lock_api::{
-    RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgradeDowngrade,
+    RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgradeDowngrade,
     RawRwLockUpgradeTimed, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable,
     RwLockWriteGuard,
 };
 
 use crate::scenario::{Number, Subject, lists, scenarios};
+
+/// A lock that can be acquired, tried and released.
+pub trait Basic: RawRwLock + 'static {}
+
+impl<R: RawRwLock + 'static> Basic for R {}
 
 /// A lock that can do everything, by whatever clock.
 pub trait Raw:
@@ -31,7 +37,7 @@ impl<R> Raw for R where
 {
 }
 
-impl<R: Raw, N: Number> Subject for RwLock<R, N> {
+impl<R: Basic, N: Number> Subject for RwLock<R, N> {
     fn new() -> Self {
         RwLock::new(N::zero())
     }
@@ -43,12 +49,12 @@ impl<R: Raw, N: Number> Subject for RwLock<R, N> {
 // ---- steps ----
 
 /// Writes.
-pub fn write<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn write<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     lock.write().add();
 }
 
 /// Writes, and writes again.
-pub fn write_twice<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn write_twice<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     write(lock);
     write(lock);
 }
@@ -61,12 +67,12 @@ pub fn write_fair<R: Raw, N: Number>(lock: &RwLock<R, N>) {
 }
 
 /// Reads.
-pub fn read<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn read<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     lock.read().get();
 }
 
 /// Reads, and reads again.
-pub fn read_twice<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn read_twice<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     read(lock);
     read(lock);
 }
@@ -79,7 +85,7 @@ pub fn read_fair<R: Raw, N: Number>(lock: &RwLock<R, N>) {
 }
 
 /// Reads once more while it reads, without waiting.
-pub fn read_within<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn read_within<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     let outer = lock.read();
     let before = outer.get();
     if let Some(inner) = lock.try_read() {
@@ -89,21 +95,21 @@ pub fn read_within<R: Raw, N: Number>(lock: &RwLock<R, N>) {
 }
 
 /// Reads if nobody is in the way.
-pub fn try_read<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn try_read<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     if let Some(guard) = lock.try_read() {
         guard.get();
     }
 }
 
 /// Writes if nobody is in the way.
-pub fn try_write<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn try_write<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     if let Some(guard) = lock.try_write() {
         guard.add();
     }
 }
 
 /// Tries to read and then to write.
-pub fn try_both<R: Raw, N: Number>(lock: &RwLock<R, N>) {
+pub fn try_both<R: Basic, N: Number>(lock: &RwLock<R, N>) {
     try_read(lock);
     try_write(lock);
 }
@@ -175,7 +181,7 @@ pub fn write_in_time<R: Raw, N: Number>(lock: &RwLock<R, N>) {
 
 // ---- scenarios ----
 
-scenarios! { RwLock<R, N> where R: Raw, N: Number;
+scenarios! { RwLock<R, N> where R: Basic, N: Number;
     two_writers "two writers": [write, write] => 2..=2;
     a_reader_and_a_writer "a reader and a writer": [read, write] => 1..=1;
     two_reads_and_a_writer "two reads and a writer": [read_twice, write] => 1..=1;
@@ -186,6 +192,36 @@ scenarios! { RwLock<R, N> where R: Raw, N: Number;
     a_try_to_read_and_a_writer "a try to read and a writer": [try_read, write] => 1..=1;
     a_try_to_write_and_a_reader "a try to write and a reader": [try_write, read] => 0..=1;
     tries_and_a_reader "tries and a reader": [try_both, read] => 0..=1;
+    a_reader_and_two_writers "a reader and two writers": [read, write, write] => 2..=2;
+    two_readers_and_a_writer "two readers and a writer": [read, read, write] => 1..=1;
+    three_writers "three writers": [write, write, write] => 3..=3;
+    tries_beside_both "tries beside both": [try_both, read, write] => 1..=2;
+    two_readers_and_two_writers "two readers and two writers": [read, write, read, write] => 2..=2;
+    eight_readers_and_writers "eight readers and writers":
+        [read_twice, write, read, write_twice, read, write, try_both, write] => 5..=6;
+}
+
+lists! { RwLock<R, N> where R: Basic, N: Number;
+    /// Two threads with a lock that can do no more.
+    two_basic: [
+        two_writers,
+        a_reader_and_a_writer,
+        two_reads_and_a_writer,
+        two_reads_and_two_writes,
+        a_read_within_a_read_and_a_writer,
+        tries_and_a_writer,
+        tries_and_a_reader,
+    ];
+    /// Three.
+    three_basic: [
+        a_reader_and_two_writers,
+        two_readers_and_a_writer,
+        three_writers,
+        tries_beside_both,
+    ];
+}
+
+scenarios! { RwLock<R, N> where R: Raw, N: Number;
     a_downgrade_and_a_writer "a downgrade and a writer": [downgrade, write] => 2..=2;
     a_downgrade_and_a_reader "a downgrade and a reader": [downgrade, read] => 1..=1;
     an_upgrade_and_a_writer "an upgrade and a writer": [upgrade, write] => 2..=2;
@@ -204,9 +240,6 @@ scenarios! { RwLock<R, N> where R: Raw, N: Number;
     a_timed_writer_and_a_reader "a timed writer and a reader": [write_in_time, read] => 0..=1;
     a_timed_reader_and_a_writer "a timed reader and a writer": [read_in_time, write] => 1..=1;
 
-    a_reader_and_two_writers "a reader and two writers": [read, write, write] => 2..=2;
-    two_readers_and_a_writer "two readers and a writer": [read, read, write] => 1..=1;
-    three_writers "three writers": [write, write, write] => 3..=3;
     a_reader_a_writer_and_a_downgrade "a reader, a writer and a downgrade":
         [read, write, downgrade] => 2..=2;
     an_upgrade_a_reader_and_a_writer "an upgrade, a reader and a writer":
@@ -219,7 +252,6 @@ scenarios! { RwLock<R, N> where R: Raw, N: Number;
     a_time_out_before_both "a time-out before both": [write_in_time, read, write] => 1..=2;
     a_time_out_before_an_upgrade "a time-out before an upgrade":
         [write_in_time, read, upgrade_and_back] => 0..=2;
-    tries_beside_both "tries beside both": [try_both, read, write] => 1..=2;
     a_time_out_between_two_writers "a time-out between two writers":
         [write, write_in_time, write] => 2..=3;
     two_time_outs "two time-outs": [write_in_time, write_in_time, write] => 1..=3;
@@ -229,7 +261,6 @@ scenarios! { RwLock<R, N> where R: Raw, N: Number;
         [downgrade, write, write] => 3..=3;
     an_upgrade_beside_two_writers "an upgrade beside two writers": [upgrade, write, write] => 3..=3;
 
-    two_readers_and_two_writers "two readers and two writers": [read, write, read, write] => 2..=2;
     four_kinds "four kinds": [write_in_time, read_fair, upgrade, downgrade] => 2..=3;
     three_readers_and_tries "three readers and one that tries":
         [read, read_within, read_in_time, try_both] => 0..=1;

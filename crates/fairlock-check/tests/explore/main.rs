@@ -8,6 +8,7 @@ use fairlock_sim::explore::Quarantine;
 mod barrier;
 mod channel;
 mod in_time;
+mod kernel;
 mod mutex;
 mod pooled;
 mod process_shared;

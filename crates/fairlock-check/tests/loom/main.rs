@@ -6,6 +6,7 @@ use fairlock::platform;
 
 mod barrier;
 mod free_list;
+mod kernel;
 mod mutex;
 mod process_shared;
 mod range;

@@ -5,6 +5,7 @@
 use fairlock::platform;
 
 mod barrier;
+mod kernel;
 mod mutex;
 mod process_shared;
 mod range;

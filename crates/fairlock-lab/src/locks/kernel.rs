@@ -1,5 +1,8 @@
 //! The simulated machine as the kernel's locks see it.
 
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock_reference::kernel::Kernel;
 use fairlock_sim::{Sim, timed};
 
@@ -22,6 +25,9 @@ fn line_of(thread: u64, field: usize) -> usize {
 
 impl Kernel for SimulatedKernel {
     type Platform = Sim;
+
+    /// A turn ends when a word changes or after [`LOOK_AT_OWNER`], in which a kernel makes some twenty.
+    const TURNS_BEFORE_CLOCK: u32 = 1;
 
     fn forbid_preemption() {
         timed::forbid_preemption();
@@ -56,5 +62,11 @@ impl Kernel for SimulatedKernel {
     }
     fn relax() {
         timed::relax_for(LOOK_AT_OWNER);
+    }
+
+    fn exchange_part(word: &<Sim as Platform>::AtomicU64, mask: u64, bits: u64) -> u64 {
+        let before = word.fetch_add(0, AcqRel);
+        timed::in_the_same_step(|| word.store(before & !mask | bits, Relaxed));
+        before
     }
 }

@@ -32,10 +32,8 @@ use fairlock::policy::{
     ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
     PhaseFair, TimeFair,
 };
-use fairlock_reference::kernel::{
-    UserSpace,
-    rwsem::{After, Before, RawKernelRwSem},
-};
+use fairlock_reference::kernel::UserSpace;
+use fairlock_reference::kernel::rwsem::{self as kernel_rwsem, RawKernelRwSem};
 use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
@@ -81,7 +79,8 @@ pub enum Kind {
     Peer,
     /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
     /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
-    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]).
+    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]); or the
+    /// kernel's own rwsem, whose waiters sleep and spin on what only a simulated kernel knows.
     Reference,
     /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
     Broken,
@@ -215,6 +214,10 @@ macro_rules! registry {
 /// built to count, on [`Sim`] for simulated machines.
 type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
 
+/// The kernel's own rwsem, which knows its scheduler on a simulated machine only.
+type KernelSem<V> = ApiRwLock<RawKernelRwSem<V, UserSpace>>;
+type SimulatedKernelSem<V> = ApiRwLock<RawKernelRwSem<V, SimulatedKernel>, Sim>;
+
 type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
 /// Mutexes that are registered for `inversion-lock`: with priority inheritance, and the same without.
@@ -253,8 +256,10 @@ registry! {
     Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
     Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
     Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
-    Reference "kernel-5.1" ApiRwLock<RawKernelRwSem<Before, UserSpace>>, simulated: ApiRwLock<RawKernelRwSem<Before, SimulatedKernel>, Sim>, "linux-5.1 in the kernel's own form, which only a simulated kernel can run well";
-    Reference "kernel-5.2" ApiRwLock<RawKernelRwSem<After, UserSpace>>, simulated: ApiRwLock<RawKernelRwSem<After, SimulatedKernel>, Sim>, "linux-5.2 in the kernel's own form, which only a simulated kernel can run well";
+    Reference "kernel-5.1" KernelSem<kernel_rwsem::Linux5_1>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_1>, "linux-5.1 in the kernel's own form, which only a simulated kernel can run well";
+    Reference "kernel-5.2" KernelSem<kernel_rwsem::Linux5_2>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_2>, "linux-5.2 in the kernel's own form";
+    Reference "kernel-5.11" KernelSem<kernel_rwsem::Linux5_11>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_11>, "linux-5.11 in the kernel's own form";
+    Reference "kernel-no-reader-steal" KernelSem<kernel_rwsem::NoReaderSteal>, simulated: SimulatedKernelSem<kernel_rwsem::NoReaderSteal>, "no-reader-steal in the kernel's own form";
     Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, "parking_lot::Mutex; readers take it exclusively";
     Reference "pthread-mutex" PthreadMutex, "pthread_mutex_t with its default kind; readers acquire it exclusively";
     Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";

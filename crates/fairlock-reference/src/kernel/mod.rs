@@ -22,12 +22,18 @@ mod spin_queue;
 
 use core::marker::PhantomData;
 
-use fairlock::platform::{Os, Platform};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use fairlock::platform::{AtomicCell, Os, Platform};
 
 /// What a lock of the kernel asks of its scheduler, beside what a [`Platform`] has.
 pub trait Kernel: Send + Sync + 'static {
     /// The words that the lock is made of.
     type Platform: Platform;
+
+    /// Turns of a spin on readers between two looks at the clock, at least one. The kernel's 16 unless one
+    /// [`relax`](Self::relax) may last as long as all of these.
+    const TURNS_BEFORE_CLOCK: u32 = 16;
 
     /// From here on the calling thread keeps its CPU (`preempt_disable`).
     fn forbid_preemption();
@@ -51,6 +57,18 @@ pub trait Kernel: Send + Sync + 'static {
     /// One turn of a spin on an owner: until a word changes that was read since the turn before, or for so
     /// long that the owner may have lost its CPU.
     fn relax();
+
+    /// Exchanges those bits of `word` that are in `mask` for `bits`; answers the whole word that was there. A
+    /// kernel has one operation for that; on real threads it takes several. AcqRel.
+    fn exchange_part(word: &<Self::Platform as Platform>::AtomicU64, mask: u64, bits: u64) -> u64 {
+        let mut found = word.load(Relaxed);
+        loop {
+            match word.compare_exchange_weak(found, found & !mask | bits, AcqRel, Relaxed) {
+                Ok(before) => return before,
+                Err(now) => found = now,
+            }
+        }
+    }
 }
 
 /// Real threads: nothing is known of the scheduler.

@@ -12,19 +12,31 @@
 //! goes on the list. A release that leaves nobody inside wakes the head of the list: readers are granted
 //! the lock, a writer has to take it.
 //!
-//! After `kernel/locking/rwsem.c` of Linux 5.1 with the first nine or ten patches of "locking/rwsem: Rwsem
-//! rearchitecture part 2", v8 (Waiman Long, 2019-05-20), whose tenth is what the study S4 is about. Left out:
-//! signals, debugging, downgrading.
+//! After `kernel/locking/rwsem.c`; [`Version`] says of which Linux. [`Linux5_1`] and [`Linux5_2`] are 5.1 with the
+//! first nine and the first ten patches of "locking/rwsem: Rwsem rearchitecture part 2", v8 (Waiman Long,
+//! 2019-05-20), whose tenth is what the study S4 is about; [`Linux5_11`] is S0's.
+//!
+//! What differs from the kernel, and why
+//! * No signals, no debugging, no downgrading, no real-time waiters: no table depends on them.
+//! * A waiter has a word to sleep on, `granted` or `woken`, where the kernel has the thread's state. A
+//!   writer's is set when it is put on the list of those to be woken, not when that is worked off: the
+//!   waiter, on its own stack, may be gone by then.
+//! * What a wake-up touches of the woken thread beside its state and its references (`pi_lock`, `wake_q`) is
+//!   part of what the machine says that a wake-up costs.
+//! * A spinner that should yield its CPU while it is in the queue of spinners stays there; see `spin_queue.rs`.
+//! * A turn of a spin on readers may last longer than the kernel's; see [`Kernel::TURNS_BEFORE_CLOCK`].
 //!
 //! Invariants
 //! 1. Readers are counted in `count` from their addition on; those that were granted the lock are counted
 //!    by whoever granted it. `WRITER` is one writer's, who alone takes it back.
 //! 2. `WAITERS` is set exactly while the list is not empty, seen under `wait_lock`.
-//! 3. The list is read and changed under `wait_lock` alone. A waiter is on it until it is granted the lock
-//!    (a reader) or has taken it (a writer).
+//! 3. The list is read and changed under `wait_lock` alone, but for a look at its head by a waiter that wants
+//!    to know whether it is the head. A waiter is on the list until it is granted the lock (a reader) or has
+//!    taken it (a writer).
 //! 4. While nobody holds the lock and somebody waits, whoever released it last, or queued last, or a
 //!    writer that was woken, is about to look after the head of the list.
-//! 5. After a reader's `granted` was set, its node may be gone.
+//! 5. A waiter lives while it is on the list, and a reader's until `granted` is set. Whoever wants to wake it
+//!    later knows its address and nothing else.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -47,35 +59,54 @@ const HOLDERS: u64 = WRITER | READERS;
 
 /// Of `owner`: readers took it last; the rest is the number of one of them, plus one.
 const READER_OWNED: u64 = 1;
+/// Of `owner`: no writer spins on these readers. Versions that spin on readers only.
+const NOT_SPINNABLE: u64 = 1 << 1;
 
 fn as_writer(thread: u64) -> u64 {
-    (thread + 1) << 1
+    (thread + 1) << 2
 }
 
 /// A version of the lock.
 pub trait Version: Send + Sync + 'static {
-    /// Readers behind a writer on the list are granted the lock, too, when a reader heads it.
+    /// Readers behind a writer on the list are granted the lock, too, when a reader heads it; at most 256 at
+    /// once ("Wake up almost all readers in wait queue").
     const WAKES_ALL_READERS: bool;
+    /// What came with Linux 5.3: writers spin on readers, for 10 µs and half a microsecond for each of them, 25 µs at
+    /// most; then nobody spins until all readers have left. The head of the list spins on a writer once the lock is
+    /// reserved for it.
+    const SPINS_ON_READERS: bool;
+    /// A reader takes the lock past the list unless a writer has it or it is reserved, and unless it would join other
+    /// readers. One that is alone wakes the readers at the head.
+    const READERS_STEAL: bool;
 }
 
-/// Before "Wake up almost all readers in wait queue": those up to the first writer.
-#[derive(Debug)]
-pub struct Before;
+macro_rules! versions {
+    ($($(#[$doc:meta])* $name:ident: $all:literal, $on_readers:literal, $steal:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name;
 
-impl Version for Before {
-    const WAKES_ALL_READERS: bool = false;
+        impl Version for $name {
+            const WAKES_ALL_READERS: bool = $all;
+            const SPINS_ON_READERS: bool = $on_readers;
+            const READERS_STEAL: bool = $steal;
+        }
+    )*};
 }
 
-/// After that patch: readers anywhere on the list, at most 256.
-#[derive(Debug)]
-pub struct After;
-
-impl Version for After {
-    const WAKES_ALL_READERS: bool = true;
+versions! {
+    /// Before "Wake up almost all readers in wait queue": a wake-up takes the readers up to the first writer.
+    Linux5_1: false, false, false;
+    /// After that patch: readers anywhere on the list, at most 256.
+    Linux5_2: true, false, false;
+    /// Linux 5.11 and later: readers steal, writers spin on readers.
+    Linux5_11: true, true, true;
+    /// The same, but readers queue whenever somebody waits, as a patch of 2026 proposes.
+    NoReaderSteal: true, true, false;
 }
 
 /// Granted at once at most (`MAX_READERS_WAKEUP`).
-const MOST_READERS: u32 = 256;
+const MOST_READERS: u64 = 256;
 
 /// A waiter, on its own stack. What the kernel keeps on the stack is on the first line, what it touches of
 /// the thread itself on the second.
@@ -112,8 +143,14 @@ impl<P: Platform> Waiter<P> {
         }
     }
 
-    fn pointer(&self) -> *const () {
-        ptr::from_ref(self).cast()
+    fn pointer(&self) -> *mut () {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Takes a wake-up back if there was one (`set_current_state`); says so.
+    fn begin_to_sleep(&self) -> bool {
+        // Acquire pairs with the Release in `List::mark`.
+        self.task.woken.swap(0, Acquire) != 0
     }
 }
 
@@ -124,16 +161,17 @@ pub struct RawKernelRwSem<V, K: Kernel> {
     owner: <K::Platform as Platform>::AtomicU64,
     spinners: SpinQueue<K::Platform>,
     wait_lock: SpinLock<K::Platform>,
-    head: <K::Platform as Platform>::Cell<*const ()>,
+    head: <K::Platform as Platform>::AtomicPtr<()>,
     tail: <K::Platform as Platform>::Cell<*const ()>,
     version: PhantomData<V>,
 }
 
 /// Who is to be woken once `wait_lock` is released (`wake_q`).
 struct WakeList<P: Platform> {
-    /// Readers that are counted, chained by `next`.
-    readers: *const Waiter<P>,
-    writer: *const P::AtomicU32,
+    /// What readers sleep on that have the lock now, and perhaps have left already (invariant 5).
+    readers: Vec<*const P::AtomicU32>,
+    /// What a writer sleeps on, which has perhaps left already.
+    writer: Option<*const P::AtomicU32>,
     /// A writer that was woken before and has not looked since.
     awake: Option<u64>,
 }
@@ -152,13 +190,16 @@ enum Place {
 enum Wake {
     Any,
     Readers,
+    /// Readers, by one that has the lock.
+    Beside,
 }
 
 /// What a spinner finds in `owner`.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// Nobody, or a writer that runs.
-    Spinnable,
+    Nobody,
+    Writer,
+    Readers,
     /// Readers, or a writer that does not run.
     NotSpinnable,
 }
@@ -171,7 +212,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         owner: AtomicCell::ZERO,
         spinners: SpinQueue::NEW,
         wait_lock: SpinLock::NEW,
-        head: PlainCell::ZERO,
+        head: AtomicCell::ZERO,
         tail: PlainCell::ZERO,
         version: PhantomData,
     };
@@ -180,25 +221,31 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
 
     #[inline]
     fn read(&self) {
-        if self.count.fetch_add(READER, Acquire) & (WRITER | WAITERS | HANDOFF) != 0 {
-            self.read_slow();
+        let found = self.count.fetch_add(READER, Acquire);
+        if found & (WRITER | WAITERS | HANDOFF) != 0 {
+            self.read_slow(found + READER);
         } else {
-            self.note_reader();
+            self.note_reader(K::current());
         }
     }
 
     #[inline]
     fn write(&self) {
-        if self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_err() {
-            self.write_slow();
+        if self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok() {
+            return self.note_writer();
         }
-        self.note_writer();
+        self.write_slow();
+        if !V::SPINS_ON_READERS {
+            // The slow path has done it before others could look.
+            self.note_writer();
+        }
     }
 
     #[inline]
     fn unlock_read(&self) {
         let count = self.count.fetch_sub(READER, Release) - READER;
         if count & (HOLDERS | WAITERS) == WAITERS {
+            self.allow_spinning();
             self.wake_head();
         }
     }
@@ -211,8 +258,9 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         }
     }
 
-    fn note_reader(&self) {
-        self.owner.store(as_writer(K::current()) | READER_OWNED, Relaxed);
+    fn note_reader(&self, thread: u64) {
+        let kept = if V::SPINS_ON_READERS { self.owner.load(Relaxed) & NOT_SPINNABLE } else { 0 };
+        self.owner.store(as_writer(thread) | READER_OWNED | kept, Relaxed);
     }
 
     fn note_writer(&self) {
@@ -221,41 +269,70 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
 
     #[cold]
     fn wake_head(&self) {
-        self.locked(|list| if list.is_empty() { WakeList::none() } else { list.mark(Wake::Any) })
-            .wake::<K>();
+        self.wake(Wake::Any);
     }
 
-    fn locked<R>(&self, section: impl FnOnce(List<'_, V, K>) -> R) -> R {
-        self.wait_lock.with::<K, R>(|| section(List(self)))
+    /// Wakes somebody if anybody waits.
+    fn wake(&self, whom: Wake) {
+        let list = self.lock_list();
+        let woken = if list.is_empty() { WakeList::none() } else { list.mark(whom) };
+        drop(list);
+        woken.wake::<K>();
+    }
+
+    fn lock_list(&self) -> List<'_, V, K> {
+        self.wait_lock.lock::<K>();
+        List(self)
     }
 
     // ---- readers that wait ----
 
+    /// `count` is what this reader made of it.
     #[cold]
-    fn read_slow(&self) {
+    fn read_slow(&self, count: u64) {
+        if V::READERS_STEAL && self.read_past_list(count) {
+            return;
+        }
         let waiter = Waiter::new(true, K::current(), K::ticks() + K::ticks_until_handoff());
-        let queued = self.locked(|list| {
-            let is_first = list.is_empty();
-            if is_first && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
-                // It is counted already.
-                return None;
-            }
-            list.push(&waiter);
-            let flag = if is_first { WAITERS } else { 0 };
-            let adjustment = flag.wrapping_sub(READER);
-            let count = self.count.fetch_add(adjustment, Relaxed).wrapping_add(adjustment);
-            let is_due = count & HOLDERS == 0 || count & WRITER == 0 && is_first;
-            Some(if is_due { list.mark(Wake::Any) } else { WakeList::none() })
-        });
-        let Some(woken) = queued else {
-            return self.note_reader();
-        };
+        let list = self.lock_list();
+        let is_first = list.is_empty();
+        if is_first && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
+            // It is counted already.
+            drop(list);
+            return self.note_reader(K::current());
+        }
+        list.push(&waiter);
+        let flag = if is_first { WAITERS } else { 0 };
+        let adjustment = flag.wrapping_sub(READER);
+        let count = self.count.fetch_add(adjustment, Relaxed).wrapping_add(adjustment);
+        if count & HOLDERS == 0 {
+            self.allow_spinning();
+        }
+        let is_due = count & HOLDERS == 0 || count & WRITER == 0 && is_first;
+        let woken = if is_due { list.mark(Wake::Any) } else { WakeList::none() };
+        drop(list);
         woken.wake::<K>();
-        // Acquire pairs with the Release of `WakeList::wake`.
+        // Acquire pairs with the Release in `List::mark`.
         while waiter.granted.load(Acquire) == 0 {
             K::Platform::park(&waiter.granted, 0, None);
             K::has_slept();
         }
+    }
+
+    /// A reader's attempt to stay although somebody waits; `count` is what it made of it.
+    fn read_past_list(&self, count: u64) -> bool {
+        let owner = self.owner.load(Relaxed);
+        let readers = count / READER;
+        // A crowd of readers would keep the waiters out for ever.
+        let is_crowd = owner & READER_OWNED != 0 && readers > 1 && count & WRITER == 0;
+        if is_crowd || count & (WRITER | HANDOFF) != 0 {
+            return false;
+        }
+        self.note_reader(K::current());
+        if readers == 1 && count & WAITERS != 0 {
+            self.wake(Wake::Beside);
+        }
+        true
     }
 
     // ---- writers that wait ----
@@ -266,95 +343,155 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
             return;
         }
         let waiter = Waiter::new(false, K::current(), K::ticks() + K::ticks_until_handoff());
-        let (mut place, woken) = self.locked(|list| {
-            let is_first = list.is_empty();
-            list.push(&waiter);
-            if is_first {
-                self.count.fetch_or(WAITERS, Relaxed);
-                return (Place::First, WakeList::none());
-            }
+        let mut list = self.lock_list();
+        let mut place = if list.is_empty() { Place::First } else { Place::Behind };
+        list.push(&waiter);
+        if place == Place::First {
+            self.count.fetch_or(WAITERS, Relaxed);
+        } else {
             let count = self.count.load(Relaxed);
-            let woken = match () {
-                () if count & WRITER != 0 => WakeList::none(),
+            let woken = if count & WRITER != 0 {
+                WakeList::none()
+            } else if count & READERS != 0 {
                 // Readers hold it: others may join them.
-                () if count & READERS != 0 => list.mark(Wake::Readers),
-                () => list.mark(Wake::Any),
+                list.mark(Wake::Readers)
+            } else {
+                self.allow_spinning();
+                list.mark(Wake::Any)
             };
-            (Place::Behind, woken)
-        });
-        woken.wake::<K>();
-        while !self.locked(|list| list.try_write(&waiter, place)) {
-            loop {
-                // Before the look at `count` (`set_current_state`): a wake-up that comes after that look
-                // stays. Acquire pairs with the Release in `List::mark`.
-                while waiter.task.woken.swap(0, Acquire) == 0 {
-                    K::Platform::park(&waiter.task.woken, 0, None);
-                    K::has_slept();
-                }
-                if place == Place::Handoff {
-                    break;
-                }
-                if place == Place::Behind && self.head.get() == waiter.pointer() {
-                    place = Place::First;
-                }
-                if self.count.load(Relaxed) & HOLDERS == 0 {
-                    break;
-                }
-                if place == Place::First && K::ticks() > waiter.due.get() {
-                    place = Place::Handoff;
-                    break;
-                }
+            if !woken.is_empty() {
+                drop(list);
+                woken.wake::<K>();
+                list = self.lock_list();
+            }
+        }
+        waiter.begin_to_sleep();
+        while !list.try_write(&waiter, place) {
+            drop(list);
+            // The lock is reserved for this writer. If the owner is about to leave, there is no need to sleep.
+            let is_handed = V::SPINS_ON_READERS
+                && place == Place::Handoff
+                && self.spin_on_owner() == Owner::Nobody;
+            if !is_handed {
+                self.sleep(&waiter, &mut place);
+            }
+            list = self.lock_list();
+        }
+        list.remove(&waiter);
+    }
+
+    /// Until there is something to try.
+    fn sleep(&self, waiter: &Waiter<K::Platform>, place: &mut Place) {
+        loop {
+            // Before the look at `count`: a wake-up that comes after that look stays.
+            while !waiter.begin_to_sleep() {
+                K::Platform::park(&waiter.task.woken, 0, None);
+                K::has_slept();
+            }
+            if *place == Place::Handoff {
+                return;
+            }
+            if *place == Place::Behind && self.head.load(Relaxed) == waiter.pointer() {
+                *place = Place::First;
+            }
+            if self.count.load(Relaxed) & HOLDERS == 0 {
+                return;
+            }
+            if *place == Place::First && K::ticks() > waiter.due.get() {
+                *place = Place::Handoff;
+                return;
             }
         }
     }
 
-    /// Spins on a running writer and takes the lock past the list; false if it has to queue.
+    // ---- writers that spin ----
+
+    /// Spins on the owner and takes the lock past the list; false if this writer has to queue.
     fn spin(&self) -> bool {
         let _unpreempted = Unpreempted::<K>::new();
         if K::is_to_yield() {
             return false;
         }
         let owner = self.owner.load(Relaxed);
-        if owner != 0 && (owner & READER_OWNED != 0 || !self.runs(owner)) {
-            return false;
+        match Self::state_of(owner) {
+            Owner::NotSpinnable => return false,
+            Owner::Writer if !Self::runs(owner) => return false,
+            _ => {}
         }
-        self.spinners.at_front(|| {
-            while self.spin_on_owner() == Owner::Spinnable {
-                if self.take_past_list() {
-                    return true;
+        self.spinners.at_front(|| self.spin_at_front())
+    }
+
+    fn spin_at_front(&self) -> bool {
+        let mut before = Owner::Nobody;
+        let (mut turns, mut end) = (0, 0);
+        loop {
+            let state = self.spin_on_owner();
+            if state == Owner::NotSpinnable {
+                return false;
+            }
+            if self.take_past_list() {
+                return true;
+            }
+            if state == Owner::Readers {
+                if before != Owner::Readers {
+                    if self.owner.load(Relaxed) & NOT_SPINNABLE != 0 {
+                        return false;
+                    }
+                    end = self.end_of_spin_on_readers();
+                    turns = 0;
+                    // That has read words anew, whose change since the attempt `relax` would miss.
+                    before = state;
+                    continue;
                 }
-                if K::is_to_yield() && self.owner.load(Relaxed) == 0 {
+                turns += 1;
+                if turns % K::TURNS_BEFORE_CLOCK == 0 && K::Platform::now() > end {
+                    self.forbid_spinning();
                     return false;
                 }
-                K::relax();
             }
-            false
-        })
+            if state != Owner::Writer && K::is_to_yield() {
+                return false;
+            }
+            before = state;
+            K::relax();
+        }
     }
 
-    fn runs(&self, owner: u64) -> bool {
-        K::is_on_cpu((owner >> 1) - 1)
+    fn state_of(owner: u64) -> Owner {
+        match owner {
+            0 => Owner::Nobody,
+            _ if owner & NOT_SPINNABLE != 0 => Owner::NotSpinnable,
+            _ if owner & READER_OWNED == 0 => Owner::Writer,
+            _ if V::SPINS_ON_READERS => Owner::Readers,
+            _ => Owner::NotSpinnable,
+        }
     }
 
+    fn runs(owner: u64) -> bool {
+        K::is_on_cpu((owner >> 2) - 1)
+    }
+
+    /// Spins while one writer has the lock; says who comes then.
     fn spin_on_owner(&self) -> Owner {
         let first = self.owner.load(Relaxed);
-        if first & READER_OWNED != 0 {
-            return Owner::NotSpinnable;
+        let state = Self::state_of(first);
+        if state != Owner::Writer {
+            return state;
         }
-        let mut owner = first;
-        while owner != 0 && owner == first {
-            if K::is_to_yield() || !self.runs(owner) {
+        loop {
+            // Somebody on the list has it reserved; who spins would be in its way for nothing.
+            if !V::SPINS_ON_READERS && self.count.load(Relaxed) & HANDOFF != 0 {
+                return Owner::NotSpinnable;
+            }
+            let owner = self.owner.load(Relaxed);
+            if owner != first {
+                return Self::state_of(owner);
+            }
+            if K::is_to_yield() || !Self::runs(first) {
                 return Owner::NotSpinnable;
             }
             K::relax();
-            owner = self.owner.load(Relaxed);
         }
-        if owner & READER_OWNED != 0 {
-            return Owner::NotSpinnable;
-        }
-        // Nobody is inside, and it is reserved for the head of the list.
-        let is_reserved = self.count.load(Relaxed) & (HOLDERS | HANDOFF) == HANDOFF;
-        if is_reserved { Owner::NotSpinnable } else { Owner::Spinnable }
     }
 
     fn take_past_list(&self) -> bool {
@@ -371,19 +508,67 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         }
         false
     }
+
+    /// When a spin that begins now gives up readers.
+    fn end_of_spin_on_readers(&self) -> u64 {
+        /// In µs: (20 + readers) / 2.
+        const MOST_READERS: u64 = 30;
+        let readers = (self.count.load(Relaxed) / READER).min(MOST_READERS);
+        K::Platform::now() + (20 + readers) * 1_000 / 2
+    }
+
+    /// Readers have it for so long that nobody should spin until they have left.
+    fn forbid_spinning(&self) {
+        let mut owner = self.owner.load(Relaxed);
+        while owner & (READER_OWNED | NOT_SPINNABLE) == READER_OWNED {
+            match self.owner.compare_exchange(owner, owner | NOT_SPINNABLE, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(found) => owner = found,
+            }
+        }
+    }
+
+    /// They have left.
+    fn allow_spinning(&self) {
+        if V::SPINS_ON_READERS && self.owner.load(Relaxed) & NOT_SPINNABLE != 0 {
+            self.owner.fetch_and(!NOT_SPINNABLE, Relaxed);
+        }
+    }
 }
 
 /// The list of waiters, with `wait_lock` held.
-struct List<'a, V, K: Kernel>(&'a RawKernelRwSem<V, K>);
+struct List<'a, V: Version, K: Kernel>(&'a RawKernelRwSem<V, K>);
+
+impl<V: Version, K: Kernel> Drop for List<'_, V, K> {
+    fn drop(&mut self) {
+        self.0.wait_lock.unlock::<K>();
+    }
+}
+
+/// Readers taken off the list, chained by `next`.
+struct Readers<P: Platform> {
+    first: *const (),
+    last: *const Waiter<P>,
+    number: u64,
+}
 
 impl<V: Version, K: Kernel> List<'_, V, K> {
-    fn is_empty(&self) -> bool {
-        self.0.head.get().is_null()
+    fn head(&self) -> *const () {
+        self.0.head.load(Relaxed)
     }
 
-    /// The waiter at this address.
+    fn set_head(&self, head: *const ()) {
+        self.0.head.store(head.cast_mut(), Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.head().is_null()
+    }
+
+    /// The waiter at this address, which is on the list, or off it and not granted the lock yet.
     fn at(&self, pointer: *const ()) -> Option<&Waiter<K::Platform>> {
-        // SAFETY: invariant 3: it is on the list, so its owner waits; `self` is `wait_lock`.
+        // SAFETY: it lives for as long as it is on the list or not granted the lock (invariant 5), which
+        // changes under `wait_lock` alone (invariant 3): `self` is that.
         unsafe { pointer.cast::<Waiter<K::Platform>>().as_ref() }
     }
 
@@ -391,26 +576,26 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
         let last = self.0.tail.get();
         waiter.prev.set(last);
         waiter.next.set(ptr::null());
+        self.0.tail.set(waiter.pointer());
         match self.at(last) {
             Some(last) => last.next.set(waiter.pointer()),
-            None => self.0.head.set(waiter.pointer()),
+            None => self.set_head(waiter.pointer()),
         }
-        self.0.tail.set(waiter.pointer());
     }
 
     fn remove(&self, waiter: &Waiter<K::Platform>) {
         let (prev, next) = (waiter.prev.get(), waiter.next.get());
-        match self.at(prev) {
-            Some(prev) => prev.next.set(next),
-            None => self.0.head.set(next),
-        }
         match self.at(next) {
             Some(next) => next.prev.set(prev),
             None => self.0.tail.set(prev),
         }
+        match self.at(prev) {
+            Some(prev) => prev.next.set(next),
+            None => self.set_head(next),
+        }
     }
 
-    /// A queued writer's attempt (`rwsem_try_write_lock`).
+    /// A queued writer's attempt (`rwsem_try_write_lock`). One that succeeds is still on the list.
     fn try_write(&self, waiter: &Waiter<K::Platform>, place: Place) -> bool {
         let sem = self.0;
         let mut count = sem.count.load(Relaxed);
@@ -426,7 +611,7 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
                 (count | HANDOFF, false)
             } else {
                 let is_alone =
-                    sem.head.get() == waiter.pointer() && sem.tail.get() == waiter.pointer();
+                    self.head() == waiter.pointer() && sem.tail.get() == waiter.pointer();
                 let gone = if is_alone { HANDOFF | WAITERS } else { HANDOFF };
                 ((count | WRITER) & !gone, true)
             };
@@ -436,60 +621,49 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
             }
         };
         if is_mine {
-            self.remove(waiter);
+            sem.note_writer();
         }
         is_mine
     }
 
     /// Grants the lock to readers at the head of the list, or marks the writer there to be woken
-    /// (`rwsem_mark_wake`).
+    /// (`rwsem_mark_wake`). The list is not empty.
     fn mark(&self, wake: Wake) -> WakeList<K::Platform> {
         let sem = self.0;
         let mut woken = WakeList::none();
-        let Some(head) = self.at(sem.head.get()) else { return woken };
+        let Some(head) = self.at(self.head()) else { return woken };
         if !head.is_reader {
             if wake == Wake::Any {
                 head.task.references.fetch_add(1, Relaxed);
+                // Release pairs with the Acquire of `begin_to_sleep`: a writer that takes this wake-up sees
+                // what made it due.
                 if head.task.woken.swap(1, Release) == 0 {
-                    woken.writer = &head.task.woken;
+                    woken.writer = Some(&raw const head.task.woken);
                 } else {
                     woken.awake = Some(head.thread);
                 }
             }
             return woken;
         }
-        // One reader first: if a writer was faster, there is nothing to count.
-        let before = sem.count.fetch_add(READER, Acquire);
-        if before & WRITER != 0 {
-            let is_due = before & HANDOFF == 0 && K::ticks() > head.due.get();
-            let handoff = if is_due { HANDOFF } else { 0 };
-            sem.count.fetch_add(handoff.wrapping_sub(READER), Relaxed);
-            return woken;
+        if V::SPINS_ON_READERS {
+            // The kernel looks whether they are too many for `count`.
+            sem.count.load(Relaxed);
         }
-        sem.note_reader();
-        let (mut last, mut count) = (None::<&Waiter<K::Platform>>, 0);
-        let mut next = sem.head.get();
-        while let Some(waiter) = self.at(next) {
-            next = waiter.next.get();
-            if !waiter.is_reader {
-                if V::WAKES_ALL_READERS {
-                    continue;
-                }
-                break;
+        let mut counted = 0;
+        if wake != Wake::Beside {
+            // One reader first: if a writer was faster, there is nothing to count.
+            counted = 1;
+            let before = sem.count.fetch_add(READER, Acquire);
+            if before & WRITER != 0 {
+                let is_due = before & HANDOFF == 0 && K::ticks() > head.due.get();
+                let handoff = if is_due { HANDOFF } else { 0 };
+                sem.count.fetch_add(handoff.wrapping_sub(READER), Relaxed);
+                return woken;
             }
-            self.remove(waiter);
-            waiter.next.set(ptr::null());
-            match last {
-                Some(last) => last.next.set(waiter.pointer()),
-                None => woken.readers = waiter,
-            }
-            last = Some(waiter);
-            count += 1;
-            if count == MOST_READERS {
-                break;
-            }
+            sem.note_reader(head.thread);
         }
-        let mut adjustment = u64::from(count - 1) * READER;
+        let readers = if V::WAKES_ALL_READERS { self.pick_readers() } else { self.cut_readers() };
+        let mut adjustment = (readers.number - counted) * READER;
         if self.is_empty() {
             adjustment = adjustment.wrapping_sub(WAITERS);
         }
@@ -499,46 +673,93 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
         if adjustment != 0 {
             sem.count.fetch_add(adjustment, Relaxed);
         }
-        // Each is referred to until it is woken (`get_task_struct`, `wake_q_add`).
-        let mut next: *const () = woken.readers.cast();
+        // All are counted: the first may leave while the last is still to be granted the lock.
+        let mut next = readers.first;
         while let Some(waiter) = self.at(next) {
-            waiter.task.references.fetch_add(1, Relaxed);
             next = waiter.next.get();
+            waiter.task.references.fetch_add(1, Relaxed);
+            woken.readers.push(&raw const waiter.granted);
+            // Release pairs with the Acquire in `read_slow`. The last access to this waiter (invariant 5).
+            waiter.granted.store(1, Release);
         }
         woken
+    }
+
+    /// Takes the readers up to the first writer off the list.
+    fn cut_readers(&self) -> Readers<K::Platform> {
+        let mut readers = Readers::none();
+        readers.first = self.head();
+        let mut next = readers.first;
+        while let Some(waiter) = self.at(next).filter(|waiter| waiter.is_reader) {
+            next = waiter.next.get();
+            readers.last = waiter;
+            readers.number += 1;
+        }
+        self.end_chain(&readers);
+        self.set_head(next);
+        match self.at(next) {
+            Some(writer) => writer.prev.set(ptr::null()),
+            None => self.0.tail.set(ptr::null()),
+        }
+        readers
+    }
+
+    /// Takes readers off the list wherever they stand, at most [`MOST_READERS`].
+    fn pick_readers(&self) -> Readers<K::Platform> {
+        let mut readers = Readers::none();
+        let mut next = self.head();
+        while let Some(waiter) = self.at(next) {
+            next = waiter.next.get();
+            if !waiter.is_reader {
+                continue;
+            }
+            self.remove(waiter);
+            match self.at(readers.last.cast()) {
+                Some(last) => last.next.set(waiter.pointer()),
+                None => readers.first = waiter.pointer(),
+            }
+            readers.last = waiter;
+            readers.number += 1;
+            if readers.number == MOST_READERS {
+                break;
+            }
+        }
+        self.end_chain(&readers);
+        readers
+    }
+
+    fn end_chain(&self, readers: &Readers<K::Platform>) {
+        if let Some(last) = self.at(readers.last.cast()) {
+            last.next.set(ptr::null());
+        }
+    }
+}
+
+impl<P: Platform> Readers<P> {
+    fn none() -> Self {
+        Readers { first: ptr::null(), last: ptr::null(), number: 0 }
     }
 }
 
 impl<P: Platform> WakeList<P> {
     fn none() -> Self {
-        WakeList { readers: ptr::null(), writer: ptr::null(), awake: None }
+        WakeList { readers: Vec::new(), writer: None, awake: None }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.readers.is_empty() && self.writer.is_none() && self.awake.is_none()
     }
 
     /// Wakes them one by one; without `wait_lock`.
     fn wake<K: Kernel<Platform = P>>(self) {
-        let mut reader = self.readers;
-        while !reader.is_null() {
-            // SAFETY: off the list and not granted yet, so its owner waits for the store below. From then
-            // on only the word's address is used (invariant 5).
-            let granted = unsafe {
-                let (granted, next) = (&raw const (*reader).granted, (*reader).next.get());
-                reader = next.cast();
-                (*granted).store(1, Release);
-                granted
-            };
-            P::unpark(granted);
-        }
-        if !self.writer.is_null() {
-            P::unpark(self.writer);
-        }
+        self.readers.into_iter().chain(self.writer).for_each(P::unpark);
         if let Some(thread) = self.awake {
             K::wake_in_vain(thread);
         }
     }
 }
 
-// SAFETY: the list's ends are read and changed under `wait_lock` alone (invariant 3), but for a look at the
-// head by its own waiter.
+// SAFETY: what is no atomic is read and changed under `wait_lock` alone (invariant 3).
 unsafe impl<V: Version, K: Kernel> Send for RawKernelRwSem<V, K> {}
 // SAFETY: as above.
 unsafe impl<V: Version, K: Kernel> Sync for RawKernelRwSem<V, K> {}
@@ -561,7 +782,7 @@ unsafe impl<V: Version, K: Kernel> fairlock::lock_api::RawRwLock for RawKernelRw
         while count & (WRITER | WAITERS | HANDOFF) == 0 {
             match self.count.compare_exchange_weak(count, count + READER, Acquire, Relaxed) {
                 Ok(_) => {
-                    self.note_reader();
+                    self.note_reader(K::current());
                     return Some(GuardNoSend::new());
                 }
                 Err(found) => count = found,

@@ -5,9 +5,9 @@
 //!   │ youngest waiter's node │ PENDING │ LOCKED │
 //! ```
 //!
-//! After `kernel/locking/qspinlock.c`. The node's address stands where the kernel has the number of a CPU and
-//! of a node on it; so the word has 64 bits, and what the kernel does to one byte of it by a store or an
-//! exchange is a locked operation on the word.
+//! After `kernel/locking/qspinlock.c`, with two differences, neither of which changes who touches which line
+//! when. The node's address stands where the kernel has the number of a CPU and of a node on it; so the
+//! word has 64 bits. And what the kernel does to one byte of it by a store is a locked operation on the word.
 //!
 //! Invariants
 //! 1. `LOCKED` belongs to the holder. `PENDING` belongs to one waiter outside the queue, who takes the lock
@@ -16,11 +16,11 @@
 //!    the word named has then linked itself.
 
 use core::ptr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 
-use super::{Kernel, Unpreempted};
+use super::Kernel;
 
 const LOCKED: u64 = 1;
 const PENDING: u64 = 1 << 8;
@@ -55,19 +55,22 @@ impl<P: Platform> SpinLock<P> {
     #[allow(clippy::declare_interior_mutable_const)] // part of the lock's own constant
     pub(super) const NEW: Self = SpinLock { word: P::AtomicU64::ZERO };
 
-    /// Runs `section` with the lock held and preemption forbidden.
-    pub(super) fn with<K: Kernel<Platform = P>, R>(&self, section: impl FnOnce() -> R) -> R {
-        let _unpreempted = Unpreempted::<K>::new();
+    /// Until [`unlock`](Self::unlock), preemption is forbidden, too.
+    pub(super) fn lock<K: Kernel<Platform = P>>(&self) {
+        K::forbid_preemption();
         if let Err(found) = self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
-            self.lock_slow(found);
+            self.lock_slow::<K>(found);
         }
-        let result = section();
+    }
+
+    /// By the holder.
+    pub(super) fn unlock<K: Kernel<Platform = P>>(&self) {
         self.word.fetch_sub(LOCKED, Release);
-        result
+        K::allow_preemption();
     }
 
     #[cold]
-    fn lock_slow(&self, mut word: u64) {
+    fn lock_slow<K: Kernel<Platform = P>>(&self, mut word: u64) {
         let mut turns = PENDING_TURNS;
         while word == PENDING && turns > 0 {
             P::relax(None);
@@ -75,43 +78,46 @@ impl<P: Platform> SpinLock<P> {
             turns -= 1;
         }
         if word & !LOCKED != 0 {
-            return self.queue();
+            return self.queue::<K>();
         }
+        // Acquire pairs with `unlock`'s Release if nobody has the lock.
         let before = self.word.fetch_or(PENDING, Acquire);
         if before & !LOCKED != 0 {
             if before & PENDING == 0 {
                 self.word.fetch_and(!PENDING, Relaxed);
             }
-            return self.queue();
+            return self.queue::<K>();
         }
-        while self.word.load(Acquire) & LOCKED != 0 {
-            P::relax(None);
+        let mut is_locked = before & LOCKED != 0;
+        while is_locked {
+            is_locked = self.word.load(Acquire) & LOCKED != 0;
+            if is_locked {
+                P::relax(None);
+            }
         }
         self.word.fetch_sub(PENDING - LOCKED, Relaxed);
     }
 
-    fn queue(&self) {
+    fn queue<K: Kernel<Platform = P>>(&self) {
         let node =
             Node { next: P::AtomicPtr::new(ptr::null_mut()), is_front: P::AtomicU32::new(0) };
-        let mut word = self.word.load(Relaxed);
-        if word == 0 && self.word.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok() {
+        if self.word.load(Relaxed) == 0
+            && self.word.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
+        {
             return;
         }
-        let before = loop {
-            let next = (word & !TAIL) | node.name();
-            match self.word.compare_exchange_weak(word, next, AcqRel, Relaxed) {
-                Ok(before) => break before,
-                Err(found) => word = found,
-            }
-        };
+        let before = K::exchange_part(&self.word, TAIL, node.name());
+        let mut next = ptr::null_mut();
         if before & TAIL != 0 {
             // SAFETY: invariant 2: its owner waits for this store. Release pairs with the loads below.
             unsafe {
                 (*Node::<P>::named(before)).next.store(ptr::from_ref(&node).cast_mut(), Release)
             };
+            // Acquire pairs with the Release at this function's end.
             while node.is_front.load(Acquire) == 0 {
                 P::relax(None);
             }
+            next = node.next.load(Acquire);
         }
         let word = loop {
             let word = self.word.load(Acquire);
@@ -126,14 +132,11 @@ impl<P: Platform> SpinLock<P> {
         }
         self.word.fetch_or(LOCKED, Relaxed);
         let mut attempt = 0;
-        let next = loop {
-            let next = node.next.load(Acquire);
-            if !next.is_null() {
-                break next;
-            }
+        while next.is_null() {
             P::give_way(attempt);
             attempt += 1;
-        };
+            next = node.next.load(Acquire);
+        }
         // SAFETY: invariant 2: the successor waits for this store.
         unsafe { (*next).is_front.store(1, Release) };
     }

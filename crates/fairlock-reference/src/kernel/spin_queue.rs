@@ -1,8 +1,9 @@
 //! The queue of spinning writers: an MCS lock whose holder spins on the semaphore's owner.
 //!
 //! After `kernel/locking/osq_lock.c`, with one difference: there, a member that should yield its CPU leaves
-//! from the middle. Here nodes live on stacks, so each stays until it is the front, which leaves at once
-//! if it should yield.
+//! from the middle. Here nodes live on stacks, where a neighbour that leaves at the same time could look at
+//! one that is gone; so each stays until it is the front, which leaves at once if it should yield. Where there
+//! are no more threads than CPUs, nobody has to yield.
 //!
 //! Invariants
 //! 1. `tail` is the youngest member, null if there is none.
@@ -61,7 +62,8 @@ impl<P: Platform> SpinQueue<P> {
         }
         let mut attempt = 0;
         let next = loop {
-            let next = me.next.load(Acquire);
+            // An exchange, as in the kernel. Acquire pairs with the Release in `enter`.
+            let next = me.next.swap(ptr::null_mut(), Acquire);
             if !next.is_null() {
                 break next;
             }

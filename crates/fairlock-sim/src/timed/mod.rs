@@ -414,6 +414,12 @@ pub fn touch(address: usize, write: bool) {
     Timed::touch(address, write);
 }
 
+/// Does something more in the step of the operation just done: nobody acts in between, and it costs nothing. For
+/// what a CPU does in one operation and a [`Platform`](fairlock::platform::Platform) in two.
+pub fn in_the_same_step<R>(act: impl FnOnce() -> R) -> R {
+    Timed::quietly(act)
+}
+
 /// One turn of a spin that looks at more than words: it also ends after `ns`.
 pub fn relax_for(ns: u64) {
     if is_running() {

@@ -1,0 +1,527 @@
+//! The kernel's own rwsem on a simulated machine: what each operation does to the lock's cache line, against
+//! what the kernel does; and who is let in when.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::{self, AcqRel, Relaxed};
+
+use fairlock::events::NoCounters;
+use fairlock::lock_api::{RawRwLock, RwLock};
+use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use fairlock_reference::kernel::Kernel;
+use fairlock_reference::kernel::rwsem::{
+    Linux5_1, Linux5_2, Linux5_11, NoReaderSteal, RawKernelRwSem, Version,
+};
+use fairlock_sim::Sim;
+use fairlock_sim::profile::Profile;
+use fairlock_sim::timed::{self, Setup, Thread};
+
+// ---- a platform that writes down what is done to which word ----
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    thread: usize,
+    address: usize,
+    what: &'static str,
+}
+
+thread_local! {
+    static LOG: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+fn log<T>(word: &T, what: &'static str) {
+    if let Some(thread) = timed::thread() {
+        let address = std::ptr::from_ref(word).addr();
+        LOG.with_borrow_mut(|log| log.push(Entry { thread, address, what }));
+    }
+}
+
+/// [`Sim`] with a log.
+struct Logged;
+
+#[repr(transparent)]
+struct Word<A>(A);
+
+// SAFETY: `Sim`'s.
+unsafe impl<V: Copy, A: AtomicCell<V>> AtomicCell<V> for Word<A> {
+    const ZERO: Self = Word(A::ZERO);
+    fn new(value: V) -> Self {
+        Word(A::new(value))
+    }
+    fn value(&mut self) -> V {
+        self.0.value()
+    }
+    fn load(&self, order: Ordering) -> V {
+        log(self, "load");
+        self.0.load(order)
+    }
+    fn store(&self, value: V, order: Ordering) {
+        log(self, "store");
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: V, order: Ordering) -> V {
+        log(self, "exchange");
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        current: V,
+        new: V,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<V, V> {
+        let result = self.0.compare_exchange(current, new, success, failure);
+        log(self, if result.is_ok() { "compare-exchange" } else { "compare-exchange fails" });
+        result
+    }
+    fn compare_exchange_weak(
+        &self,
+        current: V,
+        new: V,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<V, V> {
+        self.compare_exchange(current, new, success, failure)
+    }
+}
+
+// SAFETY: `Sim`'s.
+unsafe impl<V: Copy, A: AtomicInt<V>> AtomicInt<V> for Word<A> {
+    fn fetch_add(&self, value: V, order: Ordering) -> V {
+        log(self, "add");
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_sub(&self, value: V, order: Ordering) -> V {
+        log(self, "add");
+        self.0.fetch_sub(value, order)
+    }
+    fn fetch_or(&self, value: V, order: Ordering) -> V {
+        log(self, "or");
+        self.0.fetch_or(value, order)
+    }
+    fn fetch_and(&self, value: V, order: Ordering) -> V {
+        log(self, "and");
+        self.0.fetch_and(value, order)
+    }
+}
+
+#[repr(transparent)]
+struct Plain<C>(C);
+
+// SAFETY: `Sim`'s.
+unsafe impl<T: Zeroed, C: PlainCell<T>> PlainCell<T> for Plain<C> {
+    const ZERO: Self = Plain(C::ZERO);
+    fn get(&self) -> T {
+        log(self, "load");
+        self.0.get()
+    }
+    fn set(&self, value: T) {
+        log(self, "store");
+        self.0.set(value);
+    }
+}
+
+// SAFETY: `Sim`'s.
+unsafe impl Platform for Logged {
+    type AtomicU32 = Word<<Sim as Platform>::AtomicU32>;
+    type AtomicU64 = Word<<Sim as Platform>::AtomicU64>;
+    type AtomicPtr<T> = Word<<Sim as Platform>::AtomicPtr<T>>;
+    type Cell<T: Zeroed> = Plain<<Sim as Platform>::Cell<T>>;
+    type Counters = NoCounters;
+
+    fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
+        Sim::park(&word.0, expected, deadline);
+    }
+    fn unpark(word: *const Self::AtomicU32) {
+        Sim::unpark(word.cast());
+    }
+    fn relax(until: Option<u64>) -> bool {
+        Sim::relax(until)
+    }
+    fn give_way(attempt: u32) {
+        Sim::give_way(attempt);
+    }
+    fn turn() -> u32 {
+        Sim::turn()
+    }
+    fn now() -> u64 {
+        Sim::now()
+    }
+    fn wake_latency() -> u32 {
+        Sim::wake_latency()
+    }
+    fn note_wake_latency(ns: u32) {
+        Sim::note_wake_latency(ns);
+    }
+    fn cpu() -> u32 {
+        Sim::cpu()
+    }
+}
+
+struct Simulated;
+
+impl Kernel for Simulated {
+    type Platform = Logged;
+    const TURNS_BEFORE_CLOCK: u32 = 1;
+
+    fn forbid_preemption() {
+        timed::forbid_preemption();
+    }
+    fn allow_preemption() {
+        timed::allow_preemption();
+    }
+    fn is_to_yield() -> bool {
+        timed::is_to_yield()
+    }
+    fn current() -> u64 {
+        timed::thread().unwrap_or(0) as u64
+    }
+    fn is_on_cpu(thread: u64) -> bool {
+        timed::is_on_cpu(thread as usize)
+    }
+    fn wake_in_vain(_thread: u64) {}
+    fn has_slept() {}
+    fn ticks() -> u64 {
+        timed::ticks()
+    }
+    fn ticks_until_handoff() -> u64 {
+        timed::ticks_in(4_000_000)
+    }
+    fn relax() {
+        timed::relax_for(500);
+    }
+    fn exchange_part(word: &<Logged as Platform>::AtomicU64, mask: u64, bits: u64) -> u64 {
+        let before = word.exchanged();
+        timed::in_the_same_step(|| word.0.store(before & !mask | bits, Relaxed));
+        before
+    }
+}
+
+impl Word<<Sim as Platform>::AtomicU64> {
+    /// The first half of an exchange of a part.
+    fn exchanged(&self) -> u64 {
+        log(self, "exchange");
+        self.0.fetch_add(0, AcqRel)
+    }
+}
+
+type Raw<V> = RawKernelRwSem<V, Simulated>;
+type Lock<V> = RwLock<Raw<V>, Cell<u32>>;
+
+/// On the example machine; the log begins anew.
+fn run(bodies: Vec<Box<dyn FnOnce() + '_>>) {
+    LOG.take();
+    let profile = Profile::example();
+    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
+    timed::run(&setup, threads, &|| false, &|| ()).expect("nobody waits for ever");
+}
+
+/// What a thread did to the lock's own line. A look at an end of the list is left out: whoever looks has just had
+/// the line, and the kernel's compiler merges such looks.
+fn accesses<V: Version>(lock: &Raw<V>, thread: usize) -> Vec<String> {
+    const WORDS: [&str; 6] = ["count", "owner", "spinners", "wait_lock", "head", "tail"];
+    let start = std::ptr::from_ref(lock).addr();
+    let mut seen = Vec::new();
+    LOG.with_borrow(|log| {
+        for entry in log.iter().filter(|entry| entry.thread == thread) {
+            let Some(&word) =
+                entry.address.checked_sub(start).and_then(|offset| WORDS.get(offset / 8))
+            else {
+                continue;
+            };
+            if !(matches!(word, "head" | "tail") && entry.what == "load") {
+                let mut text = String::new();
+                write!(text, "{word} {}", entry.what).expect("a text");
+                seen.push(text);
+            }
+        }
+    });
+    seen
+}
+
+fn assert_accesses<V: Version>(lock: &Lock<V>, thread: usize, kernel: &[&str]) {
+    // SAFETY: the lock is only looked at.
+    let seen = accesses(unsafe { lock.raw() }, thread);
+    let name = std::any::type_name::<V>();
+    assert_eq!(seen, kernel, "{name}, thread {thread}; right: what the kernel does");
+}
+
+/// From here on, until everybody has come where the test wants them.
+const LATER: u64 = 100_000;
+
+#[test]
+fn what_nobody_disputes_costs_what_it_costs_in_the_kernel() {
+    fn check<V: Version>(read: &[&str], write: &[&str]) {
+        let lock = Lock::<V>::new(Cell::new(0));
+        run(vec![Box::new(|| drop(lock.read()))]);
+        assert_accesses(&lock, 0, read);
+        run(vec![Box::new(|| drop(lock.write()))]);
+        assert_accesses(&lock, 0, write);
+    }
+    let read = ["count add", "owner store", "count add"];
+    let write = ["count compare-exchange", "owner store", "owner store", "count add"];
+    check::<Linux5_1>(&read, &write);
+    check::<Linux5_2>(&read, &write);
+    // Whether somebody has given up spinning on readers.
+    let read = ["count add", "owner load", "owner store", "count add"];
+    check::<Linux5_11>(&read, &write);
+    check::<NoReaderSteal>(&read, &write);
+}
+
+/// A reader behind a writer that holds the lock, and that writer's release.
+#[test]
+fn a_reader_that_queues_does_what_it_does_in_the_kernel() {
+    let lock = Lock::<Linux5_1>::new(Cell::new(0));
+    run(vec![
+        Box::new(|| {
+            let guard = lock.write();
+            timed::sleep(LATER);
+            drop(guard);
+        }),
+        Box::new(|| {
+            timed::sleep(LATER / 2);
+            drop(lock.read());
+        }),
+    ]);
+    let queues = [
+        "count add",
+        "wait_lock compare-exchange",
+        "count load",
+        "tail store",
+        "head store",
+        "count add",
+        "wait_lock add",
+    ];
+    let is_granted_and_leaves = ["count add"];
+    assert_accesses(&lock, 1, &[&queues[..], &is_granted_and_leaves].concat());
+    let enters = ["count compare-exchange", "owner store"];
+    let leaves = ["owner store", "count add"];
+    let grants = [
+        "wait_lock compare-exchange",
+        "count add",
+        "owner store",
+        "head store",
+        "tail store",
+        "count load",
+        "count add",
+        "wait_lock add",
+    ];
+    assert_accesses(&lock, 0, &[&enters[..], &leaves, &grants].concat());
+}
+
+/// A writer behind a reader that holds the lock, and that reader's release.
+#[test]
+fn a_writer_that_queues_does_what_it_does_in_the_kernel() {
+    let lock = Lock::<Linux5_1>::new(Cell::new(0));
+    run(vec![
+        Box::new(|| {
+            let guard = lock.read();
+            timed::sleep(LATER);
+            drop(guard);
+        }),
+        Box::new(|| {
+            timed::sleep(LATER / 2);
+            drop(lock.write());
+        }),
+    ]);
+    let queues = [
+        "count compare-exchange fails",
+        "owner load",
+        "wait_lock compare-exchange",
+        "tail store",
+        "head store",
+        "count or",
+        // The first attempt, under the same hold of `wait_lock`.
+        "count load",
+        "wait_lock add",
+    ];
+    let is_woken = [
+        "count load",
+        "wait_lock compare-exchange",
+        "count load",
+        "count compare-exchange",
+        "owner store",
+        "tail store",
+        "head store",
+        "wait_lock add",
+        "owner store",
+    ];
+    let leaves = ["owner store", "count add"];
+    assert_accesses(&lock, 1, &[&queues[..], &is_woken, &leaves].concat());
+    let read = ["count add", "owner store", "count add"];
+    let wakes = ["wait_lock compare-exchange", "wait_lock add"];
+    assert_accesses(&lock, 0, &[&read[..], &wakes].concat());
+}
+
+/// A writer that comes while another one runs inside.
+#[test]
+fn a_writer_that_spins_does_what_it_does_in_the_kernel() {
+    let lock = Lock::<Linux5_1>::new(Cell::new(0));
+    run(vec![
+        Box::new(|| {
+            let guard = lock.write();
+            timed::work(LATER);
+            drop(guard);
+        }),
+        Box::new(|| {
+            timed::work(LATER / 2);
+            drop(lock.write());
+        }),
+    ]);
+    let begins = [
+        "count compare-exchange fails",
+        "owner load",
+        "spinners exchange",
+        "owner load",
+        "count load",
+        "owner load",
+    ];
+    let takes = ["count load", "count compare-exchange", "owner store"];
+    let ends = ["spinners compare-exchange", "owner store", "owner store", "count add"];
+    // SAFETY: the lock is only looked at.
+    let seen = accesses(unsafe { lock.raw() }, 1);
+    let turns = &seen[begins.len()..seen.len() - takes.len() - ends.len()];
+    assert_eq!(seen[..begins.len()], begins);
+    assert!(turns.iter().all(|what| ["count load", "owner load"].contains(&&**what)), "{turns:?}");
+    assert_eq!(seen[begins.len() + turns.len()..], [&takes[..], &ends].concat());
+}
+
+// ---- who is let in ----
+
+/// Readers and writers in this order, each 20 µs after the one before, behind a writer that sleeps meanwhile;
+/// the order in which they were let in.
+fn order_behind_a_writer<V: Version>(roles: &str) -> String {
+    let lock = Lock::<V>::new(Cell::new(0));
+    let order = RefCell::new(String::new());
+    let mut bodies: Vec<Box<dyn FnOnce() + '_>> = vec![Box::new(|| {
+        let guard = lock.write();
+        timed::sleep(1_000_000);
+        drop(guard);
+    })];
+    for (number, role) in roles.chars().enumerate() {
+        let (lock, order) = (&lock, &order);
+        bodies.push(Box::new(move || {
+            timed::sleep(20_000 * (number as u64 + 1));
+            if role == 'r' {
+                let guard = lock.read();
+                order.borrow_mut().push(role);
+                timed::sleep(100_000);
+                drop(guard);
+            } else {
+                let guard = lock.write();
+                order.borrow_mut().push(role);
+                timed::sleep(100_000);
+                drop(guard);
+            }
+        }));
+    }
+    run(bodies);
+    order.into_inner()
+}
+
+#[test]
+fn a_wake_up_takes_the_readers_up_to_the_first_writer_or_all() {
+    assert_eq!(order_behind_a_writer::<Linux5_1>("rrwrwr"), "rrwrwr");
+    assert_eq!(order_behind_a_writer::<Linux5_2>("rrwrwr"), "rrrrww");
+    assert_eq!(order_behind_a_writer::<NoReaderSteal>("rrwrwr"), "rrrrww");
+    // A writer at the head is alone.
+    assert_eq!(order_behind_a_writer::<Linux5_2>("wrwr"), "wrrw");
+}
+
+#[test]
+fn a_wake_up_takes_256_readers_at_most() {
+    let roles: String = std::iter::repeat_n('r', 300).collect();
+    let inside = |lock: &Lock<Linux5_2>| {
+        let most = Cell::new(0);
+        let mut bodies: Vec<Box<dyn FnOnce() + '_>> = vec![Box::new(|| {
+            let guard = lock.write();
+            timed::sleep(100_000_000);
+            drop(guard);
+        })];
+        for _ in roles.chars() {
+            let most = &most;
+            bodies.push(Box::new(move || {
+                timed::sleep(1_000);
+                let guard = lock.read();
+                guard.set(guard.get() + 1);
+                most.set(most.get().max(guard.get()));
+                timed::sleep(100_000_000);
+                guard.set(guard.get() - 1);
+                drop(guard);
+            }));
+        }
+        run(bodies);
+        most.get()
+    };
+    assert_eq!(inside(&Lock::new(Cell::new(0))), 256);
+}
+
+/// A reader holds the lock, a writer waits, and a reader comes once the lock is free and the writer is waking up.
+fn a_reader_passes_a_writer_that_wakes_up<V: Version>() -> bool {
+    let lock = Lock::<V>::new(Cell::new(0));
+    let passed = Cell::new(false);
+    run(vec![
+        Box::new(|| {
+            let guard = lock.read();
+            timed::sleep(LATER);
+            drop(guard);
+            let guard = lock.read();
+            passed.set(guard.get() == 0);
+            drop(guard);
+        }),
+        Box::new(|| {
+            timed::sleep(LATER / 2);
+            lock.write().set(1);
+        }),
+    ]);
+    passed.get()
+}
+
+#[test]
+fn a_reader_steals_past_a_sleeping_writer_where_the_version_lets_it() {
+    assert!(a_reader_passes_a_writer_that_wakes_up::<Linux5_11>());
+    assert!(!a_reader_passes_a_writer_that_wakes_up::<Linux5_1>());
+    assert!(!a_reader_passes_a_writer_that_wakes_up::<Linux5_2>());
+    assert!(!a_reader_passes_a_writer_that_wakes_up::<NoReaderSteal>());
+}
+
+/// How long a writer keeps its CPU before it sleeps behind readers that stay for long, ns.
+fn spin_on_readers<V: Version>(readers: usize) -> u64 {
+    let lock = Lock::<V>::new(Cell::new(0));
+    let began = Cell::new(0);
+    let mut bodies: Vec<Box<dyn FnOnce() + '_>> = vec![Box::new(|| {
+        timed::sleep(LATER);
+        began.set(timed::now());
+        drop(lock.write());
+    })];
+    for _ in 0..readers {
+        bodies.push(Box::new(|| {
+            let guard = lock.read();
+            timed::sleep(10 * LATER);
+            drop(guard);
+        }));
+    }
+    LOG.take();
+    let profile = Profile::example();
+    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
+    let report = timed::run(&setup, threads, &|| false, &|| ()).expect("nobody waits for ever");
+    report.threads[0].spinning_ns
+}
+
+#[test]
+fn a_writer_spins_on_readers_for_as_long_as_the_kernels_does() {
+    assert_eq!(spin_on_readers::<Linux5_2>(1), 0);
+    let spun = spin_on_readers::<Linux5_11>(1);
+    assert!((10_000..12_000).contains(&spun), "{spun}");
+    let spun = spin_on_readers::<NoReaderSteal>(4);
+    assert!((11_500..13_500).contains(&spun), "{spun}");
+}
+
+#[test]
+fn the_lock_has_a_line_of_its_own() {
+    assert_eq!(size_of::<Raw<Linux5_1>>(), 64);
+    assert_eq!(align_of::<Raw<Linux5_1>>(), 64);
+    let _unlocked = <Raw<Linux5_11> as RawRwLock>::INIT;
+}
