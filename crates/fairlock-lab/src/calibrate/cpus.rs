@@ -125,6 +125,20 @@ impl Cpus {
         (0..taken).map(|index| all[index * all.len() / taken]).collect()
     }
 
+    /// Two cores in each of two sockets, one CPU of each; `None` where there are no such.
+    pub fn two_cores_in_two_sockets(&self) -> Option<[[usize; 2]; 2]> {
+        let near: Vec<(&Cpu, &Cpu)> = self
+            .list
+            .iter()
+            .enumerate()
+            .flat_map(|(index, a)| self.list[index + 1..].iter().map(move |b| (a, b)))
+            .filter(|(a, b)| a.socket == b.socket && a.core != b.core)
+            .collect();
+        let first = near.first()?;
+        let second = near.iter().find(|pair| pair.0.socket != first.0.socket)?;
+        Some([first, second].map(|pair| [pair.0.number, pair.1.number]))
+    }
+
     /// Two CPUs that share no core, near each other; `None` on a machine with one core.
     pub fn two_cores(&self) -> Option<(usize, usize)> {
         [Distance::Cluster, Distance::Socket, Distance::Cross]
@@ -192,6 +206,18 @@ mod tests {
         let few = cpus.pairs(Distance::Cross, 5);
         assert_eq!(few.len(), 5);
         assert!(few.iter().any(|pair| pair.0 > 4), "{few:?}");
+    }
+
+    #[test]
+    fn two_cores_are_found_in_two_sockets() {
+        let cpus = big();
+        assert_eq!(cpus.two_cores_in_two_sockets(), Some([[0, 1], [4, 5]]));
+        // Siblings are one core.
+        let cpu = |number: usize| cpus.list[number].clone();
+        let few = Cpus::of([0, 8, 4, 5].map(cpu).to_vec());
+        assert_eq!(few.two_cores_in_two_sockets(), None);
+        let one_socket = Cpus::of(cpus.list[..4].to_vec());
+        assert_eq!(one_socket.two_cores_in_two_sockets(), None);
     }
 
     #[test]

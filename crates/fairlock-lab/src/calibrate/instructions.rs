@@ -4,6 +4,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
+
 use super::samples::Samples;
 use super::sleeping::two_threads;
 use crate::error::LabError;
@@ -52,6 +54,56 @@ pub fn compare_exchange(world: &RealWorld) -> Vec<f64> {
     time_batches(world, || {
         let found = word.compare_exchange(value, value + 1, Ordering::AcqRel, Ordering::Acquire);
         value = found.unwrap_or_else(|found| found) + 1;
+    })
+}
+
+/// A reader-writer lock's word, and who holds it.
+struct Taken {
+    count: AtomicU64,
+    owner: AtomicU64,
+}
+
+/// Loads, stores and locked instructions of one [`fast_paths`].
+pub const FAST_PATHS: [u32; 3] = [2, 2, 2];
+
+/// A lock is taken for writing and released, as a lock without competition does it: two functions that
+/// are called, with tests of bits between the operations on the lock's words. No lock of this project,
+/// so that predictions about those are not fitted to themselves.
+pub fn fast_paths(world: &RealWorld) -> Vec<f64> {
+    const WRITER: u64 = 1;
+    const WAITERS: u64 = 2;
+    const READER: u64 = 256;
+
+    #[inline(never)]
+    fn lock(taken: &Taken, me: u64) -> bool {
+        let count = taken.count.load(Ordering::Relaxed);
+        if count & WAITERS != 0 || count >= READER {
+            return false;
+        }
+        let held = count | WRITER;
+        let tried = taken.count.compare_exchange(count, held, Ordering::Acquire, Ordering::Relaxed);
+        if tried.is_err() {
+            return false;
+        }
+        taken.owner.store(me, Ordering::Relaxed);
+        true
+    }
+
+    #[inline(never)]
+    fn unlock(taken: &Taken, me: u64) -> bool {
+        if taken.owner.load(Ordering::Relaxed) != me {
+            return false;
+        }
+        taken.owner.store(0, Ordering::Relaxed);
+        taken.count.fetch_sub(WRITER, Ordering::Release) & WAITERS == 0
+    }
+
+    let taken = CachePadded::new(Taken { count: AtomicU64::new(0), owner: AtomicU64::new(0) });
+    time_batches(world, || {
+        let (taken, me) = (black_box(&*taken), black_box(1));
+        let (locked, unlocked) = (lock(taken, me), unlock(taken, me));
+        debug_assert!(locked && unlocked, "nobody else uses it");
+        black_box((locked, unlocked));
     })
 }
 
@@ -114,21 +166,28 @@ pub fn memory(_world: &RealWorld) -> Option<Vec<f64>> {
     None
 }
 
-/// How much slower a thread computes on the first of two siblings while the second computes, too.
+/// Something to do for a CPU, from registers and the first cache.
+pub fn compute() {
+    let numbers = [1_u64; 256];
+    black_box(black_box(&numbers).iter().fold(0, |sum: u64, n| sum.wrapping_mul(3) ^ n));
+}
+
+/// How much slower a thread computes on the first of two siblings while the second does something
+/// `beside` it, over and over.
 ///
 /// # Errors
 /// No thread could be started.
-pub fn smt_slowdown(world: &RealWorld, siblings: (usize, usize)) -> Result<f64, LabError> {
-    let numbers = [1_u64; 256];
-    let work = || {
-        black_box(black_box(&numbers).iter().fold(0, |sum: u64, n| sum.wrapping_mul(3) ^ n));
-    };
+pub fn slowdown(
+    world: &RealWorld,
+    siblings: (usize, usize),
+    beside: fn(),
+) -> Result<f64, LabError> {
     let busy = AtomicBool::new(false);
     let over = AtomicBool::new(false);
     let first = || {
         let median = || {
             let mut samples = Samples::default();
-            samples.push(time_batches(world, work));
+            samples.push(time_batches(world, compute));
             samples.least_median()
         };
         let alone = median();
@@ -142,8 +201,29 @@ pub fn smt_slowdown(world: &RealWorld, siblings: (usize, usize)) -> Result<f64, 
             world.sleep(100_000);
         }
         while !over.load(Ordering::Relaxed) {
-            work();
+            beside();
         }
     };
     Ok(two_threads(siblings, first, second)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::cpus::Cpus;
+
+    #[test]
+    fn taking_and_releasing_a_lock_is_timed() {
+        let samples = fast_paths(&RealWorld::new(false));
+        assert_eq!(samples.len(), SAMPLES);
+        assert!(samples.iter().all(|&ns| ns > 0.0));
+    }
+
+    #[test]
+    fn a_thread_computes_beside_one_that_spins() {
+        // Two cores will do for siblings.
+        let Some(cpus) = Cpus::here().two_cores() else { return };
+        let factor = slowdown(&RealWorld::new(false), cpus, std::hint::spin_loop).unwrap();
+        assert!(factor > 0.0);
+    }
 }

@@ -75,9 +75,18 @@ struct Rounds {
     clock: Samples,
     observe: Samples,
     memory: Samples,
+    fast_paths: Samples,
     smt_slowdown: Samples,
+    smt_spin: Samples,
     /// By distance.
     transfers: BTreeMap<Distance, Samples>,
+    /// Parts of a transfer.
+    keep: Samples,
+    /// Changes of a word in a row by its owner, and how long until the next owner, ns.
+    in_a_row: Samples,
+    ownership: Samples,
+    /// Factors.
+    contended: Samples,
     /// By [`IDLE`].
     latency: [Samples; IDLE.len()],
     call: [Samples; IDLE.len()],
@@ -98,9 +107,10 @@ struct Part {
     run: fn(&mut Rounds, &RealWorld, &Cpus) -> Result<(), LabError>,
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part { what: "instructions", run: instructions },
     Part { what: "line transfers", run: transfers },
+    Part { what: "contended lines", run: contests },
     Part { what: "wake-ups", run: wake_ups },
     Part { what: "switches", run: switches },
     Part { what: "barriers", run: barriers },
@@ -136,8 +146,11 @@ fn instructions(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), 
     all.clock.push(instructions::clock(world));
     all.observe.push(instructions::observe(world));
     all.memory.push(instructions::memory(world).unwrap_or_default());
+    all.fast_paths.push(instructions::fast_paths(world));
     if let [siblings, ..] = cpus.pairs(Distance::Siblings, 1)[..] {
-        all.smt_slowdown.push(vec![instructions::smt_slowdown(world, siblings)?]);
+        let slowdown = |beside| instructions::slowdown(world, siblings, beside);
+        all.smt_slowdown.push(vec![slowdown(instructions::compute)?]);
+        all.smt_spin.push(vec![slowdown(std::hint::spin_loop)?]);
     }
     Ok(())
 }
@@ -149,6 +162,37 @@ fn transfers(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), Lab
             round.extend(lines::transfers(world, pair)?);
         }
         all.transfers.entry(distance).or_default().push(round);
+    }
+    Ok(())
+}
+
+/// Each figure is a ratio, so what it is compared with is measured right before: a machine may change
+/// its state between parts.
+fn contests(all: &mut Rounds, world: &RealWorld, cpus: &Cpus) -> Result<(), LabError> {
+    let Some(pair) = cpus.two_cores() else { return Ok(()) };
+    let median = |round: Vec<f64>| {
+        let mut samples = Samples::default();
+        samples.push(round);
+        samples.quantile(0.5)
+    };
+    let transfer_ns = |from, to| Ok::<_, LabError>(median(lines::transfers(world, (from, to))?));
+    let alone = lines::contests(world, &[&[pair.0]])?;
+    let change_ns = median(alone.iter().map(|it| it.ns / it.changes as f64).collect());
+    let pair_ns = transfer_ns(pair.0, pair.1)?;
+    let contests = |groups: &[&[usize]]| {
+        let mut found = lines::contests(world, groups)?;
+        found.retain(|contest| contest.was_contested());
+        Ok::<_, LabError>(found)
+    };
+    let found = contests(&[&[pair.0, pair.1]])?;
+    all.keep.push(found.iter().map(|it| it.used_ns(change_ns) / pair_ns).collect());
+    all.in_a_row.push(found.iter().map(|it| it.in_a_row()).collect());
+    all.ownership.push(found.iter().map(|it| it.ownership_ns()).collect());
+    if let Some([here, there]) = cpus.two_cores_in_two_sockets() {
+        let near_ns = transfer_ns(here[0], here[1])?;
+        let far_ns = transfer_ns(here[0], there[0])?;
+        let found = contests(&[&here, &there])?;
+        all.contended.push(found.iter().map(|it| it.far_factor(near_ns, far_ns)).collect());
     }
     Ok(())
 }
@@ -296,22 +340,46 @@ impl Description {
     }
 
     fn costs(&mut self, all: &Rounds, cpus: &Cpus) {
-        for (key, samples) in [
-            ("cost.load", &all.load),
-            ("cost.store", &all.store),
-            ("cost.rmw", &all.rmw),
-            ("cost.pause", &all.pause),
-            ("cost.clock", &all.clock),
-            ("cost.observe", &all.observe),
-        ] {
+        for (key, samples) in
+            [("cost.load", &all.load), ("cost.store", &all.store), ("cost.rmw", &all.rmw)]
+        {
+            self.time(key, positive(samples.typical()), samples, "");
+        }
+        self.step(all);
+        for (key, samples) in
+            [("cost.pause", &all.pause), ("cost.clock", &all.clock), ("cost.observe", &all.observe)]
+        {
             self.time(key, positive(samples.typical()), samples, "");
         }
         if cpus.threads_per_core > 1 && !all.smt_slowdown.is_empty() {
-            let factor = all.smt_slowdown.quantile(0.5).clamp(1.0, 8.0);
-            self.add("cost.smt_slowdown", &[("factor", rounded(factor))], from_here(), "");
+            let factor = |samples: &Samples| rounded(samples.quantile(0.5).clamp(1.0, 8.0));
+            let busy = factor(&all.smt_slowdown);
+            self.add("cost.smt_slowdown", &[("factor", busy.clone())], from_here(), "");
+            // Left out where it could make no difference.
+            if let Value::Float(busy) = busy
+                && busy > 1.0
+            {
+                let spin = all.smt_spin.quantile(0.5).clamp(1.0, busy);
+                self.add("cost.smt_spin", &[("factor", rounded(spin))], from_here(), "");
+            }
         } else {
             self.assume("cost.smt_slowdown", "factor", 1.0, "no siblings");
         }
+    }
+
+    /// What a lock's fast paths take beyond the operations on its words, as the simulator counts these.
+    fn step(&mut self, all: &Rounds) {
+        let [loads, stores, updates] = instructions::FAST_PATHS.map(f64::from);
+        let operations_ns =
+            loads * all.load.typical() + stores * all.store.typical() + updates * all.rmw.typical();
+        let rest_ns = all.fast_paths.typical() - operations_ns;
+        let step_ns = (rest_ns / (loads + stores + updates)).max(0.0);
+        let note = if rest_ns < 0.0 {
+            "a lock's fast paths, whose spread this is, take no longer than their operations one by one"
+        } else {
+            "a lock's fast paths, whose spread this is, less their operations, for each of these"
+        };
+        self.time("cost.step", step_ns, &all.fast_paths, note);
     }
 
     fn lines(&mut self, all: &Rounds, cpus: &Cpus) {
@@ -352,9 +420,38 @@ impl Description {
         self.assume("line.invalidate", "ns", 1.0, "sharers are invalidated side by side");
         self.assume("line.share", "ns", 10.0, "a last-level cache is busy for about 30 cycles");
         self.assume("line.spread", "part", 0.2, "a sample here is the mean of many transfers");
+        self.contests(all, cpus);
         let fifo = Value::String("fifo".to_owned());
         let why = "requests for a busy line are queued where it is homed";
         self.add("line.arbitration", &[("order", fifo)], Origin::Assumed(why.to_owned()), "");
+    }
+
+    fn contests(&mut self, all: &Rounds, cpus: &Cpus) {
+        if all.keep.is_empty() {
+            let why = "one CPU: half, as when nobody is before the other's request";
+            self.assume("line.keep", "part", 0.5, why);
+        } else {
+            // The median is in the more frequent of two states, too. A neighbour may make a ratio larger
+            // or smaller, so none of the rounds is the least disturbed one.
+            let keep = all.keep.quantile(0.5).clamp(0.0, 0.9);
+            let ownership_ns = all.ownership.quantile(0.5);
+            let in_a_row = format!("{} changes in a row", plain(all.in_a_row.quantile(0.5)));
+            let row_note = format!("not in the profile: {in_a_row}");
+            self.row("an ownership of a contended line", ownership_ns, &all.ownership, &row_note);
+            let note = format!("{in_a_row} in {} ns by each of two CPUs", plain(ownership_ns));
+            self.add("line.keep", &[("part", rounded(keep))], from_here(), &note);
+        }
+        if cpus.sockets == 1 {
+            return; // Left out where it could make no difference.
+        }
+        if all.contended.is_empty() {
+            let why = "as fitted for ivybridge-ex-8s: no two cores in each of two sockets here";
+            self.assume("line.contended", "factor", 2.0, why);
+        } else {
+            let factor = all.contended.quantile(0.5).clamp(1.0, 8.0);
+            let note = "two cores in each of two sockets change one word";
+            self.add("line.contended", &[("factor", rounded(factor))], from_here(), note);
+        }
     }
 
     /// Adds what the scheduler does and returns its slice.
@@ -604,8 +701,57 @@ mod tests {
         cpus.cores_per_cluster = 1;
         let sheet = Description::of(&Rounds::default(), &cpus, 1).finish().sheet;
         reads(&sheet);
-        let socket = sheet.figures.iter().find(|figure| figure.key.name == "line.socket").unwrap();
-        assert!(matches!(socket.origin, Origin::Assumed(_)));
+        for key in ["line.socket", "line.keep"] {
+            let figure = sheet.figures.iter().find(|figure| figure.key.name == key).unwrap();
+            assert!(matches!(figure.origin, Origin::Assumed(_)), "{key}");
+        }
+        assert!(!sheet.write().contains("contended"), "there is one socket");
+    }
+
+    #[test]
+    fn sockets_of_one_core_each_have_an_assumed_cost_of_contention() {
+        let mut cpus = Cpus::here();
+        (cpus.sockets, cpus.cores_per_socket, cpus.threads_per_core) = (2, 1, 1);
+        cpus.cores_per_cluster = 1;
+        let sheet = Description::of(&Rounds::default(), &cpus, 1).finish().sheet;
+        reads(&sheet);
+        assert_eq!(sheet.profile().unwrap().line.contended, 2.0);
+    }
+
+    #[test]
+    fn a_step_is_what_fast_paths_take_beyond_their_operations() {
+        let step = |fast_paths_ns: f64| {
+            let mut all = Rounds::default();
+            all.load.push(vec![1.0]);
+            all.store.push(vec![0.5]);
+            all.rmw.push(vec![5.0]);
+            all.fast_paths.push(vec![fast_paths_ns]);
+            let found = Description::of(&all, &Cpus::here(), 1).finish();
+            (found.sheet.profile().unwrap().cost.step_ns, found.sheet.write())
+        };
+        assert_eq!(step(25.0).0, 2.0);
+        // CPUs do much at once: nothing takes less than nothing.
+        let (none, text) = step(10.0);
+        assert_eq!(none, 0.0);
+        assert!(text.contains("no longer than their operations one by one"), "{text}");
+    }
+
+    #[test]
+    fn what_an_owner_keeps_is_the_median_and_at_most_what_a_profile_may_say() {
+        let keep = |parts: Vec<f64>| {
+            let mut all = Rounds::default();
+            all.ownership.push(vec![130.0; parts.len()]);
+            all.in_a_row.push(vec![14.0; parts.len()]);
+            all.keep.push(parts);
+            let found = Description::of(&all, &Cpus::here(), 1).finish();
+            (found.sheet.profile().unwrap().line.keep, found.sheet.write())
+        };
+        // A neighbour that stops one of the two leaves the word to the other.
+        let (part, text) = keep(vec![0.4, 0.45, 0.5, 0.55, 90.0]);
+        assert_eq!(part, 0.5);
+        assert!(text.contains("14 changes in a row in 130 ns"), "{text}");
+        assert_eq!(keep(vec![3.0; 5]).0, 0.9);
+        assert_eq!(keep(vec![-0.1; 5]).0, 0.0);
     }
 
     #[test]
@@ -623,6 +769,8 @@ mod tests {
             all.transfers.entry(distance).or_default().push(vec![ns; 9]);
         }
         all.smt_slowdown.push(vec![1.4]);
+        all.smt_spin.push(vec![1.5]);
+        all.contended.push(vec![1.7; 9]);
         all.slice.push(vec![4e6; 9]);
         let mixed = [vec![4_000.0; 50], vec![40_000.0; 50]].concat();
         all.latency[2].push(mixed);
@@ -631,6 +779,9 @@ mod tests {
         let profile = found.sheet.profile().unwrap();
         assert_eq!((profile.line.cluster_ns, profile.line.socket_ns), (60.0, 60.0));
         assert_eq!(profile.line.cross_ns, [120.0]);
+        assert_eq!(profile.line.contended, 1.7);
+        // No more than beside one that is busy, whatever noise says.
+        assert_eq!((profile.cost.smt_slowdown, profile.cost.smt_spin), (1.4, 1.4));
         assert_eq!(profile.schedule.slice_ns, 4e6);
         let text = found.sheet.write();
         assert!(text.contains("raised to that of nearer CPUs"), "{text}");

@@ -6,8 +6,8 @@ use toml::Table;
 use super::schema::{KEYS, Kind, links, number, order, placement, time_ns};
 use super::sheet::{Figure, ProfileError, Sheet};
 use super::{
-    Arbitration, Barrier, Costs, Device, Lines, Placement, Profile, Schedule, Service, Topology,
-    Wake, Wakening,
+    Arbitration, Barrier, Costs, Device, HERE_FILE, Lines, Placement, Profile, Schedule, Service,
+    Topology, Wake, Wakening,
 };
 
 /// More CPUs than any machine of one kernel has. The simulator keeps a record for each.
@@ -100,7 +100,8 @@ impl Sheet {
         let key = KEYS.iter().find(|key| key.name == name);
         let (meaning, valid) =
             key.map_or(("", String::new()), |key| (key.meaning, key.kind.valid()));
-        self.error(format!("`{name}` ({meaning}) is missing; give {valid}"))
+        let again = if self.file == HERE_FILE { ", or run `fairlock calibrate` again" } else { "" };
+        self.error(format!("`{name}` ({meaning}) is missing; give {valid}{again}"))
     }
 
     /// As it stands in the file.
@@ -314,7 +315,7 @@ impl Sheet {
                 if spin > busy {
                     return Err(self.error(format!(
                         "`cost.smt_spin` is {spin} and `cost.smt_slowdown` {busy}; a sibling that \
-                         spins does not cost more than one that is busy"
+                         spins costs no more than one that is busy; give a factor from 1 to {busy}"
                     )));
                 }
                 Ok(spin)

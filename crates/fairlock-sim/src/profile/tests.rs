@@ -20,10 +20,12 @@ frequency = { ghz = 2, from = "paper" }
 load = { cy = 4, from = "paper" }
 store = { cy = 1, from = "paper" }
 rmw = { cy = 20, from = "paper" }
+step = { cy = 6, from = "paper" }
 pause = { cy = 10, from = "paper" }
 clock = { ns = 25, from = "paper" }
 observe = { ns = 0, assumed = "free" }
 smt_slowdown = { factor = 1.5, from = "paper" }
+smt_spin = { factor = 1.1, from = "paper" }
 [line]
 smt = { cy = 20, from = "paper" }
 cluster = { cy = 40, from = "paper" }
@@ -33,6 +35,8 @@ memory = { ns = 90, from = "paper" }
 invalidate = { ns = 1, assumed = "little" }
 share = { ns = 10, assumed = "little" }
 spread = { part = 0.2, assumed = "common" }
+keep = { part = 0.4, assumed = "common" }
+contended = { factor = 1.5, assumed = "common" }
 arbitration = { order = "nearest", assumed = "why not" }
 [schedule]
 placement = { order = "spread", assumed = "common" }
@@ -95,6 +99,8 @@ fn refuses(key: &str, figure: &str, words: &[&str]) {
 fn cycles_and_units_become_nanoseconds() {
     let profile = read(COMPLETE).unwrap();
     assert_eq!(profile.cost.load_ns, 2.0);
+    assert_eq!(profile.cost.step_ns, 3.0);
+    assert_eq!((profile.cost.smt_spin, profile.line.keep, profile.line.contended), (1.1, 0.4, 1.5));
     assert_eq!(profile.line.cross_ns, [100.0]);
     assert_eq!(profile.schedule.slice_ns, 3e6);
     assert_eq!(profile.wake.idle[1].p50_ns, 10_000.0);
@@ -156,6 +162,12 @@ fn a_missing_figure_is_named_with_what_it_means_and_an_example() {
         let words = [key.name, "is missing", key.meaning, "test.toml", "{ "];
         assert!(words.iter().all(|word| said.contains(word)), "{}: {said}", key.name);
     }
+    // What was measured here is best measured again.
+    let again = "or run `fairlock calibrate` again";
+    let here = Sheet::parse("here", HERE_FILE, &with("cost.step", "")).unwrap();
+    let said = here.profile().unwrap_err().to_string();
+    assert!(said.contains("`cost.step`") && said.ends_with(again), "{said}");
+    assert!(!read(&with("cost.step", "")).unwrap_err().contains(again));
     let said = read(&COMPLETE.replace("title = \"a machine\"", "")).unwrap_err();
     assert!(said.contains("`title` is missing"), "{said}");
     let said = read(&with("topology.frequency", "")).unwrap_err();
@@ -272,6 +284,35 @@ fn transfers_must_fit_the_topology_and_grow_with_distance() {
     assert!(said.contains("`line.smt` is cy = 20") && said.contains("leave it out"), "{said}");
     let alone = read(&alone.replacen(line_of("line.smt"), "", 1)).unwrap();
     assert_eq!(alone.line.smt_ns, alone.line.cluster_ns);
+}
+
+#[test]
+fn figures_about_siblings_and_sockets_are_left_out_where_there_are_none() {
+    refuses(
+        "cost.smt_spin",
+        "{ factor = 1.6, assumed = \"x\" }",
+        &["1.6", "`cost.smt_slowdown` 1.5"],
+    );
+    let slowdown = "smt_slowdown = { factor = 1, assumed = \"x\" }";
+    let none = with("cost.smt_slowdown", slowdown);
+    let said = read(&none).unwrap_err();
+    assert!(
+        said.contains("`cost.smt_spin` is factor = 1.1") && said.contains("leave it out"),
+        "{said}"
+    );
+    let none = read(&none.replacen(line_of("cost.smt_spin"), "", 1)).unwrap();
+    assert_eq!(none.cost.smt_spin, 1.0);
+
+    let one = with("topology.sockets", "sockets = { count = 1, from = \"paper\" }")
+        .replacen(line_of("topology.hops"), "", 1)
+        .replacen(line_of("line.cross"), "", 1);
+    let said = read(&one).unwrap_err();
+    assert!(
+        said.contains("`line.contended` is factor = 1.5") && said.contains("leave it out"),
+        "{said}"
+    );
+    let one = read(&one.replacen(line_of("line.contended"), "", 1)).unwrap();
+    assert_eq!(one.line.contended, 1.0);
 }
 
 #[test]
