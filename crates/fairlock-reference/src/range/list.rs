@@ -24,6 +24,9 @@ pub(super) struct List<P: Platform> {
     entries: Ring<P, Entry<P>>,
     /// How many wait, so that nobody searches for them in vain.
     waiting: P::Cell<u32>,
+    /// How many entries are exclusive: without one, a reader looks at no other entry. (In FreeBSD those that
+    /// write stand before all others, and a reader looks at them alone.)
+    exclusive: P::Cell<u32>,
 }
 
 // SAFETY: the ring is touched only by the holder of the lock.
@@ -65,8 +68,12 @@ impl<P: Platform> Entry<P> {
         HeapBox::new(entry)
     }
 
+    fn is_shared(&self) -> bool {
+        self.shared.get() != 0
+    }
+
     fn conflicts(&self, other: &Self) -> bool {
-        self.extent.overlaps(other.extent) && (self.shared.get() == 0 || other.shared.get() == 0)
+        self.extent.overlaps(other.extent) && !(self.is_shared() && other.is_shared())
     }
 
     fn waits(&self) -> bool {
@@ -103,8 +110,12 @@ impl<P: Platform> Place<P> {
 }
 
 impl<P: Platform> List<P> {
-    pub(super) const NEW: Self =
-        List { lock: QueueLock::NEW, entries: Ring::EMPTY, waiting: P::Cell::ZERO };
+    pub(super) const NEW: Self = List {
+        lock: QueueLock::NEW,
+        entries: Ring::EMPTY,
+        waiting: P::Cell::ZERO,
+        exclusive: P::Cell::ZERO,
+    };
 
     pub(super) fn lock(&self) -> Locked<'_, P> {
         self.lock.lock()
@@ -116,7 +127,9 @@ impl<P: Platform> List<P> {
 
     /// Whether a newcomer has to wait: for a range that it conflicts with, or behind any waiter (invariant 2).
     pub(super) fn has_to_wait(&self, locked: &Locked<'_, P>, newcomer: &Entry<P>) -> bool {
-        self.waiting.get() > 0 || self.entries.iter(locked).any(|before| before.conflicts(newcomer))
+        let is_alone = newcomer.is_shared() && self.exclusive.get() == 0;
+        self.waiting.get() > 0
+            || !is_alone && self.entries.iter(locked).any(|before| before.conflicts(newcomer))
     }
 
     /// Puts an entry last.
@@ -131,6 +144,7 @@ impl<P: Platform> List<P> {
         // Relaxed: its owner is this thread, and nobody else looks at it yet.
         entry.state.store(if has_to_wait { WAITS } else { GRANTED }, Relaxed);
         self.waiting.set(self.waiting.get() + u32::from(has_to_wait));
+        self.exclusive.set(self.exclusive.get() + u32::from(!entry.is_shared()));
         self.entries.push(locked, entry);
         place
     }
@@ -160,6 +174,7 @@ impl<P: Platform> List<P> {
         let place = Place(entry.into_raw());
         let entry = place.entry();
         entry.state.store(GRANTED, Relaxed);
+        self.exclusive.set(self.exclusive.get() + u32::from(!entry.is_shared()));
         self.entries.push_front(locked, entry);
         place
     }
@@ -185,6 +200,9 @@ impl<P: Platform> List<P> {
 
     /// Makes an exclusive range shared.
     pub(super) fn share(&self, _locked: &Locked<'_, P>, place: &Place<P>) {
+        if !place.entry().is_shared() {
+            self.exclusive.set(self.exclusive.get() - 1);
+        }
         place.entry().shared.set(1);
     }
 
@@ -198,6 +216,7 @@ impl<P: Platform> List<P> {
         place: Place<P>,
     ) -> HeapBox<P, Entry<P>> {
         self.waiting.set(self.waiting.get() - u32::from(place.entry().waits()));
+        self.exclusive.set(self.exclusive.get() - u32::from(!place.entry().is_shared()));
         self.entries.remove(locked, place.entry());
         // SAFETY: `push` or `push_held` has it from a box, and nobody else refers to an entry that is off the ring (invariant 4): a
         // wake-up on its way uses the address alone.
@@ -254,6 +273,28 @@ mod tests {
         let locked = list.lock();
         let has_to_wait = list.has_to_wait(&locked, &entry);
         list.push(&locked, entry, has_to_wait)
+    }
+
+    #[test]
+    fn what_is_exclusive_is_counted_until_it_is_shared_or_gone() {
+        let list = List::<Os>::NEW;
+        let held = |access| arrive(&list, entry(0..10, access));
+        let counted = || list.exclusive.get();
+        let writer = held(Access::Exclusive);
+        let waiting = held(Access::Exclusive);
+        assert_eq!(counted(), 2);
+        let locked = list.lock();
+        list.share(&locked, &writer);
+        list.share(&locked, &writer);
+        assert_eq!(counted(), 1);
+        drop(locked);
+        leave(&list, waiting);
+        assert_eq!(counted(), 0);
+        let reader = held(Access::Shared);
+        assert!(!reader.entry().waits(), "two readers of one range");
+        leave(&list, writer);
+        leave(&list, reader);
+        assert_eq!(counted(), 0);
     }
 
     fn leave(list: &List<Os>, place: Place<Os>) {
