@@ -312,6 +312,8 @@ impl Engine {
         let next = self.lines.serve_next(line, self.now, &mut self.counts);
         if let Some((thread, done, more)) = next {
             let number = self.tasks[thread as usize].number;
+            let cpu = self.entities[thread as usize].cpu;
+            let done = done + self.slowed(cpu, self.costs.step);
             self.events.at(done, Event::Step(thread, number));
             if more {
                 let free = self.lines.free_at(line).max(self.now);
