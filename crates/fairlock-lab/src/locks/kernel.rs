@@ -26,7 +26,7 @@ fn line_of(thread: u64, field: usize) -> usize {
 impl Kernel for SimulatedKernel {
     type Platform = Sim;
 
-    /// A turn ends when a word changes or after [`LOOK_AT_OWNER`], in which a kernel makes some twenty.
+    /// A turn ends when a word changes or after half a microsecond, in which a kernel makes some twenty.
     const TURNS_BEFORE_CLOCK: u32 = 1;
 
     fn forbid_preemption() {

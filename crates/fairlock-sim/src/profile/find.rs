@@ -83,19 +83,22 @@ impl Sheet {
     }
 
     /// A machine by its name, or by the path of its file: anything with a slash or ending in
-    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand [`NO_SMT`] and [`SHALLOW_IDLE`].
+    /// `.toml`. `here` is [`HERE_FILE`]. Behind each may stand `:no-smt`, for one thread a core, and
+    /// `:shallow-idle`, for CPUs without deep idle states.
     ///
     /// # Errors
     /// An unknown name, with the valid ones; a file that cannot be read or is no machine.
     pub fn find(name_or_path: &str) -> Result<Sheet, ProfileError> {
-        let changes: [(_, fn(Sheet) -> Sheet); 2] =
-            [(NO_SMT, Sheet::without_smt), (SHALLOW_IDLE, Sheet::with_shallow_idle)];
-        for (suffix, changed) in changes {
-            if let Some(whole) = name_or_path.strip_suffix(suffix) {
-                let sheet = changed(Sheet::find(whole)?);
-                sheet.profile()?;
-                return Ok(sheet);
-            }
+        let changed = if let Some(whole) = name_or_path.strip_suffix(NO_SMT) {
+            Some(Sheet::find(whole)?.without_smt())
+        } else if let Some(whole) = name_or_path.strip_suffix(SHALLOW_IDLE) {
+            Some(Sheet::find(whole)?.with_shallow_idle())
+        } else {
+            None
+        };
+        if let Some(sheet) = changed {
+            sheet.profile()?;
+            return Ok(sheet);
         }
         if let Some((name, text)) = FILES.iter().find(|(name, _)| *name == name_or_path) {
             return Sheet::checked(name, &format!("machines/{name}.toml"), text);
