@@ -449,3 +449,34 @@ fn threads_that_do_both_and_those_that_only_read_queue_behind_a_holder() {
     assert_eq!(row.roles.keys().collect::<Vec<_>>(), ["reader"]);
     assert!(holds[1..].iter().all(|hold| hold.from_ns >= since), "{since}");
 }
+
+/// Operations per second before and after "wake almost all readers", on the machine of study S4, whose threads queue
+/// in turns before the first section begins.
+fn before_and_after(each: u32) -> [f64; 2] {
+    let mix = Mix {
+        section: Length::Pauses(0),
+        think: Length::Pauses(600),
+        order: Some(Order::Interleaved),
+        arrival: Arrival::Queued,
+        stagger: Some(Length::Nanoseconds(1_000_000)),
+        ..Mix::dedicated(each, each)
+    };
+    let profile = Arc::new(Profile::find("ivybridge-ex-8s").unwrap());
+    ["kernel-5.1", "kernel-5.2"].map(|lock| {
+        let on = Some(Simulated { profile: profile.clone(), seed: 1, timeline_ns: 0 });
+        let cell = Cell { on, repetitions: 1, seconds: 0.02, ..cell(mix.clone(), lock) };
+        run(vec![cell]).unwrap()[0].total_ops_per_s.median
+    })
+}
+
+#[test]
+fn s4_falls_between_16_and_32_threads_as_published() {
+    for (threads, published) in [(16, [564e3, 924e3]), (32, [78e3, 300e3]), (64, [38e3, 195e3])] {
+        let simulated = before_and_after(threads / 2);
+        let within = |one: f64, other: f64, factor: f64| one.max(other) <= factor * one.min(other);
+        let is_near = |(one, other): (&f64, &f64)| within(*one, *other, 2.5);
+        assert!(simulated.iter().zip(&published).all(is_near), "{threads}: {simulated:?}");
+        let ratio = |of: [f64; 2]| of[1] / of[0];
+        assert!(within(ratio(simulated), ratio(published), 2.0), "{threads}: {simulated:?}");
+    }
+}

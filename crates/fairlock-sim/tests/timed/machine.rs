@@ -63,6 +63,91 @@ fn ping_pong_takes_what_the_profile_says() {
 }
 
 #[test]
+fn the_instructions_of_an_operation_take_what_the_profile_says() {
+    let elapsed = |step_ns| {
+        let mut profile = Profile::example();
+        profile.cost.step_ns = step_ns;
+        let word = Word::new(0);
+        let add = || {
+            for _ in 0..1000 {
+                word.fetch_add(1, Relaxed);
+            }
+        };
+        run_on(&profile, 1, threads(vec![Box::new(add)])).unwrap().elapsed_ns
+    };
+    assert_eq!(elapsed(3.0) - elapsed(0.0), 3000);
+}
+
+/// CPU 0 has a line; a CPU of the other socket asks for it, and 10 ns later one of CPU 0's socket. How long the
+/// latter takes to add once, and when the former has added twice after it asked, ns.
+fn contest(keep: f64, contended: f64) -> (u64, u64) {
+    let mut profile = Profile::example();
+    (profile.line.keep, profile.line.contended) = (keep, contended);
+    let word = Word::new(0);
+    let (last, twice) = (Cell::new(0), Cell::new(0));
+    let add = || {
+        word.fetch_add(1, Relaxed);
+    };
+    let bodies: Vec<Body<'_>> = vec![
+        Box::new(add),
+        Box::new(|| {
+            timed::work(1000);
+            let asked = timed::now();
+            add();
+            add();
+            twice.set(timed::now() - asked);
+        }),
+        Box::new(|| {
+            timed::work(1010);
+            let asked = timed::now();
+            add();
+            last.set(timed::now() - asked);
+        }),
+    ];
+    run_on(&profile, 1, threads(bodies)).unwrap();
+    (last.get(), twice.get())
+}
+
+#[test]
+fn a_line_that_somebody_waits_for_leaves_its_owner_and_its_socket_as_the_profile_says() {
+    // 90 ns until the line is with the first, then one transfer; the first adds again at once, if it may.
+    assert_eq!(contest(0.5, 1.0), (190, 105));
+    assert_eq!(contest(0.5, 2.0), (290, 105));
+    // Otherwise it has to have the line back, in a third and contended transfer.
+    assert_eq!(contest(0.0, 1.0), (190, 300));
+    assert_eq!(contest(0.0, 2.0), (290, 500));
+}
+
+#[test]
+fn a_sibling_slows_a_thread_down_less_if_it_spins() {
+    let worked = |sibling: &dyn Fn(&Word)| {
+        let mut profile = Profile::example();
+        (profile.cost.smt_slowdown, profile.cost.smt_spin) = (1.6, 1.1);
+        let (word, took) = (Word::new(0), Cell::new(0));
+        let mut bodies: Vec<Body<'_>> = vec![Box::new(|| {
+            // The sibling is under way.
+            timed::work(5_000);
+            let began = timed::now();
+            timed::work(10_000);
+            took.set(timed::now() - began);
+            word.store(1, Release);
+        })];
+        bodies.extend((1..4).map(|_| Box::new(|| ()) as Body<'_>));
+        bodies.push(Box::new(|| sibling(&word)));
+        run_on(&profile, 1, threads(bodies)).unwrap();
+        took.get()
+    };
+    let spins = |word: &Word| {
+        while word.load(Acquire) == 0 {
+            Sim::relax(None);
+        }
+    };
+    assert_eq!(worked(&|_| ()), 10_000);
+    assert_eq!(worked(&spins), 11_000);
+    assert_eq!(worked(&|_| timed::work(100_000)), 16_000);
+}
+
+#[test]
 fn a_barrier_takes_what_the_profile_says_and_others_lose_what_it_says() {
     let barrier = |others: usize| {
         let (took, computed) = (Cell::new(0), Cell::new(0));
