@@ -106,7 +106,7 @@ fn kind(row: &Row) -> Option<&'static str> {
 }
 
 /// Whether each thread reads and writes.
-fn is_mixed(row: &Row) -> bool {
+pub(super) fn is_mixed(row: &Row) -> bool {
     row.params.contains_key("read_percent")
 }
 

@@ -463,7 +463,7 @@ fn result_tables(rows: &[Row], anchors: &Anchors<'_>, is_open: bool) -> Markup {
             @if let Some(table) = counts::events(&rows) {
                 (folded(None, "What the locks' slow paths did", false, &table.html()))
             }
-            @if let Some(note) = terminal::short_processes(&rows) { p.soft { (note) } }
+            @for note in terminal::notes(&rows) { p.soft { (note) } }
         };
         (folded(Some(&anchors.id(rows[0])), &title, is_open, &body))
     } } }

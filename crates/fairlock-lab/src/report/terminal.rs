@@ -148,7 +148,7 @@ pub fn tables(rows: &[Row], with_events: bool, width: usize) -> String {
         for more in special.into_iter().chain(counted).flatten() {
             text.push_str(&format!("\n{}\n", more.fitted(width)));
         }
-        if let Some(words) = short_processes(&rows) {
+        for words in notes(&rows) {
             text.push_str(&format!("\n{}\n", wrapped(&words, "", width)));
         }
     }
@@ -286,9 +286,32 @@ fn convoy_table(rows: &[&Row]) -> Option<Table> {
     Some(side_by_side("threads at the lock", heads, lines))
 }
 
+/// What a group's figures do not say of themselves.
+pub fn notes(rows: &[&Row]) -> Vec<String> {
+    [short_processes(rows), short_simulation(rows)].into_iter().flatten().collect()
+}
+
+/// A simulated run may be over before each thread has had a CPU; `None` where all of them had one.
+fn short_simulation(rows: &[&Row]) -> Option<String> {
+    let left_out = |row: &&Row| {
+        let got_nothing = |role: &RoleStats| role.threads > 1 && role.thread_min == 0.0;
+        row.simulated.is_some() && !answer::is_mixed(row) && row.roles.values().any(got_nothing)
+    };
+    let locks: Vec<&str> =
+        rows.iter().filter(|row| left_out(row)).map(|row| row.lock.as_str()).collect();
+    let time = format_ns(rows.first()?.seconds * 1e9);
+    (!locks.is_empty()).then(|| {
+        format!(
+            "In {time} some threads completed nothing under {}: a longer run (--seconds) shows whether they\n\
+             starve or have not had their turn.",
+            locks.join(", ")
+        )
+    })
+}
+
 /// What a group's CPU shares are worth where processes end before the kernel has looked at them; `None`
 /// where none do.
-pub fn short_processes(rows: &[&Row]) -> Option<String> {
+fn short_processes(rows: &[&Row]) -> Option<String> {
     let is_theirs = |row: &&Row| row.workload == ForkstormKernel::NAME && row.cpu.is_some();
     rows.iter().any(is_theirs).then(|| {
         "CPU: a kernel that tells user from system at its clock's ticks takes processes that end before\n\
@@ -732,6 +755,20 @@ mod tests {
         };
         assert!(said("forkstorm-kernel"));
         assert!(!said("forkstorm"));
+    }
+
+    #[test]
+    fn a_simulated_run_in_which_some_had_no_turn_says_so() {
+        let mut row = example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]);
+        let says_so = |row: &Row| {
+            tables(std::slice::from_ref(row), false, 120).contains("completed nothing under std:")
+        };
+        row.simulated = Some(SimulatedCounts::default());
+        assert!(!says_so(&row));
+        row.roles.get_mut(WRITER).unwrap().thread_min = 0.0;
+        assert!(says_so(&row));
+        row.simulated = None;
+        assert!(!says_so(&row));
     }
 
     #[test]
