@@ -480,3 +480,37 @@ fn s4_falls_between_16_and_32_threads_as_published() {
         assert!(within(ratio(simulated), ratio(published), 2.0), "{threads}: {simulated:?}");
     }
 }
+
+/// Operations per second of threads that only write, back to back, without a section.
+fn spinning(machine: &str, lock: &str, writers: u32) -> f64 {
+    let none = Length::Pauses(0);
+    let mix = Mix { section: none, think: none, ..Mix::dedicated(0, writers) };
+    let profile = Arc::new(Profile::find(machine).unwrap());
+    let on = Some(Simulated { profile, seed: 1, timeline_ns: 0 });
+    let cell = Cell { on, repetitions: 1, seconds: 0.0002, ..cell(mix, lock) };
+    run(vec![cell]).unwrap()[0].total_ops_per_s.median
+}
+
+#[test]
+fn spin_locks_decline_in_the_order_of_what_a_handover_writes() {
+    for (machine, cores) in
+        [("westmere-ex-8s", 80), ("opteron-48", 48), ("graviton3", 64), ("epyc-milan-2s", 96)]
+    {
+        let rates = ["tas", "ttas", "ticket", "mcs", "clh"]
+            .map(|lock| [1, cores / 4, cores].map(|threads| spinning(machine, lock, threads)));
+        let queues = &rates[3..];
+        assert!(queues.iter().all(|[.., many]| *many > 1.5 * rates[0][2]), "{machine}: {rates:?}");
+        let [_, few, many] = rates[2];
+        assert!(few > many && many < 0.2 * rates[2][0], "{machine}: {rates:?}");
+        for [alone, few, many] in &rates[..2] {
+            // Whoever comes has a part in each handover.
+            assert!(alone > few && *few > 2.0 * many, "{machine}: {rates:?}");
+        }
+        for [alone, few, many] in queues {
+            assert!(*alone > 5.0 * few, "{machine}: {rates:?}");
+            // Each waits on its own line: as fast with all cores as with some.
+            assert!((0.8..1.25).contains(&(many / few)), "{machine}: {rates:?}");
+            assert!(*many > rates[2][2], "{machine}: {rates:?}");
+        }
+    }
+}

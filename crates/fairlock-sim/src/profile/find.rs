@@ -14,14 +14,19 @@ macro_rules! machines {
 }
 
 /// The files of `machines/`.
-const FILES: [(&str, &str); 10] = machines![
+const FILES: [(&str, &str); 15] = machines![
     "ivybridge-ex-8s"
     "westmere-ex-8s"
     "ivybridge-ex-4s"
     "haswell-ex-4s"
     "westmere-ex-4s"
+    "opteron-48"
     "ivybridge-ep-2s"
+    "broadwell-ep-2s"
     "skylake-sp-2s"
+    "cascadelake-sp-2s"
+    "icelake-sp-2s"
+    "epyc-milan-2s"
     "graviton3"
     "x86-12"
     "riscv-4"
