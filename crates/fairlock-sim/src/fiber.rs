@@ -5,10 +5,11 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 /// What a panicking fiber leaves behind.
@@ -53,6 +54,8 @@ pub(crate) struct Fiber {
     coroutine: Option<Body>,
     /// Null until it first runs.
     yielder: *const Yielder<(), ()>,
+    /// Where its stack is.
+    stack: Range<usize>,
 }
 
 impl Fiber {
@@ -66,11 +69,17 @@ impl Fiber {
         let stack = SPARE_STACKS
             .with_borrow_mut(Vec::pop)
             .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("memory for a stack"));
+        let addresses = stack.limit().get()..stack.base().get();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             RUNNING.set(yielder);
             catch_unwind(AssertUnwindSafe(body))
         });
-        Fiber { coroutine: Some(coroutine), yielder: ptr::null() }
+        Fiber { coroutine: Some(coroutine), yielder: ptr::null(), stack: addresses }
+    }
+
+    /// The addresses of its stack.
+    pub(crate) fn stack(&self) -> Range<usize> {
+        self.stack.clone()
     }
 
     /// Runs it until it suspends itself or ends.

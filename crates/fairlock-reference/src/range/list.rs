@@ -58,14 +58,14 @@ impl<P: Platform> OnRing<P> for Entry<P> {
 impl<P: Platform> Entry<P> {
     /// On the heap, so that its holder can move to other threads.
     pub(super) fn new(extent: Extent, access: Access) -> HeapBox<P, Self> {
-        let entry = Entry::<P> {
+        let entry = HeapBox::new(Entry::<P> {
             links: Links::NEW,
             extent,
             shared: P::Cell::ZERO,
             state: P::AtomicU32::ZERO,
-        };
+        });
         entry.shared.set((access == Access::Shared).into());
-        HeapBox::new(entry)
+        entry
     }
 
     fn is_shared(&self) -> bool {

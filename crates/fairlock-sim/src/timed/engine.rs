@@ -16,6 +16,7 @@
 //!    took, and else to the thread itself. Nobody's time is idle.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use super::cpus::{Cpu, Cpus, Entity};
 use super::device::{self, Device, Submitted};
@@ -632,6 +633,17 @@ impl Engine {
             self.skips = 0;
         }
         free
+    }
+
+    /// Where the threads' stacks are, in the order of the threads.
+    pub(super) fn set_stacks(&mut self, stacks: impl Iterator<Item = Range<usize>>) {
+        self.lines.set_stacks(stacks);
+    }
+
+    /// The running thread is done with a word.
+    #[inline]
+    pub(super) fn gone(&mut self, address: usize) {
+        self.lines.gone(self.current as usize, address);
     }
 
     /// Asks for a line.

@@ -13,10 +13,14 @@
 //! sockets, who waits also gets the line later than without a wait (`contended`): whoever keeps order
 //! among requests there has to resolve their conflict first.
 //!
-//! Lines are numbered by their first use, so that addresses decide nothing.
+//! Lines are numbered by their first use, so that addresses decide nothing. On a thread's stack a line has its
+//! number for as long as the words on it live, and the next one that the thread uses gets the lowest number
+//! that is free: as if a lock's waiters were always at the same depth, however large the frames are that the
+//! compiler makes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use super::random::Random;
 use super::{Counts, Ps, ps};
@@ -69,11 +73,21 @@ struct Request {
     access: Access,
 }
 
+/// What lines on a thread's stack are called.
+#[derive(Debug)]
+struct StackLines {
+    addresses: Range<usize>,
+    /// Those whose words are gone.
+    free: BTreeSet<LineId>,
+}
+
 /// All lines.
 #[derive(Debug)]
 pub(super) struct Lines {
     ids: HashMap<usize, LineId, BuildHasherDefault<MixAddress>>,
     lines: Vec<Line>,
+    /// The threads' stacks.
+    stacks: Vec<StackLines>,
     cpus: usize,
     /// Transfer times between all pairs of CPUs.
     transfer: Vec<u32>,
@@ -123,6 +137,7 @@ impl Lines {
         Lines {
             ids: HashMap::default(),
             lines: Vec::new(),
+            stacks: Vec::new(),
             cpus: cpus as usize,
             transfer: (0..cpus)
                 .flat_map(|from| (0..cpus).map(move |to| ps(transfer(from, to)) as u32))
@@ -149,6 +164,34 @@ impl Lines {
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
+        let id = self.free_on_stack(address).unwrap_or_else(|| self.add());
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// The threads' stacks, in the order of the threads.
+    pub(super) fn set_stacks(&mut self, stacks: impl Iterator<Item = Range<usize>>) {
+        let lines = |addresses| StackLines { addresses, free: BTreeSet::new() };
+        self.stacks = stacks.map(lines).collect();
+    }
+
+    /// A word is gone: if it was on the stack of the thread that says so, its line is free for another.
+    #[inline]
+    pub(super) fn gone(&mut self, thread: usize, address: usize) {
+        let stack = &mut self.stacks[thread];
+        if stack.addresses.contains(&address)
+            && let Some(id) = self.ids.remove(&(address >> LINE_SHIFT))
+        {
+            stack.free.insert(id);
+        }
+    }
+
+    fn free_on_stack(&mut self, address: usize) -> Option<LineId> {
+        let stack = self.stacks.iter_mut().find(|stack| stack.addresses.contains(&address))?;
+        stack.free.pop_first()
+    }
+
+    fn add(&mut self) -> LineId {
         let id = self.lines.len() as LineId;
         self.lines.push(Line {
             owner: NOBODY,
@@ -159,7 +202,6 @@ impl Lines {
             watchers: Vec::new(),
             queued: Vec::new(),
         });
-        self.ids.insert(key, id);
         id
     }
 

@@ -234,6 +234,7 @@ pub fn run(
         // outlives its arguments.
         .map(|thread| unsafe { Fiber::new(thread.body) })
         .collect();
+    engine.set_stacks(fibers.iter().map(Fiber::stack));
     let engine_pointer = &raw mut engine;
     /// Also when a panic passes.
     struct Leave;
@@ -471,6 +472,13 @@ unsafe impl Backend for Timed {
             word.set(new);
         }
         old
+    }
+
+    #[inline]
+    fn gone<W: Word>(word: &W) {
+        if is_running() {
+            with(|engine| engine.gone(word.address()));
+        }
     }
 
     fn touch(address: usize, write: bool) {

@@ -4,9 +4,7 @@
 //! What waits in a lock lies on its thread's stack, and which words share a cache line there is the compiler's choice,
 //! unless the type says it. Or it lies on the heap (`Naive`, `SharedWord`, `RawClh`), where the platform chooses
 //! which freed block comes back; the program's allocator would choose another one depending on what else it has.
-//!
-//! Not for: by how much a thread's waits differ in how deep on its stack they begin. Nodes of two such waits are on
-//! one line or on two, which the compiler decides and which moves figures by 1 %.
+//! How deep on its stack a thread begins to wait differs from wait to wait, too.
 
 use fairlock::lock_api;
 use fairlock::mutex::RawMutex;
@@ -72,21 +70,41 @@ fn shifted(sixteens: usize, body: impl FnOnce()) {
     }
 }
 
+fn in_another_frame(kind: usize, body: impl FnOnce()) {
+    match kind % 4 {
+        0 => body(),
+        1 => deeper::<64>(body),
+        2 => deeper::<144>(body),
+        _ => deeper::<400>(body),
+    }
+}
+
+/// How things lie in a run.
+#[derive(Clone, Copy, Default)]
+struct Places {
+    /// Stacks lie so many sixteens of bytes further down, and each one's a little further than the last one's.
+    stacks: usize,
+    /// How many frames away the next wait is.
+    frames: usize,
+}
+
 /// More threads than CPUs, that hold the lock and stay away for up to some µs, and sometimes for longer than anybody
-/// spins; their stacks lie `shift` sixteens of bytes further down, and each one's a little further than the last one's.
-fn run(shift: usize, enter: &dyn Fn(bool, &dyn Fn())) -> (u64, Counts) {
+/// spins.
+fn run(places: Places, enter: &dyn Fn(bool, &dyn Fn())) -> (u64, Counts) {
     let profile = Profile::example();
     let threads = (0..profile.topology.cpus() + 2).map(|index| {
         let body = Box::new(move || {
-            shifted(shift * (1 + index as usize), move || {
+            shifted(places.stacks * (1 + index as usize), move || {
                 let mut chance = index + 1;
                 let mut below = move |bound: u32| {
                     chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     (chance >> 16) % bound
                 };
-                for _ in 0..300 {
+                for round in 0..300 {
                     let hold = if below(20) == 0 { 2_000 } else { below(50) };
-                    enter(index % 2 == 0, &|| timed::compute(hold));
+                    in_another_frame(round * places.frames, || {
+                        enter(index % 2 == 0, &|| timed::compute(hold));
+                    });
                     timed::compute(below(200));
                 }
             });
@@ -134,29 +152,36 @@ fn disturb_heap(state: u32) -> Vec<Box<dyn std::any::Any>> {
 #[derive(Clone, Copy)]
 enum Moved {
     Stacks,
+    Frames,
     Heap,
 }
 
-fn check(moved: Moved, lock: &str, run: impl Fn(usize) -> (u64, Counts)) {
-    let first = run(0);
+fn check(moved: Moved, lock: &str, run: impl Fn(Places) -> (u64, Counts)) {
+    let here = Places::default();
+    let first = run(here);
     assert!(first.1.wakeups > 0 || first.1.transfers > 1_000, "nobody met anybody: {first:?}");
     for time in 0..4 {
         match moved {
             Moved::Stacks => {
-                assert_eq!(run(time), first, "{lock}, with stacks {} bytes away", 16 * time);
+                let places = Places { stacks: time, ..here };
+                assert_eq!(run(places), first, "{lock}, with stacks {} bytes away", 16 * time);
+            }
+            Moved::Frames => {
+                let places = Places { frames: time, ..here };
+                assert_eq!(run(places), first, "{lock}, with every wait {time} frames away");
             }
             Moved::Heap => {
                 let _kept = disturb_heap(time as u32);
-                assert_eq!(run(0), first, "{lock}, with the heap in state {time}");
+                assert_eq!(run(here), first, "{lock}, with the heap in state {time}");
             }
         }
     }
 }
 
 fn check_shared<L: Shared>(moved: Moved, lock: &str) {
-    check(moved, lock, |shift| {
+    check(moved, lock, |places| {
         let lock = Alone(L::NEW);
-        run(shift, &|reads, section| match reads {
+        run(places, &|reads, section| match reads {
             true => lock.0.read(section),
             false => lock.0.write(section),
         })
@@ -164,10 +189,10 @@ fn check_shared<L: Shared>(moved: Moved, lock: &str) {
 }
 
 fn check_range<R: RawRangeLock>(moved: Moved, lock: &str) {
-    check(moved, lock, |shift| {
+    check(moved, lock, |places| {
         let lock = Alone(RangeLock::<R>::new_in());
         let extent = Extent::at(100, 50).unwrap();
-        run(shift, &|reads, section| {
+        run(places, &|reads, section| {
             if reads {
                 let _held = lock.0.read(extent);
                 section();
@@ -213,6 +238,16 @@ fn stacks_that_lie_elsewhere_change_no_figure() {
 #[test]
 fn stacks_that_lie_elsewhere_change_no_figure_of_spin_locks() {
     check_spinning(Moved::Stacks);
+}
+
+#[test]
+fn frames_of_another_size_change_no_figure() {
+    check_sleeping(Moved::Frames);
+}
+
+#[test]
+fn frames_of_another_size_change_no_figure_of_spin_locks() {
+    check_spinning(Moved::Frames);
 }
 
 #[test]
