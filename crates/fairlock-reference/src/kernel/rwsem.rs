@@ -334,7 +334,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
     /// Until there is something to try.
     fn sleep(&self, waiter: &Waiter<K::Platform>, place: &mut Place) {
         loop {
-            // Before the look at `count`: a wake-up that comes after that look stays.
+            // It takes the wake-up back before the look at `count`: one that comes after that look stays.
             waiter.sleep::<K>();
             if *place == Place::Handoff {
                 return;
@@ -585,7 +585,7 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
             next = waiter.next.get();
             waiter.task.references.fetch_add(1, Relaxed);
             woken.readers.push(&raw const waiter.granted);
-            // Release pairs with the Acquire in `read_slow`. The last access to this waiter (invariant 5).
+            // Release pairs with the Acquire in `sleep_until_granted`. The last access to this waiter.
             waiter.granted.store(1, Release);
         }
         woken
