@@ -1,9 +1,9 @@
 //! The kernel's reader-writer semaphore of the years 2013 and 2014, whose word is added to.
 //!
 //! ```text
-//!   count:  63                              32                                0
-//!           │ - (writers inside or trying)   │  active: inside, or trying to be │
-//!           │ - 1 if the list is not empty   │                                  │
+//!   count:  63                                           32                                  0
+//!           │ less 1 for each writer inside or trying,     │ active: readers and writers that │
+//!           │ and 1 if the list is not empty               │ are inside, or trying            │
 //! ```
 //!
 //! A reader adds 1 to `count` and is inside if the sum is not negative. A writer adds 1 and subtracts 1 from the upper
