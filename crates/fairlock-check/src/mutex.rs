@@ -1,17 +1,22 @@
-//! Scenarios of `Mutex`.
+//! Scenarios of `Mutex`; and of mutexes that can only be acquired, tried and released.
 
 use std::time::Duration;
 
-use fairlock::lock_api::{Mutex, MutexGuard, RawMutexFair, RawMutexTimed};
+use fairlock::lock_api::{Mutex, MutexGuard, RawMutex, RawMutexFair, RawMutexTimed};
 
 use crate::scenario::{Number, Subject, lists, scenarios};
+
+/// A mutex that can be acquired, tried and released.
+pub trait Basic: RawMutex + 'static {}
+
+impl<R: RawMutex + 'static> Basic for R {}
 
 /// A mutex that can do everything, by whatever clock.
 pub trait Raw: RawMutexFair + RawMutexTimed<Duration = Duration> + 'static {}
 
 impl<R: RawMutexFair + RawMutexTimed<Duration = Duration> + 'static> Raw for R {}
 
-impl<R: Raw, N: Number> Subject for Mutex<R, N> {
+impl<R: Basic, N: Number> Subject for Mutex<R, N> {
     fn new() -> Self {
         Mutex::new(N::zero())
     }
@@ -21,12 +26,12 @@ impl<R: Raw, N: Number> Subject for Mutex<R, N> {
 }
 
 /// Locks and unlocks.
-pub fn plain<R: Raw, N: Number>(lock: &Mutex<R, N>) {
+pub fn plain<R: Basic, N: Number>(lock: &Mutex<R, N>) {
     lock.lock().add();
 }
 
 /// Locks and unlocks, and again.
-pub fn twice<R: Raw, N: Number>(lock: &Mutex<R, N>) {
+pub fn twice<R: Basic, N: Number>(lock: &Mutex<R, N>) {
     plain(lock);
     plain(lock);
 }
@@ -39,7 +44,7 @@ pub fn fair<R: Raw, N: Number>(lock: &Mutex<R, N>) {
 }
 
 /// Locks if nobody is in the way.
-pub fn without_waiting<R: Raw, N: Number>(lock: &Mutex<R, N>) {
+pub fn without_waiting<R: Basic, N: Number>(lock: &Mutex<R, N>) {
     if let Some(guard) = lock.try_lock() {
         guard.add();
     }
@@ -52,15 +57,25 @@ pub fn in_time<R: Raw, N: Number>(lock: &Mutex<R, N>) {
     }
 }
 
-scenarios! { Mutex<R, N> where R: Raw, N: Number;
+scenarios! { Mutex<R, N> where R: Basic, N: Number;
     two "two": [plain, plain] => 2..=2;
     twice_each "twice each": [twice, twice] => 4..=4;
-    a_fair_unlock "a fair unlock": [fair, plain] => 2..=2;
     a_try "a try": [without_waiting, plain] => 1..=2;
+    three "three": [plain, plain, plain] => 3..=3;
+    four_plain "four": [plain, plain, without_waiting, plain] => 3..=4;
+    eight_plain "eight": [plain, twice, plain, twice, without_waiting, plain, twice, plain] => 10..=11;
+}
+
+lists! { Mutex<R, N> where R: Basic, N: Number;
+    /// Two threads with a mutex that can do no more.
+    two_basic: [two, twice_each, a_try];
+}
+
+scenarios! { Mutex<R, N> where R: Raw, N: Number;
+    a_fair_unlock "a fair unlock": [fair, plain] => 2..=2;
     a_time_out_beside_an_unlock "a time-out beside an unlock": [in_time, plain] => 1..=2;
     a_time_out_beside_a_fair_unlock "a time-out beside a fair unlock": [in_time, fair] => 1..=2;
 
-    three "three": [plain, plain, plain] => 3..=3;
     a_time_out_before_others "a time-out before others": [in_time, plain, plain] => 2..=3;
     fair_and_plain_unlocks "fair and plain unlocks": [fair, plain, fair] => 3..=3;
 

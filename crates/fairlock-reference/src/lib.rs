@@ -2,7 +2,7 @@
 //! it is not published.
 //!
 //! * [`spin`]: spin locks as textbooks have them.
-//! * [`kernel`]: the rwsem of the Linux kernel as it is written there, for simulated kernels.
+//! * [`kernel`]: the rwsem and the mutex of the Linux kernel as they are written there, for simulated kernels.
 //! * [`range`]: range locks that keep every range on one list, or ignore ranges until the first conflict.
 //! * [`ready`]: ready lists under a lock.
 //! * [`flawed`]: ready lists and polls with a mistake, which the checks have to notice.

@@ -1,50 +1,68 @@
-//! The kernel's own rwsem under Loom: no race on what it protects or on its list, and no lost wake-up, in the
+//! The kernel's own rwsem and mutex under Loom: no race on what it protects or on its list, and no lost wake-up, in the
 //! interleavings of two or three threads with a bound on preemptions and on how many are tried; and the
 //! checker itself is checked.
 
-use fairlock::lock_api::RwLock;
-use fairlock::platform::Platform;
+use fairlock::lock_api::{Mutex, RwLock};
 use fairlock_check::loom_platform::{
     Deaf, Loom, Watched, Weakened, check, failure, model, most_executions,
 };
-use fairlock_check::read_write;
-use fairlock_check::scenario::Scenario;
+use fairlock_check::scenario::{Scenario, Subject};
+use fairlock_check::{mutex, read_write};
 use fairlock_reference::kernel::UserSpace;
-use fairlock_reference::kernel::rwsem::{Linux5_1, Linux5_2, Linux5_11, RawKernelRwSem, Version};
+use fairlock_reference::kernel::mutex::RawKernelMutex;
+use fairlock_reference::kernel::rwsem::{Linux5_1, Linux5_2, Linux5_11, RawKernelRwSem};
+use fairlock_reference::kernel::xadd_rwsem::{Linux3_10, Linux3_10Both, Linux3_16, RawXaddRwSem};
 
 type Lock<V, P> = RwLock<RawKernelRwSem<V, UserSpace<P>>, Watched>;
+type XaddLock<V, P> = RwLock<RawXaddRwSem<V, UserSpace<P>>, Watched>;
+type KernelMutex<P> = Mutex<RawKernelMutex<UserSpace<P>>, Watched>;
 
-fn two<V: Version>() {
-    let two: Vec<Scenario<Lock<V, Loom>>> = read_write::two_basic();
-    check(std::any::type_name::<V>(), two, 3, most_executions(2_500));
+fn two<S: Subject>(scenarios: Vec<Scenario<S>>) {
+    check(std::any::type_name::<S>(), scenarios, 3, most_executions(2_500));
 }
 
-fn three<V: Version>() {
-    let three: Vec<Scenario<Lock<V, Loom>>> = read_write::three_basic();
-    check(std::any::type_name::<V>(), three, 1, most_executions(2_500));
+fn three<S: Subject>(scenarios: Vec<Scenario<S>>) {
+    check(std::any::type_name::<S>(), scenarios, 1, most_executions(2_500));
 }
 
 #[test]
 fn two_threads() {
-    two::<Linux5_1>();
-    two::<Linux5_11>();
+    two::<Lock<Linux5_1, Loom>>(read_write::two_basic());
+    two::<Lock<Linux5_11, Loom>>(read_write::two_basic());
 }
 
 #[test]
 fn three_threads() {
-    three::<Linux5_1>();
-    three::<Linux5_2>();
-    three::<Linux5_11>();
+    three::<Lock<Linux5_1, Loom>>(read_write::three_basic());
+    three::<Lock<Linux5_2, Loom>>(read_write::three_basic());
+    three::<Lock<Linux5_11, Loom>>(read_write::three_basic());
 }
 
-fn found<P: Platform>(scenario: Scenario<Lock<Linux5_1, P>>) -> String {
+#[test]
+fn two_and_three_threads_with_the_locks_of_2013() {
+    two::<XaddLock<Linux3_10, Loom>>(read_write::two_basic());
+    three::<XaddLock<Linux3_10, Loom>>(read_write::three_basic());
+    three::<XaddLock<Linux3_10Both, Loom>>(read_write::three_basic());
+    three::<XaddLock<Linux3_16, Loom>>(read_write::three_basic());
+    two::<KernelMutex<Loom>>(mutex::two_basic());
+    three::<KernelMutex<Loom>>(vec![mutex::three()]);
+}
+
+fn found<S: Subject>(scenario: Scenario<S>) -> String {
     failure("flawed", 2, model(scenario))
 }
 
 #[test]
 fn loom_notices_relaxed_orderings_and_lost_wake_ups() {
-    let message = found::<Weakened>(read_write::two_writers());
-    assert!(message.contains("Causality violation"), "{message}");
-    let message = found::<Deaf>(read_write::a_reader_and_a_writer());
-    assert!(message.contains("deadlock"), "{message}");
+    fn is_a_race(message: &str) {
+        assert!(message.contains("Causality violation"), "{message}");
+    }
+    is_a_race(&found::<Lock<Linux5_1, Weakened>>(read_write::two_writers()));
+    is_a_race(&found::<XaddLock<Linux3_10, Weakened>>(read_write::two_writers()));
+    is_a_race(&found::<KernelMutex<Weakened>>(mutex::two()));
+    fn is_a_lost_wake_up(message: &str) {
+        assert!(message.contains("deadlock"), "{message}");
+    }
+    is_a_lost_wake_up(&found::<Lock<Linux5_1, Deaf>>(read_write::a_reader_and_a_writer()));
+    is_a_lost_wake_up(&found::<XaddLock<Linux3_10, Deaf>>(read_write::a_reader_and_a_writer()));
 }

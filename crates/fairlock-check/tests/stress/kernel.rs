@@ -1,15 +1,17 @@
-//! The kernel's own rwsem on real threads: writers are alone, readers see whole updates, and everybody
+//! The kernel's own rwsem and mutex on real threads: writers are alone, readers see whole updates, and everybody
 //! comes back. Rounds are few: nothing is known of the scheduler there, so a spin lasts until it comes round to the
 //! thread that is waited for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use fairlock::lock_api::RwLock;
+use fairlock::lock_api::{Mutex, RawRwLock, RwLock};
 use fairlock_reference::kernel::UserSpace;
+use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{
-    Linux5_1, Linux5_2, Linux5_11, NoReaderSteal, RawKernelRwSem, Version,
+    Linux5_1, Linux5_2, Linux5_11, NoReaderSteal, RawKernelRwSem,
 };
+use fairlock_reference::kernel::xadd_rwsem::{Linux3_10, Linux3_10Both, Linux3_16, RawXaddRwSem};
 
 /// Threads, and rounds of each.
 const CROWDS: [(u64, u64); 3] = [(2, 3_000), (4, 400), (12, 40)];
@@ -33,9 +35,9 @@ impl Pair {
     }
 }
 
-fn excludes<V: Version>() {
+fn excludes<R: RawRwLock + Send + Sync>() {
     for (threads, rounds) in CROWDS {
-        let lock = RwLock::<RawKernelRwSem<V, UserSpace>, _>::new(Pair::default());
+        let lock = RwLock::<R, _>::new(Pair::default());
         let entered = AtomicU64::new(0);
         let work = |thread| {
             for round in 0..rounds {
@@ -74,22 +76,61 @@ fn excludes<V: Version>() {
     }
 }
 
+/// The same among threads that only lock.
+fn mutex_excludes() {
+    for (threads, rounds) in CROWDS {
+        let lock = Mutex::<RawKernelMutex<UserSpace>, _>::new(Pair::default());
+        let work = || {
+            for round in 0..rounds {
+                let mut pair = lock.lock();
+                if round % 8 == 0 {
+                    thread::yield_now();
+                }
+                pair.add();
+            }
+        };
+        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+        let pair = lock.try_lock().expect("free in the end");
+        assert_eq!((pair.0, pair.1), (threads * rounds, threads * rounds));
+    }
+}
+
+#[test]
+fn linux_3_10_excludes() {
+    excludes::<RawXaddRwSem<Linux3_10, UserSpace>>();
+}
+
+#[test]
+fn linux_3_10_with_both_attempts_excludes() {
+    excludes::<RawXaddRwSem<Linux3_10Both, UserSpace>>();
+}
+
+#[test]
+fn linux_3_16_excludes() {
+    excludes::<RawXaddRwSem<Linux3_16, UserSpace>>();
+}
+
+#[test]
+fn the_mutex_of_linux_3_10_excludes() {
+    mutex_excludes();
+}
+
 #[test]
 fn linux_5_1_excludes() {
-    excludes::<Linux5_1>();
+    excludes::<RawKernelRwSem<Linux5_1, UserSpace>>();
 }
 
 #[test]
 fn linux_5_2_excludes() {
-    excludes::<Linux5_2>();
+    excludes::<RawKernelRwSem<Linux5_2, UserSpace>>();
 }
 
 #[test]
 fn linux_5_11_excludes() {
-    excludes::<Linux5_11>();
+    excludes::<RawKernelRwSem<Linux5_11, UserSpace>>();
 }
 
 #[test]
 fn no_reader_steal_excludes() {
-    excludes::<NoReaderSteal>();
+    excludes::<RawKernelRwSem<NoReaderSteal, UserSpace>>();
 }

@@ -33,7 +33,9 @@ use fairlock::policy::{
     PhaseFair, TimeFair,
 };
 use fairlock_reference::kernel::UserSpace;
+use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{self as kernel_rwsem, RawKernelRwSem};
+use fairlock_reference::kernel::xadd_rwsem::{self, RawXaddRwSem};
 use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
@@ -80,7 +82,7 @@ pub enum Kind {
     /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
     /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
     /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]); or the
-    /// kernel's own rwsem, whose waiters sleep and spin on what only a simulated kernel knows.
+    /// kernel's own rwsem or mutex, whose waiters sleep and spin on what only a simulated kernel knows.
     Reference,
     /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
     Broken,
@@ -217,6 +219,9 @@ type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
 /// The kernel's own rwsem, which knows its scheduler on a simulated machine only.
 type KernelSem<V> = ApiRwLock<RawKernelRwSem<V, UserSpace>>;
 type SimulatedKernelSem<V> = ApiRwLock<RawKernelRwSem<V, SimulatedKernel>, Sim>;
+/// The same of 2013 and 2014.
+type XaddSem<V> = ApiRwLock<RawXaddRwSem<V, UserSpace>>;
+type SimulatedXaddSem<V> = ApiRwLock<RawXaddRwSem<V, SimulatedKernel>, Sim>;
 
 type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
 
@@ -256,7 +261,13 @@ registry! {
     Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
     Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
     Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
-    Reference "kernel-5.1" KernelSem<kernel_rwsem::Linux5_1>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_1>, "linux-5.1 in the kernel's own form, which only a simulated kernel can run well";
+    Reference "kernel-mutex-3.10" ApiMutex<RawKernelMutex<UserSpace>>, simulated: ApiMutex<RawKernelMutex<SimulatedKernel>, Sim>, "the mutex of Linux 3.10 in the kernel's own form, which only a simulated kernel can run well; readers take it exclusively";
+    Reference "kernel-3.10" XaddSem<xadd_rwsem::Linux3_10>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10>, "linux-3.10 in the kernel's own form";
+    Reference "kernel-3.10-spin" XaddSem<xadd_rwsem::Linux3_10Spin>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10Spin>, "linux-3.10-spin in the kernel's own form";
+    Reference "kernel-3.10-fast-fail" XaddSem<xadd_rwsem::Linux3_10FastFail>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10FastFail>, "linux-3.10-fast-fail in the kernel's own form";
+    Reference "kernel-3.10-both" XaddSem<xadd_rwsem::Linux3_10Both>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10Both>, "linux-3.10-both in the kernel's own form";
+    Reference "kernel-3.16" XaddSem<xadd_rwsem::Linux3_16>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_16>, "linux-3.16 in the kernel's own form";
+    Reference "kernel-5.1" KernelSem<kernel_rwsem::Linux5_1>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_1>, "linux-5.1 in the kernel's own form";
     Reference "kernel-5.2" KernelSem<kernel_rwsem::Linux5_2>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_2>, "linux-5.2 in the kernel's own form";
     Reference "kernel-5.11" KernelSem<kernel_rwsem::Linux5_11>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_11>, "linux-5.11 in the kernel's own form";
     Reference "kernel-no-reader-steal" KernelSem<kernel_rwsem::NoReaderSteal>, simulated: SimulatedKernelSem<kernel_rwsem::NoReaderSteal>, "no-reader-steal in the kernel's own form";

@@ -1,4 +1,4 @@
-//! The rwsem of the Linux kernel, form and all: what a simulated kernel runs.
+//! The rwsem and the mutex of the Linux kernel, form and all: what a simulated kernel runs.
 //!
 //! [`fairlock::policy`] has the kernel's *policies* in a form that user space can bear: its spins have
 //! budgets, its words change by compare-exchange, its queue of spinners sleeps. Where a published table
@@ -7,18 +7,26 @@
 //!
 //! | file | is | in the kernel |
 //! |---|---|---|
-//! | [`rwsem`] | the semaphore | `kernel/locking/rwsem.c` |
-//! | `spin_queue` | its queue of spinning writers | `osq_lock.c` |
-//! | `spin_lock` | the lock of its list of waiters | `qspinlock.c` |
+//! | [`rwsem`] | the semaphore since Linux 5.1 | `kernel/locking/rwsem.c` |
+//! | [`xadd_rwsem`] | the semaphore of Linux 3.10 and 3.16 | `lib/rwsem.c`, `kernel/locking/rwsem-xadd.c` |
+//! | [`mutex`] | the mutex of Linux 3.10 | `kernel/mutex.c` |
+//! | `spin_queue` | their queue of spinners | `osq_lock.c`, `kernel/mutex.c` |
+//! | `wait_list` | their list of waiters | |
+//! | `spin_lock` | the lock of that list | `qspinlock.c` |
+//! | `ticket_lock` | the same until Linux 4.1 | `arch/x86/include/asm/spinlock.h` |
 //!
 //! **Not for production.** In a kernel nobody is preempted who holds a spin lock or spins, and a spinner
 //! sees whether the owner runs. What the locks need of that is [`Kernel`]; a simulated machine has it. On
 //! real threads, [`UserSpace`] has nothing of the kind: the locks exclude as they should, but every spin
 //! lasts until the scheduler comes round to the thread that it waits for.
 
+pub mod mutex;
 pub mod rwsem;
 mod spin_lock;
 mod spin_queue;
+mod ticket_lock;
+mod wait_list;
+pub mod xadd_rwsem;
 
 use core::marker::PhantomData;
 
@@ -34,6 +42,10 @@ pub trait Kernel: Send + Sync + 'static {
     /// Turns of a spin on readers between two looks at the clock, at least one. The kernel's 16 unless one
     /// [`relax`](Self::relax) may last as long as all of these.
     const TURNS_BEFORE_CLOCK: u32 = 16;
+
+    /// Turns of a spin on a mutex that is held without an owner, before the spinner queues. No bound in a kernel,
+    /// where whoever is about to say that it is the owner, or has just said that it is no longer, keeps its CPU.
+    const TURNS_WITHOUT_OWNER: u32 = u32::MAX;
 
     /// From here on the calling thread keeps its CPU (`preempt_disable`).
     fn forbid_preemption();
@@ -77,6 +89,8 @@ pub struct UserSpace<P = Os>(PhantomData<P>);
 
 impl<P: Platform> Kernel for UserSpace<P> {
     type Platform = P;
+
+    const TURNS_WITHOUT_OWNER: u32 = 2;
 
     fn forbid_preemption() {}
     fn allow_preemption() {}

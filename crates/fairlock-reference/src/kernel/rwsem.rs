@@ -35,11 +35,10 @@
 //!    taken it (a writer).
 //! 4. While nobody holds the lock and somebody waits, whoever released it last, or queued last, or a
 //!    writer that was woken, is about to look after the head of the list.
-//! 5. A waiter lives while it is on the list, and a reader's until `granted` is set. Whoever wants to wake it
-//!    later knows its address and nothing else.
+//! 5. A waiter lives as long as `wait_list.rs` says.
 
-use core::cell::Cell;
 use core::marker::PhantomData;
+use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -48,6 +47,7 @@ use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 
 use super::spin_lock::SpinLock;
 use super::spin_queue::SpinQueue;
+use super::wait_list::{Held, WaitList, Waiter};
 use super::{Kernel, Unpreempted};
 
 const WRITER: u64 = 1;
@@ -108,61 +108,13 @@ versions! {
 /// Granted at once at most (`MAX_READERS_WAKEUP`).
 const MOST_READERS: u64 = 256;
 
-/// A waiter, on its own stack. What the kernel keeps on the stack is on the first line, what it touches of
-/// the thread itself on the second.
-#[repr(C, align(64))]
-struct Waiter<P: Platform> {
-    next: P::Cell<*const ()>,
-    prev: P::Cell<*const ()>,
-    /// A reader's: 1 once it has the lock.
-    granted: P::AtomicU32,
-    is_reader: bool,
-    thread: u64,
-    /// When it has waited for too long, in ticks.
-    due: Cell<u64>,
-    task: Task<P>,
-}
-
-#[repr(C, align(64))]
-struct Task<P: Platform> {
-    /// A writer's: 1 once it was woken, since it last looked at the lock.
-    woken: P::AtomicU32,
-    references: P::AtomicU32,
-}
-
-impl<P: Platform> Waiter<P> {
-    fn new(is_reader: bool, thread: u64, due: u64) -> Self {
-        Waiter {
-            next: P::Cell::ZERO,
-            prev: P::Cell::ZERO,
-            granted: P::AtomicU32::new(0),
-            is_reader,
-            thread,
-            due: Cell::new(due),
-            task: Task { woken: P::AtomicU32::new(0), references: P::AtomicU32::new(0) },
-        }
-    }
-
-    fn pointer(&self) -> *mut () {
-        ptr::from_ref(self).cast_mut().cast()
-    }
-
-    /// Takes a wake-up back if there was one (`set_current_state`); says so.
-    fn begin_to_sleep(&self) -> bool {
-        // Acquire pairs with the Release in `List::mark`.
-        self.task.woken.swap(0, Acquire) != 0
-    }
-}
-
 /// The lock without its data. Use it through `lock_api`.
 #[repr(C, align(64))]
 pub struct RawKernelRwSem<V, K: Kernel> {
     count: <K::Platform as Platform>::AtomicU64,
     owner: <K::Platform as Platform>::AtomicU64,
     spinners: SpinQueue<K::Platform>,
-    wait_lock: SpinLock<K::Platform>,
-    head: <K::Platform as Platform>::AtomicPtr<()>,
-    tail: <K::Platform as Platform>::Cell<*const ()>,
+    waiters: WaitList<SpinLock<K::Platform>, K::Platform>,
     version: PhantomData<V>,
 }
 
@@ -211,9 +163,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         count: AtomicCell::ZERO,
         owner: AtomicCell::ZERO,
         spinners: SpinQueue::NEW,
-        wait_lock: SpinLock::NEW,
-        head: AtomicCell::ZERO,
-        tail: PlainCell::ZERO,
+        waiters: WaitList::NEW,
         version: PhantomData,
     };
 
@@ -267,6 +217,12 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         self.owner.store(as_writer(K::current()), Relaxed);
     }
 
+    fn waiter(is_reader: bool) -> Waiter<K::Platform> {
+        let waiter = Waiter::new(is_reader, K::current());
+        waiter.due.set(K::ticks() + K::ticks_until_handoff());
+        waiter
+    }
+
     #[cold]
     fn wake_head(&self) {
         self.wake(Wake::Any);
@@ -281,8 +237,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
     }
 
     fn lock_list(&self) -> List<'_, V, K> {
-        self.wait_lock.lock::<K>();
-        List(self)
+        List { sem: self, waiters: self.waiters.lock::<K>() }
     }
 
     // ---- readers that wait ----
@@ -293,7 +248,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         if V::READERS_STEAL && self.read_past_list(count) {
             return;
         }
-        let waiter = Waiter::new(true, K::current(), K::ticks() + K::ticks_until_handoff());
+        let waiter = Self::waiter(true);
         let list = self.lock_list();
         let is_first = list.is_empty();
         if is_first && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
@@ -312,11 +267,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         let woken = if is_due { list.mark(Wake::Any) } else { WakeList::none() };
         drop(list);
         woken.wake::<K>();
-        // Acquire pairs with the Release in `List::mark`.
-        while waiter.granted.load(Acquire) == 0 {
-            K::Platform::park(&waiter.granted, 0, None);
-            K::has_slept();
-        }
+        waiter.sleep_until_granted::<K>();
     }
 
     /// A reader's attempt to stay although somebody waits; `count` is what it made of it.
@@ -342,7 +293,7 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
         if self.spin() {
             return;
         }
-        let waiter = Waiter::new(false, K::current(), K::ticks() + K::ticks_until_handoff());
+        let waiter = Self::waiter(false);
         let mut list = self.lock_list();
         let mut place = if list.is_empty() { Place::First } else { Place::Behind };
         list.push(&waiter);
@@ -383,15 +334,12 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
     /// Until there is something to try.
     fn sleep(&self, waiter: &Waiter<K::Platform>, place: &mut Place) {
         loop {
-            // Before the look at `count`: a wake-up that comes after that look stays.
-            while !waiter.begin_to_sleep() {
-                K::Platform::park(&waiter.task.woken, 0, None);
-                K::has_slept();
-            }
+            // It takes the wake-up back before the look at `count`: one that comes after that look stays.
+            waiter.sleep::<K>();
             if *place == Place::Handoff {
                 return;
             }
-            if *place == Place::Behind && self.head.load(Relaxed) == waiter.pointer() {
+            if *place == Place::Behind && self.waiters.is_head(waiter) {
                 *place = Place::First;
             }
             if self.count.load(Relaxed) & HOLDERS == 0 {
@@ -537,11 +485,15 @@ impl<V: Version, K: Kernel> RawKernelRwSem<V, K> {
 }
 
 /// The list of waiters, with `wait_lock` held.
-struct List<'a, V: Version, K: Kernel>(&'a RawKernelRwSem<V, K>);
+struct List<'a, V: Version, K: Kernel> {
+    sem: &'a RawKernelRwSem<V, K>,
+    waiters: Held<'a, SpinLock<K::Platform>, K>,
+}
 
-impl<V: Version, K: Kernel> Drop for List<'_, V, K> {
-    fn drop(&mut self) {
-        self.0.wait_lock.unlock::<K>();
+impl<'a, V: Version, K: Kernel> Deref for List<'a, V, K> {
+    type Target = Held<'a, SpinLock<K::Platform>, K>;
+    fn deref(&self) -> &Self::Target {
+        &self.waiters
     }
 }
 
@@ -553,51 +505,9 @@ struct Readers<P: Platform> {
 }
 
 impl<V: Version, K: Kernel> List<'_, V, K> {
-    fn head(&self) -> *const () {
-        self.0.head.load(Relaxed)
-    }
-
-    fn set_head(&self, head: *const ()) {
-        self.0.head.store(head.cast_mut(), Relaxed);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.head().is_null()
-    }
-
-    /// The waiter at this address, which is on the list, or off it and not granted the lock yet.
-    fn at(&self, pointer: *const ()) -> Option<&Waiter<K::Platform>> {
-        // SAFETY: it lives for as long as it is on the list or not granted the lock (invariant 5), which
-        // changes under `wait_lock` alone (invariant 3): `self` is that.
-        unsafe { pointer.cast::<Waiter<K::Platform>>().as_ref() }
-    }
-
-    fn push(&self, waiter: &Waiter<K::Platform>) {
-        let last = self.0.tail.get();
-        waiter.prev.set(last);
-        waiter.next.set(ptr::null());
-        self.0.tail.set(waiter.pointer());
-        match self.at(last) {
-            Some(last) => last.next.set(waiter.pointer()),
-            None => self.set_head(waiter.pointer()),
-        }
-    }
-
-    fn remove(&self, waiter: &Waiter<K::Platform>) {
-        let (prev, next) = (waiter.prev.get(), waiter.next.get());
-        match self.at(next) {
-            Some(next) => next.prev.set(prev),
-            None => self.0.tail.set(prev),
-        }
-        match self.at(prev) {
-            Some(prev) => prev.next.set(next),
-            None => self.set_head(next),
-        }
-    }
-
     /// A queued writer's attempt (`rwsem_try_write_lock`). One that succeeds is still on the list.
     fn try_write(&self, waiter: &Waiter<K::Platform>, place: Place) -> bool {
-        let sem = self.0;
+        let sem = self.sem;
         let mut count = sem.count.load(Relaxed);
         let is_mine = loop {
             let is_reserved = count & HANDOFF != 0;
@@ -610,9 +520,7 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
                 }
                 (count | HANDOFF, false)
             } else {
-                let is_alone =
-                    self.head() == waiter.pointer() && sem.tail.get() == waiter.pointer();
-                let gone = if is_alone { HANDOFF | WAITERS } else { HANDOFF };
+                let gone = if self.is_alone(waiter) { HANDOFF | WAITERS } else { HANDOFF };
                 ((count | WRITER) & !gone, true)
             };
             match sem.count.compare_exchange_weak(count, next, Acquire, Relaxed) {
@@ -629,15 +537,13 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
     /// Grants the lock to readers at the head of the list, or marks the writer there to be woken
     /// (`rwsem_mark_wake`). The list is not empty.
     fn mark(&self, wake: Wake) -> WakeList<K::Platform> {
-        let sem = self.0;
+        let sem = self.sem;
         let mut woken = WakeList::none();
         let Some(head) = self.at(self.head()) else { return woken };
         if !head.is_reader {
             if wake == Wake::Any {
                 head.task.references.fetch_add(1, Relaxed);
-                // Release pairs with the Acquire of `begin_to_sleep`: a writer that takes this wake-up sees
-                // what made it due.
-                if head.task.woken.swap(1, Release) == 0 {
+                if head.mark_woken() {
                     woken.writer = Some(&raw const head.task.woken);
                 } else {
                     woken.awake = Some(head.thread);
@@ -679,7 +585,7 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
             next = waiter.next.get();
             waiter.task.references.fetch_add(1, Relaxed);
             woken.readers.push(&raw const waiter.granted);
-            // Release pairs with the Acquire in `read_slow`. The last access to this waiter (invariant 5).
+            // Release pairs with the Acquire in `sleep_until_granted`. The last access to this waiter.
             waiter.granted.store(1, Release);
         }
         woken
@@ -696,11 +602,7 @@ impl<V: Version, K: Kernel> List<'_, V, K> {
             readers.number += 1;
         }
         self.end_chain(&readers);
-        self.set_head(next);
-        match self.at(next) {
-            Some(writer) => writer.prev.set(ptr::null()),
-            None => self.0.tail.set(ptr::null()),
-        }
+        self.begin_at(next);
         readers
     }
 
@@ -758,11 +660,6 @@ impl<P: Platform> WakeList<P> {
         }
     }
 }
-
-// SAFETY: what is no atomic is read and changed under `wait_lock` alone (invariant 3).
-unsafe impl<V: Version, K: Kernel> Send for RawKernelRwSem<V, K> {}
-// SAFETY: as above.
-unsafe impl<V: Version, K: Kernel> Sync for RawKernelRwSem<V, K> {}
 
 // SAFETY: invariants 1 and 3: `WRITER` is set only where nobody is counted, and readers stay counted only where
 // it is not set. Every way to acquire is Acquire, both ways to release are Release. Guards are inert.

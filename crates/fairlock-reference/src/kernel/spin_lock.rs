@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 
 use super::Kernel;
+use super::wait_list::WaitLock;
 
 const LOCKED: u64 = 1;
 const PENDING: u64 = 1 << 8;
@@ -51,24 +52,23 @@ impl<P: Platform> Node<P> {
     }
 }
 
-impl<P: Platform> SpinLock<P> {
-    #[allow(clippy::declare_interior_mutable_const)] // part of the lock's own constant
-    pub(super) const NEW: Self = SpinLock { word: P::AtomicU64::ZERO };
+impl<P: Platform> WaitLock<P> for SpinLock<P> {
+    const NEW: Self = SpinLock { word: P::AtomicU64::ZERO };
 
-    /// Until [`unlock`](Self::unlock), preemption is forbidden, too.
-    pub(super) fn lock<K: Kernel<Platform = P>>(&self) {
+    fn lock<K: Kernel<Platform = P>>(&self) {
         K::forbid_preemption();
         if let Err(found) = self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
             self.lock_slow::<K>(found);
         }
     }
 
-    /// By the holder.
-    pub(super) fn unlock<K: Kernel<Platform = P>>(&self) {
+    fn unlock<K: Kernel<Platform = P>>(&self) {
         self.word.fetch_sub(LOCKED, Release);
         K::allow_preemption();
     }
+}
 
+impl<P: Platform> SpinLock<P> {
     #[cold]
     fn lock_slow<K: Kernel<Platform = P>>(&self, mut word: u64) {
         let mut turns = PENDING_TURNS;

@@ -1,16 +1,20 @@
-//! The kernel's own rwsem on a simulated machine: what each operation does to the lock's cache line, against
-//! what the kernel does; and who is let in when.
+//! The kernel's own rwsem and mutex on a simulated machine: what each operation does to the lock's cache line,
+//! against what the kernel does; and who is let in when.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::{self, AcqRel, Relaxed};
 
 use fairlock::events::NoCounters;
-use fairlock::lock_api::{RawRwLock, RwLock};
+use fairlock::lock_api::{Mutex, RawRwLock, RwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
 use fairlock_reference::kernel::Kernel;
+use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{
     Linux5_1, Linux5_2, Linux5_11, NoReaderSteal, RawKernelRwSem, Version,
+};
+use fairlock_reference::kernel::xadd_rwsem::{
+    self as xadd_rwsem, Linux3_10, Linux3_10FastFail, Linux3_10Spin, Linux3_16, RawXaddRwSem,
 };
 use fairlock_sim::Sim;
 use fairlock_sim::profile::Profile;
@@ -219,14 +223,13 @@ fn run(bodies: Vec<Box<dyn FnOnce() + '_>>) {
 
 /// What a thread did to the lock's own line. A look at an end of the list is left out: whoever looks has just had
 /// the line, and the kernel's compiler merges such looks.
-fn accesses<V: Version>(lock: &Raw<V>, thread: usize) -> Vec<String> {
-    const WORDS: [&str; 6] = ["count", "owner", "spinners", "wait_lock", "head", "tail"];
+fn accesses<L>(lock: &L, words: [&str; 6], thread: usize) -> Vec<String> {
     let start = std::ptr::from_ref(lock).addr();
     let mut seen = Vec::new();
     LOG.with_borrow(|log| {
         for entry in log.iter().filter(|entry| entry.thread == thread) {
             let Some(&word) =
-                entry.address.checked_sub(start).and_then(|offset| WORDS.get(offset / 8))
+                entry.address.checked_sub(start).and_then(|offset| words.get(offset / 8))
             else {
                 continue;
             };
@@ -240,9 +243,13 @@ fn accesses<V: Version>(lock: &Raw<V>, thread: usize) -> Vec<String> {
     seen
 }
 
+const WORDS: [&str; 6] = ["count", "owner", "spinners", "wait_lock", "head", "tail"];
+/// The semaphore's and the mutex's of 2013.
+const OLD_WORDS: [&str; 6] = ["count", "wait_lock", "head", "tail", "owner", "spinners"];
+
 fn assert_accesses<V: Version>(lock: &Lock<V>, thread: usize, kernel: &[&str]) {
     // SAFETY: the lock is only looked at.
-    let seen = accesses(unsafe { lock.raw() }, thread);
+    let seen = accesses(unsafe { lock.raw() }, WORDS, thread);
     let name = std::any::type_name::<V>();
     assert_eq!(seen, kernel, "{name}, thread {thread}; right: what the kernel does");
 }
@@ -380,11 +387,187 @@ fn a_writer_that_spins_does_what_it_does_in_the_kernel() {
     let takes = ["count load", "count compare-exchange", "owner store"];
     let ends = ["spinners compare-exchange", "owner store", "owner store", "count add"];
     // SAFETY: the lock is only looked at.
-    let seen = accesses(unsafe { lock.raw() }, 1);
+    let seen = accesses(unsafe { lock.raw() }, WORDS, 1);
     let turns = &seen[begins.len()..seen.len() - takes.len() - ends.len()];
     assert_eq!(seen[..begins.len()], begins);
     assert!(turns.iter().all(|what| ["count load", "owner load"].contains(&&**what)), "{turns:?}");
     assert_eq!(seen[begins.len() + turns.len()..], [&takes[..], &ends].concat());
+}
+
+// ---- the locks of 2013 ----
+
+type XaddLock<V> = RwLock<RawXaddRwSem<V, Simulated>, Cell<u32>>;
+type KernelMutex = Mutex<RawKernelMutex<Simulated>, Cell<u32>>;
+
+/// What this thread did to the lock of this name.
+fn assert_did<L>(lock: &L, thread: usize, name: &str, kernel: &[&[&str]]) {
+    let seen = accesses(lock, OLD_WORDS, thread);
+    assert_eq!(seen, kernel.concat(), "{name}, thread {thread}; right: what the kernel does");
+}
+
+fn assert_xadd<V: xadd_rwsem::Version>(lock: &XaddLock<V>, thread: usize, kernel: &[&[&str]]) {
+    // SAFETY: the lock is only looked at.
+    assert_did(unsafe { lock.raw() }, thread, std::any::type_name::<V>(), kernel);
+}
+
+#[test]
+fn what_nobody_disputes_costs_what_it_cost_in_2013() {
+    fn check<V: xadd_rwsem::Version>(write: &[&str]) {
+        let lock = XaddLock::<V>::new(Cell::new(0));
+        run(vec![Box::new(|| drop(lock.read()))]);
+        assert_xadd(&lock, 0, &[&["count add", "count add"]]);
+        run(vec![Box::new(|| drop(lock.write()))]);
+        assert_xadd(&lock, 0, &[write]);
+    }
+    check::<Linux3_10>(&["count add", "count add"]);
+    check::<Linux3_10FastFail>(&["count load", "count add", "count add"]);
+    let with_owner = ["count add", "owner store", "owner store", "count add"];
+    check::<Linux3_10Spin>(&with_owner);
+    check::<Linux3_16>(&with_owner);
+    let lock = KernelMutex::new(Cell::new(0));
+    run(vec![Box::new(|| drop(lock.lock()))]);
+    // SAFETY: the lock is only looked at.
+    assert_did(unsafe { lock.raw() }, 0, "mutex", &[&with_owner]);
+}
+
+/// A writer behind a reader that holds the lock, and that reader's release.
+#[test]
+fn a_writer_that_queues_does_what_it_did_in_2013() {
+    fn check<V: xadd_rwsem::Version>(fails: &[&str], leaves: &[&str]) {
+        let lock = XaddLock::<V>::new(Cell::new(0));
+        run(vec![
+            Box::new(|| {
+                let guard = lock.read();
+                timed::sleep(LATER);
+                drop(guard);
+            }),
+            Box::new(|| {
+                timed::sleep(LATER / 2);
+                drop(lock.write());
+            }),
+        ]);
+        let queues = ["wait_lock add", "tail store", "head store", "count add", "wait_lock add"];
+        let is_woken = [
+            "count load",
+            "wait_lock add",
+            "count load",
+            "count compare-exchange",
+            "tail store",
+            "head store",
+            "wait_lock add",
+        ];
+        assert_xadd(&lock, 1, &[fails, &queues, &is_woken, leaves]);
+        let wakes = ["wait_lock add", "wait_lock add"];
+        assert_xadd(&lock, 0, &[&["count add", "count add"], &wakes]);
+    }
+    check::<Linux3_10>(&["count add"], &["count add"]);
+    check::<Linux3_10FastFail>(&["count load"], &["count add"]);
+    // Its addition is taken back first; nobody is the owner, so it does not spin.
+    check::<Linux3_16>(
+        &["count add", "count add", "owner load"],
+        &["owner store", "owner store", "count add"],
+    );
+}
+
+/// A thread behind one that holds the mutex and sleeps.
+#[test]
+fn a_thread_that_queues_for_the_mutex_does_what_it_did_in_2013() {
+    let lock = KernelMutex::new(Cell::new(0));
+    run(vec![
+        Box::new(|| {
+            let guard = lock.lock();
+            timed::sleep(LATER);
+            drop(guard);
+        }),
+        Box::new(|| {
+            timed::sleep(LATER / 2);
+            drop(lock.lock());
+        }),
+    ]);
+    let queues = [
+        "count add",
+        "owner load",
+        "wait_lock add",
+        "tail store",
+        "head store",
+        // It sees twice that the mutex is contended: by its own subtraction.
+        "count load",
+        "count load",
+        "wait_lock add",
+    ];
+    let is_woken = [
+        "wait_lock add",
+        "count load",
+        "count exchange",
+        "tail store",
+        "head store",
+        "owner store",
+        "count store",
+        "wait_lock add",
+        "owner store",
+    ];
+    let leaves = ["owner store", "count add"];
+    // SAFETY: the lock is only looked at.
+    let raw = unsafe { lock.raw() };
+    assert_did(raw, 1, "mutex", &[&queues, &is_woken, &leaves]);
+    let wakes = ["wait_lock add", "count store", "wait_lock add"];
+    assert_did(raw, 0, "mutex", &[&["count add", "owner store"], &leaves, &wakes]);
+}
+
+/// A thread that comes while another one runs inside, and so sends the release to `wait_lock`.
+#[test]
+fn a_thread_that_spins_on_the_mutex_does_what_it_did_in_2013() {
+    let lock = KernelMutex::new(Cell::new(0));
+    run(vec![
+        Box::new(|| {
+            let guard = lock.lock();
+            timed::work(LATER);
+            drop(guard);
+        }),
+        Box::new(|| {
+            timed::work(LATER / 2);
+            drop(lock.lock());
+        }),
+    ]);
+    // SAFETY: the lock is only looked at.
+    let raw = unsafe { lock.raw() };
+    let wakes = ["wait_lock add", "count store", "wait_lock add"];
+    let leaves = ["owner store", "count add"];
+    assert_did(raw, 0, "mutex", &[&["count add", "owner store"], &leaves, &wakes]);
+    let seen = accesses(raw, OLD_WORDS, 1);
+    let begins = ["count add", "owner load", "spinners exchange", "owner load"];
+    let ends = ["count compare-exchange", "owner store", "spinners compare-exchange"];
+    assert_eq!(seen[..begins.len()], begins);
+    let last = seen.len() - 3;
+    assert_eq!(seen[last..], [&["owner store"], &leaves[..]].concat());
+    assert_eq!(seen[last - ends.len()..last], ends);
+}
+
+/// Whether a writer that comes takes a free lock past a writer that is waking up.
+#[test]
+fn writers_steal_past_a_sleeping_writer() {
+    fn passes<V: xadd_rwsem::Version>() -> bool {
+        let lock = XaddLock::<V>::new(Cell::new(0));
+        let passed = Cell::new(false);
+        run(vec![
+            Box::new(|| {
+                let guard = lock.write();
+                timed::sleep(LATER);
+                drop(guard);
+                let guard = lock.write();
+                passed.set(guard.get() == 0);
+                drop(guard);
+            }),
+            Box::new(|| {
+                timed::sleep(LATER / 2);
+                lock.write().set(1);
+            }),
+        ]);
+        passed.get()
+    }
+    assert!(passes::<Linux3_10>());
+    assert!(passes::<Linux3_10FastFail>());
+    assert!(passes::<Linux3_16>());
 }
 
 // ---- who is let in ----
@@ -521,6 +704,8 @@ fn a_writer_spins_on_readers_for_as_long_as_the_kernels_does() {
 
 #[test]
 fn the_lock_has_a_line_of_its_own() {
+    assert_eq!(size_of::<RawXaddRwSem<Linux3_16, Simulated>>(), 64);
+    assert_eq!(size_of::<RawKernelMutex<Simulated>>(), 64);
     assert_eq!(size_of::<Raw<Linux5_1>>(), 64);
     assert_eq!(align_of::<Raw<Linux5_1>>(), 64);
     let _unlocked = <Raw<Linux5_11> as RawRwLock>::INIT;
