@@ -862,6 +862,9 @@ fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
     let score = Score::of(&recording.rows, on.machine());
     let score = report::validation::validation(&score, columns());
     let mut printed = score + &missing_text(&recording, &outcome);
+    if let Some(note) = busy::note(recording.header.others_busy_cpus) {
+        let _ = write!(printed, "\n{note}\n");
+    }
     if let (Some(path), None) = (&args.out, &outcome.write_error) {
         let _ = writeln!(printed, "rows: {}", path.display());
     }
@@ -889,19 +892,25 @@ fn section(heading: &str, entries: impl IntoIterator<Item = (String, String)>) -
 /// As [`section`], of locks: their bytes stand before what they are.
 fn lock_section<'a>(
     heading: &str,
-    locks: impl IntoIterator<Item = (&'a str, usize, &'a str)>,
+    locks: impl IntoIterator<Item = (&'a str, usize, String)>,
 ) -> String {
     const ABOUT: usize = 33;
     let entries = locks.into_iter().map(|(name, bytes, about)| {
-        entry(&format!("{name:<21} {bytes:>4} B"), ABOUT, about, columns())
+        entry(&format!("{name:<21} {bytes:>4} B"), ABOUT, &about, columns())
     });
     format!("{heading}\n{}", entries.collect::<String>())
+}
+
+/// What a lock is, and that no simulated machine runs it if that is so.
+fn where_it_runs(about: &str, is_simulated: bool) -> String {
+    let only = if is_simulated { "" } else { " (real threads only)" };
+    format!("{about}{only}")
 }
 
 fn list_locks() -> String {
     let of = |kinds: &'static [Kind]| {
         let locks = locks::registry().iter().filter(|lock| kinds.contains(&lock.kind));
-        locks.map(|lock| (lock.name, lock.bytes, lock.about))
+        locks.map(|lock| (lock.name, lock.bytes, where_it_runs(lock.about, lock.is_simulated)))
     };
     let owned = |(name, about): (&str, &str)| (name.to_owned(), about.to_owned());
     let record = size_of::<fairlock::slots::Record<fairlock::platform::Os>>();
@@ -922,7 +931,7 @@ fn list_locks() -> String {
         ),
         lock_section(
             "Range locks (for readseek)",
-            ranges::registry().iter().map(|lock| (lock.name, lock.bytes, lock.about)),
+            ranges::registry().iter().map(|lock| (lock.name, lock.bytes, lock.about.to_owned())),
         ),
         section(
             "Locks that processes share (for readseek-processes)",

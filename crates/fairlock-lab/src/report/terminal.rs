@@ -47,7 +47,12 @@ pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String
     let title = |row: &Row| {
         let words = registry::describe(&row.workload, &row.params);
         let place = match row.simulated {
-            Some(_) => format!(" · simulated on {}", row.machine),
+            Some(_) => format!(
+                " · simulated on {}, {} of {}",
+                row.machine,
+                counted(row.repetitions.into(), "seed"),
+                format_ns(row.seconds * 1e9)
+            ),
             None => String::new(),
         };
         format!("{} · {words}{place}", row.workload)
